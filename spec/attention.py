@@ -1,0 +1,91 @@
+"""Attention on plain floats: what one query of one head reads, and what it makes of it.
+
+A query at position p of a sequence reads the cells `visible(p, kv_len, window)`, in order, and no
+other. `naive` says what the answer is; `online` says why a kernel may find it in one pass over
+tiles (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; seed 004,
+sections 5 and 6). Both take the read set alone, so a cell that is not read cannot matter.
+"""
+
+import math
+from collections.abc import Sequence
+
+from spec.vocabulary.errors import InvalidInput
+
+Vector = Sequence[float]
+
+
+def visible(query_position: int, kv_len: int, window: int | None = None) -> range:
+    """The positions that a query reads: causal, below `kv_len`, and within the window if any.
+
+    With a window of w the query sees itself and the w - 1 positions before it. A query at a
+    negative position reads nothing. Source: seed 000, section 5.1 (`kv_tok < kv_len`).
+    """
+    if window is not None and window < 1:
+        raise InvalidInput(
+            "window", seen=window, allowed="1 or more, or None", remedy="Use None for no window."
+        )
+    first = 0 if window is None else max(0, query_position - window + 1)
+    return range(first, min(query_position + 1, kv_len))
+
+
+def score(q: Vector, key: Vector, *, scale: float, soft_cap: float | None = None) -> float:
+    """How much the query attends to one key, before softmax; `soft_cap` bounds its magnitude."""
+    raw = scale * sum(a * b for a, b in zip(q, key, strict=True))
+    return raw if soft_cap is None else soft_cap * math.tanh(raw / soft_cap)
+
+
+def naive(
+    q: Vector,
+    keys: Sequence[Vector],
+    values: Sequence[Vector],
+    *,
+    scale: float,
+    soft_cap: float | None = None,
+) -> list[float]:
+    """The mean of `values`, weighted by the softmax of the scores; zeros for an empty read set.
+
+    q [head_dim]; keys and values [cells][head_dim], the read set alone.
+    """
+    scores = [score(q, key, scale=scale, soft_cap=soft_cap) for key in keys]
+    if not scores:
+        return [0.0] * len(q)
+    largest = max(scores)
+    weights = [math.exp(x - largest) for x in scores]
+    total = sum(weights)
+    return [
+        sum(w * v for w, v in zip(weights, column, strict=True)) / total
+        for column in zip(*values, strict=True)
+    ]
+
+
+def online(
+    q: Vector,
+    keys: Sequence[Vector],
+    values: Sequence[Vector],
+    *,
+    tile: int,
+    scale: float,
+    soft_cap: float | None = None,
+) -> list[float]:
+    """The same as `naive` in real arithmetic, reading each tile of cells once.
+
+    Carried from tile to tile: the largest score so far, and the sum and the accumulator relative
+    to it. When the maximum grows, both are rescaled by exp(old - new).
+    """
+    if tile < 1:
+        raise InvalidInput("tile", seen=tile, allowed="1 or more", remedy="Give a positive tile.")
+    largest, total, accumulator = -math.inf, 0.0, [0.0] * len(q)
+    for start in range(0, len(keys), tile):
+        cells = range(start, min(start + tile, len(keys)))
+        scores = {cell: score(q, keys[cell], scale=scale, soft_cap=soft_cap) for cell in cells}
+        new = max(largest, *scores.values())
+        # exp(-inf) is 0: before the first tile there is nothing to rescale.
+        rescale = math.exp(largest - new)
+        weights = {cell: math.exp(x - new) for cell, x in scores.items()}
+        total = total * rescale + sum(weights.values())
+        accumulator = [
+            old * rescale + sum(weights[cell] * values[cell][d] for cell in cells)
+            for d, old in enumerate(accumulator)
+        ]
+        largest = new
+    return [x / total for x in accumulator] if keys else accumulator

@@ -1,0 +1,314 @@
+"""The registry: every invariant by id, with its text, its source and, where it has one, a predicate.
+
+A predicate yields what is wrong: which value, and what it should be. `state` clauses judge one
+view, `step` clauses two and whether the action was refused. `run` clauses are judged over a whole
+run and `engine` clauses by driving an engine; they have no predicate here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+from attrs import frozen
+
+from spec.cells import POISON
+from spec.view import View
+from spec.vocabulary import INVALID
+
+Kind = Literal["state", "step", "run", "engine"]
+StatePredicate = Callable[[View], Iterator[str]]
+StepPredicate = Callable[[View, View], Iterator[str]]
+
+
+@frozen
+class Clause:
+    """One invariant. `needs`: fields of the view without which it is not checked."""
+
+    id: str
+    text: str
+    source: str
+    kind: Kind
+    needs: tuple[str, ...] = ()
+    holds_in: StatePredicate | None = None
+    holds_across: StepPredicate | None = None
+
+
+def violations(view: View) -> Iterator[tuple[str, str]]:
+    """(clause id, what is wrong) for every state clause that the view violates."""
+    for clause in STATE_CLAUSES:
+        if clause.holds_in is not None and _seen(clause, view):
+            for wrong in clause.holds_in(view):
+                yield clause.id, wrong
+
+
+def step_violations(before: View, after: View) -> Iterator[tuple[str, str]]:
+    """The same for the clauses that compare two views of an action that was done."""
+    for clause in STEP_CLAUSES:
+        if clause.holds_across is not None and _seen(clause, before) and _seen(clause, after):
+            for wrong in clause.holds_across(before, after):
+                yield clause.id, wrong
+
+
+def not_checked(view: View) -> tuple[str, ...]:
+    """Clauses with a predicate that this view does not show enough to judge."""
+    return tuple(clause.id for clause in STATE_CLAUSES + STEP_CLAUSES if not _seen(clause, view))
+
+
+def _seen(clause: Clause, view: View) -> bool:
+    return all(getattr(view, field) is not None for field in clause.needs)
+
+
+def _conserved(view: View) -> Iterator[str]:
+    assert view.counts is not None
+    for page, count in enumerate(view.counts):
+        if count != 0 and page not in view.named:
+            yield f"counts[{page}] is {count} and no row names the page: it is neither free nor live"
+
+
+def _used_after_free(view: View) -> Iterator[str]:
+    assert view.counts is not None
+    for page in view.named:
+        if not 0 <= page < view.geometry.pages:
+            yield f"a row names page {page}; there are {view.geometry.pages}"
+        elif view.counts[page] == 0:
+            yield f"a row names page {page}, whose count is 0"
+
+
+def _counted(view: View) -> Iterator[str]:
+    assert view.counts is not None
+    for page, count in enumerate(view.counts):
+        named = view.named.get(page, 0)
+        if count != named:
+            yield f"counts[{page}] is {count}, should be {named}: that many row entries name it"
+
+
+def _rows(view: View) -> Iterator[str]:
+    assert view.allocated is not None
+    for slot, row in enumerate(view.rows):
+        wanted = view.geometry.pages_for(view.allocated[slot]) if view.used[slot] else 0
+        valid = row[:wanted]
+        if INVALID in valid or len(valid) < wanted:
+            yield f"row {slot} is {_show(row)}, should have {wanted} pages"
+        if any(page != INVALID for page in row[wanted:]):
+            yield f"row {slot} is {_show(row)}, should name nothing after entry {wanted}"
+        if len(set(valid)) < len(valid):
+            yield f"row {slot} is {_show(row)}, should name no page twice"
+
+
+def _lengths(view: View) -> Iterator[str]:
+    assert view.allocated is not None and view.written is not None and view.tokens is not None
+    for slot, used in enumerate(view.used):
+        written, allocated = view.written[slot], view.allocated[slot]
+        known = len(view.tokens[slot])
+        if not 0 <= written <= allocated <= view.geometry.max_len or written > known:
+            yield (
+                f"slot {slot}: written {written}, allocated {allocated}, tokens {known}; should be "
+                f"0 <= written <= allocated <= {view.geometry.max_len} and written <= tokens"
+            )
+        if not used and (written or allocated or known):
+            yield f"slot {slot} is unused and has lengths {written}, {allocated}, {known}"
+
+
+def _contents(view: View) -> Iterator[str]:
+    assert view.written is not None and view.tokens is not None
+    for slot, written in enumerate(view.written):
+        tokens = view.tokens[slot]
+        for position, value in enumerate(view.read(slot) if written else ()):
+            wanted = view.expected(tokens[: position + 1])
+            if value != wanted:
+                yield f"slot {slot} position {position} holds {value}, should hold {wanted}"
+                break
+
+
+def _shared(view: View) -> Iterator[str]:
+    assert view.written is not None
+    for slot, row in enumerate(view.rows):
+        if view.used[slot]:
+            full = view.written[slot] // view.geometry.page_size
+            for page in row[full:]:
+                if view.named.get(page, 0) > 1 and page != INVALID:
+                    yield f"page {page} is shared and not full in slot {slot}"
+
+
+def _reads(view: View) -> Iterator[str]:
+    assert view.written is not None
+    for slot, written in enumerate(view.written):
+        if written and POISON in view.read(slot):
+            yield f"slot {slot} reads POISON"
+
+
+def _queued(view: View) -> Iterator[str]:
+    assert view.queue is not None and view.tokens is not None and view.written is not None
+    last: dict[int, int] = {}
+    for token, slot, position in view.queue:
+        dead = not 0 <= slot < view.geometry.slots or not view.used[slot]
+        if dead or (view.finished is not None and view.finished[slot]):
+            yield f"token {token} is queued for slot {slot}, which is not decoding"
+        elif position >= len(view.tokens[slot]) or view.tokens[slot][position] != token:
+            yield f"token {token} is queued for slot {slot} position {position}, which differs"
+        elif position < view.written[slot] or last.get(slot, -1) not in {-1, position - 1}:
+            yield f"slot {slot} position {position} is queued out of order or again"
+        last[slot] = position
+
+
+def _outputs(view: View) -> Iterator[str]:
+    assert view.outputs is not None
+    names = [output[:2] for output in view.outputs]
+    for name in set(names):
+        if names.count(name) > 1:
+            yield f"request {name[0]} choice {name[1]} has {names.count(name)} outputs, should be 1"
+    for request, choice, tokens, _ in view.outputs:
+        if not tokens:
+            yield f"request {request} choice {choice} finished with no token, should have 1 or more"
+
+
+def _written_alone(before: View, after: View) -> Iterator[str]:
+    assert before.written is not None and after.written is not None
+    size = after.geometry.page_size
+    for slot, written in enumerate(after.written):
+        start = before.written[slot] if before.used[slot] else written
+        for index in range(start // size, after.geometry.pages_for(written)):
+            page = after.rows[slot][index]
+            if written > start and after.named.get(page, 0) > 1:
+                yield f"page {page} was written by slot {slot} while {after.named[page]} name it"
+
+
+def _framed(before: View, after: View) -> Iterator[str]:
+    assert before.tokens is not None and after.tokens is not None
+    assert before.written is not None and after.written is not None
+    for slot, written in enumerate(before.written):
+        same = after.used[slot] and before.tokens[slot] == after.tokens[slot]
+        if written and same and after.written[slot] == written:
+            if before.read(slot) != after.read(slot):
+                yield f"slot {slot} was not acted on and reads something else"
+
+
+def _show(row: tuple[int, ...]) -> str:
+    return "[" + ", ".join("-" if page == INVALID else str(page) for page in row) + "]"
+
+
+STATE_CLAUSES: Final = (
+    Clause(
+        "CONS",
+        "every page is in exactly one of free, idle, live; the three add up to the pool",
+        "seed 000, section 3.2; seed 001, allocation invariants 3 and 4",
+        "state",
+        ("counts",),
+        _conserved,
+    ),
+    Clause(
+        "UAF",
+        "no row, index entry or step in flight names a free page",
+        "seed 001, allocation invariant 4",
+        "state",
+        ("counts",),
+        _used_after_free,
+    ),
+    Clause(
+        "RC",
+        "a page's count is the number of row entries of used slots that name it; never negative",
+        "seed 001, clone and refcount invariant 2",
+        "state",
+        ("counts",),
+        _counted,
+    ),
+    Clause(
+        "ROW",
+        "a used slot's row has exactly the valid entries that cover `allocated`, none twice; "
+        "everything else is invalid; unused slots have none",
+        "seed 000, section 5.1",
+        "state",
+        ("allocated",),
+        _rows,
+    ),
+    Clause(
+        "LEN",
+        "0 <= committed <= written <= allocated <= max_len and written <= tokens",
+        "seed 001, allocation invariants 1 and 2",
+        "state",
+        ("allocated", "written", "tokens"),
+        _lengths,
+    ),
+    Clause(
+        "SHARE",
+        "only full, committed pages have a count above 1; a copy equals its original when made",
+        "seed 000, section 6; seed 001, clone invariant 1",
+        "state",
+        ("written",),
+        _shared,
+    ),
+    Clause(
+        "CONTENT",
+        "every written cell holds the tag of exactly its prefix",
+        "seed 001, ground truth 6",
+        "state",
+        ("written", "tokens", "cells"),
+        _contents,
+    ),
+    Clause(
+        "READ",
+        "the read set of a query is its own visible history, in order, without POISON",
+        "seed 000, section 5.1, attention masking prevents stale reads",
+        "state",
+        ("written", "cells"),
+        _reads,
+    ),
+    Clause(
+        "Q",
+        "a sequence's tokens are consumed once and in order; none is queued for a dead or "
+        "finished slot",
+        "seed 000, sections 3.5 and 10.1",
+        "state",
+        ("queue", "tokens", "written"),
+        _queued,
+    ),
+    Clause(
+        "OUT",
+        "outputs and reasons survive cleanup; none is lost or doubled",
+        "seed 001, M4 step 2",
+        "state",
+        ("outputs",),
+        _outputs,
+    ),
+)
+
+STEP_CLAUSES: Final = (
+    Clause(
+        "WX",
+        "a page that is written has count 1 and is not published",
+        "seed 000, section 6, the page immutability contract",
+        "step",
+        ("written",),
+        None,
+        _written_alone,
+    ),
+    Clause(
+        "FRAME",
+        "an action on one sequence changes nothing observable of another; padding writes nothing",
+        "seed 000, section 5; DESIGN, section 4",
+        "step",
+        ("written", "tokens", "cells"),
+        None,
+        _framed,
+    ),
+)
+
+OTHER_CLAUSES: Final = (
+    Clause("ATOMIC", "a refused action changes nothing; one is refused exactly if no legal "
+           "successor exists", "DESIGN, Refusals", "engine"),
+    Clause("RESET", "after a reset the engine cannot be told from a new one, from every state",
+           "seed 001, reset invariants 1 and 2", "engine"),
+    Clause("ATT", "attention equals the oracle within its bound, whatever dead cells hold",
+           "seed 000, section 5.1", "engine"),
+    Clause("DET", "same actions, same states; the lowest free page, slots ascending",
+           "seed 001, determinism invariants", "engine"),
+    Clause("KNOB", "outputs do not depend on scheduling limits", "seed 001, M6.6", "run"),
+    Clause("PROG", "an admitted request finishes; nothing starves", "seed 001, M5", "run"),
+    Clause("ALONE", "each request gets the tokens of naive decode of it alone",
+           "seed 004, section 1", "run"),
+    Clause("GEOM", "outputs do not depend on page size, block sizes, padding or the order of "
+           "slots", "seed 001, M6.3", "run"),
+)  # fmt: skip
+
+CLAUSES: Final = {clause.id: clause for clause in STATE_CLAUSES + STEP_CLAUSES + OTHER_CLAUSES}
+
+

@@ -1,0 +1,117 @@
+"""The mapping from (slot, position) to (page, offset), and the plan of a batch.
+
+There is one mapping and no mirror of it: `row[position // page_size]` is the page and `position %
+page_size` the offset. By hand: page size 4, row (2, 7), position 5 is destination 29. Source: seed
+000, sections 5 to 5.2.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Listing
+
+from attrs import frozen
+
+from spec.cells import Cells
+from spec.vocabulary import Tokens
+
+Entry = tuple[int, int]
+"""One token of a batch: (slot, position)."""
+
+Batch = tuple[Entry | None, ...]
+"""Tokens of any slots in any order; None is padding and may stand anywhere."""
+
+
+@frozen
+class Sequence:
+    """One used slot. The three lengths differ: `len(tokens)` known, `allocated`, `written`.
+
+    row: pages, in order of position. allocated: cells the row covers. written: cells that hold K
+    and V. Every written cell is committed.
+    """
+
+    row: tuple[int, ...] = ()
+    tokens: Tokens = ()
+    allocated: int = 0
+    written: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether every allocated cell is written, so that the sequence may be cloned."""
+        return self.allocated == self.written
+
+
+Sequences = tuple[Sequence | None, ...]
+"""`sequences[slot]`; None is an unused slot."""
+
+
+@frozen(kw_only=True)
+class BatchPlan:
+    """What attention and the cache update consume, in plan order: by slot, then position.
+
+    slot_ids, page_indices, kv_lens: one per sequence in the batch. cu_q_lens: prefix sums of
+    queries, one more than num_seqs. order: index in the caller's batch of each planned token.
+    destinations: `page * page_size + offset` of each planned token.
+    """
+
+    slot_ids: tuple[int, ...]
+    page_indices: tuple[tuple[int, ...], ...]
+    kv_lens: tuple[int, ...]
+    cu_q_lens: tuple[int, ...]
+    num_seqs: int
+    order: tuple[int, ...]
+    destinations: tuple[int, ...]
+
+
+def destination(row: Listing[int], position: int, page_size: int) -> int:
+    """The linear index of the cell that holds `position`."""
+    return row[position // page_size] * page_size + position % page_size
+
+
+def read_set(sequence: Sequence, position: int, page_size: int) -> tuple[int, ...]:
+    """The cells that the query at `position` reads, in order: its own visible history."""
+    return tuple(destination(sequence.row, past, page_size) for past in range(position + 1))
+
+
+def read(cells: Cells, sequence: Sequence, page_size: int) -> tuple[Tokens, ...]:
+    """The written tags of a sequence, through its row."""
+    tags: list[Tokens] = []
+    for page in sequence.row:
+        tags.extend(cells[page])
+    return tuple(tags[: sequence.written])
+
+
+def by_slot(batch: Batch) -> dict[int, list[int]]:
+    """The positions that a batch names for each slot, slots ascending, positions ascending."""
+    grouped: dict[int, list[int]] = {}
+    for slot, position in sorted(entry for entry in batch if entry is not None):
+        grouped.setdefault(slot, []).append(position)
+    return grouped
+
+
+def plan(sequences: Sequences, batch: Batch, page_size: int) -> BatchPlan:
+    """Plan a batch whose cells are allocated. Source: seed 000, section 5.2, phase D."""
+    order = sorted(
+        (index for index, entry in enumerate(batch) if entry is not None),
+        key=lambda index: batch[index] or (0, 0),
+    )
+    grouped = by_slot(batch)
+    involved = [sequences[slot] or Sequence() for slot in grouped]
+    return BatchPlan(
+        slot_ids=tuple(grouped),
+        page_indices=tuple(sequence.row for sequence in involved),
+        kv_lens=tuple(sequence.allocated for sequence in involved),
+        cu_q_lens=_prefix_sums(len(positions) for positions in grouped.values()),
+        num_seqs=len(grouped),
+        order=tuple(order),
+        destinations=tuple(
+            destination(sequence.row, position, page_size)
+            for sequence, positions in zip(involved, grouped.values(), strict=True)
+            for position in positions
+        ),
+    )
+
+
+def _prefix_sums(lengths: Iterable[int]) -> tuple[int, ...]:
+    sums = [0]
+    for length in lengths:
+        sums.append(sums[-1] + length)
+    return tuple(sums)

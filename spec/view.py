@@ -1,0 +1,92 @@
+"""What can be observed of a paged KV cache, whoever implements it; the clauses judge this.
+
+The specification and every engine are looked at through the same window, so that one predicate
+serves both. A field that an engine cannot show is None, and the clauses that need it are then not
+checked, and said not to be.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from attrs import frozen
+
+from spec.machines import lifecycle, scheduling
+from spec.vocabulary import INVALID, FinishReason, Geometry, Tokens
+
+QueueEntry = tuple[int, int, int]
+"""(token, slot, position)."""
+
+OutputEntry = tuple[int, int, Tokens, FinishReason]
+"""(request, choice, generated tokens, reason)."""
+
+
+@frozen(kw_only=True, slots=False)
+class View:
+    """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
+
+    tokens, allocated, written: per slot (empty and 0 where unused). cells: per destination, a value
+    that `expected(prefix)` gives for the cell that ends this prefix.
+    """
+
+    geometry: Geometry
+    counts: tuple[int, ...] | None
+    used: tuple[bool, ...]
+    rows: tuple[tuple[int, ...], ...]
+    allocated: tuple[int, ...] | None = None
+    written: tuple[int, ...] | None = None
+    tokens: tuple[Tokens, ...] | None = None
+    finished: tuple[bool, ...] | None = None
+    queue: tuple[QueueEntry, ...] | None = None
+    outputs: tuple[OutputEntry, ...] | None = None
+    cells: Sequence[object] | None = None
+    expected: Callable[[Tokens], object] = lambda prefix: prefix
+
+    @cached_property
+    def named(self) -> dict[int, int]:
+        """How many row entries of used slots name each page."""
+        named: dict[int, int] = {}
+        for used, row in zip(self.used, self.rows, strict=True):
+            if used:
+                for page in row:
+                    if page != INVALID:
+                        named[page] = named.get(page, 0) + 1
+        return named
+
+    def read(self, slot: int) -> tuple[object, ...]:
+        """The written cells of a slot, in order, through its row; needs cells and written."""
+        assert self.cells is not None and self.written is not None
+        size, row = self.geometry.page_size, self.rows[slot]
+        return tuple(
+            self.cells[row[position // size] * size + position % size]
+            if row[position // size] < self.geometry.pages
+            else None
+            for position in range(self.written[slot])
+        )
+
+
+def of(state: scheduling.State) -> View:
+    """The specification's own state, seen through the window; a cell's value is its tag."""
+    sequences = state.sequences
+    width = state.geometry.pages_per_seq
+    empty = (INVALID,) * width
+    return View(
+        geometry=state.geometry,
+        counts=state.lifecycle.sharing.counts,
+        used=tuple(sequence is not None for sequence in sequences),
+        rows=tuple(
+            sequence.row + empty[len(sequence.row) :] if sequence else empty
+            for sequence in sequences
+        ),
+        allocated=tuple(sequence.allocated if sequence else 0 for sequence in sequences),
+        written=tuple(sequence.written if sequence else 0 for sequence in sequences),
+        tokens=tuple(sequence.tokens if sequence else () for sequence in sequences),
+        finished=tuple(bool(detail and detail.finished) for detail in state.lifecycle.details),
+        queue=tuple((queued.token, queued.slot, queued.position) for queued in state.queue),
+        outputs=tuple(output_entry(output) for output in state.lifecycle.outputs),
+        cells=tuple(tag for page in state.lifecycle.sharing.pages.cells for tag in page),
+    )
+
+
+def output_entry(output: lifecycle.Output) -> OutputEntry:
+    """What a caller receives of a finished choice."""
+    return output.request, output.choice, output.tokens, output.reason

@@ -1,0 +1,30 @@
+"""The words that spec and engine share: sizes, requests, reasons. All that `impl` may import."""
+
+from spec.vocabulary.errors import InvalidInput, Reason, Refusal, Refused, refused
+from spec.vocabulary.geometry import INVALID, Geometry, Limits, default_limits
+from spec.vocabulary.request import (
+    CleanupMode,
+    FinishReason,
+    Params,
+    Request,
+    ResetMode,
+    Tokens,
+)
+
+__all__ = [
+    "INVALID",
+    "CleanupMode",
+    "FinishReason",
+    "Geometry",
+    "InvalidInput",
+    "Limits",
+    "Params",
+    "Reason",
+    "Refusal",
+    "Refused",
+    "Request",
+    "ResetMode",
+    "Tokens",
+    "default_limits",
+    "refused",
+]

@@ -1,0 +1,150 @@
+"""What can be wrong: input that means nothing, and actions that are refused.
+
+`InvalidInput` is raised before any state is touched: a geometry of zero pages, an empty prompt, a
+malformed trace row. `Refused` is the answer of a machine to an action whose precondition fails:
+the state is unchanged, and the exception carries every reason that held. Inside jit a refusal is
+the integer code of one of them.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, IntEnum
+
+from attrs import field, frozen
+
+
+class KvspecError(Exception):
+    """Base of everything kvspec raises on purpose."""
+
+
+class InvalidInput(KvspecError, ValueError):
+    """A value that no state could accept. Carries `name`, `seen`, `allowed` and `remedy`."""
+
+    def __init__(self, name: str, *, seen: object, allowed: str, remedy: str) -> None:
+        super().__init__(f"{name}: saw {seen!r}, allowed: {allowed}. {remedy}")
+        self.name, self.seen, self.allowed, self.remedy = name, seen, allowed, remedy
+
+
+class Family(Enum):
+    """What a refusal is about; each family is one exception class."""
+
+    SLOT = "slot"
+    BATCH = "batch"
+    CAPACITY = "capacity"
+    REQUEST = "request"
+
+
+class Reason(IntEnum):
+    """Why an action is refused. The value is the status code inside jit; 0 there means done."""
+
+    SLOT_RANGE = 1
+    SLOT_UNUSED = 2
+    SLOT_USED = 3
+    SLOT_FINISHED = 4
+    SLOT_ASSIGNED = 5
+    SLOT_EMPTY = 6
+    NO_FREE_SLOT = 7
+    BATCH_WIDTH = 10
+    BATCH_POSITIONS = 11
+    BATCH_UNKNOWN = 12
+    UNWRITTEN = 13
+    BATCH_QUEUED = 14
+    OUT_OF_PAGES = 20
+    TOO_LONG = 21
+    QUEUE_FULL = 22
+    QUEUE_EMPTY = 23
+    OUTPUTS_FULL = 24
+    PREFILL_WIDTH = 25
+    STOPS = 30
+    CHOICE_TAKEN = 31
+    NEVER_FITS = 32
+
+    @property
+    def family(self) -> Family:
+        """The family, from the decade of the code."""
+        return (Family.SLOT, Family.BATCH, Family.CAPACITY, Family.REQUEST)[self.value // 10]
+
+    @property
+    def meaning(self) -> str:
+        """What was wrong, and what to do about it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Reason.SLOT_RANGE: "the slot id is out of range; use 0 to slots - 1",
+    Reason.SLOT_UNUSED: "the slot is not in use; reserve it first",
+    Reason.SLOT_USED: "the slot is in use; free it first or take another",
+    Reason.SLOT_FINISHED: "the sequence has finished; free its slot",
+    Reason.SLOT_ASSIGNED: "the slot already has a prompt; free it first",
+    Reason.SLOT_EMPTY: "the slot has no prompt, or no written row to draw from; assign and write",
+    Reason.NO_FREE_SLOT: "every slot is in use; free one or wait",
+    Reason.BATCH_WIDTH: "the batch is wider than it may be; split it or raise the limit",
+    Reason.BATCH_POSITIONS: "a slot's positions must be exactly the next ones, each once",
+    Reason.BATCH_UNKNOWN: "a cell to be written has no known token; append the token first",
+    Reason.BATCH_QUEUED: "a token still waits in the queue; pack or purge it first",
+    Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
+    Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
+    Reason.TOO_LONG: "the sequence would not fit its row; shorten it or raise pages_per_seq",
+    Reason.QUEUE_FULL: "the queue has no room; pack or purge first",
+    Reason.QUEUE_EMPTY: "nothing is queued; prefill or enqueue first",
+    Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",
+    Reason.PREFILL_WIDTH: "the prompts exceed one prefill; split them or raise the limit",
+    Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
+    Reason.CHOICE_TAKEN: "this request and choice is live or awaits being taken; use another id",
+    Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",
+}
+
+
+@frozen
+class Refusal:
+    """One reason, with the value seen and the values allowed."""
+
+    reason: Reason
+    seen: object = field(eq=False)
+    allowed: object = field(eq=False)
+
+    def __str__(self) -> str:
+        meaning = self.reason.meaning
+        return f"{self.reason.name}: saw {self.seen}, allowed {self.allowed}: {meaning}"
+
+
+class Refused(KvspecError):
+    """An action was refused and nothing changed. `refusals` holds every reason that was true."""
+
+    def __init__(self, refusals: Iterable[Refusal]) -> None:
+        self.refusals = tuple(sorted(refusals, key=lambda refusal: refusal.reason))
+        super().__init__("; ".join(str(refusal) for refusal in self.refusals))
+
+    @property
+    def reasons(self) -> frozenset[Reason]:
+        """The reasons alone, for comparison."""
+        return frozenset(refusal.reason for refusal in self.refusals)
+
+
+class SlotRefused(Refused):
+    """A slot is out of range, in the wrong state, or none is free."""
+
+
+class BatchRefused(Refused):
+    """A batch names the wrong cells: gaps, duplicates, rewrites, unknown or unwritten tokens."""
+
+
+class CapacityRefused(Refused):
+    """Pages, a row, the queue, the outputs or one prefill have no room."""
+
+
+class RequestRefused(Refused):
+    """A request that this geometry and these limits cannot serve, or whose name is taken."""
+
+
+_CLASSES = {
+    Family.SLOT: SlotRefused,
+    Family.BATCH: BatchRefused,
+    Family.CAPACITY: CapacityRefused,
+    Family.REQUEST: RequestRefused,
+}
+
+
+def refused(refusals: Iterable[Refusal]) -> Refused:
+    """The exception for these refusals, in the class of the lowest code."""
+    found = sorted(refusals, key=lambda refusal: refusal.reason)
+    return _CLASSES[found[0].reason.family](found)
