@@ -1,0 +1,1 @@
+"""The reference engine: a jitted JAX implementation of what `spec` says."""

@@ -1,0 +1,138 @@
+"""From what a caller passes to the static shapes of the entry points; what cannot fit is refused.
+
+An id that is no slot becomes -1, which the device refuses: INVALID there means "any" or "padding"
+and must not be reachable by accident.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from impl.prefill import PrefillWork
+from impl.sequences import Params as DeviceParams
+from impl.setup import Setup
+from impl.state import NO_TOKEN
+from spec.vocabulary import (
+    INVALID,
+    InvalidInput,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    Tokens,
+    refused,
+)
+
+Ints = np.ndarray[Any, np.dtype[np.int32]]
+
+
+def slot(setup: Setup, given: int) -> np.int32:
+    """A slot id, or -1."""
+    return np.int32(given if 0 <= given < setup.geometry.slots else -1)
+
+
+def slot_or_any(setup: Setup, given: int | None) -> np.int32:
+    """A slot id, INVALID for None, or -1."""
+    return np.int32(INVALID) if given is None else slot(setup, given)
+
+
+def token(given: int) -> np.int32:
+    """A token id; raises InvalidInput unless it is one."""
+    if not 0 <= given < INVALID:
+        raise InvalidInput(
+            "token", seen=given, allowed="an integer from 0 to 2**31 - 2", remedy="Pass a token id."
+        )
+    return np.int32(given)
+
+
+def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints, Ints]:
+    """Slots and positions i32[prefill_tokens], padded; raises Refused if there are too many."""
+    width = setup.limits.prefill_tokens
+    if len(entries) > width:
+        raise refused([Refusal(Reason.BATCH_WIDTH, len(entries), f"at most {width} entries")])
+    slots = np.full((width,), INVALID, np.int32)
+    positions = np.zeros((width,), np.int32)
+    for index, entry in enumerate(entries):
+        if entry is not None:
+            slots[index] = slot(setup, entry[0])
+            positions[index] = entry[1] if 0 <= entry[1] < INVALID else -1
+    return slots, positions
+
+
+def prompt(setup: Setup, tokens: Tokens) -> tuple[Ints, np.int32]:
+    """Tokens i32[L], padded, and their number; too many are cut, and refused by their number."""
+    length = setup.geometry.max_len
+    padded = np.zeros((length,), np.int32)
+    kept = tokens[:length]
+    padded[: len(kept)] = kept
+    return padded, np.int32(min(len(tokens), length + 1))
+
+
+def params(setup: Setup, given: Sequence[Params], requests: Sequence[int]) -> DeviceParams:
+    """Params and request ids as arrays, one row each."""
+    return _params(setup, given, requests, width=len(given))
+
+
+def prefill_work(setup: Setup, requests: Sequence[Request]) -> PrefillWork:
+    """Prompts laid one after another, padded to the limits; `check_prefill` comes first."""
+    width = setup.limits.prefill_seqs
+    tokens = np.zeros((setup.limits.prefill_tokens,), np.int32)
+    lens, generations = np.zeros((width,), np.int32), np.zeros((width,), np.int32)
+    end = 0
+    for index, request in enumerate(requests):
+        tokens[end : end + len(request.prompt)] = request.prompt
+        end += len(request.prompt)
+        lens[index] = len(request.prompt)
+        generations[index] = min(request.n_generations, setup.geometry.slots + 1)
+    rows = _params(
+        setup,
+        [request.params for request in requests],
+        [request.id for request in requests],
+        width=width,
+    )
+    return PrefillWork(tokens, lens, generations, rows)  # type: ignore[arg-type]
+
+
+def check_prefill(setup: Setup, requests: Sequence[Request]) -> None:
+    """Raise Refused unless the prompts fit one prefill."""
+    limits = setup.limits
+    tokens = sum(len(request.prompt) for request in requests)
+    if not 0 < len(requests) <= limits.prefill_seqs or tokens > limits.prefill_tokens:
+        allowed = f"1 to {limits.prefill_seqs} prompts, at most {limits.prefill_tokens} tokens"
+        seen = f"{len(requests)} prompts, {tokens} tokens"
+        raise refused([Refusal(Reason.PREFILL_WIDTH, seen, allowed)])
+
+
+def check_stops(setup: Setup, given: Iterable[Params]) -> None:
+    """Raise Refused unless every stop sequence fits the static table."""
+    limits = setup.limits
+    for one in given:
+        longest = max((len(stop) for stop in one.stops), default=0)
+        if len(one.stops) > limits.stops or longest > limits.stop_len:
+            seen = f"{len(one.stops)}, the longest of {longest} tokens"
+            allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
+            raise refused([Refusal(Reason.STOPS, seen, allowed)])
+
+
+def valid_ids(ids: Iterable[int]) -> frozenset[int]:
+    """The ids that are not INVALID."""
+    return frozenset(found for found in ids if found != INVALID)
+
+
+def _params(
+    setup: Setup, given: Sequence[Params], requests: Sequence[int], *, width: int
+) -> DeviceParams:
+    limits = setup.limits
+    stops = np.full((width, limits.stops, limits.stop_len), NO_TOKEN, np.int32)
+    stop_lens = np.zeros((width, limits.stops), np.int32)
+    numbers = np.zeros((3, width), np.int32)
+    temperatures = np.zeros((width,), np.float32)
+    for row, (one, request) in enumerate(zip(given, requests, strict=True)):
+        most = setup.geometry.max_len + 1
+        numbers[:, row] = request, min(one.max_new, most), one.seed
+        temperatures[row] = one.temperature
+        for index, stop in enumerate(one.stops):
+            stops[row, index, limits.stop_len - len(stop) :] = stop
+            stop_lens[row, index] = len(stop)
+    return DeviceParams(*numbers, temperatures, stops, stop_lens)  # type: ignore[arg-type]

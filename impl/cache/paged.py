@@ -1,0 +1,78 @@
+"""One layer's pool of pages: where K and V live, and the only functions that move them.
+
+The pool is one array `kv_pages [pages, page_size, 2 * kv_heads, head_dim]`; in each cell the heads
+alternate k0, v0, k1, v1, ... so that one gather fetches both (seed 000, section 3.1). A cell is
+named by its destination `page * page_size + offset`. Anything that is not a destination moves
+nothing: that is how padding, and every byte of a refused plan, is dropped.
+
+Each function returns the new pool. Under `jit` with the pool donated it is updated in place.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.geometry import INVALID
+
+
+def empty(pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: DTypeLike) -> Array:
+    """A pool of zeros, `dtype [pages, page_size, 2 * kv_heads, head_dim]`."""
+    return jnp.zeros((pages, page_size, 2 * kv_heads, head_dim), dtype)
+
+
+def interleave(k: Array, v: Array) -> Array:
+    """The cells of K and V: [T, H, D] and [T, H, D] to [T, 2 * H, D], as k0, v0, k1, v1, ...
+
+    Raises InvalidInput unless both have the same three-dimensional shape.
+    """
+    if k.ndim != 3 or k.shape != v.shape:
+        raise InvalidInput(
+            "interleave",
+            seen=(k.shape, v.shape),
+            allowed="two equal shapes [tokens, kv_heads, head_dim]",
+            remedy="Project K and V with the same number of heads.",
+        )
+    tokens, heads, width = k.shape
+    return jnp.stack([k, v], axis=2).reshape(tokens, 2 * heads, width)
+
+
+def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
+    """Store K and V of a batch of tokens, each in the cell that its destination names.
+
+    destinations i32[T]: anything below 0 or past the pool (INVALID among them) is dropped. Two
+    tokens must not share a cell: which one would win is not defined. k and v [T, kv_heads,
+    head_dim] are cast to the pool's dtype. Raises InvalidInput if the shapes do not fit.
+    """
+    cells = interleave(k, v)
+    if destinations.shape != cells.shape[:1] or cells.shape[1:] != kv_pages.shape[2:]:
+        raise InvalidInput(
+            "write",
+            seen=(kv_pages.shape, destinations.shape, k.shape),
+            allowed="[P, S, 2H, D], [T] and [T, H, D]",
+            remedy="Give one destination per token, and K and V with the pool's heads.",
+        )
+    pool = kv_pages.reshape(-1, *kv_pages.shape[2:])
+    # A negative index would wrap around to the last page before it could be dropped.
+    where = jnp.where(destinations < 0, INVALID, destinations)
+    stored = pool.at[where].set(cells.astype(pool.dtype), mode="drop")
+    return stored.reshape(kv_pages.shape)
+
+
+def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Array:
+    """Copy pages over others: i32[] or i32[N] source and destination page ids.
+
+    Where either is out of range nothing happens, so that a planned copy can be called off without
+    a `where` over the pool, which would copy all of it. Destinations must differ.
+    """
+    pages = kv_pages.shape[0]
+    origin, target = jnp.asarray(source), jnp.asarray(destination)
+    inside = (origin >= 0) & (origin < pages) & (target >= 0)
+    copied = kv_pages[jnp.clip(origin, 0, pages - 1)]
+    return kv_pages.at[jnp.where(inside, target, INVALID)].set(copied, mode="drop")
+
+
+def zero(kv_pages: Array) -> Array:
+    """The pool with every byte zero: physical reset (seed 000, section 10.2), for debugging."""
+    # `zeros_like` would not use its argument, and a donated pool would not be reused.
+    return kv_pages.at[:].set(0)

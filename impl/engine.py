@@ -1,0 +1,260 @@
+"""The driver: one device state, one compiled entry point per action, refusals as typed errors.
+
+It plans nothing. Ids and sizes are brought into the static shapes of the entry points, the state
+is donated and rebound before anything is raised, and one packed array is read back per call.
+Source: seed 000, section 3.6; DESIGN, "Plan, then commit".
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import frozen
+from jax import Array
+
+from impl import arguments, entries
+from impl.models.protocol import BatchPlan, Weights
+from impl.setup import Setup
+from impl.state import FINISH_CODES, State, initial
+from spec.vocabulary import (
+    FinishReason,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    ResetMode,
+    Tokens,
+    refused,
+)
+
+Observer = Callable[[Setup, State], Array]
+"""Compiled into every entry point; its i32[...] comes back with each answer."""
+
+_REASONS = {code: reason for reason, code in FINISH_CODES.items()}
+
+
+@frozen
+class Output:
+    """One finished choice. tokens: generated, a stop token included. logprobs: empty if not kept."""
+
+    request: int
+    choice: int
+    tokens: Tokens
+    reason: FinishReason
+    logprobs: tuple[float, ...] = ()
+
+
+@frozen
+class Stats:
+    """A few numbers for logs and admission (seed 001, M1).
+
+    occupants: the request id in each slot that has a prompt. untaken: request ids of outputs that
+    wait to be taken.
+    """
+
+    active: int
+    pages_in_use: int
+    free_pages: int
+    largest_count: int
+    queued: int
+    outputs: int
+    occupants: frozenset[int]
+    untaken: frozenset[int]
+
+
+def nothing(setup: Setup, state: State) -> Array:
+    """The observer that observes nothing."""
+    return jnp.zeros((0,), jnp.int32)
+
+
+@lru_cache(maxsize=None)
+def compiled(setup: Setup, name: str, observer: Observer) -> Any:
+    """The jitted entry point: (weights, state, *arguments) to (state, i32 report).
+
+    The report is the status i32[3], then the result, then what the observer saw.
+    """
+    entry = getattr(entries, name)
+
+    def run(weights: Weights, state: State, *rest: Any) -> tuple[State, Array]:
+        state, status, result = entry(setup, weights, state, *rest)
+        return state, jnp.concatenate([status, result, observer(setup, state)])
+
+    run.__name__ = name
+    return jax.jit(run, donate_argnums=1)
+
+
+@lru_cache(maxsize=None)
+def compiled_stats(setup: Setup) -> Any:
+    """The jitted statistics: (weights, state) to i32[...]; the state is only read."""
+
+    def run(weights: Weights, state: State) -> Array:
+        return entries.stats(setup, weights, state)
+
+    return jax.jit(run)
+
+
+class Engine:
+    """A paged KV cache engine. Every method is one action; a refused one raises Refused.
+
+    observed: what the observer saw after the last call, numpy i32[...].
+    """
+
+    def __init__(
+        self, setup: Setup, weights: Weights = (), *, observer: Observer = nothing
+    ) -> None:
+        self.setup = setup
+        self.state = initial(setup)
+        self.observed: np.ndarray[Any, np.dtype[np.int32]] = np.zeros((0,), np.int32)
+        self._weights = weights
+        self._observer = observer
+        self._observed_size = _size_of(setup, observer)
+
+    def reserve(self, slot: int | None = None) -> int:
+        """Take a slot, or the lowest unused one; returns it."""
+        return int(self._call("reserve", arguments.slot_or_any(self.setup, slot))[0])
+
+    def assign(
+        self, slot: int, prompt: Tokens, params: Params, *, request: int, choice: int = 0
+    ) -> None:
+        """Give a reserved slot its prompt."""
+        arguments.check_stops(self.setup, [params])
+        self._call(
+            "assign",
+            arguments.slot(self.setup, slot),
+            np.int32(choice),
+            *arguments.prompt(self.setup, prompt),
+            arguments.params(self.setup, [params], [request]),
+        )
+
+    def allocate(self, batch: Sequence[tuple[int, int] | None]) -> BatchPlan:
+        """Cover a batch of (slot, position) with pages. The plan's leaves are numpy arrays."""
+        result = self._call("allocate", *arguments.batch(self.setup, batch))
+        return self._plan(result)
+
+    def write(self, batch: Sequence[tuple[int, int] | None]) -> None:
+        """Compute and store K and V of a batch of known, allocated, unwritten tokens."""
+        self._call("write", *arguments.batch(self.setup, batch))
+
+    def clone(self, parent: int, child: int | None = None, *, choice: int) -> int:
+        """Clone a slot into another, or the lowest unused one; returns it."""
+        child_id = arguments.slot_or_any(self.setup, child)
+        parent_id = arguments.slot(self.setup, parent)
+        return int(self._call("clone", parent_id, child_id, np.int32(choice))[0])
+
+    def free(self, slot: int) -> None:
+        """Free a slot."""
+        self._call("free", arguments.slot(self.setup, slot))
+
+    def free_finished(self) -> None:
+        """Free every finished slot."""
+        self._call("free_finished")
+
+    def enqueue(self, slot: int, token: int) -> None:
+        """Make a known token the next of a slot and queue it."""
+        self._call("enqueue", arguments.slot(self.setup, slot), arguments.token(token))
+
+    def pack(self) -> tuple[tuple[int, int, int], ...]:
+        """Take tokens from the queue: (token, slot, position), by slot, then position."""
+        columns = self._call("pack").reshape(3, -1).T.tolist()
+        slots = self.setup.geometry.slots
+        return tuple((token, slot, at) for token, slot, at in columns if slot < slots)
+
+    def purge(self, slot: int) -> None:
+        """Drop the queued tokens of a slot."""
+        self._call("purge", arguments.slot(self.setup, slot))
+
+    def prefill(self, requests: Sequence[Request]) -> None:
+        """Read prompts at once and draw the first token of every choice."""
+        arguments.check_prefill(self.setup, requests)
+        arguments.check_stops(self.setup, [request.params for request in requests])
+        self._call("prefill_requests", arguments.prefill_work(self.setup, requests))
+
+    def round(self) -> None:
+        """One decode round."""
+        self._call("run_round")
+
+    def generate(self) -> tuple[int, Reason | None]:
+        """At most `limits.rounds` rounds: how many were done, and why no more, if refused."""
+        done, code, _, _ = self._call("generate").tolist()
+        return done, Reason(code) if code else None
+
+    def take_outputs(self) -> tuple[Output, ...]:
+        """The finished choices since the last call, in order of finishing."""
+        return self._outputs(self._call("take_outputs"))
+
+    def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
+        """Forget everything; PHYSICAL also zeroes the pool. The same on every host."""
+        self._call("reset_logical" if mode is ResetMode.LOGICAL else "reset_physical")
+
+    def stats(self) -> Stats:
+        """Read a few numbers; changes nothing."""
+        numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.state)).tolist()
+        slots = self.setup.geometry.slots
+        occupants, untaken = numbers[6 : 6 + slots], numbers[6 + slots :]
+        return Stats(
+            *numbers[:6],
+            occupants=arguments.valid_ids(occupants),
+            untaken=arguments.valid_ids(untaken),
+        )
+
+    def inject(self, state: State) -> None:
+        """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""
+        self.state = jax.tree.map(jnp.array, state)
+
+    def extract(self) -> State:
+        """The state as numpy arrays, copied."""
+        return cast(State, jax.tree.map(lambda leaf: np.array(leaf), self.state))
+
+    def compilations(self) -> dict[str, int]:
+        """How often each entry point that was called has been compiled."""
+        found = {}
+        for name in entries.NAMES:
+            count = compiled(self.setup, name, self._observer)._cache_size()
+            if count:
+                found[name] = count
+        return found
+
+    def _call(self, name: str, *rest: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+        run = compiled(self.setup, name, self._observer)
+        self.state, packed = run(self._weights, self.state, *rest)
+        report = np.asarray(packed)
+        end = report.shape[0] - self._observed_size
+        self.observed = report[end:]
+        code, seen, allowed = report[:3].tolist()
+        if code:
+            raise refused([Refusal(Reason(code), seen, allowed)])
+        return report[3:end]
+
+    def _plan(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> BatchPlan:
+        seqs, tokens = self.setup.batch_seqs, self.setup.limits.prefill_tokens
+        width = self.setup.geometry.pages_per_seq
+        sizes = (seqs, seqs * width, seqs, seqs + 1, 1, tokens, tokens)
+        fields = [np.array(part) for part in np.split(flat, np.cumsum(sizes)[:-1])]
+        fields[1] = fields[1].reshape(seqs, width)
+        return BatchPlan(*cast(list[Array], fields))
+
+    def _outputs(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[Output, ...]:
+        size, length = self.setup.limits.outputs, self.setup.geometry.max_len
+        count = int(flat[0])
+        columns = flat[1 : 1 + 4 * size].reshape(4, size)[:, :count].T.tolist()
+        rest = flat[1 + 4 * size :]
+        tokens = rest[: size * length].reshape(size, length)
+        logprobs = rest[size * length :].view(np.float32).reshape(size, -1)
+        return tuple(
+            Output(
+                request,
+                choice,
+                tuple(tokens[index, :generated].tolist()),
+                _REASONS[reason],
+                tuple(logprobs[index, :generated].tolist()),
+            )
+            for index, (request, choice, reason, generated) in enumerate(columns)
+        )
+
+
+def _size_of(setup: Setup, observer: Observer) -> int:
+    shape = jax.eval_shape(lambda: observer(setup, initial(setup)))
+    return int(shape.shape[0])

@@ -1,0 +1,1 @@
+"""Models that decode through the paged cache."""

@@ -1,0 +1,239 @@
+"""A decoder in the manner of Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+`decode` runs it through the paged cache; `dense_logits` runs the same weights on a whole prefix
+with neither pages nor cache, which is what generation means. They share what acts on one token
+and nothing that looks at another. Source: Touvron et al., "LLaMA" (2023), section 2.2; rotary
+embedding: Su et al., "RoFormer" (2021), with the two halves of a head rotated against each other.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from attrs import field, fields, frozen
+from jax import Array, lax
+
+from impl.attention.reference import ragged_paged_attention
+from impl.cache import paged
+from impl.models import sampler
+from impl.models.protocol import BatchPlan, Cache
+from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.geometry import Geometry
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class LayerWeights(NamedTuple):
+    """One layer. E embed, H query heads, K KV heads, D head_dim, M mlp.
+
+    attention_norm [E], query [E, H, D], key [E, K, D], value [E, K, D], output [H, D, E],
+    mlp_norm [E], gate [E, M], up [E, M], down [M, E].
+    """
+
+    attention_norm: Array
+    query: Array
+    key: Array
+    value: Array
+    output: Array
+    mlp_norm: Array
+    gate: Array
+    up: Array
+    down: Array
+
+
+class LlamaWeights(NamedTuple):
+    """The whole model: embedding [vocabulary, E], the layers, norm [E], head [E, vocabulary]."""
+
+    embedding: Array
+    layers: tuple[LayerWeights, ...]
+    norm: Array
+    head: Array
+
+
+@frozen(kw_only=True)
+class Llama:
+    """The configuration: sizes, and how attention is blocked. Satisfies `protocol.Model`.
+
+    vocabulary, layers, embed, q_heads, kv_heads, head_dim (even), mlp: sizes; q_heads is a
+    multiple of kv_heads. rope_theta: base of the rotary frequencies. norm_eps: added to the mean
+    square in RMSNorm. dtype: of weights, activations and cache, one of DTYPES; norms, rotation
+    and attention compute in float32. q_block and kv_block_pages: see `ragged_paged_attention`.
+    """
+
+    vocabulary: int
+    layers: int
+    embed: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    dtype: str = field(default="float32")
+    q_block: int = 16
+    kv_block_pages: int = 16
+
+    def __attrs_post_init__(self) -> None:
+        for attribute in fields(Llama):
+            name, value = attribute.name, getattr(self, attribute.name)
+            if attribute.type is int and (type(value) is not int or value < 1):
+                raise _invalid(name, value, "an integer, 1 or more")
+            if attribute.type is float and not (math.isfinite(value) and value > 0):
+                raise _invalid(name, value, "finite and above 0")
+        if self.dtype not in DTYPES:
+            raise _invalid("dtype", self.dtype, f"one of {DTYPES}")
+        if self.head_dim % 2:
+            raise _invalid("head_dim", self.head_dim, "an even number")
+        if self.q_heads % self.kv_heads:
+            raise _invalid("q_heads", self.q_heads, f"a multiple of kv_heads = {self.kv_heads}")
+
+    def init(self, key: Array) -> LlamaWeights:
+        """Random weights of variance 1 / fan-in, for tests and benchmarks."""
+        first, last, *layers = jax.random.split(key, self.layers + 2)
+        e, v = self.embed, self.vocabulary
+        return LlamaWeights(
+            self._normal(first, (v, e), 1),
+            tuple(self._init_layer(layer) for layer in layers),
+            jnp.ones(e, self.dtype),
+            self._normal(last, (e, v), e),
+        )
+
+    def empty_cache(self, geometry: Geometry) -> Cache:
+        """One zeroed pool per layer, in the model's dtype."""
+        sizes = (geometry.pages, geometry.page_size, self.kv_heads, self.head_dim)
+        return tuple(paged.empty(*sizes, self.dtype) for _ in range(self.layers))
+
+    def decode(
+        self, params: LlamaWeights, cache: Cache, plan: BatchPlan, tokens: Array, positions: Array
+    ) -> tuple[Array, Cache]:
+        """See `protocol.Model.decode`; rows are [T, embed], after the final norm."""
+        if len(cache) != self.layers:
+            raise _invalid("cache", len(cache), f"{self.layers} pools, one per layer")
+        x, written = self._embed(params, tokens), []
+        for layer, pool in zip(params.layers, cache, strict=True):
+            q, k, v = self._project(layer, x, positions)
+            kv_pages = paged.write(pool, plan.destinations, k, v)
+            mixed = ragged_paged_attention(
+                q,
+                kv_pages,
+                plan.kv_lens,
+                plan.page_indices,
+                plan.cu_q_lens,
+                plan.num_seqs,
+                scale=self.head_dim**-0.5,
+                q_block=self.q_block,
+                kv_block_pages=self.kv_block_pages,
+            )
+            x = self._finish_layer(layer, x, mixed)
+            written.append(kv_pages)
+        return self._norm(x, params.norm), tuple(written)
+
+    def logits(self, params: LlamaWeights, rows: Array) -> Array:
+        """f32 [N, vocabulary] of rows [N, embed] from `decode`."""
+        return _product("ne,ev->nv", rows, params.head)
+
+    def sample(
+        self,
+        params: LlamaWeights,
+        rows: Array,
+        seeds: Array,
+        choices: Array,
+        positions: Array,
+        temperatures: Array,
+    ) -> tuple[Array, Array]:
+        """See `protocol.Model.sample`."""
+        logits = self.logits(params, rows)
+        return sampler.draw(logits, seeds, choices, positions, temperatures)
+
+    def dense_logits(self, params: LlamaWeights, tokens: Array) -> Array:
+        """f32 [n, vocabulary]: the logits after each token of one sequence i32[n], from scratch.
+
+        The naive rung: no cache, no pages, one score matrix per head.
+        """
+        positions = jnp.arange(tokens.shape[0], dtype=jnp.int32)
+        causal = positions[:, None] >= positions[None, :]
+        x = self._embed(params, tokens)
+        for layer in params.layers:
+            q, k, v = self._project(layer, x, positions)
+            group = self.q_heads // self.kv_heads
+            keys, values = (jnp.repeat(part, group, axis=1) for part in (k, v))
+            scores = _product("qhd,khd->hqk", q, keys) * self.head_dim**-0.5
+            weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
+            mixed = _product("hqk,khd->qhd", weights, values).astype(x.dtype)
+            x = self._finish_layer(layer, x, mixed)
+        return self.logits(params, self._norm(x, params.norm))
+
+    def _init_layer(self, key: Array) -> LayerWeights:
+        e, h, k, d, m = self.embed, self.q_heads, self.kv_heads, self.head_dim, self.mlp
+        keys = jax.random.split(key, 7)
+        return LayerWeights(
+            attention_norm=jnp.ones(e, self.dtype),
+            query=self._normal(keys[0], (e, h, d), e),
+            key=self._normal(keys[1], (e, k, d), e),
+            value=self._normal(keys[2], (e, k, d), e),
+            output=self._normal(keys[3], (h, d, e), h * d),
+            mlp_norm=jnp.ones(e, self.dtype),
+            gate=self._normal(keys[4], (e, m), e),
+            up=self._normal(keys[5], (e, m), e),
+            down=self._normal(keys[6], (m, e), m),
+        )
+
+    def _normal(self, key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
+        wide: Array = jax.random.normal(key, shape) * fan_in**-0.5
+        return wide.astype(self.dtype)
+
+    def _embed(self, params: LlamaWeights, tokens: Array) -> Array:
+        # Padding may carry any id, and the default fills rows out of range with NaN.
+        rows: Array = params.embedding.at[tokens].get(mode="clip")
+        return rows
+
+    def _norm(self, x: Array, weight: Array) -> Array:
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
+        normal = wide * lax.rsqrt(mean_square + self.norm_eps)
+        return (normal * weight.astype(jnp.float32)).astype(x.dtype)
+
+    def _project(
+        self, layer: LayerWeights, x: Array, positions: Array
+    ) -> tuple[Array, Array, Array]:
+        """q [T, q_heads, head_dim], and k and v [T, kv_heads, head_dim]; q and k rotated."""
+        normal = self._norm(x, layer.attention_norm)
+        q = self._rotate(_product("te,ehd->thd", normal, layer.query), positions)
+        k = self._rotate(_product("te,ehd->thd", normal, layer.key), positions)
+        v = _product("te,ehd->thd", normal, layer.value)
+        return q.astype(x.dtype), k.astype(x.dtype), v.astype(x.dtype)
+
+    def _rotate(self, x: Array, positions: Array) -> Array:
+        """Turn each pair (i, i + D / 2) of a head by position * theta ** (-2 i / D) radians."""
+        half = self.head_dim // 2
+        frequencies = self.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+        angles = positions[:, None, None].astype(jnp.float32) * frequencies
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        left, right = x[..., :half], x[..., half:]
+        return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+    def _finish_layer(self, layer: LayerWeights, x: Array, mixed: Array) -> Array:
+        """Add the projection of attention, then that of the SwiGLU block."""
+        x = x + _product("thd,hde->te", mixed, layer.output).astype(x.dtype)
+        normal = self._norm(x, layer.mlp_norm)
+        gated = jax.nn.silu(_product("te,em->tm", normal, layer.gate))
+        hidden = (gated * _product("te,em->tm", normal, layer.up)).astype(x.dtype)
+        return x + _product("tm,me->te", hidden, layer.down).astype(x.dtype)
+
+
+def _invalid(name: str, seen: object, allowed: str) -> InvalidInput:
+    return InvalidInput(
+        f"Llama.{name}", seen=seen, allowed=allowed, remedy="Correct the configuration."
+    )
+
+
+def _product(subscripts: str, left: Array, right: Array) -> Array:
+    """A contraction that accumulates in float32, whatever its operands are."""
+    return jnp.einsum(
+        subscripts,
+        left,
+        right,
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
