@@ -5,8 +5,8 @@ is donated and rebound before anything is raised, and one packed array is read b
 Source: seed 000, section 3.6; DESIGN, "Plan, then commit".
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax
@@ -29,9 +29,6 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
-
-Observer = Callable[[Setup, State], Array]
-"""Compiled into every entry point; its i32[...] comes back with each answer."""
 
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
 
@@ -65,22 +62,17 @@ class Stats:
     untaken: frozenset[int]
 
 
-def nothing(setup: Setup, state: State) -> Array:
-    """The observer that observes nothing."""
-    return jnp.zeros((0,), jnp.int32)
-
-
 @lru_cache(maxsize=None)
-def compiled(setup: Setup, name: str, observer: Observer) -> Any:
+def compiled(setup: Setup, name: str) -> Any:
     """The jitted entry point: (weights, state, *arguments) to (state, i32 report).
 
-    The report is the status i32[3], then the result, then what the observer saw.
+    The report is the status i32[3], then the result.
     """
     entry = getattr(entries, name)
 
     def run(weights: Weights, state: State, *rest: Any) -> tuple[State, Array]:
         state, status, result = entry(setup, weights, state, *rest)
-        return state, jnp.concatenate([status, result, observer(setup, state)])
+        return state, jnp.concatenate([status, result])
 
     run.__name__ = name
     return jax.jit(run, donate_argnums=1)
@@ -96,21 +88,18 @@ def compiled_stats(setup: Setup) -> Any:
     return jax.jit(run)
 
 
+@partial(jax.jit, static_argnums=0)
+def _compiled_initial(setup: Setup) -> State:
+    return initial(setup)
+
+
 class Engine:
-    """A paged KV cache engine. Every method is one action; a refused one raises Refused.
+    """A paged KV cache engine. Every method is one action; a refused one raises Refused."""
 
-    observed: what the observer saw after the last call, numpy i32[...].
-    """
-
-    def __init__(
-        self, setup: Setup, weights: Weights = (), *, observer: Observer = nothing
-    ) -> None:
+    def __init__(self, setup: Setup, weights: Weights = ()) -> None:
         self.setup = setup
-        self.state = initial(setup)
-        self.observed: np.ndarray[Any, np.dtype[np.int32]] = np.zeros((0,), np.int32)
+        self.state = _compiled_initial(setup)
         self._weights = weights
-        self._observer = observer
-        self._observed_size = _size_of(setup, observer)
 
     def reserve(self, slot: int | None = None) -> int:
         """Take a slot, or the lowest unused one; returns it."""
@@ -212,21 +201,19 @@ class Engine:
         """How often each entry point that was called has been compiled."""
         found = {}
         for name in entries.NAMES:
-            count = compiled(self.setup, name, self._observer)._cache_size()
+            count = compiled(self.setup, name)._cache_size()
             if count:
                 found[name] = count
         return found
 
     def _call(self, name: str, *rest: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
-        run = compiled(self.setup, name, self._observer)
+        run = compiled(self.setup, name)
         self.state, packed = run(self._weights, self.state, *rest)
         report = np.asarray(packed)
-        end = report.shape[0] - self._observed_size
-        self.observed = report[end:]
         code, seen, allowed = report[:3].tolist()
         if code:
             raise refused([Refusal(Reason(code), seen, allowed)])
-        return report[3:end]
+        return report[3:]
 
     def _plan(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> BatchPlan:
         seqs, tokens = self.setup.batch_seqs, self.setup.limits.prefill_tokens
@@ -253,8 +240,3 @@ class Engine:
             )
             for index, (request, choice, reason, generated) in enumerate(columns)
         )
-
-
-def _size_of(setup: Setup, observer: Observer) -> int:
-    shape = jax.eval_shape(lambda: observer(setup, initial(setup)))
-    return int(shape.shape[0])

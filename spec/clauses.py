@@ -1,4 +1,4 @@
-"""The registry: every invariant by id, with its text, its source and, where it has one, a predicate.
+"""The registry: every invariant by id, with its text, its source and, if it has one, a predicate.
 
 A predicate yields what is wrong: which value, and what it should be. `state` clauses judge one
 view, `step` clauses two and whether the action was refused. `run` clauses are judged over a whole
@@ -61,16 +61,16 @@ def _conserved(view: View) -> Iterator[str]:
     assert view.counts is not None
     for page, count in enumerate(view.counts):
         if count != 0 and page not in view.named:
-            yield f"counts[{page}] is {count} and no row names the page: it is neither free nor live"
+            yield f"counts[{page}] is {count}, should be 0: no row names it, so it is not live"
 
 
 def _used_after_free(view: View) -> Iterator[str]:
     assert view.counts is not None
     for page in view.named:
         if not 0 <= page < view.geometry.pages:
-            yield f"a row names page {page}; there are {view.geometry.pages}"
+            yield f"a row names page {page}, should be 0 to {view.geometry.pages - 1}"
         elif view.counts[page] == 0:
-            yield f"a row names page {page}, whose count is 0"
+            yield f"a row names page {page}, whose count is 0 and should be 1 or more: it is free"
 
 
 def _counted(view: View) -> Iterator[str]:
@@ -95,7 +95,9 @@ def _rows(view: View) -> Iterator[str]:
 
 
 def _lengths(view: View) -> Iterator[str]:
-    assert view.allocated is not None and view.written is not None and view.tokens is not None
+    assert view.allocated is not None
+    assert view.written is not None
+    assert view.tokens is not None
     for slot, used in enumerate(view.used):
         written, allocated = view.written[slot], view.allocated[slot]
         known = len(view.tokens[slot])
@@ -105,11 +107,15 @@ def _lengths(view: View) -> Iterator[str]:
                 f"0 <= written <= allocated <= {view.geometry.max_len} and written <= tokens"
             )
         if not used and (written or allocated or known):
-            yield f"slot {slot} is unused and has lengths {written}, {allocated}, {known}"
+            yield (
+                f"slot {slot} is unused: written {written}, allocated {allocated}, tokens {known}; "
+                "should be 0, 0, 0"
+            )
 
 
 def _contents(view: View) -> Iterator[str]:
-    assert view.written is not None and view.tokens is not None
+    assert view.written is not None
+    assert view.tokens is not None
     for slot, written in enumerate(view.written):
         tokens = view.tokens[slot]
         for position, value in enumerate(view.read(slot) if written else ()):
@@ -125,28 +131,38 @@ def _shared(view: View) -> Iterator[str]:
         if view.used[slot]:
             full = view.written[slot] // view.geometry.page_size
             for page in row[full:]:
-                if view.named.get(page, 0) > 1 and page != INVALID:
-                    yield f"page {page} is shared and not full in slot {slot}"
+                named = view.named.get(page, 0)
+                if named > 1:
+                    yield f"page {page} has {named} names, should have 1: slot {slot} can write it"
 
 
 def _reads(view: View) -> Iterator[str]:
     assert view.written is not None
     for slot, written in enumerate(view.written):
-        if written and POISON in view.read(slot):
-            yield f"slot {slot} reads POISON"
+        read = view.read(slot) if written else ()
+        if POISON in read:
+            position = read.index(POISON)
+            yield f"slot {slot} position {position} is POISON, should be what was written there"
 
 
 def _queued(view: View) -> Iterator[str]:
-    assert view.queue is not None and view.tokens is not None and view.written is not None
+    assert view.queue is not None
+    assert view.tokens is not None
+    assert view.written is not None
     last: dict[int, int] = {}
     for token, slot, position in view.queue:
+        entry = f"token {token} is queued for slot {slot} position {position}"
         dead = not 0 <= slot < view.geometry.slots or not view.used[slot]
         if dead or (view.finished is not None and view.finished[slot]):
-            yield f"token {token} is queued for slot {slot}, which is not decoding"
-        elif position >= len(view.tokens[slot]) or view.tokens[slot][position] != token:
-            yield f"token {token} is queued for slot {slot} position {position}, which differs"
-        elif position < view.written[slot] or last.get(slot, -1) not in {-1, position - 1}:
-            yield f"slot {slot} position {position} is queued out of order or again"
+            yield f"{entry}, should not be: the slot is not decoding"
+            continue
+        known, following = view.tokens[slot], last.get(slot, position - 1) + 1
+        if not 0 <= position < len(known) or known[position] != token:
+            yield f"{entry}, should be one of its tokens {known}"
+        elif position < view.written[slot]:
+            yield f"{entry}, should be {view.written[slot]} or later: it is written"
+        elif position != following:
+            yield f"{entry}, should be {following}: out of order or again"
         last[slot] = position
 
 
@@ -162,24 +178,36 @@ def _outputs(view: View) -> Iterator[str]:
 
 
 def _written_alone(before: View, after: View) -> Iterator[str]:
-    assert before.written is not None and after.written is not None
+    assert before.written is not None
+    assert after.written is not None
     size = after.geometry.page_size
     for slot, written in enumerate(after.written):
         start = before.written[slot] if before.used[slot] else written
-        for index in range(start // size, after.geometry.pages_for(written)):
-            page = after.rows[slot][index]
-            if written > start and after.named.get(page, 0) > 1:
-                yield f"page {page} was written by slot {slot} while {after.named[page]} name it"
+        touched = after.rows[slot][start // size : after.geometry.pages_for(written)]
+        for page in touched if written > start else ():
+            named = after.named.get(page, 0)
+            if named > 1:
+                yield f"page {page}, written by slot {slot}, has {named} names, should have 1"
 
 
 def _framed(before: View, after: View) -> Iterator[str]:
-    assert before.tokens is not None and after.tokens is not None
-    assert before.written is not None and after.written is not None
+    assert before.tokens is not None
+    assert after.tokens is not None
+    assert before.written is not None
+    assert after.written is not None
     for slot, written in enumerate(before.written):
         same = after.used[slot] and before.tokens[slot] == after.tokens[slot]
-        if written and same and after.written[slot] == written:
-            if before.read(slot) != after.read(slot):
-                yield f"slot {slot} was not acted on and reads something else"
+        if not written or not same or after.written[slot] != written:
+            continue
+        for position, (old, new) in enumerate(
+            zip(before.read(slot), after.read(slot), strict=True)
+        ):
+            if old != new:
+                yield (
+                    f"slot {slot} position {position} holds {new}, should hold {old}: "
+                    "the slot was not acted on"
+                )
+                break
 
 
 def _show(row: tuple[int, ...]) -> str:
@@ -310,5 +338,3 @@ OTHER_CLAUSES: Final = (
 )  # fmt: skip
 
 CLAUSES: Final = {clause.id: clause for clause in STATE_CLAUSES + STEP_CLAUSES + OTHER_CLAUSES}
-
-

@@ -53,15 +53,19 @@ class View:
         return named
 
     def read(self, slot: int) -> tuple[object, ...]:
-        """The written cells of a slot, in order, through its row; needs cells and written."""
-        assert self.cells is not None and self.written is not None
-        size, row = self.geometry.page_size, self.rows[slot]
-        return tuple(
-            self.cells[row[position // size] * size + position % size]
-            if row[position // size] < self.geometry.pages
-            else None
-            for position in range(self.written[slot])
-        )
+        """The written cells of a slot, in order, through its row; needs cells and written.
+
+        None stands where the row names no page.
+        """
+        assert self.cells is not None
+        assert self.written is not None
+        size, row, found = self.geometry.page_size, self.rows[slot], list[object]()
+        for position in range(self.written[slot]):
+            index, offset = divmod(position, size)
+            page = row[index] if index < len(row) else INVALID
+            there = 0 <= page < self.geometry.pages
+            found.append(self.cells[page * size + offset] if there else None)
+        return tuple(found)
 
 
 def of(state: scheduling.State) -> View:

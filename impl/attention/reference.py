@@ -3,8 +3,8 @@
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
 query tokens at its end, reads K and V through one page table. Work is proportional to what is
 there: loops over sequences, over blocks of queries and over blocks of pages run as often as the
-lengths demand, whatever the padded shapes are. Softmax is online (seed 004, section 6), in
-float32.
+lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on bfloat16 on CPUs).
+Softmax is online (seed 004, section 6), in float32.
 
 What a cell that no query may see holds, NaN included, has no influence: scores are masked after
 the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one

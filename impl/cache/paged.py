@@ -5,7 +5,9 @@ alternate k0, v0, k1, v1, ... so that one gather fetches both (seed 000, section
 named by its destination `page * page_size + offset`. Anything that is not a destination moves
 nothing: that is how padding, and every byte of a refused plan, is dropped.
 
-Each function returns the new pool. Under `jit` with the pool donated it is updated in place.
+Each function returns the new pool. Under `jit` with the pool donated it is updated in place, but
+for one case: XLA on CPUs widens a bfloat16 pool as a whole before it indexes it, so there each
+step costs time and temporary bytes in proportion to the pool. Use float32 or float16 on a CPU.
 """
 
 import jax.numpy as jnp

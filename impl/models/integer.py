@@ -65,9 +65,7 @@ class IntegerModel:
         for layer, pool in enumerate(cache):
             key = mix(hidden + jnp.uint32(KEY_SALTS[layer]))
             value = mix(hidden + jnp.uint32(VALUE_SALTS[layer]))
-            stored = paged.write(
-                pool, plan.destinations, key[:, None, None], value[:, None, None]
-            )
+            stored = paged.write(pool, plan.destinations, key[:, None, None], value[:, None, None])
             hidden = mix(hidden + _attend(stored, plan, seqs, positions))
             pools.append(stored)
         return hidden, tuple(pools)

@@ -6,6 +6,7 @@ and nothing that looks at another. Source: Touvron et al., "LLaMA" (2023), secti
 embedding: Su et al., "RoFormer" (2021), with the two halves of a head rotated against each other.
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 
 DTYPES = ("float32", "bfloat16", "float16")
+_Part = tuple[tuple[int, ...], int]
+"""The shape of one array of weights, and how many inputs each of its outputs adds up."""
 
 
 class LayerWeights(NamedTuple):
@@ -90,14 +93,18 @@ class Llama:
 
     def init(self, key: Array) -> LlamaWeights:
         """Random weights of variance 1 / fan-in, for tests and benchmarks."""
-        first, last, *layers = jax.random.split(key, self.layers + 2)
-        e, v = self.embed, self.vocabulary
-        return LlamaWeights(
-            self._normal(first, (v, e), 1),
-            tuple(self._init_layer(layer) for layer in layers),
-            jnp.ones(e, self.dtype),
-            self._normal(last, (e, v), e),
-        )
+        e, h, k, d, m = self.embed, self.q_heads, self.kv_heads, self.head_dim, self.mlp
+        # query, key, value, output, gate, up, down: shape and fan-in.
+        layer: list[_Part] = [((e, h, d), e), ((e, k, d), e), ((e, k, d), e), ((h, d, e), h * d)]
+        layer += [((e, m), e), ((e, m), e), ((m, e), m)]
+        ends: list[_Part] = [((self.vocabulary, e), 1), ((e, self.vocabulary), e)]
+        embedding, head, *rest = self._normal(key, ends + layer * self.layers)
+        ones = jnp.ones(e, self.dtype)
+        layers = []
+        for index in range(0, len(rest), len(layer)):
+            query, keys, values, output, gate, up, down = rest[index : index + len(layer)]
+            layers.append(LayerWeights(ones, query, keys, values, output, ones, gate, up, down))
+        return LlamaWeights(embedding, tuple(layers), ones, head)
 
     def empty_cache(self, geometry: Geometry) -> Cache:
         """One zeroed pool per layer, in the model's dtype."""
@@ -164,24 +171,15 @@ class Llama:
             x = self._finish_layer(layer, x, mixed)
         return self.logits(params, self._norm(x, params.norm))
 
-    def _init_layer(self, key: Array) -> LayerWeights:
-        e, h, k, d, m = self.embed, self.q_heads, self.kv_heads, self.head_dim, self.mlp
-        keys = jax.random.split(key, 7)
-        return LayerWeights(
-            attention_norm=jnp.ones(e, self.dtype),
-            query=self._normal(keys[0], (e, h, d), e),
-            key=self._normal(keys[1], (e, k, d), e),
-            value=self._normal(keys[2], (e, k, d), e),
-            output=self._normal(keys[3], (h, d, e), h * d),
-            mlp_norm=jnp.ones(e, self.dtype),
-            gate=self._normal(keys[4], (e, m), e),
-            up=self._normal(keys[5], (e, m), e),
-            down=self._normal(keys[6], (m, e), m),
-        )
-
-    def _normal(self, key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
-        wide: Array = jax.random.normal(key, shape) * fan_in**-0.5
-        return wide.astype(self.dtype)
+    def _normal(self, key: Array, parts: list[_Part]) -> list[Array]:
+        """One array per shape and fan-in, cut from one draw, since each draw is slow to compile."""
+        sizes = [math.prod(shape) for shape, _ in parts]
+        ends = list(itertools.accumulate(sizes))
+        drawn = jax.random.normal(key, (ends[-1],))
+        return [
+            (drawn[end - size : end].reshape(shape) * fan_in**-0.5).astype(self.dtype)
+            for (shape, fan_in), size, end in zip(parts, sizes, ends, strict=True)
+        ]
 
     def _embed(self, params: LlamaWeights, tokens: Array) -> Array:
         # Padding may carry any id, and the default fills rows out of range with NaN.

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from attrs import evolve, frozen
 
 from spec.machines import lifecycle, naive, scheduling
-from spec.machines.actions import Admit, Generate, Prefill, Reset, Submit, TakeOutputs
+from spec.machines.actions import Admit, Prefill, Reset, Submit
+from spec.machines.pages import Pages
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, Refusal, Request, refused
 
-Action = Submit | Admit | Generate | TakeOutputs | Reset
+Action = scheduling.Action | Submit | Admit
 
 
 @frozen
@@ -45,11 +46,11 @@ def refusals(state: State, action: Action) -> frozenset[Refusal]:
         case Admit():
             return frozenset() if admissible(state) else frozenset(_admit_refusals(state))
         case _:
-            return frozenset()
+            return scheduling.refusals(state.scheduling, action)
 
 
-def step(state: State, action: Action) -> State:
-    """Apply an action, or raise Refused."""
+def step(state: State, action: Action, choice: Pages | None = None) -> State:
+    """Apply an action, or raise Refused. `choice`: the pages to take, in the order of taking."""
     found = refusals(state, action)
     if found:
         raise refused(found)
@@ -58,14 +59,13 @@ def step(state: State, action: Action) -> State:
             return evolve(state, waiting=(*state.waiting, request))
         case Admit():
             chosen = admissible(state)
-            below = scheduling.step(state.scheduling, Prefill(chosen))
-            return _release(
-                State(below, state.waiting[len(chosen) :], (*state.admitted, *chosen))
-            )
+            below = scheduling.step(state.scheduling, Prefill(chosen), choice)
+            return _release(State(below, state.waiting[len(chosen) :], (*state.admitted, *chosen)))
         case Reset():
             return State(scheduling.step(state.scheduling, action))
         case _:
-            return _release(evolve(state, scheduling=scheduling.step(state.scheduling, action)))
+            below = scheduling.step(state.scheduling, action, choice)
+            return _release(evolve(state, scheduling=below))
 
 
 def abstract(state: State) -> naive.State:

@@ -250,5 +250,3 @@ def _unfinished_refusals(
         elif detail and detail.finished:
             problems.add(Refusal(Reason.SLOT_FINISHED, slot, "a sequence that has not finished"))
     return frozenset(problems)
-
-

@@ -5,6 +5,7 @@ taken is the caller's choice; without one it is the lowest. Source: seed 000, se
 """
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from attrs import evolve, frozen
 
@@ -13,7 +14,7 @@ from spec.cells import Cells, blank, kill, store
 from spec.machines import cache
 from spec.machines.actions import Allocate, Append, Free, Name, Reserve, Sample, Write
 from spec.table import Sequence, Sequences, by_slot, destination, read
-from spec.vocabulary import Geometry, Reason, Refusal, refused
+from spec.vocabulary import Geometry, InvalidInput, Reason, Refusal, refused
 
 Action = Reserve | Append | Allocate | Write | Sample | Free
 Pages = tuple[int, ...]
@@ -63,6 +64,7 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
             return with_sequence(state, slot, evolve(sequence, tokens=sequence.tokens + tokens))
         case Allocate(batch):
             wanted = pages_wanted(state, by_slot(batch))
+            check_choice(state, wanted, choice)
             return _allocate(state, by_slot(batch), choice or free_pages(state)[:wanted])
         case Write(batch):
             return _write(state, by_slot(batch))
@@ -123,8 +125,27 @@ def with_sequence(state: State, slot: int, sequence: Sequence | None) -> State:
 
 def free_pages(state: State) -> Pages:
     """Pages that no row names, lowest first."""
-    named = {page for sequence in state.sequences if sequence for page in sequence.row}
+    named = _named(state)
     return tuple(page for page in range(state.geometry.pages) if page not in named)
+
+
+def check_choice(state: State, wanted: int, choice: Pages | None) -> None:
+    """Raise InvalidInput unless a choice, if there is one, is of as many free pages as wanted."""
+    if not choice:
+        return
+    named, pages = _named(state), range(state.geometry.pages)
+    free = all(page in pages and page not in named for page in choice)
+    if not free or not len(set(choice)) == len(choice) == wanted:
+        raise InvalidInput(
+            "choice",
+            seen=choice,
+            allowed=f"{wanted} different free pages",
+            remedy="Name the pages in the order of taking, or leave the choice out.",
+        )
+
+
+def _named(state: State) -> frozenset[int]:
+    return frozenset(page for sequence in state.sequences if sequence for page in sequence.row)
 
 
 def pages_wanted(state: State, grouped: dict[int, list[int]]) -> int:
@@ -160,16 +181,15 @@ def _write(state: State, grouped: dict[int, list[int]]) -> State:
 
 def range_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot."""
-    if not isinstance(slot, int) or not 0 <= slot < state.geometry.slots:
+    if not _is_slot(state, slot):
         yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {state.geometry.slots - 1}")
 
 
 def unused_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot in use."""
     yield from range_refusals(state, slot)
-    if isinstance(slot, int) and 0 <= slot < state.geometry.slots:
-        if state.sequences[slot] is None:
-            yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
+    if _is_slot(state, slot) and state.sequences[slot] is None:
+        yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
 
 
 def used_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
@@ -179,9 +199,12 @@ def used_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
             yield Refusal(Reason.NO_FREE_SLOT, 0, "at least 1 free slot")
         return
     yield from range_refusals(state, slot)
-    if isinstance(slot, int) and 0 <= slot < state.geometry.slots:
-        if state.sequences[slot] is not None:
-            yield Refusal(Reason.SLOT_USED, slot, "an unused slot")
+    if _is_slot(state, slot) and state.sequences[slot] is not None:
+        yield Refusal(Reason.SLOT_USED, slot, "an unused slot")
+
+
+def _is_slot(state: State, slot: Name | None) -> TypeGuard[int]:
+    return isinstance(slot, int) and 0 <= slot < state.geometry.slots
 
 
 def _append_refusals(state: State, slot: Name, more: int) -> Iterator[Refusal]:
@@ -249,4 +272,3 @@ def _known_refusals(state: State, grouped: dict[int, list[int]]) -> Iterator[Ref
             yield Refusal(Reason.BATCH_POSITIONS, positions[-1], f"below {sequence.allocated}")
         if positions[-1] >= len(sequence.tokens):
             yield Refusal(Reason.BATCH_UNKNOWN, positions[-1], f"below {len(sequence.tokens)}")
-

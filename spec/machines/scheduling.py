@@ -1,8 +1,8 @@
 """Rung 5: a queue of tokens, prefill, and decode rounds, each one action.
 
 Seen from naive, request by request: the tokens it would have got alone. Inside, a prefill and a
-round are folds of lifecycle actions, listed by `prefill_parts` and `round_parts`. Source: seed 000,
-sections 3.5 and 4; seed 004, section 9.
+round are folds of lifecycle actions, listed by `prefill_parts` and `round_parts`; what refuses an
+action stands in `guards`. Source: seed 000, sections 3.5 and 4; seed 004, section 9.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import TypeGuard
 from attrs import evolve, frozen
 
 from spec import model
-from spec.machines import lifecycle, naive, sharing
+from spec.machines import guards, lifecycle, naive, sharing
 from spec.machines.actions import (
     Allocate,
     Append,
@@ -34,22 +34,13 @@ from spec.machines.actions import (
 )
 from spec.machines.pages import Pages, reserved_slot, unused_refusals, used
 from spec.table import Batch, Sequences
-from spec.vocabulary import (
-    CleanupMode,
-    Geometry,
-    Limits,
-    Reason,
-    Refusal,
-    Request,
-    Tokens,
-    refused,
-)
-from spec.vocabulary.errors import Family
+from spec.vocabulary import CleanupMode, Geometry, Limits, Refusal, Request, Tokens, refused
 
-Primitive = (
-    Reserve | Assign | Allocate | Write | Clone | Free | FreeFinished | Reset | TakeOutputs
-)
+Primitive = Reserve | Assign | Allocate | Write | Clone | Free | FreeFinished | Reset | TakeOutputs
 Action = Primitive | Enqueue | Pack | Purge | Prefill | Round | Generate
+
+prefill_pages = guards.prefill_pages
+stop_refusals = guards.stop_refusals
 
 
 @frozen
@@ -91,29 +82,28 @@ def initial(
 
 def refusals(state: State, action: Action) -> frozenset[Refusal]:
     """Why the action cannot be done; empty exactly if it can."""
+    below, limits = state.lifecycle, state.limits
     match action:
-        case Enqueue():
-            return frozenset(_enqueue_refusals(state, action))
         case Pack() | Generate():
             return frozenset()
-        case Clone():
-            return frozenset(_clone_refusals(state, action))
         case Purge(slot):
-            return frozenset(unused_refusals(state.lifecycle.sharing.pages, slot))
+            return frozenset(unused_refusals(below.sharing.pages, slot))
+        case Enqueue():
+            return frozenset(guards.enqueue(below, limits, action, queued=len(state.queue)))
+        case Clone(parent):
+            queued = len(state.queue) + len(_pending(state, parent))
+            return frozenset(guards.clone(below, limits, action, queued=queued))
         case Prefill(requests):
-            return frozenset(_prefill_refusals(state, requests))
+            return frozenset(guards.prefill(below, limits, requests, queued=len(state.queue)))
         case Round():
-            return frozenset(_round_refusals(state))
-        case Allocate(batch) | Write(batch) if len(batch) > state.limits.prefill_tokens:
-            allowed = f"at most {state.limits.prefill_tokens} entries"
-            return frozenset({Refusal(Reason.BATCH_WIDTH, len(batch), allowed)})
-        case Write(batch):
-            return lifecycle.refusals(state.lifecycle, action) or _queued_refusals(state, batch)
+            return frozenset(guards.decode_round(below, limits, round_parts(state)))
+        case Allocate() | Write():
+            waiting = {(queued.slot, queued.position) for queued in state.queue}
+            return frozenset(guards.batch(below, limits, action, waiting=waiting))
         case Assign():
-            stops = frozenset(stop_refusals(state.limits, action.params.stops))
-            return stops | lifecycle.refusals(state.lifecycle, action)
+            return frozenset(guards.assign(below, limits, action))
         case _:
-            return lifecycle.refusals(state.lifecycle, action)
+            return lifecycle.refusals(below, action)
 
 
 def step(state: State, action: Action, choice: Pages | None = None) -> State:
@@ -122,27 +112,20 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     if found:
         raise refused(found)
     match action:
-        case Enqueue(slot, token):
-            position = len(used(state.lifecycle.sharing.pages, slot).tokens)
-            below = lifecycle.step(state.lifecycle, Append(slot, (token,)))
-            return evolve(
-                state, lifecycle=below, queue=(*state.queue, Queued(token, slot, position))
-            )
+        case Enqueue():
+            return _enqueue(state, action)
         case Pack():
             return evolve(state, queue=state.queue[state.limits.round_tokens :])
         case Purge(slot):
             return _purge(state, slot)
         case Free(int(slot)):
             return _purge(evolve(state, lifecycle=lifecycle.step(state.lifecycle, action)), slot)
-        case Clone(parent):
+        case Clone():
             return _clone(state, action, choice)
         case Reset():
             return initial(state.geometry, state.limits, state.cleanup)
-        case Prefill(requests):
-            return _tidy(_fold(state, prefill_parts(state, requests), choice))
-        case Round():
-            queue = state.queue[state.limits.round_tokens :]
-            return _tidy(_fold(evolve(state, queue=queue), round_parts(state), choice))
+        case Prefill() | Round():
+            return _tidy(_run(state, action, choice))
         case Generate():
             return generate(state)[0]
         case _:
@@ -239,18 +222,18 @@ def lower(state: State, action: Action) -> tuple[naive.Action, ...]:
             return ()
 
 
-def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
-    """Stop sequences must fit their static table."""
-    longest = max((len(stop) for stop in stops), default=0)
-    if len(stops) > limits.stops or longest > limits.stop_len:
-        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
-        yield Refusal(Reason.STOPS, f"{len(stops)}, the longest of {longest} tokens", allowed)
+def _enqueue(state: State, action: Enqueue) -> State:
+    position = len(used(state.lifecycle.sharing.pages, action.slot).tokens)
+    below = lifecycle.step(state.lifecycle, Append(action.slot, (action.token,)))
+    queued = Queued(action.token, action.slot, position)
+    return evolve(state, lifecycle=below, queue=(*state.queue, queued))
 
 
-def prefill_pages(geometry: Geometry, request: Request) -> int:
-    """Pages that prefilling one request takes: its prompt, and a partial page per further choice."""
-    partial = len(request.prompt) % geometry.page_size != 0
-    return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
+def _run(state: State, action: Prefill | Round, choice: Pages | None) -> State:
+    if isinstance(action, Prefill):
+        return _fold(state, prefill_parts(state, action.requests), choice)
+    left = evolve(state, queue=state.queue[state.limits.round_tokens :])
+    return _fold(left, round_parts(state), choice)
 
 
 def _fold(state: State, parts: tuple[lifecycle.Action, ...], choice: Pages | None) -> State:
@@ -325,99 +308,3 @@ def _lower_rounds(state: State) -> tuple[naive.Action, ...]:
         parts += lower(state, Round())
         state = step(state, Round())
     return tuple(parts)
-
-
-def _enqueue_refusals(state: State, action: Enqueue) -> Iterator[Refusal]:
-    below = lifecycle.refusals(state.lifecycle, Append(action.slot, (action.token,)))
-    yield from below
-    if any(refusal.reason.family is Family.SLOT for refusal in below):
-        return
-    detail = lifecycle.detail_of(state.lifecycle, action.slot)
-    generated = len(used(state.lifecycle.sharing.pages, action.slot).tokens) - detail.prompt_len
-    if generated + 1 >= detail.params.max_new:
-        allowed = f"fewer than {detail.params.max_new - 1} generated tokens"
-        yield Refusal(Reason.TOO_LONG, generated, allowed)
-    if len(state.queue) == state.limits.queue:
-        yield Refusal(Reason.QUEUE_FULL, len(state.queue), f"below {state.limits.queue}")
-
-
-def _queued_refusals(state: State, batch: Batch) -> frozenset[Refusal]:
-    waiting = {(queued.slot, queued.position) for queued in state.queue}
-    queued = [entry for entry in batch if entry in waiting]
-    if not queued:
-        return frozenset()
-    return frozenset({Refusal(Reason.BATCH_QUEUED, queued, "tokens that have left the queue")})
-
-
-def _prefill_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
-    """Guards in stages: a later stage is asked only if the earlier ones found nothing."""
-    problems = (
-        list(_width_refusals(state.limits, requests))
-        or list(_request_refusals(state, requests))
-        or list(_room_refusals(state, requests))
-    )
-    yield from problems
-
-
-def _width_refusals(limits: Limits, requests: tuple[Request, ...]) -> Iterator[Refusal]:
-    tokens = sum(len(request.prompt) for request in requests)
-    if not 0 < len(requests) <= limits.prefill_seqs or tokens > limits.prefill_tokens:
-        allowed = f"1 to {limits.prefill_seqs} prompts, at most {limits.prefill_tokens} tokens"
-        yield Refusal(Reason.PREFILL_WIDTH, f"{len(requests)} prompts, {tokens} tokens", allowed)
-
-
-def _request_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
-    taken = lifecycle.taken_keys(state.lifecycle)
-    ids = [request.id for request in requests]
-    for request in requests:
-        yield from lifecycle.request_refusals(state.geometry, len(request.prompt), request.params)
-        yield from stop_refusals(state.limits, request.params.stops)
-        keys = {(request.id, choice) for choice in range(request.n_generations)}
-        if keys & taken or ids.count(request.id) > 1:
-            yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
-
-
-def _room_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
-    choices = sum(request.n_generations for request in requests)
-    free_slots = state.sequences.count(None)
-    if choices > free_slots:
-        yield Refusal(Reason.NO_FREE_SLOT, choices, f"at most {free_slots} choices")
-    wanted = sum(prefill_pages(state.geometry, request) for request in requests)
-    free = state.lifecycle.sharing.counts.count(0)
-    if wanted > free:
-        yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
-    if len(state.queue) + choices > state.limits.queue:
-        yield Refusal(Reason.QUEUE_FULL, len(state.queue) + choices, f"up to {state.limits.queue}")
-    yield from _output_refusals(state, choices)
-
-
-def _output_refusals(state: State, samples: int) -> Iterator[Refusal]:
-    """Each sequence that samples may finish, so there must be room for all of them."""
-    outputs = len(state.lifecycle.outputs) + samples
-    if outputs > state.limits.outputs:
-        yield Refusal(Reason.OUTPUTS_FULL, outputs, f"up to {state.limits.outputs} outputs")
-
-
-def _round_refusals(state: State) -> Iterator[Refusal]:
-    if not state.queue:
-        yield Refusal(Reason.QUEUE_EMPTY, 0, "at least 1 queued token")
-        return
-    allocate, _, *samples = round_parts(state)
-    assert isinstance(allocate, Allocate)
-    table = state.lifecycle.sharing.pages
-    unsettled = [slot for slot, _ in filter(None, allocate.batch) if not used(table, slot).settled]
-    if unsettled:
-        yield Refusal(Reason.UNWRITTEN, unsettled, "slots whose allocated cells are written")
-        return
-    yield from lifecycle.refusals(state.lifecycle, allocate)
-    yield from _output_refusals(state, len(samples))
-
-
-def _clone_refusals(state: State, action: Clone) -> Iterator[Refusal]:
-    below = lifecycle.refusals(state.lifecycle, action)
-    yield from below
-    if any(refusal.reason.family is Family.SLOT for refusal in below):
-        return
-    queued = len(state.queue) + len(_pending(state, action.parent))
-    if queued > state.limits.queue:
-        yield Refusal(Reason.QUEUE_FULL, queued, f"up to {state.limits.queue}")

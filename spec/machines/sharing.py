@@ -59,14 +59,13 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     match action:
         case Clone(parent):
             child = pages.reserved_slot(state.pages, action.child)
-            taken = choice or pool.lowest_free(state.counts, pages_wanted(state, action))
-            return _clone(state, parent, child, taken)
+            return _clone(state, parent, child, _taken(state, action, choice))
         case Free(int(slot)):
             return _free(state, slot)
         case Allocate():
-            taken = choice or pool.lowest_free(state.counts, pages_wanted(state, action))
-            counts = pool.hold(state.counts, taken)
-            return State(pages.step(state.pages, action, taken), counts)
+            taken = _taken(state, action, choice)
+            after = pages.step(state.pages, action, taken)
+            return State(after, pool.hold(state.counts, taken))
         case _:
             return evolve(state, pages=pages.step(state.pages, action))
 
@@ -132,6 +131,12 @@ def lower(state: State, action: Action) -> tuple[Step, ...]:
             return ((action, None),)
 
 
+def _taken(state: State, action: Allocate | Clone, choice: Pages | None) -> Pages:
+    wanted = pages_wanted(state, action)
+    pages.check_choice(state.pages, wanted, choice)
+    return choice or pool.lowest_free(state.counts, wanted)
+
+
 def _clone(state: State, parent: int, child: int, taken: Pages) -> State:
     sequence = pages.used(state.pages, parent)
     shared = sequence.row[: sequence.written // state.geometry.page_size]
@@ -171,4 +176,3 @@ def _clone_refusals(state: State, action: Clone) -> Iterator[Refusal]:
         yield Refusal(Reason.UNWRITTEN, parent.written, f"{parent.allocated} written")
     elif pages_wanted(state, action) and 0 not in state.counts:
         yield Refusal(Reason.OUT_OF_PAGES, 1, "at most 0 pages")
-

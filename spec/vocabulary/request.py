@@ -48,7 +48,10 @@ def require_tokens(name: str, tokens: Tokens) -> None:
 def _require_integer(name: str, value: object, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
         raise InvalidInput(
-            name, seen=value, allowed=f"an integer from {low} to {high}", remedy="Change it."
+            name,
+            seen=value,
+            allowed=f"an integer from {low} to {high}",
+            remedy="Pass an integer in this range.",
         )
 
 
@@ -68,9 +71,17 @@ class Params:
     def __attrs_post_init__(self) -> None:
         _require_integer("Params.max_new", self.max_new, 1, INT32_MAX)
         _require_integer("Params.seed", self.seed, 0, INT32_MAX)
+        if type(self.stops) is not tuple:
+            raise InvalidInput(
+                "Params.stops",
+                seen=self.stops,
+                allowed="a tuple of token tuples",
+                remedy="Pass (), or one tuple of token ids per stop sequence.",
+            )
         for stop in self.stops:
             require_tokens("Params.stops", stop)
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+        number = type(self.temperature) in {int, float}
+        if not number or not 0 <= self.temperature < math.inf:
             raise InvalidInput(
                 "Params.temperature",
                 seen=self.temperature,

@@ -1,0 +1,68 @@
+# Each target works as the first command after a clone: python3 (3.11 or newer), make and git are
+# enough. `make help` lists them.
+
+PYTHON ?= python3
+FORMAT ?= azure
+TRACE ?= $(wildcard ../shared/traces/azure_conv_2023.csv)
+
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
+    exit 2; }
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test fuzz replay bench type lint lock clean trace
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+setup: $(STAMP) ## make .venv from requirements.lock, once; again when it or pyproject.toml changes
+
+test: $(STAMP) ## run every test
+	$(BIN)/python -m pytest tests
+
+fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
+	$(BIN)/kvspec fuzz --seconds 60
+
+replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=file FORMAT=azure
+	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
+
+bench: $(STAMP) ## measure; every number that the documents quote comes from here
+	$(BIN)/python -m conformance.bench
+
+type: $(STAMP) ## mypy --strict
+	$(BIN)/python -m mypy
+
+lint: $(STAMP) ## ruff, rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+lock: ## remake requirements.lock: the newest versions that pyproject.toml allows
+	@$(CHECK_PYTHON)
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade ".[dev]"
+	{ sed -n '/^#/p' requirements.lock; \
+	  build/lock/bin/python -m pip freeze --all | grep -E '^[A-Za-z0-9._-]+==' \
+	    | grep -vE '^(pip|wheel)=='; } > build/requirements.lock
+	mv build/requirements.lock requirements.lock
+	rm -rf build/lock
+
+clean: ## remove .venv, caches and build outputs
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+trace:
+	@test -n "$(TRACE)" || \
+	  { echo "make replay: no trace; name one: make replay TRACE=trace.csv FORMAT=azure" >&2; exit 2; }
+	@test -r "$(TRACE)" || \
+	  { echo "make replay: cannot read TRACE=$(TRACE); name a trace file that exists" >&2; exit 2; }

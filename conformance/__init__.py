@@ -1,0 +1,4 @@
+"""The conformance kit: holds an engine, ours or another, to `spec` step for step.
+
+Importing this package imports neither JAX nor numpy; an adapter imports what its engine needs.
+"""

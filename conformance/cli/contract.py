@@ -1,0 +1,370 @@
+"""What every command keeps to: verdicts, exit status, the JSON result, options, interruption.
+
+A command is a module that looks like `Command`. `execute` parses its options, runs it, prints a
+summary, writes `--json FILE`, and turns what happened into the exit status:
+
+- 0 holds, 1 fails, 3 not decided;
+- 2 for bad usage, bad input or a missing extra, with one line on stderr and no result file;
+- Ctrl-C and an internal error leave the verdict undecided (3), and what is known is still reported;
+- a failure that was already recorded wins over all of these: 1.
+"""
+
+import argparse
+import importlib
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Final, Never, Protocol
+
+import attrs
+from attrs import Factory, define
+
+import spec
+from conformance.cli import BAD_INPUT, UNDECIDED, result
+from conformance.cli.progress import Update, progress
+from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.geometry import INT32_MAX, Geometry
+
+OUR_ENGINE: Final = "conformance.engines.ours:make"
+EXTRAS: Final = {
+    "jax": "jax",
+    "jaxlib": "jax",
+    "numpy": "jax",
+    "crosshair": "dev",
+    "mypy": "dev",
+    "pytest": "dev",
+}
+"""Which extra of kvspec installs a top-level module."""
+
+
+class Verdict(Enum):
+    """The answer of a command. Its exit status is 0, 1 or 3."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+    @property
+    def exit_status(self) -> int:
+        """What the process returns."""
+        return {Verdict.HOLDS: 0, Verdict.FAILS: 1, Verdict.UNDECIDED: UNDECIDED}[self]
+
+
+class Scope(Enum):
+    """Whether every case was looked at or a sample."""
+
+    COMPLETE = "complete"
+    SAMPLED = "sampled"
+
+
+@define(kw_only=True)
+class Report:
+    """What a command has found so far; kept current, so that Ctrl-C loses nothing.
+
+    command: its name. seed: as given. geometry: of the engine under test, None where none is.
+    quiet: print only the verdict, failures and errors. scope: set by the command. not_checked: what
+    a reader might take for checked and is not. failures: one text each. counts: the command's own
+    keys of the JSON result. interrupted and error are set by `execute`.
+    """
+
+    command: str
+    seed: int
+    geometry: Geometry | None = None
+    quiet: bool = False
+    scope: Scope = Scope.SAMPLED
+    not_checked: list[str] = Factory(list)
+    failures: list[str] = Factory(list)
+    counts: dict[str, object] = Factory(dict)
+    interrupted: bool = False
+    error: str | None = None
+
+    def count(self, **values: object) -> None:
+        """Set the command's own keys of the JSON result: plain data, replaced when set again.
+
+        Raises ValueError for a key that every result has.
+        """
+        taken = sorted(set(values) & set(result.KEYS))
+        if taken:
+            raise ValueError(f"{taken} are keys of every result; a command counts under its own")
+        self.counts.update(values)
+
+    def fail(self, what: str) -> None:
+        """Record a failure: the verdict is now `fails`, whatever happens later."""
+        self.failures.append(what)
+
+    def skip(self, what: str, *, why: str) -> None:
+        """Record what is not checked, and why or how to change that. Once each."""
+        line = f"{what}: {why}"
+        if line not in self.not_checked:
+            self.not_checked.append(line)
+
+    def say(self, text: str) -> None:
+        """Print to stdout, unless quiet. Not inside a `progress` block."""
+        if not self.quiet:
+            print(text)
+
+    def progress(self, label: str, *, total: float | None) -> AbstractContextManager[Update]:
+        """A context manager that shows progress on stderr and yields `update(done, note)`."""
+        return progress(label, total=total, quiet=self.quiet)
+
+
+class Command(Protocol):
+    """A module that is one command. Importing it imports neither JAX nor numpy.
+
+    NAME: the word on the command line. HELP: one line. EXAMPLES: whole command lines.
+    """
+
+    NAME: str
+    HELP: str
+    EXAMPLES: Sequence[str]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own options; `add_geometry` and `add_engine` where they apply."""
+        ...
+
+    def run(self, arguments: argparse.Namespace, report: Report) -> Verdict:
+        """Do the work, keeping `report` current. Raises InvalidInput for bad input."""
+        ...
+
+
+def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
+    """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
+    parser.add_argument(
+        "--geometry",
+        type=_argument(parse_geometry),
+        default=default,
+        metavar="SIZES",
+        help=f"sizes of the engine under test (default {default})",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine`; give `arguments.engine` to `load_engine`."""
+    parser.add_argument(
+        "--engine",
+        default=OUR_ENGINE,
+        metavar="MODULE:FACTORY",
+        help=f"the engine under test (default {OUR_ENGINE})",
+    )
+
+
+def parse_geometry(text: str) -> Geometry:
+    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
+    names = tuple(attribute.name for attribute in attrs.fields(Geometry))
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    sizes = {name: int(size) for name, _, size in pairs if size.isascii() and size.isdigit()}
+    if set(sizes) != set(names) or len(pairs) != len(names):
+        raise InvalidInput(
+            "geometry",
+            seen=text,
+            allowed=f"{', '.join(names)}, each once and as NAME=INTEGER, joined by commas",
+            remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
+        )
+    return Geometry(**sizes)
+
+
+def load_engine(name: str) -> Callable[..., object]:
+    """The factory that `MODULE:FACTORY` names; modules beside the caller are found too.
+
+    Raises InvalidInput if there is no such module or factory, or the module needs another that is
+    absent; one that an extra of kvspec installs is left to `execute`, which names the extra.
+    """
+    module_name, _, factory_name = name.partition(":")
+    if not module_name or not factory_name:
+        raise _no_engine(name, seen=name)
+    if "" not in sys.path:
+        sys.path.append("")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        parents = module_name.split(".")
+        if error.name not in {".".join(parents[:end]) for end in range(1, len(parents) + 1)}:
+            if _extra(error) is not None:
+                raise
+            raise _no_engine(name, seen=f"{module_name} needs {error.name}") from None
+        raise _no_engine(name, seen=f"no module {error.name}") from None
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise _no_engine(name, seen=f"no callable {factory_name} in {module_name}")
+    made: Callable[..., object] = factory
+    return made
+
+
+def _no_engine(name: str, *, seen: str) -> InvalidInput:
+    return InvalidInput(
+        f"--engine {name}",
+        seen=seen,
+        allowed="MODULE:FACTORY, a callable in a module that Python can import",
+        remedy=f"The default is {OUR_ENGINE}.",
+    )
+
+
+def execute(command: Command, argv: Sequence[str]) -> int:
+    """Run one command on its own arguments and return the exit status, whatever it raises."""
+    try:
+        arguments = _parser(command).parse_args(argv)
+        target = None if arguments.json is None else result.claim(Path(arguments.json))
+    except SystemExit:  # --help has been printed
+        return 0
+    except _Usage as error:
+        return complain(command.NAME, f"{error} (kvspec {command.NAME} --help has examples)")
+    except InvalidInput as error:
+        return complain(command.NAME, str(error))
+    report = Report(
+        command=command.NAME,
+        seed=arguments.seed,
+        geometry=getattr(arguments, "geometry", None),
+        quiet=arguments.quiet,
+    )
+    started = time.monotonic()
+    verdict = Verdict.UNDECIDED
+    try:
+        verdict = command.run(arguments, report)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    except (Exception, SystemExit) as error:  # an engine that exits has decided nothing
+        bad_input = _bad_input(error)
+        report.error = bad_input or f"{type(error).__name__}: {error}"
+        if bad_input is None:
+            traceback.print_exc()
+        elif not report.failures:
+            return complain(command.NAME, bad_input)
+    if report.failures:
+        verdict = Verdict.FAILS
+    with _uninterrupted():
+        return _finish(report, verdict, seconds=time.monotonic() - started, target=target)
+
+
+def complain(command: str, message: str) -> int:
+    """Print one line on stderr and return the exit status of bad input."""
+    name = f"kvspec {command}".strip()
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _bad_input(error: BaseException) -> str | None:
+    """What to tell the caller if it is theirs to mend; None for an error of ours."""
+    if isinstance(error, InvalidInput):
+        return str(error)
+    extra = _extra(error)
+    return extra and f"this needs kvspec[{extra}]: {error}. Run pip install 'kvspec[{extra}]'."
+
+
+def _extra(error: BaseException) -> str | None:
+    """The extra that installs the module that was not found, if one does."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    return EXTRAS.get(error.name.partition(".")[0])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C: an impatient second one does not cost the result of the first."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # not the main thread, which alone is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | None) -> int:
+    """Write the result, then print the summary: a closed pipe costs only the latter."""
+    status = verdict.exit_status
+    try:
+        if target is not None:
+            result.write(target, _as_json(report, verdict, seconds))
+    except OSError as error:
+        unwritten = complain(report.command, f"--json {target}: cannot be written: {error}")
+        status = status or unwritten
+    for failure in report.failures:
+        print(f"FAILS: {failure}")
+    if report.error is not None:
+        print(f"kvspec {report.command}: stopped by {report.error}", file=sys.stderr)
+    for key, value in report.counts.items():
+        if isinstance(value, (bool, int, float, str)):
+            report.say(f"  {key}: {value}")
+    for line in report.not_checked:
+        report.say(f"  not checked: {line}")
+    tail = ", interrupted" if report.interrupted else ""
+    print(
+        f"kvspec {report.command}: {verdict.value} ({report.scope.value}) "
+        f"in {seconds:.1f} s, seed {report.seed}{tail}"
+    )
+    return status
+
+
+def _as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, object]:
+    return {
+        "command": report.command,
+        "verdict": verdict,
+        "scope": report.scope,
+        "seed": report.seed,
+        "seconds": round(seconds, 3),
+        "geometry": None if report.geometry is None else attrs.asdict(report.geometry),
+        "spec_version": spec.SPEC_VERSION,
+        "not_checked": report.not_checked,
+        "failures": report.failures,
+        "interrupted": report.interrupted,
+        "error": report.error,
+        **report.counts,
+    }
+
+
+class _Usage(Exception):
+    """The command line is wrong; the text says how."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argparse, with bad usage as an exception: one line, not two."""
+
+    def error(self, message: str) -> Never:
+        raise _Usage(message)
+
+
+def _parser(command: Command) -> argparse.ArgumentParser:
+    examples = "\n".join(f"  {example}" for example in command.EXAMPLES)
+    parser = _Parser(
+        prog=f"kvspec {command.NAME}",
+        description=command.HELP,
+        epilog=f"examples:\n{examples}\n\nexit status: 0 holds, 1 fails, 2 bad usage or bad input, "
+        "3 not decided",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    common = parser.add_argument_group("common options")
+    common.add_argument("--json", metavar="FILE", help="write the result as one JSON object")
+    common.add_argument(
+        "--seed", type=_argument(_seed), default=0, help="seed of every draw (default 0)"
+    )
+    common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
+    return parser
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= INT32_MAX):
+        raise InvalidInput(
+            "seed", seen=text, allowed=f"an integer from 0 to {INT32_MAX}", remedy="Change it."
+        )
+    return int(text)
+
+
+def _argument(parse: Callable[[str], object]) -> Callable[[str], object]:
+    """Parse an option so that argparse shows the reason: by itself it hides a ValueError's."""
+
+    def convert(text: str) -> object:
+        try:
+            return parse(text)
+        except InvalidInput as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert

@@ -1,0 +1,191 @@
+"""`kvspec doctor`: what is installed, and what will therefore not be checked."""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from attrs import asdict, frozen
+
+from conformance.cli.contract import Report, Scope, Verdict
+
+NAME: Final = "doctor"
+HELP: Final = "what is installed, where it comes from, and what will not be checked"
+EXAMPLES: Final = ("kvspec doctor", "kvspec doctor --json doctor.json")
+
+OUR_PACKAGES: Final = ("spec", "impl", "conformance")
+JAX_SECONDS: Final = 120
+_JAX_PROBE: Final = """
+import json, jax
+print(json.dumps({"backend": jax.default_backend(), "devices": [str(d) for d in jax.devices()]}))
+"""
+_REQUIREMENT: Final = re.compile(
+    r"(?P<name>[\w.-]+)\s*>=\s*(?P<least>[\w.]+)(?:\s*;\s*extra\s*==\s*['\"](?P<extra>\w+)['\"])?"
+)
+
+
+@frozen
+class Need:
+    """Something that a part of kvspec needs.
+
+    distribution: its name in a package index. extra: the extra that installs it, "" for the core,
+    None where no extra does. unchecked: what is not checked without it.
+    """
+
+    distribution: str
+    extra: str | None
+    unchecked: str
+
+
+NEEDS: Final = (
+    Need("attrs", "", "anything"),
+    Need("hypothesis", "", "engines, by fuzzing"),
+    Need("rich", "", "anything"),
+    Need("jax", "jax", "the reference engine"),
+    Need("jaxlib", "jax", "the reference engine"),
+    Need("numpy", "jax", "the reference engine and the float64 oracle"),
+    Need("libtpu", None, "compilation by the real TPU compiler"),
+    Need("crosshair-tool", "dev", "pure functions, symbolically"),
+    Need("mypy", "dev", "types"),
+)
+
+
+@frozen
+class Finding:
+    """One need, looked up. installed: its version or None. needed: the least version or None."""
+
+    name: str
+    extra: str | None
+    installed: str | None
+    needed: str | None
+    ok: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Doctor has the common options only."""
+    del parser
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Holds if core and engine can run, undecided if only the core can, fails if it cannot."""
+    del arguments
+    report.scope = Scope.COMPLETE
+    least = needed_versions()
+    findings = [look_up(need, least.get(need.distribution)) for need in NEEDS]
+    homes = sources()
+    report.count(
+        python=platform.python_version(),
+        packages=[asdict(finding) for finding in findings],
+        sources=homes,
+        kvspec=_version("kvspec"),
+    )
+    for need, finding in zip(NEEDS, findings, strict=True):
+        report.say(_line(finding))
+        if not finding.ok:
+            report.skip(need.unchecked, why=_remedy(finding))
+            if need.extra == "":
+                report.fail(f"the core needs {finding.name}: {_remedy(finding)}")
+    for name, home in homes.items():
+        report.say(f"  {name:<15} from {home}")
+    if len({str(Path(home).parent) for home in homes.values()}) != 1:
+        report.fail(f"spec, impl and conformance come from different places: {homes}")
+    engine = all(finding.ok for finding in findings if finding.extra == "jax")
+    accelerator = _accelerator(report) if engine else None
+    return Verdict.HOLDS if engine and accelerator is not None else Verdict.UNDECIDED
+
+
+def needed_versions() -> dict[str, str]:
+    """The least version of each distribution, as kvspec's own metadata says; {} if uninstalled."""
+    try:
+        lines = importlib.metadata.requires("kvspec") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    matches = (_REQUIREMENT.match(line) for line in lines)
+    return {match["name"]: match["least"] for match in matches if match}
+
+
+def look_up(need: Need, least: str | None) -> Finding:
+    """What is installed for one need; not ok if it is absent or older than `least`."""
+    installed = _version(need.distribution)
+    new_enough = installed is not None and (least is None or _at_least(installed, least))
+    return Finding(need.distribution, need.extra, installed, least, new_enough)
+
+
+def sources() -> dict[str, str]:
+    """The folder that each of our packages is imported from, without importing more of them."""
+    homes = {}
+    for name in OUR_PACKAGES:
+        found = importlib.util.find_spec(name)
+        homes[name] = str(Path(found.origin).parent) if found and found.origin else "nowhere"
+    return homes
+
+
+def probe_jax() -> dict[str, object] | str:
+    """The backend and devices that JAX finds, or why it finds none.
+
+    In a process of its own: an accelerator that is missing or busy can end or hang the process.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _JAX_PROBE],
+            capture_output=True,
+            text=True,
+            timeout=JAX_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {JAX_SECONDS} seconds"
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return f"exit status {done.returncode}: {last}"
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _accelerator(report: Report) -> str | None:
+    """The backend that JAX runs on, None if JAX does not start."""
+    found = probe_jax()
+    if isinstance(found, str):
+        report.count(backend=None, devices=[])
+        report.skip("the reference engine", why=f"JAX does not start: {found}")
+        return None
+    report.count(**found)
+    backend = str(found["backend"])
+    if backend == "cpu":
+        report.skip("kernels on an accelerator", why="JAX found none here, only the CPU")
+    return backend
+
+
+def _line(finding: Finding) -> str:
+    needed = f"(needs {finding.needed} or newer)" if finding.needed else ""
+    group = {"": "core", None: "optional"}.get(finding.extra, f"kvspec[{finding.extra}]")
+    return f"  {finding.name:<15} {finding.installed or 'absent':<12} {group:<12} {needed}".rstrip()
+
+
+def _remedy(finding: Finding) -> str:
+    what = "is absent" if finding.installed is None else f"{finding.installed} is too old"
+    least = f">={finding.needed}" if finding.needed else ""
+    install = f"kvspec[{finding.extra}]" if finding.extra else f"{finding.name}{least}"
+    return f"{finding.name} {what}; run pip install '{install}'"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _at_least(installed: str, least: str) -> bool:
+    """Compare the leading numbers of two versions: 0.10.2 is at least 0.9."""
+
+    def numbers(version: str) -> list[int]:
+        return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+
+    return numbers(installed) >= numbers(least)

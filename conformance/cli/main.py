@@ -1,0 +1,99 @@
+"""The entry point of `kvspec`: finds the command and hands over to `contract.execute`.
+
+Nothing of ours is imported before it is known that `spec` is ours: the name is a common one.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, cast
+
+from conformance.cli import BAD_INPUT, UNDECIDED
+
+if TYPE_CHECKING:
+    from conformance.cli.contract import Command
+
+COMMANDS: Final = ("fuzz", "replay", "rerun", "doctor")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `kvspec` with these arguments (those of the process, if None); return the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _foreign_spec() or _dispatch(words)
+    except KeyboardInterrupt:  # before the command began: nothing is decided
+        return UNDECIDED
+    except ModuleNotFoundError as error:  # while loading: execute handles what comes later
+        return _complain(f"no module {error.name} here. Reinstall kvspec with what it depends on.")
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in {"-h", "--help"}:
+        print(_listing(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else BAD_INPUT
+    name = words[0]
+    if name not in COMMANDS:
+        return _complain(f"saw {name!r}, allowed: {', '.join(COMMANDS)}. Run kvspec --help.")
+    command = _load(name)
+    if command is None:
+        return _complain(f"the command {name} is not part of this installation. Reinstall kvspec.")
+
+    from conformance.cli.contract import execute
+
+    return execute(command, words[1:])
+
+
+def _foreign_spec() -> int:
+    """0 if the `spec` that Python finds is ours; else the exit status, having said so."""
+    try:
+        found: ModuleType | None = importlib.import_module("spec")
+    except ModuleNotFoundError:
+        found = None
+    if getattr(found, "__kvspec__", False) is True:
+        return 0
+    where = "nothing" if found is None else getattr(found, "__file__", None) or "a bare folder"
+    return _complain(
+        f"the module spec is not kvspec's: Python found {where}. "
+        "Install kvspec in an environment of its own, or run it from another folder."
+    )
+
+
+def _load(name: str) -> "Command | None":
+    """The module of a command; None if the file is not there."""
+    path = f"conformance.cli.{name}"
+    try:
+        return cast("Command", importlib.import_module(path))
+    except ModuleNotFoundError as error:
+        if error.name != path:
+            raise
+        return None
+
+
+def _listing() -> str:
+    lines = []
+    for name in COMMANDS:
+        command = _load(name)
+        text = "not part of this installation" if command is None else command.HELP
+        lines.append(f"  {name:<10} {text}")
+    return "\n".join(
+        (
+            "usage: kvspec COMMAND [OPTIONS]",
+            "",
+            "Hold an inference engine to the specification of the paged KV cache.",
+            "",
+            *lines,
+            "",
+            "kvspec COMMAND --help shows a command's options and examples.",
+            "exit status: 0 holds, 1 fails, 2 bad usage or bad input, 3 not decided",
+        )
+    )
+
+
+def _complain(message: str) -> int:
+    print(f"kvspec: {message}", file=sys.stderr)
+    return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

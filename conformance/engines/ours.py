@@ -1,0 +1,319 @@
+"""The adapter of the reference engine, driven with the exact integer model.
+
+Everything that can be observed is read back as one packed array.
+"""
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from conformance.protocol import Action, Poison, Profile, Result, Rounds
+from impl.attention.reference import ragged_paged_attention
+from impl.engine import Engine
+from impl.host import Host
+from impl.models.integer import IntegerModel
+from impl.models.protocol import BatchPlan as DevicePlan
+from impl.setup import Setup
+from impl.state import FINISH_CODES, State
+from spec import model
+from spec.machines import actions as act
+from spec.table import BatchPlan
+from spec.view import OutputEntry, QueueEntry, View
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
+
+ACTIONS = frozenset(
+    {
+        act.Reserve,
+        act.Assign,
+        act.Allocate,
+        act.Write,
+        act.Clone,
+        act.Free,
+        act.FreeFinished,
+        act.Reset,
+        act.TakeOutputs,
+        act.Enqueue,
+        act.Pack,
+        act.Purge,
+        act.Prefill,
+        act.Round,
+        act.Generate,
+        act.Submit,
+        act.Admit,
+    }
+)
+_REASONS = {code: reason for reason, code in FINISH_CODES.items()}
+_JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
+
+Ints = np.ndarray[Any, np.dtype[np.int32]]
+
+
+def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
+    """The engine with everything observed."""
+    return Ours(geometry, limits, cleanup, cells=True)
+
+
+def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
+    """The engine for large pools: cells are not read back, tokens show what they held."""
+    return Ours(geometry, limits, cleanup, cells=False)
+
+
+class Ours:
+    """See `conformance.protocol`; also Poisonable and Attends."""
+
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, cells: bool
+    ) -> None:
+        setup = Setup(geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel())
+        self._cells = cells
+        self._engine = Engine(setup)
+        self._host = Host(self._engine)
+        self._profile = Profile(
+            name="kvspec reference engine",
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            actions=ACTIONS,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        """Exact refusals, lowest free page first."""
+        return self._profile
+
+    @property
+    def engine(self) -> Engine:
+        """The engine itself."""
+        return self._engine
+
+    def apply(self, action: Action) -> Result:
+        """Translate an action to a call."""
+        engine = self._engine
+        match action:
+            case act.Reserve(slot):
+                return engine.reserve(slot)  # type: ignore[arg-type]
+            case act.Assign(slot, prompt, params):
+                engine.assign(slot, prompt, params, request=action.request, choice=action.choice)
+            case act.Allocate(batch):
+                return _host_plan(engine.allocate(batch))
+            case act.Write(batch):
+                engine.write(batch)
+            case act.Clone(parent, child):
+                return engine.clone(parent, child, choice=action.choice)
+            case act.Free(int(slot)):
+                engine.free(slot)
+            case act.Enqueue(slot, token):
+                engine.enqueue(slot, token)
+            case act.Pack():
+                return engine.pack()
+            case act.Purge(slot):
+                engine.purge(slot)
+            case act.Prefill(requests):
+                engine.prefill(requests)
+            case act.Generate():
+                return Rounds(*engine.generate())
+            case act.Submit(request):
+                self._host.submit(request)
+            case act.Admit():
+                self._host.admit()
+            case act.Reset(mode):
+                self._host.reset(mode)
+            case _:
+                return self._apply_simple(action)
+        return None
+
+    def _apply_simple(self, action: Action) -> Result:
+        match action:
+            case act.Round():
+                self._engine.round()
+            case act.FreeFinished():
+                self._engine.free_finished()
+            case act.TakeOutputs():
+                return tuple(
+                    (output.request, output.choice, output.tokens, output.reason)
+                    for output in self._engine.take_outputs()
+                )
+            case _:
+                raise TypeError(action)
+        return None
+
+    def observe(self) -> View:
+        """Read the whole state back as one packed array."""
+        packed = _snapshot(self._engine.state, cells=self._cells)
+        return unpack(np.asarray(packed), self._profile, cells=self._cells)
+
+    def poison(self, kind: Poison) -> None:
+        """Overwrite dead cells on the device."""
+        if kind is Poison.STALE:
+            return
+        engine = self._engine
+        junk = jnp.uint32(_JUNK.get(kind, 0))
+        engine.state = _poisoned(engine.state, junk, live=kind is Poison.LIVE)
+
+    def attend(self) -> dict[int, dict[int, int]]:
+        """Reference attention with equal scores over one-hot values: the weights name the cells."""
+        read = np.asarray(_read_sets(self._engine.setup.geometry, self._engine.state))
+        written = np.asarray(self._engine.state.written)
+        times = np.rint(np.nan_to_num(read, nan=-1.0) * written[:, None]).astype(int)
+        return {
+            slot: dict(Counter({int(cell): int(row[cell]) for cell in np.flatnonzero(row)}))
+            for slot, row in enumerate(times)
+            if written[slot]
+        }
+
+
+@partial(jax.jit, static_argnames="cells")
+def _snapshot(state: State, *, cells: bool) -> Array:
+    """i32[...]: all metadata in the order that `unpack` reads, then every cell, if wanted."""
+    fields = (
+        state.counts,
+        state.rows,
+        state.used,
+        state.known,
+        state.allocated,
+        state.written,
+        state.finished,
+        state.tokens,
+        state.queued,
+        state.queue_tokens,
+        state.queue_slots,
+        state.queue_positions,
+        state.outputs,
+        state.out_requests,
+        state.out_choices,
+        state.out_reasons,
+        state.out_lens,
+        state.out_tokens,
+    )
+    pools = [lax.bitcast_convert_type(pool, jnp.int32) for pool in state.cache if cells]
+    return jnp.concatenate([field.ravel().astype(jnp.int32) for field in (*fields, *pools)])
+
+
+def unpack(packed: Ints, profile: Profile, *, cells: bool) -> View:
+    """The view that a packed snapshot shows."""
+    geometry, limits = profile.geometry, profile.limits
+    values: list[int] = packed.tolist()
+    at = 0
+
+    def take(size: int) -> list[int]:
+        nonlocal at
+        at += size
+        return values[at - size : at]
+
+    def table(rows: int, width: int) -> list[list[int]]:
+        flat = take(rows * width)
+        return [flat[row * width : (row + 1) * width] for row in range(rows)]
+
+    slots, length = geometry.slots, geometry.max_len
+    counts = tuple(take(geometry.pages))
+    rows = tuple(map(tuple, table(slots, geometry.pages_per_seq)))
+    used = tuple(map(bool, take(slots)))
+    known, allocated, written, finished = (take(slots) for _ in range(4))
+    tokens = tuple(
+        tuple(row[:count]) for row, count in zip(table(slots, length), known, strict=True)
+    )
+    (queued,) = take(1)
+    queue: tuple[QueueEntry, ...] = tuple(zip(*(take(limits.queue) for _ in range(3)), strict=True))
+    (outputs,) = take(1)
+    columns = list(zip(*(take(limits.outputs) for _ in range(4)), strict=True))[:outputs]
+    texts = table(limits.outputs, length)
+    return View(
+        geometry=geometry,
+        counts=counts,
+        used=used,
+        rows=rows,
+        allocated=tuple(allocated),
+        written=tuple(written),
+        tokens=tokens,
+        finished=tuple(map(bool, finished)),
+        queue=queue[:queued],
+        outputs=tuple(_output(column, texts[index]) for index, column in enumerate(columns)),
+        cells=_cells(values[at:], geometry) if cells else None,
+        expected=model.contents,
+    )
+
+
+def _output(column: tuple[int, ...], text: list[int]) -> OutputEntry:
+    request, choice, reason, generated = column
+    return request, choice, tuple(text[:generated]), _REASONS[reason]
+
+
+def _cells(words: list[int], geometry: Geometry) -> list[model.Contents]:
+    """K and V of both layers for each destination, as unsigned words."""
+    half = 2 * geometry.pages * geometry.page_size
+    words = [word & 0xFFFFFFFF for word in words]
+    first, second = words[:half], words[half:]
+    return list(zip(first[::2], first[1::2], second[::2], second[1::2], strict=True))
+
+
+def _host_plan(plan: DevicePlan) -> BatchPlan:
+    """The plan without its padding."""
+    count = int(plan.num_seqs[0])
+    ends = plan.cu_q_lens[: count + 1].tolist()
+    rows = [
+        tuple(page for page in row if page != INVALID) for row in plan.page_indices[:count].tolist()
+    ]
+    return BatchPlan(
+        slot_ids=tuple(plan.slot_ids[:count].tolist()),
+        page_indices=tuple(rows),
+        kv_lens=tuple(plan.kv_lens[:count].tolist()),
+        cu_q_lens=tuple(ends),
+        num_seqs=count,
+        order=tuple(plan.order[: ends[-1]].tolist()),
+        destinations=tuple(plan.destinations[: ends[-1]].tolist()),
+    )
+
+
+@jax.jit
+def _dead(state: State) -> Array:
+    """bool[P, page_size]: cells that no used slot has written."""
+    pages, size = state.cache[0].shape[:2]
+    width = state.rows.shape[1]
+    position = jnp.arange(width)[:, None] * size + jnp.arange(size)
+    alive = state.used[:, None, None] & (position < state.written[:, None, None])
+    live = jnp.zeros((pages, size), jnp.bool_).at[state.rows].max(alive, mode="drop")
+    return ~live
+
+
+def _poison_with(state: State, junk: Array, *, live: bool) -> State:
+    dead = _dead(state)[:, :, None, None]
+    first = jnp.argmin(dead.ravel())
+
+    def overwrite(pool: Array) -> Array:
+        alive = pool.reshape(-1, *pool.shape[2:])[first]
+        return jnp.where(dead, alive if live else junk.astype(pool.dtype), pool)
+
+    return state._replace(cache=tuple(overwrite(pool) for pool in state.cache))
+
+
+_poisoned = jax.jit(_poison_with, static_argnames="live", donate_argnums=0)
+
+
+def _read_sets_of(geometry: Geometry, state: State) -> Array:
+    """f32[S, P * page_size]: the weight each slot's last query gives each cell; NaN leaks."""
+    cells = geometry.pages * geometry.page_size
+    dead = _dead(state).reshape(cells, 1)
+    values = jnp.where(dead, jnp.nan, jnp.eye(cells, dtype=jnp.float32))
+    keys = jnp.where(dead, jnp.nan, jnp.zeros((cells, cells), jnp.float32))
+    pool = jnp.stack([keys, values], axis=1).reshape(geometry.pages, geometry.page_size, 2, cells)
+    slots = geometry.slots
+    read = state.used & (state.written > 0)
+    lens = jnp.where(read, state.written, 0)
+    queries = jnp.cumsum(jnp.concatenate([jnp.zeros((1,), jnp.int32), read.astype(jnp.int32)]))
+    out = ragged_paged_attention(
+        jnp.zeros((slots, 1, cells), jnp.float32),
+        pool,
+        lens,
+        state.rows,
+        queries,
+        jnp.array([slots], jnp.int32),
+    )
+    return out[jnp.maximum(queries[1:] - 1, 0), 0]
+
+
+_read_sets = jax.jit(_read_sets_of, static_argnums=0)

@@ -1,0 +1,256 @@
+"""From a few small integers to an action that is likely to matter, given where the spec stands.
+
+Uniform draws miss the states where bugs live, so lengths sit on and around page boundaries, slots
+are chosen among those an action can use, pools are filled exactly or one page past full, and now
+and then an id or a position is wrong on purpose. Small integers give small actions, so that a
+failing history shrinks. Source: `research/bugs.md`, section 3, "generator conditions".
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from spec.machines import admission, naive, scheduling
+from spec.machines.actions import (
+    Admit,
+    Allocate,
+    Assign,
+    Clone,
+    Enqueue,
+    Free,
+    Prefill,
+    Purge,
+    Reserve,
+    Submit,
+    Write,
+)
+from spec.table import Batch
+from spec.vocabulary import INVALID, Params, Request, Tokens
+
+T = TypeVar("T")
+
+ALPHABET = 5
+"""Prompts use few tokens, so that different sequences often have the same prefix."""
+
+
+class Digits:
+    """The digits of one drawn integer, taken one after another; 0 when it is used up."""
+
+    def __init__(self, drawn: int) -> None:
+        self._left = drawn
+
+    def below(self, bound: int) -> int:
+        """A number from 0 to bound - 1."""
+        self._left, digit = divmod(self._left, max(bound, 1))
+        return digit
+
+    def one_of(self, options: Sequence[T]) -> T:
+        """One of the options; the first for 0."""
+        return options[self.below(len(options))]
+
+    def rarely(self, odds: int) -> bool:
+        """True once in `odds`, never for 0."""
+        return self.below(odds) == odds - 1
+
+
+def reserve(state: scheduling.State, drawn: int) -> Reserve:
+    """Any free slot, a given one, rarely one out of range."""
+    digits = Digits(drawn)
+    if digits.below(2) == 0:
+        return Reserve()
+    return Reserve(_wild_slot(state, digits, _free_slots(state)))
+
+
+def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
+    """A prompt, and a limit that often ends exactly at a page boundary."""
+    digits = Digits(drawn)
+    details = state.lifecycle.details
+    bare = [slot for slot in _used_slots(state) if details[slot] is None]
+    slot = _wild_slot(state, digits, bare or _used_slots(state))
+    prompt = _prompt(state, digits)
+    params = _params(state, digits, prompt, choice=0)
+    request = serial if not digits.rarely(8) else 0
+    return Assign(slot, prompt, params, request, digits.below(2))
+
+
+def allocate(state: scheduling.State, drawn: int) -> Allocate:
+    """The next cells of some slots, up to, past or short of a page boundary."""
+    digits = Digits(drawn)
+    batch: list[tuple[int, int] | None] = []
+    for slot in _used_slots(state):
+        sequence = state.sequences[slot]
+        if sequence is not None and digits.below(3) != 2:
+            start = sequence.allocated
+            batch += [(slot, start + step) for step in range(_stretch(state, digits, start))]
+    return Allocate(_arranged(state, digits, batch))
+
+
+def write(state: scheduling.State, drawn: int) -> Write:
+    """The next known, allocated cells of some slots."""
+    digits = Digits(drawn)
+    batch: list[tuple[int, int] | None] = []
+    for slot in _used_slots(state):
+        sequence = state.sequences[slot]
+        if sequence is None or digits.below(4) == 3:
+            continue
+        ready = min(sequence.allocated, _first_queued(state, slot, len(sequence.tokens)))
+        count = ready - sequence.written - digits.below(2) * digits.below(3)
+        batch += [(slot, sequence.written + step) for step in range(count)]
+    return Write(_arranged(state, digits, batch))
+
+
+def clone(state: scheduling.State, drawn: int) -> Clone:
+    """A clone of a slot with cells, at a boundary or not, into any free slot or a given one."""
+    digits = Digits(drawn)
+    child = None if digits.below(2) == 0 else _wild_slot(state, digits, _free_slots(state))
+    live = [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
+    return Clone(_wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
+
+
+def free(state: scheduling.State, drawn: int) -> Free:
+    """A used slot, rarely an unused one."""
+    digits = Digits(drawn)
+    return Free(_wild_slot(state, digits, _used_slots(state)))
+
+
+def enqueue(state: scheduling.State, drawn: int) -> Enqueue:
+    """A forced token for a live slot."""
+    digits = Digits(drawn)
+    live = [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    return Enqueue(_wild_slot(state, digits, live), digits.below(ALPHABET))
+
+
+def purge(state: scheduling.State, drawn: int) -> Purge:
+    """Drop what is queued for a slot."""
+    digits = Digits(drawn)
+    queued = sorted({queued.slot for queued in state.queue})
+    return Purge(_wild_slot(state, digits, queued))
+
+
+def prefill(state: scheduling.State, drawn: int, serial: int) -> Prefill:
+    """One to three requests, sometimes of several choices; often they just fit, or just do not."""
+    digits = Digits(drawn)
+    count = 1 + digits.below(2) * digits.below(3)
+    requests = [_request(state, digits, serial + index) for index in range(count)]
+    if digits.rarely(12):
+        requests.append(requests[0])
+    return Prefill(tuple(requests))
+
+
+def submit(state: admission.State, drawn: int, serial: int) -> Submit:
+    """A request for the queue of those waiting; rarely one that can never fit, or a known id."""
+    digits = Digits(drawn)
+    request = _request(state.scheduling, digits, serial)
+    if digits.rarely(10) and state.waiting:
+        request = state.waiting[0]
+    return Submit(request)
+
+
+def admit() -> Admit:
+    """Let in whoever fits."""
+    return Admit()
+
+
+def _request(state: scheduling.State, digits: Digits, serial: int) -> Request:
+    prompt = _prompt(state, digits)
+    choices = digits.one_of((1, 1, 2, 3, state.geometry.slots + 1))
+    params = _params(state, digits, prompt, choice=0)
+    return Request(id=serial, prompt=prompt, params=params, n_generations=choices)
+
+
+def _prompt(state: scheduling.State, digits: Digits) -> Tokens:
+    size, most = state.geometry.page_size, state.geometry.max_len
+    free = state.lifecycle.sharing.counts.count(0)
+    lengths = (1, size, size + 1, 2 * size, 2 * size - 1, free * size, free * size + 1, most)
+    length = max(1, min(digits.one_of(lengths), most + 1))
+    first = digits.below(ALPHABET)
+    return tuple((first + index // 2) % ALPHABET for index in range(length))
+
+
+def _params(state: scheduling.State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
+    size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
+    boundary = size - len(prompt) % size
+    options = (1, boundary, boundary + 1, size + boundary, 2, left, left + 1)
+    max_new = max(1, digits.one_of(options))
+    temperature = digits.one_of((0.0, 1.0))
+    params = Params(max_new=max_new, temperature=temperature, seed=digits.below(3))
+    return _with_stop(params, digits, prompt, choice) if digits.rarely(4) else params
+
+
+def _with_stop(params: Params, digits: Digits, prompt: Tokens, choice: int) -> Params:
+    """A stop sequence that naive decode would meet, or one that straddles the prompt and is not."""
+    capped = Params(
+        max_new=min(params.max_new, 8), temperature=params.temperature, seed=params.seed
+    )
+    text = naive.generate(prompt, capped, choice)[0]
+    start = digits.below(len(text))
+    stop = text[start : start + 1 + digits.below(2)]
+    straddling = (prompt[-1], *text[:1])
+    stops = digits.one_of(((stop,), (straddling, stop), (straddling,)))
+    return Params(
+        max_new=params.max_new, temperature=params.temperature, seed=params.seed, stops=stops
+    )
+
+
+def _stretch(state: scheduling.State, digits: Digits, start: int) -> int:
+    """How many cells to add: to the boundary, just past it, one, or all that is known."""
+    size = state.geometry.page_size
+    boundary = size - start % size
+    free = state.lifecycle.sharing.counts.count(0)
+    fill = free * size + (-start) % size
+    return digits.one_of((boundary, 1, boundary + 1, size + boundary, fill, fill + 1))
+
+
+def _arranged(
+    state: scheduling.State, digits: Digits, batch: list[tuple[int, int] | None]
+) -> Batch:
+    """In some order, with padding somewhere, rarely with a wrong entry."""
+    order = digits.below(3)
+    if order == 1:
+        batch.reverse()
+    elif order == 2:
+        batch = batch[1::2] + batch[::2]
+    if digits.below(3) == 1:
+        batch.insert(digits.below(len(batch) + 1), None)
+    if digits.rarely(10) and batch:
+        batch = _spoiled(state, digits, batch)
+    return tuple(batch[: state.limits.prefill_tokens + 1])
+
+
+def _spoiled(
+    state: scheduling.State, digits: Digits, batch: list[tuple[int, int] | None]
+) -> list[tuple[int, int] | None]:
+    """A duplicate, a gap, a rewrite, or a slot that is not there."""
+    at = digits.below(len(batch))
+    slot, position = batch[at] or (0, 0)
+    wrong = digits.one_of(
+        (
+            (slot, position),
+            (slot, position + 1),
+            (slot, max(position - 1, 0)),
+            (state.geometry.slots, position),
+            (INVALID, position),
+            (slot, -1),
+        )
+    )
+    return [*batch, wrong] if digits.below(2) == 0 else [*batch[:at], wrong, *batch[at + 1 :]]
+
+
+def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> int:
+    """Mostly one of the good slots, now and then any other, rarely one out of range."""
+    if good and not digits.rarely(10):
+        return digits.one_of(good)
+    slots = state.geometry.slots
+    return digits.one_of((*range(slots), slots, -1, INVALID))
+
+
+def _first_queued(state: scheduling.State, slot: int, otherwise: int) -> int:
+    return min((one.position for one in state.queue if one.slot == slot), default=otherwise)
+
+
+def _used_slots(state: scheduling.State) -> list[int]:
+    return [slot for slot, sequence in enumerate(state.sequences) if sequence is not None]
+
+
+def _free_slots(state: scheduling.State) -> list[int]:
+    return [slot for slot, sequence in enumerate(state.sequences) if sequence is None]

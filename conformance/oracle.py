@@ -1,0 +1,262 @@
+"""Ragged paged attention in float64, and how far a correct float32 kernel may be from it.
+
+`ragged_paged_attention` has the interface of the kernels it judges and shares no code with any. It
+gathers, for one query at a time, exactly the cells that the query may see, so what any other cell
+holds cannot matter. `error_bound` is derived, not tuned: docs/attention.md, whose symbols the
+comments below use.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from spec.vocabulary.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+
+ELEMENTARY = 8
+"""Unit roundoffs by which exp or tanh may be wrong, relatively: four units in the last place.
+
+An assumption about the platform; the tests measure it.
+"""
+
+
+class _Query(NamedTuple):
+    """One query token: its row of q, q [q_heads, head_dim], K and V [n, kv_heads, head_dim].
+
+    `kv_len` is the length of its sequence; the n cells are those it may see.
+    """
+
+    row: int
+    q: Floats
+    keys: Floats
+    values: Floats
+    kv_len: int
+
+
+def ragged_paged_attention(
+    q: ArrayLike,
+    kv_pages: ArrayLike,
+    kv_lens: ArrayLike,
+    page_indices: ArrayLike,
+    cu_q_lens: ArrayLike,
+    num_seqs: ArrayLike,
+    *,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+) -> Floats:
+    """The answer, float64 [T, q_heads, head_dim]; 0 in rows that see nothing or belong to none.
+
+    q [T, q_heads, head_dim] and kv_pages [pages, page_size, 2 * kv_heads, head_dim] (heads
+    interleaved) of any float dtype; kv_lens i32[B]; page_indices i32[B, pages_per_seq]; cu_q_lens
+    i32[B + 1]; num_seqs i32[] or i32[1]. Query i of n of a sequence of length L is at position
+    L - n + i, and sees the positions p up to its own with p > its own - sliding_window. Raises
+    InvalidInput if a visible position has no page, or cu_q_lens does not describe rows of q.
+    """
+    queries = np.asarray(q, np.float64)
+    out = np.zeros_like(queries)
+    arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
+    for query in _queries(queries, *arrays, window=sliding_window):
+        for head in range(queries.shape[1]):
+            keys, values = _head(query, head)
+            scores = _scores(keys @ query.q[head], scale, soft_cap)
+            out[query.row, head] = _softmax(scores) @ values
+    return out
+
+
+def error_bound(
+    q: ArrayLike,
+    kv_pages: ArrayLike,
+    kv_lens: ArrayLike,
+    page_indices: ArrayLike,
+    cu_q_lens: ArrayLike,
+    num_seqs: ArrayLike,
+    *,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    block_cells: int = 1,
+    accumulator: DTypeLike = np.float32,
+    result: DTypeLike | None = None,
+) -> Floats:
+    """How far blocked online softmax may be from the oracle, element by element, [T, q_heads, D].
+
+    The arguments of `ragged_paged_attention`, and: block_cells, the cells that the kernel takes in
+    one step (1 covers every blocking, and is loose for long sequences); accumulator, the dtype
+    all of its arithmetic is rounded to; result, that of its output (None: q's). Infinite where the
+    analysis decides nothing; 0 where the answer is exactly 0. Raises InvalidInput as the oracle
+    does, and for block_cells below 1.
+    """
+    if block_cells < 1:
+        raise InvalidInput(
+            "block_cells", seen=block_cells, allowed="1 or more", remedy="Use 1 if unknown."
+        )
+    queries = np.asarray(q, np.float64)
+    bound = np.zeros_like(queries)
+    arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
+    precision = _precision(accumulator)
+    for query in _queries(queries, *arrays, window=sliding_window):
+        blocks = -(-query.kv_len // block_cells)
+        additions = min(block_cells, len(query.keys)) - 1 + blocks
+        for head, q_head in enumerate(query.q):
+            keys, values = _head(query, head)
+            scores = _scores(keys @ q_head, scale, soft_cap)
+            magnitudes = abs(scale) * (np.abs(keys) @ np.abs(q_head))
+            delta = _score_error(magnitudes, len(q_head), scale, precision)
+            if soft_cap is not None:
+                delta = _capped_error(delta, scores, soft_cap, precision)
+            bound[query.row, head] = _mean_error(
+                scores, values, delta, blocks, additions, precision
+            )
+    exact = ragged_paged_attention(
+        q, *arrays, scale=scale, soft_cap=soft_cap, sliding_window=sliding_window
+    )
+    stored = _precision(np.asarray(q).dtype if result is None else result)
+    return bound + _result_error(exact, bound, precision, stored)
+
+
+def _queries(
+    q: Floats,
+    kv_pages: ArrayLike,
+    kv_lens: ArrayLike,
+    page_indices: ArrayLike,
+    cu_q_lens: ArrayLike,
+    num_seqs: ArrayLike,
+    *,
+    window: int | None,
+) -> Iterator[_Query]:
+    """Every query that sees something, with what it sees."""
+    pool = np.asarray(kv_pages)
+    page_size = pool.shape[1]
+    lengths, table, starts = (np.asarray(part) for part in (kv_lens, page_indices, cu_q_lens))
+    for sequence in range(int(np.asarray(num_seqs).reshape(()))):
+        first, last = int(starts[sequence]), int(starts[sequence + 1])
+        length = int(lengths[sequence])
+        if not 0 <= first <= last <= len(q):
+            raise InvalidInput(
+                "cu_q_lens",
+                seen=(first, last),
+                allowed=f"rising, and from 0 to {len(q)}",
+                remedy="Give the bounds of each sequence's rows of q.",
+            )
+        for row in range(first, last):
+            position = length - (last - row)
+            oldest = 0 if window is None else max(0, position - window + 1)
+            if position < 0 or oldest >= length:
+                continue
+            places = [
+                (_page(table, sequence, p // page_size, len(pool)), p % page_size)
+                for p in range(oldest, position + 1)
+            ]
+            pages, offsets = zip(*places, strict=True)
+            cells = pool[list(pages), list(offsets)].astype(np.float64)
+            yield _Query(row, q[row], cells[:, 0::2], cells[:, 1::2], length)
+
+
+def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
+    page = int(table[sequence, entry]) if entry < table.shape[1] else -1
+    if not 0 <= page < pages:
+        raise InvalidInput(
+            f"page_indices[{sequence}, {entry}]",
+            seen=page,
+            allowed=f"0 to {pages - 1}: a query sees this page",
+            remedy="Give every visible position a page, or shorten kv_lens.",
+        )
+    return page
+
+
+def _head(query: _Query, head: int) -> tuple[Floats, Floats]:
+    """K and V [n, head_dim] that a query head reads."""
+    kv_head = head // (len(query.q) // query.keys.shape[1])
+    return query.keys[:, kv_head], query.values[:, kv_head]
+
+
+def _scores(products: Floats, scale: float, soft_cap: float | None) -> Floats:
+    raw = scale * products
+    return raw if soft_cap is None else soft_cap * np.tanh(raw / soft_cap)
+
+
+def _softmax(scores: Floats) -> Floats:
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights / weights.sum())
+
+
+class _Precision(NamedTuple):
+    """u, the unit roundoff of a float dtype, and t, its smallest normal number."""
+
+    unit: float
+    tiny: float
+
+    @property
+    def step(self) -> float:
+        """kappa: how far one rounding moves a logarithm."""
+        return self.unit / (1 - self.unit)
+
+    @property
+    def elementary(self) -> float:
+        """How far one exp or tanh moves the logarithm of its result."""
+        return ELEMENTARY * self.unit / (1 - ELEMENTARY * self.unit)
+
+
+_PRECISIONS = {
+    "bfloat16": _Precision(2.0**-8, 2.0**-126),
+    "float16": _Precision(2.0**-11, 2.0**-14),
+    "float32": _Precision(2.0**-24, 2.0**-126),
+    "float64": _Precision(2.0**-53, 2.0**-1022),
+}
+
+
+def _precision(dtype: DTypeLike) -> _Precision:
+    name = np.dtype(dtype).name
+    if name not in _PRECISIONS:
+        raise InvalidInput(
+            "dtype", seen=name, allowed=f"one of {tuple(_PRECISIONS)}", remedy="Widen the output."
+        )
+    return _PRECISIONS[name]
+
+
+def _score_error(magnitudes: Floats, width: int, scale: float, p: _Precision) -> Floats:
+    """delta, step 1: d + 2 roundings of |scale| |q| |k|, and what underflows."""
+    underflow = 2 * (width + 1) * (1 + abs(scale)) * p.tiny
+    return np.asarray(np.expm1((width + 2) * p.step) * magnitudes + underflow)
+
+
+def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: _Precision) -> Floats:
+    """delta, step 2: tanh does not enlarge an error, and adds a relative one of its own."""
+    relative = np.expm1(5 * p.step + p.elementary)
+    return np.asarray(delta + relative * (np.abs(scores) + delta) + (1 + soft_cap) * p.tiny)
+
+
+def _mean_error(
+    scores: Floats, values: Floats, delta: Floats, blocks: int, additions: int, p: _Precision
+) -> Floats:
+    """Steps 3 to 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
+    shares = _softmax(scores)
+    mean = shares @ values
+    gaps = (scores + delta).max() - scores + delta
+    common = delta + p.unit * gaps + blocks * p.elementary
+    in_sum = (additions + blocks - 1) * p.step
+    in_mean = in_sum + p.step
+    lost = 4 * (len(scores) + blocks) * p.tiny
+    with np.errstate(over="ignore", invalid="ignore"):
+        remaining = 1 - shares @ np.expm1(common + in_sum) - lost
+        moved = (shares * np.expm1(common)) @ np.abs(values - mean)
+        inflated = shares * np.exp(common)
+        rounded = np.expm1(in_mean) * (inflated @ np.abs(values))
+        rounded += np.expm1(in_sum) * inflated.sum() * np.abs(mean)
+        flushed = lost * (1 + np.abs(values).max(axis=0) + np.abs(mean))
+        error = (moved + rounded + flushed) / remaining
+    decided = remaining > 0
+    return np.where(decided & np.isfinite(error), error, np.inf)
+
+
+def _result_error(exact: Floats, bound: Floats, p: _Precision, stored: _Precision) -> Floats:
+    """Step 6: a division, perhaps a reciprocal and a product, and the cast to the result."""
+    cast = stored.step if stored.unit > p.unit else 0.0
+    relative = np.expm1(2 * p.step + cast)
+    # Where nothing is seen the answer is 0 and must be exactly that.
+    flushed = np.where(bound > 0, p.tiny + stored.tiny, 0.0)
+    return np.asarray(relative * (np.abs(exact) + bound) + flushed)

@@ -1,0 +1,107 @@
+"""What an engine must offer to be tested: apply an action, and show what can be observed.
+
+An adapter is an object with a `profile`, `apply` and `observe`; nothing is inherited. It translates
+the specification's actions to its engine's calls and the engine's refusals to `Refused`. What it
+cannot show it leaves None in the View, and the clauses that need it are reported as not checked. A
+factory takes (geometry, limits, cleanup) and returns an adapter whose engine is in its initial
+state. Source: DESIGN, sections 2 and 5.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Literal, Protocol, runtime_checkable
+
+from attrs import frozen
+
+from spec.machines import admission
+from spec.table import BatchPlan
+from spec.view import OutputEntry, QueueEntry, View
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason
+
+Action = admission.Action
+
+
+@frozen
+class Rounds:
+    """What Generate did. refused: the reason of the first refused round, if one was."""
+
+    done: int
+    refused: Reason | None
+
+
+Result = None | int | BatchPlan | tuple[QueueEntry, ...] | tuple[OutputEntry, ...] | Rounds
+"""What `apply` may return; None where there is nothing to say, or the engine does not say it.
+
+Reserve, Clone: the slot. Allocate: the plan. Pack: (token, slot, position), by slot and position.
+TakeOutputs: the outputs in order of finishing. Generate: the rounds done and why no more.
+"""
+
+
+@frozen(kw_only=True)
+class Profile:
+    """What an adapter declares.
+
+    actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
+    exactly when the specification does, or sometimes more often. policy: whether it takes the
+    lowest free page, slots ascending, or any.
+    """
+
+    name: str
+    geometry: Geometry
+    limits: Limits
+    cleanup: CleanupMode
+    actions: frozenset[type]
+    refuses: Literal["exact", "may_refuse_more"] = "exact"
+    policy: Literal["lowest", "any"] = "lowest"
+
+
+class Engine(Protocol):
+    """An engine under test."""
+
+    @property
+    def profile(self) -> Profile:
+        """What it can do; constant."""
+        ...
+
+    def apply(self, action: Action) -> Result:
+        """Do an action, or raise `spec.vocabulary.Refused` and change nothing."""
+        ...
+
+    def observe(self) -> View:
+        """What the engine holds now. Reading must not change it."""
+        ...
+
+
+class Factory(Protocol):
+    """Makes an engine in its initial state."""
+
+    def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Engine:
+        """Make one."""
+        ...
+
+
+class Poison(Enum):
+    """What the harness puts into dead cells: what a cell held before must never matter."""
+
+    NAN = "nan"
+    INFINITY = "infinity"
+    LIVE = "live"
+    STALE = "stale"
+
+
+@runtime_checkable
+class Poisonable(Protocol):
+    """An engine whose dead cells the harness can overwrite."""
+
+    def poison(self, kind: Poison) -> None:
+        """Overwrite every dead cell; LIVE: with what a live cell holds; STALE: leave them."""
+        ...
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """An engine whose attention can be driven so that the cells it reads are recovered."""
+
+    def attend(self) -> Mapping[int, Mapping[int, int]]:
+        """For each slot with written cells, queried at its last one: destination to times read."""
+        ...
