@@ -5,7 +5,7 @@ was not. Source: DESIGN, section 6; `research/bugs.md`, section 3.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from conformance.protocol import Action
@@ -118,7 +118,7 @@ class Coverage:
         """Count a poisoning of dead cells."""
         self.corners["poisoned dead cells read past"] += 1
 
-    def coverable(self, names: Iterator[str]) -> list[str]:
+    def coverable(self, names: Iterable[str]) -> list[str]:
         """Every outcome and corner that a run with these actions must reach."""
         wanted = []
         for name in names:

@@ -72,7 +72,7 @@ class Lockstep:
         return self.state.scheduling
 
     def do(self, action: Action) -> frozenset[Reason]:
-        """Take an action on both sides. Returns why it was refused; raises Violation."""
+        """Take an action on both sides. Returns why the engine refused it; raises Violation."""
         expected = frozenset(refusal.reason for refusal in admission.refusals(self.state, action))
         before = self.seen
         try:
@@ -85,7 +85,7 @@ class Lockstep:
         if expected:
             names = ", ".join(sorted(reason.name for reason in expected))
             raise self._violation(action, before, "ATOMIC", f"was done, should be refused: {names}")
-        after = admission.step(self.state, action)
+        after = admission.effect(self.state, action)
         self._judge_result(action, result, self.state, after, before)
         if self._climb:
             _climb(self.state, action)

@@ -9,6 +9,9 @@ failing history shrinks. Source: `research/bugs.md`, section 3, "generator condi
 from collections.abc import Sequence
 from typing import TypeVar
 
+from attrs import evolve
+
+from conformance.protocol import Action
 from spec.machines import admission, naive, scheduling
 from spec.machines.actions import (
     Admit,
@@ -17,6 +20,7 @@ from spec.machines.actions import (
     Clone,
     Enqueue,
     Free,
+    Pack,
     Prefill,
     Purge,
     Reserve,
@@ -70,6 +74,29 @@ def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
     params = _params(state, digits, prompt, choice=0)
     request = serial if not digits.rarely(8) else 0
     return Assign(slot, prompt, params, request, digits.below(2))
+
+
+def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
+    """The next thing some sequence needs on its way to being written; else a new sequence."""
+    digits = Digits(drawn)
+    used = _used_slots(state)
+    start = digits.below(max(len(used), 1))
+    for slot in used[start:] + used[:start]:
+        sequence, detail = state.sequences[slot], state.lifecycle.details[slot]
+        if sequence is None or (detail and detail.finished):
+            continue
+        if detail is None:
+            return evolve(assign(state, drawn // 8, serial), slot=slot)
+        ready = _first_queued(state, slot, len(sequence.tokens))
+        if sequence.written < min(ready, sequence.allocated):
+            last = min(ready, sequence.allocated)
+            return Write(tuple((slot, position) for position in range(sequence.written, last)))
+        if sequence.allocated < len(sequence.tokens):
+            more = range(sequence.allocated, len(sequence.tokens))
+            return Allocate(tuple((slot, position) for position in more))
+        if ready < len(sequence.tokens):
+            return Pack()
+    return Reserve() if None in state.sequences else enqueue(state, drawn)
 
 
 def allocate(state: scheduling.State, drawn: int) -> Allocate:
@@ -198,7 +225,8 @@ def _stretch(state: scheduling.State, digits: Digits, start: int) -> int:
     boundary = size - start % size
     free = state.lifecycle.sharing.counts.count(0)
     fill = free * size + (-start) % size
-    return digits.one_of((boundary, 1, boundary + 1, size + boundary, fill, fill + 1))
+    most = state.limits.prefill_tokens + digits.rarely(16)
+    return min(most, digits.one_of((boundary, 1, boundary + 1, size + boundary, fill, fill + 1)))
 
 
 def _arranged(
@@ -245,7 +273,8 @@ def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> 
 
 
 def _first_queued(state: scheduling.State, slot: int, otherwise: int) -> int:
-    return min((one.position for one in state.queue if one.slot == slot), default=otherwise)
+    waiting: list[int] = [one.position for one in state.queue if one.slot == slot]
+    return min(waiting) if waiting else otherwise
 
 
 def _used_slots(state: scheduling.State) -> list[int]:

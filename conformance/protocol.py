@@ -99,6 +99,15 @@ class Poisonable(Protocol):
 
 
 @runtime_checkable
+class Compiles(Protocol):
+    """An engine that counts its compilations."""
+
+    def compilations(self) -> Mapping[str, int]:
+        """For each entry point that was called: how often it was compiled."""
+        ...
+
+
+@runtime_checkable
 class Attends(Protocol):
     """An engine whose attention can be driven so that the cells it reads are recovered."""
 

@@ -135,4 +135,11 @@ def _params(
         for index, stop in enumerate(one.stops):
             stops[row, index, limits.stop_len - len(stop) :] = stop
             stop_lens[row, index] = len(stop)
-    return DeviceParams(*numbers, temperatures, stops, stop_lens)  # type: ignore[arg-type]
+    return DeviceParams(
+        requests=numbers[0],  # type: ignore[arg-type]
+        max_new=numbers[1],  # type: ignore[arg-type]
+        seeds=numbers[2],  # type: ignore[arg-type]
+        temperatures=temperatures,
+        stops=stops,
+        stop_lens=stop_lens,
+    )

@@ -45,7 +45,12 @@ def take_samples(
     goes = ok & draws
     positions = state.known[slots]
     tokens, logprobs = setup.model.sample(
-        weights, rows, state.seeds[slots], state.choices[slots], positions, state.temperatures[slots]
+        weights,
+        rows,
+        state.seeds[slots],
+        state.choices[slots],
+        positions,
+        state.temperatures[slots],
     )
     at = target(goes, slots, setup.geometry.slots)
     state = state._replace(

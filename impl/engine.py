@@ -6,7 +6,7 @@ Source: seed 000, section 3.6; DESIGN, "Plan, then commit".
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, cast
 
 import jax
@@ -35,7 +35,7 @@ _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
 
 @frozen
 class Output:
-    """One finished choice. tokens: generated, a stop token included. logprobs: empty if not kept."""
+    """One finished choice. tokens: generated, a stop token included. logprobs: if they are kept."""
 
     request: int
     choice: int
@@ -62,7 +62,7 @@ class Stats:
     untaken: frozenset[int]
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(setup: Setup, name: str) -> Any:
     """The jitted entry point: (weights, state, *arguments) to (state, i32 report).
 
@@ -78,7 +78,7 @@ def compiled(setup: Setup, name: str) -> Any:
     return jax.jit(run, donate_argnums=1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled_stats(setup: Setup) -> Any:
     """The jitted statistics: (weights, state) to i32[...]; the state is only read."""
 
@@ -100,6 +100,7 @@ class Engine:
         self.setup = setup
         self.state = _compiled_initial(setup)
         self._weights = weights
+        self._entries: dict[str, Any] = {}
 
     def reserve(self, slot: int | None = None) -> int:
         """Take a slot, or the lowest unused one; returns it."""
@@ -182,11 +183,16 @@ class Engine:
         """Read a few numbers; changes nothing."""
         numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.state)).tolist()
         slots = self.setup.geometry.slots
-        occupants, untaken = numbers[6 : 6 + slots], numbers[6 + slots :]
+        active, in_use, free, largest, queued, outputs = numbers[:6]
         return Stats(
-            *numbers[:6],
-            occupants=arguments.valid_ids(occupants),
-            untaken=arguments.valid_ids(untaken),
+            active=active,
+            pages_in_use=in_use,
+            free_pages=free,
+            largest_count=largest,
+            queued=queued,
+            outputs=outputs,
+            occupants=arguments.valid_ids(numbers[6 : 6 + slots]),
+            untaken=arguments.valid_ids(numbers[6 + slots :]),
         )
 
     def inject(self, state: State) -> None:
@@ -195,19 +201,21 @@ class Engine:
 
     def extract(self) -> State:
         """The state as numpy arrays, copied."""
-        return cast(State, jax.tree.map(lambda leaf: np.array(leaf), self.state))
+        return cast(State, jax.tree.map(np.array, self.state))
 
     def compilations(self) -> dict[str, int]:
         """How often each entry point that was called has been compiled."""
         found = {}
         for name in entries.NAMES:
-            count = compiled(self.setup, name)._cache_size()
+            count = compiled(self.setup, name)._cache_size()  # noqa: SLF001 - there is no public count
             if count:
                 found[name] = count
         return found
 
     def _call(self, name: str, *rest: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
-        run = compiled(self.setup, name)
+        run = self._entries.get(name)
+        if run is None:  # hashing a setup costs as much as a small call
+            run = self._entries[name] = compiled(self.setup, name)
         self.state, packed = run(self._weights, self.state, *rest)
         report = np.asarray(packed)
         code, seen, allowed = report[:3].tolist()

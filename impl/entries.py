@@ -129,9 +129,11 @@ def _below(lengths: Array, batch: Batch, reason: Reason) -> Guard:
 
 def _queued_guard(state: State, batch: Batch) -> Guard:
     entry = jnp.arange(state.queue_slots.shape[0])
-    first = jnp.full_like(state.known, INVALID).at[
-        jnp.where(entry < state.queued, state.queue_slots, INVALID)
-    ].min(state.queue_positions, mode="drop")
+    first = (
+        jnp.full_like(state.known, INVALID)
+        .at[jnp.where(entry < state.queued, state.queue_slots, INVALID)]
+        .min(state.queue_positions, mode="drop")
+    )
     waits = batch.valid & (batch.positions >= first[batch.slots])
     return jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0
 
@@ -169,9 +171,7 @@ def clone(
     at = target(ok, child, geometry.slots)[None]
     state = fork(state, parent[None], at, choice[None], fresh, setup)
     children = jnp.full_like(state.queue_slots, child)
-    state = queue.push(
-        state, children, state.queue_tokens, state.queue_positions, copies & ok
-    )
+    state = queue.push(state, children, state.queue_tokens, state.queue_positions, copies & ok)
     return state, status, child[None]
 
 

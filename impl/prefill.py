@@ -55,9 +55,7 @@ class Choices(NamedTuple):
     total: Array
 
 
-def prefill(
-    setup: Setup, weights: Weights, state: State, work: PrefillWork
-) -> tuple[State, Array]:
+def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> tuple[State, Array]:
     """Do it all, or nothing: (state, status i32[3])."""
     geometry = setup.geometry
     choices = plan_choices(state, work, geometry)

@@ -82,9 +82,7 @@ def any_choice_taken(state: State, requests: Array, generations: Array) -> Array
     )
 
 
-def begin(
-    state: State, slots: Array, choices: Array, prompt_lens: Array, params: Params
-) -> State:
+def begin(state: State, slots: Array, choices: Array, prompt_lens: Array, params: Params) -> State:
     """Give prompts' lengths and params to N slots; a slot id past the table is dropped."""
     return state._replace(
         used=state.used.at[slots].set(True, mode="drop"),

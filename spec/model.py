@@ -68,9 +68,7 @@ def forward(tokens: Iterable[int]) -> Iterable[tuple[Contents, int]]:
 
 def next_token(tokens: Tokens, draw: int) -> int:
     """Recompute the prefix, take the last row, draw one token. Source: seed 004, section 1."""
-    hidden = 0
-    for _, hidden in forward(tokens):
-        pass
+    hidden = [last for _, last in forward(tokens)][-1]
     return unembed(hidden, draw)
 
 
@@ -93,11 +91,12 @@ def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
 
 def contents(tag: Tokens) -> Contents:
     """What the engine must hold in a cell with this tag. Source: DESIGN, "Contents are part"."""
-    known = len(tag)
+    found = _contents.get(tag)
+    if found is not None:
+        return found[0]
+    known = len(tag) - 1
     while known and tag[:known] not in _contents:
         known -= 1
-    if known == len(tag):
-        return _contents[tag][0]
     if len(_contents) > _CACHE_LIMIT:
         _contents.clear()
         known = 0

@@ -71,7 +71,7 @@ def read_set(sequence: Sequence, position: int, page_size: int) -> tuple[int, ..
     return tuple(destination(sequence.row, past, page_size) for past in range(position + 1))
 
 
-def read(cells: Cells, sequence: Sequence, page_size: int) -> tuple[Tokens, ...]:
+def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:
     """The written tags of a sequence, through its row."""
     tags: list[Tokens] = []
     for page in sequence.row:

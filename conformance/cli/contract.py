@@ -11,6 +11,7 @@ summary, writes `--json FILE`, and turns what happened into the exit status:
 
 import argparse
 import importlib
+import math
 import signal
 import sys
 import time
@@ -348,6 +349,22 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     )
     common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
     return parser
+
+
+def number(*, least: float) -> Callable[[str], object]:
+    """The type of an option that is a finite number, `least` or more."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value >= least):
+            allowed = f"a finite number, {least:g} or more"
+            raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
+        return value
+
+    return _argument(parse)
 
 
 def _seed(text: str) -> int:

@@ -4,7 +4,9 @@ Everything that can be observed is read back as one packed array.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -23,8 +25,11 @@ from impl.state import FINISH_CODES, State
 from spec import model
 from spec.machines import actions as act
 from spec.table import BatchPlan
-from spec.view import OutputEntry, QueueEntry, View
+from spec.view import QueueEntry, View
 from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
+
+# One step at a time is taken and read back: handing each to another thread only adds latency.
+jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
 
 ACTIONS = frozenset(
     {
@@ -91,7 +96,7 @@ class Ours:
         """The engine itself."""
         return self._engine
 
-    def apply(self, action: Action) -> Result:
+    def apply(self, action: Action) -> Result:  # noqa: C901, PLR0912 - one table of all actions
         """Translate an action to a call."""
         engine = self._engine
         match action:
@@ -155,6 +160,10 @@ class Ours:
         junk = jnp.uint32(_JUNK.get(kind, 0))
         engine.state = _poisoned(engine.state, junk, live=kind is Poison.LIVE)
 
+    def compilations(self) -> dict[str, int]:
+        """One each, as long as the geometry stays the same."""
+        return self._engine.compilations()
+
     def attend(self) -> dict[int, dict[int, int]]:
         """Reference attention with equal scores over one-hot values: the weights name the cells."""
         read = np.asarray(_read_sets(self._engine.setup.geometry, self._engine.state))
@@ -197,58 +206,50 @@ def _snapshot(state: State, *, cells: bool) -> Array:
 def unpack(packed: Ints, profile: Profile, *, cells: bool) -> View:
     """The view that a packed snapshot shows."""
     geometry, limits = profile.geometry, profile.limits
-    values: list[int] = packed.tolist()
-    at = 0
-
-    def take(size: int) -> list[int]:
-        nonlocal at
-        at += size
-        return values[at - size : at]
-
-    def table(rows: int, width: int) -> list[list[int]]:
-        flat = take(rows * width)
-        return [flat[row * width : (row + 1) * width] for row in range(rows)]
-
-    slots, length = geometry.slots, geometry.max_len
-    counts = tuple(take(geometry.pages))
-    rows = tuple(map(tuple, table(slots, geometry.pages_per_seq)))
-    used = tuple(map(bool, take(slots)))
-    known, allocated, written, finished = (take(slots) for _ in range(4))
-    tokens = tuple(
-        tuple(row[:count]) for row, count in zip(table(slots, length), known, strict=True)
-    )
-    (queued,) = take(1)
-    queue: tuple[QueueEntry, ...] = tuple(zip(*(take(limits.queue) for _ in range(3)), strict=True))
-    (outputs,) = take(1)
-    columns = list(zip(*(take(limits.outputs) for _ in range(4)), strict=True))[:outputs]
-    texts = table(limits.outputs, length)
+    slots, length, width = geometry.slots, geometry.max_len, geometry.pages_per_seq
+    sizes: tuple[int, ...] = (geometry.pages, slots * width, *(slots,) * 5, slots * length, 1)
+    sizes += (*(limits.queue,) * 3, 1, *(limits.outputs,) * 4, limits.outputs * length)
+    meta = sum(sizes)
+    values: list[int] = packed[:meta].tolist()
+    ends = list(accumulate(sizes))
+    parts = [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    counts, rows, used, known, allocated, written, finished, tokens, queued = parts[:9]
+    queue: tuple[QueueEntry, ...] = tuple(zip(*parts[9:12], strict=True))
+    columns = list(zip(*parts[13:17], strict=True))[: parts[12][0]]
+    texts = parts[17]
     return View(
         geometry=geometry,
-        counts=counts,
-        used=used,
-        rows=rows,
+        counts=tuple(counts),
+        used=tuple(map(bool, used)),
+        rows=tuple(tuple(rows[at : at + width]) for at in range(0, slots * width, width)),
         allocated=tuple(allocated),
         written=tuple(written),
-        tokens=tokens,
+        tokens=tuple(
+            tuple(tokens[slot * length : slot * length + count]) for slot, count in enumerate(known)
+        ),
         finished=tuple(map(bool, finished)),
-        queue=queue[:queued],
-        outputs=tuple(_output(column, texts[index]) for index, column in enumerate(columns)),
-        cells=_cells(values[at:], geometry) if cells else None,
+        queue=queue[: queued[0]],
+        outputs=tuple(
+            (request, choice, tuple(texts[at * length : at * length + count]), _REASONS[reason])
+            for at, (request, choice, reason, count) in enumerate(columns)
+        ),
+        cells=Cells(packed[meta:]) if cells else None,
         expected=model.contents,
     )
 
 
-def _output(column: tuple[int, ...], text: list[int]) -> OutputEntry:
-    request, choice, reason, generated = column
-    return request, choice, tuple(text[:generated]), _REASONS[reason]
+class Cells(Sequence[object]):
+    """The contents of every cell, by destination; unpacked when looked at."""
 
+    def __init__(self, packed: Ints) -> None:
+        self._words: list[int] = packed.view(np.uint32).tolist()
 
-def _cells(words: list[int], geometry: Geometry) -> list[model.Contents]:
-    """K and V of both layers for each destination, as unsigned words."""
-    half = 2 * geometry.pages * geometry.page_size
-    words = [word & 0xFFFFFFFF for word in words]
-    first, second = words[:half], words[half:]
-    return list(zip(first[::2], first[1::2], second[::2], second[1::2], strict=True))
+    def __len__(self) -> int:
+        return len(self._words) // 4
+
+    def __getitem__(self, at: Any) -> Any:
+        first, second = 2 * at, len(self._words) // 2 + 2 * at
+        return (*self._words[first : first + 2], *self._words[second : second + 2])
 
 
 def _host_plan(plan: DevicePlan) -> BatchPlan:

@@ -41,6 +41,12 @@ def mix(word: Array) -> Array:
     return word ^ word >> 16
 
 
+def draw_of(seeds: Array, choices: Array, positions: Array, temperatures: Array) -> Array:
+    """uint32[N]: functions of seed, choice and position only; 0 where greedy."""
+    key = mix(mix(_word(seeds)) + _word(choices))
+    return jnp.where(temperatures == 0, jnp.uint32(0), mix(key + _word(positions)))
+
+
 @frozen
 class IntegerModel:
     """A model without weights; `params` is any pytree, and ignored."""
@@ -80,9 +86,8 @@ class IntegerModel:
         temperatures: Array,
     ) -> tuple[Array, Array]:
         """Tokens i32[N]; the log-probability is 24 bits of the row, as a negative float."""
-        key = mix(mix(_word(seeds)) + _word(choices))
-        draw = jnp.where(temperatures == 0, jnp.uint32(0), mix(key + _word(positions)))
-        tokens = mix(rows + draw) % jnp.uint32(VOCABULARY)
+        draws = draw_of(seeds, choices, positions, temperatures)
+        tokens = mix(rows + draws) % jnp.uint32(VOCABULARY)
         logprobs = -(rows >> 8).astype(jnp.float32) / jnp.float32(2**24)
         return tokens.astype(jnp.int32), logprobs
 

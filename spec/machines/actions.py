@@ -9,6 +9,7 @@ from attrs import frozen
 
 from spec.table import Batch
 from spec.vocabulary import Params, Request, ResetMode, Tokens
+from spec.vocabulary.request import require_tokens
 
 Name = Hashable
 """What a sequence is called: a slot, or above the scheduler a (request, choice) pair."""
@@ -81,6 +82,9 @@ class Assign:
     request: int
     choice: int = 0
 
+    def __attrs_post_init__(self) -> None:
+        require_tokens("Assign.prompt", self.prompt)
+
 
 @frozen
 class FreeFinished:
@@ -105,6 +109,9 @@ class Enqueue:
 
     slot: int
     token: int
+
+    def __attrs_post_init__(self) -> None:
+        require_tokens("Enqueue.token", (self.token,))
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Rung 5, the host's half: requests wait, are admitted when their worst case fits, and never starve.
+"""Rung 5, the host's half: requests wait, are let in when their worst case fits, never starve.
 
 Admission reserves: a request is let in only if the pages it could ever hold are there, so that a
 round of an admitted request is never refused for lack of pages. First come, first served. Source:
@@ -54,17 +54,22 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     found = refusals(state, action)
     if found:
         raise refused(found)
+    return effect(state, action, choice)
+
+
+def effect(state: State, action: Action, choice: Pages | None = None) -> State:
+    """What an action does whose guards have passed: those of a rung include those below it."""
     match action:
         case Submit(request):
             return evolve(state, waiting=(*state.waiting, request))
         case Admit():
             chosen = admissible(state)
-            below = scheduling.step(state.scheduling, Prefill(chosen), choice)
+            below = scheduling.effect(state.scheduling, Prefill(chosen), choice)
             return _release(State(below, state.waiting[len(chosen) :], (*state.admitted, *chosen)))
         case Reset():
-            return State(scheduling.step(state.scheduling, action))
+            return State(scheduling.effect(state.scheduling, action))
         case _:
-            below = scheduling.step(state.scheduling, action, choice)
+            below = scheduling.effect(state.scheduling, action, choice)
             return _release(evolve(state, scheduling=below))
 
 

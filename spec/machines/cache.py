@@ -66,7 +66,7 @@ def abstract(state: State) -> naive.State:
     )
 
 
-def lower(state: State, action: Action) -> tuple[naive.Action, ...]:
+def lower(_: State, action: Action) -> tuple[naive.Action, ...]:
     """Writing is invisible from below; everything else is itself."""
     return () if isinstance(action, Write) else (action,)
 

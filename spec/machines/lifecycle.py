@@ -120,32 +120,37 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     found = refusals(state, action)
     if found:
         raise refused(found)
+    return effect(state, action, choice)
+
+
+def effect(state: State, action: Action, choice: Pages | None = None) -> State:
+    """What an action does whose guards have passed: those of a rung include those below it."""
     match action:
         case Assign(slot, prompt):
-            shared = sharing.step(state.sharing, Append(slot, prompt))
+            shared = sharing.effect(state.sharing, Append(slot, prompt))
             detail = Detail(action.request, action.choice, len(prompt), action.params)
             return _with_detail(evolve(state, sharing=shared), slot, detail)
         case Clone(parent):
             child = pages.reserved_slot(state.sharing.pages, action.child)
-            shared = sharing.step(state.sharing, action, choice)
+            shared = sharing.effect(state.sharing, action, choice)
             detail = evolve(detail_of(state, parent), choice=action.choice)
             return _with_detail(evolve(state, sharing=shared), child, detail)
         case Free(int(slot)):
-            after = evolve(state, sharing=sharing.step(state.sharing, action))
+            after = evolve(state, sharing=sharing.effect(state.sharing, action))
             return _with_detail(after, slot, None)
         case Sample(int(slot)):
-            sampled = evolve(state, sharing=sharing.step(state.sharing, action))
+            sampled = evolve(state, sharing=sharing.effect(state.sharing, action))
             return _finish(sampled, slot)
         case FreeFinished():
             for slot in state.finished:
-                state = step(state, Free(slot))
+                state = effect(state, Free(slot))
             return state
         case Reset():
             return initial(state.geometry)
         case TakeOutputs():
             return evolve(state, outputs=())
         case _:
-            return evolve(state, sharing=sharing.step(state.sharing, action, choice))
+            return evolve(state, sharing=sharing.effect(state.sharing, action, choice))
 
 
 def abstract(state: State) -> sharing.State:

@@ -56,6 +56,11 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     found = refusals(state, action)
     if found:
         raise refused(found)
+    return effect(state, action, choice)
+
+
+def effect(state: State, action: Action, choice: Pages | None = None) -> State:
+    """What an action does whose guards have passed: those of a rung include those below it."""
     match action:
         case Reserve(slot):
             return with_sequence(state, reserved_slot(state, slot), Sequence())
@@ -70,7 +75,7 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
             return _write(state, by_slot(batch))
         case Sample(int(slot), draw):
             sequence = used(state, slot)
-            tags = read(state.cells, sequence, state.geometry.page_size)
+            tags = read(state.cells, sequence)
             token = model.attend(sequence.tokens[-1], tags, draw)
             return with_sequence(state, slot, evolve(sequence, tokens=(*sequence.tokens, token)))
         case Free(int(slot)):
@@ -83,11 +88,7 @@ def abstract(state: State) -> cache.State:
     """Read every sequence through its row."""
     return cache.State(
         tuple(
-            None
-            if sequence is None
-            else cache.Cached(
-                sequence.tokens, read(state.cells, sequence, state.geometry.page_size)
-            )
+            None if sequence is None else cache.Cached(sequence.tokens, read(state.cells, sequence))
             for sequence in state.sequences
         )
     )
@@ -181,14 +182,14 @@ def _write(state: State, grouped: dict[int, list[int]]) -> State:
 
 def range_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot."""
-    if not _is_slot(state, slot):
+    if not _is_slot(slot, state):
         yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {state.geometry.slots - 1}")
 
 
 def unused_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot in use."""
     yield from range_refusals(state, slot)
-    if _is_slot(state, slot) and state.sequences[slot] is None:
+    if _is_slot(slot, state) and state.sequences[slot] is None:
         yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
 
 
@@ -199,11 +200,11 @@ def used_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
             yield Refusal(Reason.NO_FREE_SLOT, 0, "at least 1 free slot")
         return
     yield from range_refusals(state, slot)
-    if _is_slot(state, slot) and state.sequences[slot] is not None:
+    if _is_slot(slot, state) and state.sequences[slot] is not None:
         yield Refusal(Reason.SLOT_USED, slot, "an unused slot")
 
 
-def _is_slot(state: State, slot: Name | None) -> TypeGuard[int]:
+def _is_slot(slot: Name | None, state: State) -> TypeGuard[int]:
     return isinstance(slot, int) and 0 <= slot < state.geometry.slots
 
 

@@ -111,6 +111,11 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     found = refusals(state, action)
     if found:
         raise refused(found)
+    return effect(state, action, choice)
+
+
+def effect(state: State, action: Action, choice: Pages | None = None) -> State:
+    """What an action does whose guards have passed: those of a rung include those below it."""
     match action:
         case Enqueue():
             return _enqueue(state, action)
@@ -119,7 +124,7 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
         case Purge(slot):
             return _purge(state, slot)
         case Free(int(slot)):
-            return _purge(evolve(state, lifecycle=lifecycle.step(state.lifecycle, action)), slot)
+            return _purge(evolve(state, lifecycle=lifecycle.effect(state.lifecycle, action)), slot)
         case Clone():
             return _clone(state, action, choice)
         case Reset():
@@ -129,7 +134,7 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
         case Generate():
             return generate(state)[0]
         case _:
-            return evolve(state, lifecycle=lifecycle.step(state.lifecycle, action, choice))
+            return evolve(state, lifecycle=lifecycle.effect(state.lifecycle, action, choice))
 
 
 def generate(state: State) -> tuple[State, int, frozenset[Refusal]]:
@@ -138,7 +143,7 @@ def generate(state: State) -> tuple[State, int, frozenset[Refusal]]:
         found = refusals(state, Round())
         if found:
             return state, done, found
-        state = step(state, Round())
+        state = effect(state, Round())
     return state, state.limits.rounds, frozenset()
 
 
@@ -242,7 +247,7 @@ def _fold(state: State, parts: tuple[lifecycle.Action, ...], choice: Pages | Non
     below, queue = state.lifecycle, list(state.queue)
     for part in parts:
         wanted = sharing.pages_wanted(below.sharing, part) if _takes(part) else 0
-        below = lifecycle.step(below, part, taken[:wanted])
+        below = lifecycle.effect(below, part, taken[:wanted])
         taken = taken[wanted:]
         if isinstance(part, Sample) and isinstance(part.slot, int):
             tokens = used(below.sharing.pages, part.slot).tokens
@@ -256,7 +261,7 @@ def _tidy(state: State) -> State:
     below = state.lifecycle
     at_end = state.cleanup is CleanupMode.END and not below.live
     if state.cleanup is CleanupMode.INCREMENTAL or at_end:
-        below = lifecycle.step(below, FreeFinished())
+        below = lifecycle.effect(below, FreeFinished())
     return evolve(state, lifecycle=below)
 
 
@@ -266,7 +271,7 @@ def _purge(state: State, slot: int) -> State:
 
 def _clone(state: State, action: Clone, choice: Pages | None) -> State:
     child = reserved_slot(state.lifecycle.sharing.pages, action.child)
-    below = lifecycle.step(state.lifecycle, action, choice)
+    below = lifecycle.effect(state.lifecycle, action, choice)
     copies = (evolve(queued, slot=child) for queued in _pending(state, action.parent))
     return evolve(state, lifecycle=below, queue=(*state.queue, *copies))
 

@@ -56,6 +56,11 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
     found = refusals(state, action)
     if found:
         raise refused(found)
+    return effect(state, action, choice)
+
+
+def effect(state: State, action: Action, choice: Pages | None = None) -> State:
+    """What an action does whose guards have passed: those of a rung include those below it."""
     match action:
         case Clone(parent):
             child = pages.reserved_slot(state.pages, action.child)
@@ -64,10 +69,10 @@ def step(state: State, action: Action, choice: Pages | None = None) -> State:
             return _free(state, slot)
         case Allocate():
             taken = _taken(state, action, choice)
-            after = pages.step(state.pages, action, taken)
+            after = pages.effect(state.pages, action, taken)
             return State(after, pool.hold(state.counts, taken))
         case _:
-            return evolve(state, pages=pages.step(state.pages, action))
+            return evolve(state, pages=pages.effect(state.pages, action))
 
 
 def pages_wanted(state: State, action: Action) -> int:

@@ -44,13 +44,15 @@ class Geometry:
     pages_per_seq: int = _size()
 
     def __attrs_post_init__(self) -> None:
-        if self.pages * self.page_size > INT32_MAX:
-            raise InvalidInput(
-                "Geometry.page_size",
-                seen=f"{self.pages} pages of {self.page_size}",
-                allowed="pages * page_size below 2**31, so that a destination is an int32",
-                remedy="Use fewer or smaller pages.",
-            )
+        for name, what in (("pages", "a destination"), ("pages_per_seq", "a position")):
+            count = getattr(self, name)
+            if count * self.page_size > INT32_MAX:
+                raise InvalidInput(
+                    f"Geometry.{name}",
+                    seen=f"{count} pages of {self.page_size}",
+                    allowed=f"{name} * page_size below 2**31, so that {what} is an int32",
+                    remedy="Use fewer or smaller pages.",
+                )
 
     @property
     def max_len(self) -> int:

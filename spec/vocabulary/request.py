@@ -55,6 +55,16 @@ def _require_integer(name: str, value: object, low: int, high: int) -> None:
         )
 
 
+def _require_temperature(value: object) -> None:
+    if type(value) is bool or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise InvalidInput(
+            "Params.temperature",
+            seen=value,
+            allowed="a finite number, 0 or more",
+            remedy="Use 0 for greedy decoding.",
+        )
+
+
 @frozen(kw_only=True)
 class Params:
     """How one request is sampled and when it stops.
@@ -80,14 +90,7 @@ class Params:
             )
         for stop in self.stops:
             require_tokens("Params.stops", stop)
-        number = type(self.temperature) in {int, float}
-        if not number or not 0 <= self.temperature < math.inf:
-            raise InvalidInput(
-                "Params.temperature",
-                seen=self.temperature,
-                allowed="a finite number, 0 or more",
-                remedy="Use 0 for greedy decoding.",
-            )
+        _require_temperature(self.temperature)
 
 
 @frozen(kw_only=True)

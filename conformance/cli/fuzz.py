@@ -1,0 +1,186 @@
+"""`kvspec fuzz`: stateful fuzzing of an engine in lockstep with the specification."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli.contract import (
+    OUR_ENGINE,
+    Report,
+    Scope,
+    Verdict,
+    add_engine,
+    add_geometry,
+    load_engine,
+    number,
+)
+
+if TYPE_CHECKING:
+    from conformance.fuzz import Run
+    from conformance.protocol import Engine, Factory
+
+NAME: Final = "fuzz"
+HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
+EXAMPLES: Final = (
+    "kvspec fuzz --seconds 60",
+    "kvspec fuzz --plant CW5                        # plant a bug in our engine and watch",
+    "kvspec fuzz --engine mypackage.adapter:make    # your engine; see docs/adapters.md",
+    "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
+)
+CORPUS: Final = ".kvspec/corpus"
+SHRINK_SECONDS: Final = 20.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The engine, its sizes, the budget, and where findings go."""
+    add_geometry(parser, default="pages=16,slots=4,page_size=4,pages_per_seq=4")
+    add_engine(parser)
+    parser.add_argument(
+        "--seconds",
+        type=number(least=0.1),
+        default=60.0,
+        help="fuzzing time, compilation left out (default 60)",
+    )
+    parser.add_argument(
+        "--plant", metavar="ID", help="plant one bug of the catalogue in our engine"
+    )
+    parser.add_argument(
+        "--corpus",
+        metavar="FOLDER",
+        default=CORPUS,
+        help=f"findings are kept here and taken again first (default {CORPUS})",
+    )
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Replay the corpus, then fuzz until the time is up or something fails."""
+    from conformance import counterexample, fuzz
+
+    factory: Factory = load_engine(arguments.engine)  # type: ignore[assignment]
+    _require_our_engine(arguments)
+    corpus = Path(arguments.corpus)
+    state = fuzz.Run()
+    with counterexample.planted(arguments.plant):
+        _replay_corpus(corpus, arguments, report)
+        ceiling = fuzz.measure_ceiling(start_seed=arguments.seed, seconds=fuzz.CEILING_SECONDS)
+        try:
+            with report.progress("fuzz", total=arguments.seconds) as update:
+                fuzz.run(
+                    factory,
+                    arguments.geometry,
+                    start_seed=arguments.seed,
+                    seconds=arguments.seconds,
+                    report=state,
+                    update=update,
+                )
+        finally:
+            _count(state, ceiling, report)
+        if state.finding is not None:
+            _keep(state, factory, arguments, report)
+            return Verdict.FAILS
+        engine = fuzz.make(factory, arguments.geometry, state.cleanup)
+        return _judge_coverage(state, engine, report)
+
+
+def _require_our_engine(arguments: argparse.Namespace) -> None:
+    from conformance.plants import find
+    from spec.vocabulary import InvalidInput
+
+    if arguments.plant is None:
+        return
+    if arguments.engine != OUR_ENGINE:
+        raise InvalidInput(
+            "--plant",
+            seen=f"--engine {arguments.engine}",
+            allowed="our own engine, in which the catalogue's bugs are planted",
+            remedy="Leave --engine out.",
+        )
+    find(arguments.plant)
+
+
+def _replay_corpus(folder: Path, arguments: argparse.Namespace, report: Report) -> None:
+    """Histories of this engine that failed before: each still failing is a failure now."""
+    from conformance import counterexample
+    from conformance.finding import replay
+
+    taken = 0
+    for path, recorded in counterexample.corpus(folder):
+        if recorded.engine != arguments.engine or recorded.geometry != arguments.geometry:
+            report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
+            continue
+        finding = replay(counterexample.maker(recorded), recorded.history)
+        taken += 1
+        if finding is not None:
+            report.fail(f"{path}: {finding.clause}: {finding.message}")
+    report.count(corpus_replayed=taken)
+
+
+def _count(state: "Run", ceiling: float, report: Report) -> None:
+    report.count(
+        steps=state.steps,
+        actions_taken=sum(state.coverage.actions.values()),
+        steps_per_second=round(state.rate, 1),
+        ceiling_steps_per_second=round(ceiling, 1),
+        of_ceiling=round(state.rate / ceiling, 3),
+        actions=dict(sorted(state.coverage.actions.items())),
+        outcomes=dict(sorted(state.coverage.outcomes.items())),
+        corners=dict(sorted(state.coverage.corners.items())),
+        compilations=state.compilations,
+    )
+
+
+def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
+    """Holds only if all that a run must reach was reached."""
+    names = sorted(action.__name__ for action in engine.profile.actions)
+    coverable = state.coverage.coverable(names)
+    covered = state.coverage.covered(coverable)
+    report.scope = Scope.SAMPLED
+    report.count(covered=len(covered), coverable=len(coverable))
+    for item in coverable:
+        mark = "reached" if item in covered else "NOT reached"
+        times = state.coverage.outcomes[item] or state.coverage.corners[item]
+        report.say(f"  {mark:>11} {times:>7}  {item}")
+    missing = sorted(set(coverable) - set(covered))
+    report.count(not_covered=missing)
+    if report.failures:
+        return Verdict.FAILS
+    if missing:
+        report.say(
+            f"  undecided: {len(missing)} required items were not reached; give more seconds"
+        )
+        return Verdict.UNDECIDED
+    return Verdict.HOLDS
+
+
+def _keep(state: "Run", factory: "Factory", arguments: argparse.Namespace, report: Report) -> None:
+    """Shrink the finding, print it, and write its history and its test."""
+    from conformance import counterexample
+    from conformance.finding import shrink
+    from conformance.histories import Recorded
+    from spec.vocabulary import default_limits
+
+    assert state.finding is not None
+    assert state.geometry is not None
+    limits = default_limits(state.geometry)
+
+    def make() -> "Engine":
+        assert state.geometry is not None
+        return factory(state.geometry, limits, state.cleanup)
+
+    with report.progress("shrink", total=None):
+        finding = shrink(make, state.finding, seconds=SHRINK_SECONDS)
+    recorded = Recorded(
+        engine=arguments.engine,
+        geometry=state.geometry,
+        limits=limits,
+        cleanup=state.cleanup,
+        history=finding.history,
+        plant=arguments.plant,
+        clause=finding.clause,
+        message=finding.message,
+    )
+    history, test = counterexample.write(recorded, Path(arguments.corpus))
+    report.say(counterexample.describe(finding))
+    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
+    report.count(counterexample=str(history), test=str(test), shrunk_steps=len(finding.history))
+    report.fail(f"{finding.clause}: {finding.message} (after {len(finding.history)} steps)")

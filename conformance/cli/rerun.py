@@ -1,0 +1,40 @@
+"""`kvspec rerun`: a recorded history again."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from conformance.cli.contract import Report, Scope, Verdict
+
+NAME: Final = "rerun"
+HELP: Final = "take a counterexample or recorded history again"
+EXAMPLES: Final = (
+    "kvspec rerun .kvspec/corpus/rc_1a2b3c4d.jsonl",
+    "kvspec rerun --without-plant .kvspec/corpus/rc_1a2b3c4d.jsonl",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The file, and whether to leave out the bug that was planted."""
+    parser.add_argument("file", metavar="FILE", help="a history that kvspec has written")
+    parser.add_argument(
+        "--without-plant", action="store_true", help="run on the engine with no bug planted"
+    )
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Take the history from the initial state; fails where it goes wrong."""
+    from conformance import counterexample, histories
+    from conformance.finding import replay
+
+    recorded = histories.load(Path(arguments.file))
+    report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
+    plant = None if arguments.without_plant else recorded.plant
+    with counterexample.planted(plant):
+        finding = replay(counterexample.maker(recorded), recorded.history)
+    report.count(steps=len(recorded.history), plant=plant)
+    if finding is None:
+        return Verdict.HOLDS
+    report.say(counterexample.describe(finding))
+    report.fail(f"{finding.clause}: {finding.message} (at step {len(finding.history)})")
+    return Verdict.FAILS

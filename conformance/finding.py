@@ -1,0 +1,174 @@
+"""Taking a history again, and making a failing one as short as it goes.
+
+Shrinking works on concrete actions: whatever can be left out or made smaller while the same clause
+is still violated is. The result needs neither the draws nor Hypothesis to be reproduced.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from attrs import evolve, frozen
+
+from conformance.lockstep import Lockstep, Violation
+from conformance.protocol import Engine
+from conformance.steps import Attend, History, PoisonDead, Step
+from spec.machines import actions as act
+from spec.vocabulary import Params, Reason, Request
+
+HANG_SECONDS = 20.0
+"""How long one step may take before that itself is the finding."""
+
+MakeEngine = Callable[[], Engine]
+
+
+@frozen
+class Finding:
+    """A history that ends in a violation."""
+
+    history: History
+    clause: str
+    message: str
+    violation: Violation | None = None
+
+
+class Hung(Exception):
+    """A step took longer than `HANG_SECONDS`."""
+
+
+def take(lockstep: Lockstep, step: Step) -> frozenset[Reason]:
+    """Take one step; raises Violation, and an engine's own exception or hang as one.
+
+    Returns why an action was refused.
+    """
+    before = lockstep.seen
+    try:
+        with time_limit(HANG_SECONDS):
+            match step:
+                case PoisonDead(kind):
+                    lockstep.poison(kind)
+                case Attend():
+                    lockstep.attend()
+                case _:
+                    return lockstep.do(step)
+    except (Violation, KeyboardInterrupt):
+        raise
+    except Hung as hung:
+        raise Violation("PROG", str(hung), action=step, before=before, after=before) from None
+    except (Exception, SystemExit) as error:
+        wrong = f"the engine raised {type(error).__name__}: {error}"
+        raise Violation("ATOMIC", wrong, action=step, before=before, after=before) from error
+    return frozenset()
+
+
+def replay(make: MakeEngine, history: History) -> Finding | None:
+    """Take a history from the initial state; the finding where it goes wrong, if it does."""
+    taken: list[Step] = []
+    try:
+        lockstep = Lockstep(make())
+        for step in history:
+            taken.append(step)
+            take(lockstep, step)
+    except Violation as violation:
+        return Finding(tuple(taken), violation.clause, violation.message, violation)
+    return None
+
+
+def shrink(make: MakeEngine, finding: Finding, *, seconds: float) -> Finding:
+    """The smallest history found in this time that still violates the same clause."""
+    deadline = time.monotonic() + seconds
+    best = finding
+    improved = True
+    while improved:
+        improved = False
+        for candidate in _smaller(best.history):
+            if time.monotonic() > deadline:
+                return best
+            again = replay(make, candidate)
+            if again is not None and again.clause == finding.clause:
+                best, improved = again, True
+                break
+    return best
+
+
+def _smaller(history: History) -> Iterator[History]:
+    """Leave out ever smaller runs of steps, then make single steps smaller."""
+    size = len(history) // 2
+    while size:
+        for start in range(0, len(history) - size + 1, size):
+            yield history[:start] + history[start + size :]
+        size //= 2
+    for index, step in enumerate(history):
+        for simpler in simpler_steps(step):
+            yield (*history[:index], simpler, *history[index + 1 :])
+
+
+def simpler_steps(step: Step) -> Iterator[Step]:  # noqa: C901, PLR0912 - one table of all steps
+    """The same step with less in it, if it can have less. Never larger: shrinking must end."""
+    match step:
+        case act.Allocate(batch) | act.Write(batch):
+            for index in range(len(batch)):
+                yield evolve(step, batch=batch[:index] + batch[index + 1 :])
+            ordered = tuple(sorted(entry for entry in batch if entry is not None))
+            if ordered != batch:
+                yield evolve(step, batch=ordered)
+        case act.Prefill(requests):
+            for index in range(len(requests)):
+                if len(requests) > 1:
+                    yield act.Prefill(requests[:index] + requests[index + 1 :])
+                for request in _simpler_requests(requests[index]):
+                    yield act.Prefill((*requests[:index], request, *requests[index + 1 :]))
+        case act.Submit(request):
+            for simpler in _simpler_requests(request):
+                yield act.Submit(simpler)
+        case act.Assign(_, prompt, params):
+            if len(prompt) > 1:
+                yield evolve(step, prompt=prompt[:-1])
+            for simpler_params in _simpler_params(params):
+                yield evolve(step, params=simpler_params)
+        case act.Generate():
+            yield act.Round()
+        case _:
+            return
+
+
+def _simpler_requests(request: Request) -> Iterator[Request]:
+    if request.n_generations > 1:
+        yield evolve(request, n_generations=request.n_generations - 1)
+    if len(request.prompt) > 1:
+        yield evolve(request, prompt=request.prompt[: len(request.prompt) // 2])
+        yield evolve(request, prompt=request.prompt[:-1])
+    for params in _simpler_params(request.params):
+        yield evolve(request, params=params)
+
+
+def _simpler_params(params: Params) -> Iterator[Params]:
+    default = Params(max_new=1)
+    for field in ("stops", "temperature", "seed"):
+        if getattr(params, field) != getattr(default, field):
+            yield evolve(params, **{field: getattr(default, field)})
+    if params.max_new > 1:
+        yield evolve(params, max_new=params.max_new // 2)
+        yield evolve(params, max_new=params.max_new - 1)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise Hung in the main thread if the block takes longer."""
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise Hung(f"a step took more than {seconds:g} seconds")
+
+    try:
+        previous = signal.signal(signal.SIGALRM, ring)
+    except ValueError:  # not the main thread: no alarm can be raised there
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

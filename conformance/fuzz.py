@@ -1,0 +1,137 @@
+"""The fuzzing campaign: levels in turn, until the time is up, something fails, or it is stopped.
+
+Compilation is not part of the budget. The rate is compared with that of the same rules and draws
+with empty bodies, measured in the same run.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Never
+
+from attrs import define, evolve, field
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from conformance.coverage import Coverage
+from conformance.finding import Finding, replay
+from conformance.lockstep import Violation
+from conformance.machine import LEVELS, Campaign, machine
+from conformance.protocol import Compiles, Engine, Factory
+from conformance.warmup import WARMUP
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+EXAMPLES: Final = 25
+STEPS: Final = 40
+CEILING_SECONDS: Final = 2.0
+
+
+@define
+class Run:
+    """What a fuzzing run has done so far; current whenever it is looked at.
+
+    active_seconds: spent in the bodies and draws, compilation left out. ceiling: steps per second
+    of the same rules with empty bodies.
+    """
+
+    coverage: Coverage = field(factory=Coverage)
+    steps: int = 0
+    active_seconds: float = 0.0
+    ceiling: float = 0.0
+    finding: Finding | None = None
+    geometry: Geometry | None = None
+    cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Steps per second."""
+        return self.steps / self.active_seconds if self.active_seconds else 0.0
+
+
+def geometries(main: Geometry) -> tuple[tuple[Geometry, CleanupMode], ...]:
+    """The geometry asked for, and a twin with pages of one cell and more rows than pages.
+
+    In the twin every cell is a boundary and pages run out.
+    """
+    twin = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
+    return (main, CleanupMode.INCREMENTAL), (twin, CleanupMode.END)
+
+
+def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
+    """An engine of this geometry with the limits that go with it, in its initial state."""
+    return factory(geometry, default_limits(geometry), cleanup)
+
+
+def run(
+    factory: Factory,
+    geometry: Geometry,
+    *,
+    start_seed: int,
+    seconds: float,
+    report: Run,
+    update: Callable[[float, str], None],
+) -> None:
+    """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
+    campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
+    turn = 0
+    while report.active_seconds < seconds and report.finding is None:
+        level = list(LEVELS)[turn % len(LEVELS)]
+        setting = geometries(geometry)[turn // len(LEVELS) % 2]
+        report.geometry, report.cleanup = setting
+        if setting not in campaigns:
+            update(min(report.active_seconds, seconds), "compiling")
+            campaigns[setting] = _campaign(factory, report)
+            report.finding = replay(campaigns[setting].make, WARMUP)
+        if report.finding is None:
+            _take_turn(campaigns[setting], level, start_seed + turn, report)
+        update(min(report.active_seconds, seconds), f"{report.steps} steps")
+        turn += 1
+    for (sizes, cleanup), campaign in campaigns.items():
+        engine = campaign.make()
+        if isinstance(engine, Compiles):
+            name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
+            report.compilations[name] = engine.compilations()
+
+
+def measure_ceiling(*, start_seed: int, seconds: float) -> float:
+    """Steps per second of the same rules and draws with empty bodies."""
+    report = Run()
+    campaign = Campaign(make=_no_engine, idle=True)
+    turn = 0
+    while report.active_seconds < seconds:
+        _take_turn(campaign, list(LEVELS)[turn % len(LEVELS)], start_seed + turn, report)
+        turn += 1
+    return report.rate
+
+
+def _campaign(factory: Factory, report: Run) -> Campaign:
+    assert report.geometry is not None
+    new = partial(make, factory, report.geometry, report.cleanup)
+    return Campaign(make=new, coverage=report.coverage)
+
+
+def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
+    before, started = campaign.steps, time.perf_counter()
+    quiet = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    try:
+        run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
+    except Violation:
+        report.finding = campaign.finding
+    finally:
+        report.steps += campaign.steps - before
+        report.active_seconds += time.perf_counter() - started
+
+
+def _no_engine() -> Never:
+    raise AssertionError("an idle campaign makes no engine")

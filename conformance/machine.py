@@ -1,0 +1,226 @@
+"""The Hypothesis state machines, one per level, generic over the engine under test.
+
+A rule draws one integer and a move turns it into an action that fits where the specification
+stands. The bodies can be left empty, which measures what the draws alone cost.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import define, field
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from conformance import moves
+from conformance.coverage import Coverage
+from conformance.finding import Finding, MakeEngine, take
+from conformance.lockstep import Lockstep, Violation
+from conformance.protocol import Action, Poison
+from conformance.steps import Attend, PoisonDead, Step
+from spec.machines import actions as act
+from spec.machines import admission, scheduling
+from spec.vocabulary import ResetMode
+
+DRAWS: Final = st.integers(0, 2**24 - 1)
+
+Plan = Callable[["Session", int], Step]
+"""From a session and a draw to the step of one rule."""
+
+
+@define
+class Campaign:
+    """What the examples of one run share.
+
+    make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
+    check the specification against its own lower rungs. finding: the first failure.
+    """
+
+    make: MakeEngine
+    coverage: Coverage = field(factory=Coverage)
+    idle: bool = False
+    climb: bool = False
+    steps: int = 0
+    finding: Finding | None = None
+
+
+class Session:
+    """One example: an engine and the specification in lockstep, and the history so far."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        self.lockstep = Lockstep(campaign.make(), climb=campaign.climb)
+        self.actions = self.lockstep.engine.profile.actions
+        self.history: list[Step] = []
+        self.serial = 0
+
+    @property
+    def state(self) -> admission.State:
+        """Where the specification stands."""
+        return self.lockstep.state
+
+    def next_id(self) -> int:
+        """A request id that no request of this example has."""
+        self.serial += 4
+        return self.serial
+
+    def take(self, step: Step) -> None:
+        """Take one step on both sides and count it; an action that is not offered is left out."""
+        if isinstance(step, Action) and type(step) not in self.actions:
+            return
+        before = self.state.scheduling
+        self.history.append(step)
+        try:
+            reasons = take(self.lockstep, step)
+        except Violation as violation:
+            history = tuple(self.history)
+            found = Finding(history, violation.clause, violation.message, violation)
+            self.campaign.finding = found
+            raise
+        self.campaign.steps += 1
+        if isinstance(step, PoisonDead):
+            self.campaign.coverage.poisoned()
+        elif not isinstance(step, Attend):
+            self.campaign.coverage.record(before, step, reasons, self.state.scheduling)
+
+
+def _one(move: Callable[[scheduling.State, int], Action]) -> Plan:
+    return lambda session, drawn: move(session.state.scheduling, drawn)
+
+
+def _named(move: Callable[[scheduling.State, int, int], Action]) -> Plan:
+    return lambda session, drawn: move(session.state.scheduling, drawn, session.next_id())
+
+
+def _submit(session: Session, drawn: int) -> Step:
+    return moves.submit(session.state, drawn, session.next_id())
+
+
+def _constant(*steps: Step) -> Plan:
+    """One of these steps."""
+    return lambda _session, drawn: steps[drawn % len(steps)]
+
+
+def _when(useful: Callable[[admission.State], object], plan: Plan, otherwise: Plan) -> Plan:
+    """A plan where it has something to do, and rarely where it has not."""
+
+    def chosen(session: Session, drawn: int) -> Step:
+        anyway, drawn = drawn % 12 == 11, drawn // 12
+        return (plan if anyway or useful(session.state) else otherwise)(session, drawn)
+
+    return chosen
+
+
+def _rarely(odds: int, plan: Plan, otherwise: Plan) -> Plan:
+    """A plan once in `odds`."""
+    return lambda session, drawn: (plan if drawn % odds == odds - 1 else otherwise)(
+        session, drawn // odds
+    )
+
+
+def _advance(session: Session, drawn: int) -> Step:
+    """The next step of some sequence on its way to being written: prompts grow up over rules."""
+    return moves.advance(session.state.scheduling, drawn, session.next_id())
+
+
+_PREFILL: Final = _named(moves.prefill)
+_ROUND: Final = _constant(act.Round(), act.Round(), act.Generate())
+_POISON: Final = _constant(*(PoisonDead(kind) for kind in Poison))
+_RESET: Final = _constant(act.Reset(), act.Reset(ResetMode.PHYSICAL))
+_TAKE: Final = _constant(act.TakeOutputs())
+
+
+def _settled(state: admission.State) -> bool:
+    """Whether there is something to clone and a slot to clone it into."""
+    sequences = state.scheduling.sequences
+    return None in sequences and any(one and one.written and one.settled for one in sequences)
+
+
+def _queued(state: admission.State) -> object:
+    return state.scheduling.queue
+
+
+def _outputs(state: admission.State) -> object:
+    return state.scheduling.lifecycle.outputs
+
+
+def _finished(state: admission.State) -> object:
+    return state.scheduling.lifecycle.finished
+
+
+def _waiting(state: admission.State) -> object:
+    return state.waiting
+
+
+def _used(state: admission.State) -> bool:
+    return any(state.scheduling.sequences)
+
+
+_SLOT_CLONE: Final = _when(_settled, _one(moves.clone), _advance)
+SLOTS: Final[dict[str, Plan]] = {
+    "reserve": _one(moves.reserve),
+    "assign": _named(moves.assign),
+    "advance": _advance,
+    "advance_again": _advance,
+    "advance_more": _advance,
+    "allocate": _when(_used, _one(moves.allocate), _advance),
+    "write": _when(_used, _one(moves.write), _advance),
+    "clone": _SLOT_CLONE,
+    "clone_again": _SLOT_CLONE,
+    "enqueue": _when(_used, _one(moves.enqueue), _advance),
+    "pack": _when(_queued, _constant(act.Pack()), _one(moves.enqueue)),
+    "purge": _when(_queued, _one(moves.purge), _one(moves.enqueue)),
+    "free": _when(_used, _one(moves.free), _advance),
+    "free_finished": _when(_finished, _constant(act.FreeFinished()), _one(moves.free)),
+    "poison": _rarely(3, _POISON, _SLOT_CLONE),
+    "attend": _rarely(3, _constant(Attend()), _advance),
+    "reset": _rarely(8, _RESET, _one(moves.allocate)),
+}
+DECODE: Final[dict[str, Plan]] = {
+    "prefill": _PREFILL,
+    "round": _when(_queued, _constant(act.Round()), _PREFILL),
+    "generate": _when(_queued, _ROUND, _PREFILL),
+    "clone": _when(_settled, _one(moves.clone), _PREFILL),
+    "reserve": _rarely(3, _one(moves.reserve), _ROUND),
+    "enqueue": _when(_queued, _one(moves.enqueue), _PREFILL),
+    "free": _when(_used, _one(moves.free), _PREFILL),
+    "free_finished": _when(_finished, _constant(act.FreeFinished()), _ROUND),
+    "take_outputs": _when(_outputs, _TAKE, _ROUND),
+    "poison": _rarely(2, _POISON, _ROUND),
+    "attend": _rarely(3, _constant(Attend()), _ROUND),
+    "reset": _rarely(8, _RESET, _PREFILL),
+}
+REQUESTS: Final[dict[str, Plan]] = {
+    "submit": _submit,
+    "submit_again": _submit,
+    "admit": _when(_waiting, _constant(act.Admit()), _submit),
+    "generate": _when(_queued, _ROUND, _submit),
+    "take_outputs": _when(_outputs, _TAKE, _submit),
+    "poison": _rarely(2, _POISON, _ROUND),
+    "reset": _rarely(8, _RESET, _submit),
+}
+LEVELS: Final = {"allocator": SLOTS, "decode": DECODE, "requests": REQUESTS}
+"""The rules of each level. A rule that stands twice is drawn twice as often."""
+
+
+def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
+    """The state machine of a level; each example of it is a Session of the campaign."""
+
+    class Machine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.session = None if campaign.idle else Session(campaign)
+
+    def rule_for(name: str, plan: Plan) -> Callable[..., None]:
+        def body(self: Any, drawn: int) -> None:
+            if self.session is None:
+                campaign.steps += 1
+                return
+            self.session.take(plan(self.session, drawn))
+
+        body.__name__ = name
+        return rule(drawn=DRAWS)(body)
+
+    for name, plan in LEVELS[level].items():
+        setattr(Machine, name, rule_for(name, plan))
+    Machine.__name__ = Machine.__qualname__ = f"{level.capitalize()}Machine"
+    return Machine

@@ -1,0 +1,38 @@
+"""Numbers for logs: how many pages are in use, and by whom, at one moment or over a run.
+
+Source: seed 001, M1 (`DecodeStats`); seed 000, section 11.
+"""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from spec.machines import scheduling
+
+
+@frozen
+class Stats:
+    """active: slots in use, finished ones included. pages_per_slot: length of each row."""
+
+    active: int
+    pages_in_use: int
+    free_pages: int
+    largest_count: int
+    pages_per_slot: tuple[int, ...]
+
+
+def of(state: scheduling.State) -> Stats:
+    """The statistics of one state."""
+    counts, rows = state.lifecycle.sharing.counts, state.sequences
+    return Stats(
+        active=sum(sequence is not None for sequence in rows),
+        pages_in_use=sum(count > 0 for count in counts),
+        free_pages=counts.count(0),
+        largest_count=max(counts),
+        pages_per_slot=tuple(len(sequence.row) if sequence else 0 for sequence in rows),
+    )
+
+
+def timeline(states: Iterable[scheduling.State]) -> tuple[Stats, ...]:
+    """The statistics of a run, state by state."""
+    return tuple(of(state) for state in states)
