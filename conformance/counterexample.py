@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from conformance import histories
-from conformance.cli.contract import load_engine
+from conformance.cli.contract import Report, load_engine
 from conformance.finding import Finding, MakeEngine, replay
 from conformance.histories import Recorded
 from conformance.picture import before_and_after
@@ -70,6 +70,16 @@ def write(recorded: Recorded, folder: Path) -> tuple[Path, Path]:
     history.write_text(text, encoding="utf-8")
     test.write_text(test_source(recorded), encoding="utf-8")
     return history, test
+
+
+def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: Report) -> None:
+    """Print a shrunk finding, keep it in the corpus folder, and record the failure."""
+    history, test = write(recorded, folder)
+    report.say(describe(finding))
+    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
+    steps = len(finding.history)
+    report.count(counterexample=str(history), test=str(test), shrunk_steps=steps)
+    report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
 
 
 def corpus(folder: Path) -> list[tuple[Path, Recorded]]:

@@ -5,9 +5,10 @@ and must not be reachable by accident.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 import numpy as np
+from jax import Array
 
 from impl.prefill import PrefillWork
 from impl.sequences import Params as DeviceParams
@@ -23,8 +24,11 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
+from spec.vocabulary.geometry import INT32_MAX
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
+_SMALLEST: Final = float(np.finfo(np.float32).tiny)
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 def slot(setup: Setup, given: int) -> np.int32:
@@ -39,9 +43,9 @@ def slot_or_any(setup: Setup, given: int | None) -> np.int32:
 
 def token(given: int) -> np.int32:
     """A token id; raises InvalidInput unless it is one."""
-    if not 0 <= given < INVALID:
+    if not 0 <= given <= INT32_MAX:
         raise InvalidInput(
-            "token", seen=given, allowed="an integer from 0 to 2**31 - 2", remedy="Pass a token id."
+            "token", seen=given, allowed="an integer from 0 to 2**31 - 1", remedy="Pass a token id."
         )
     return np.int32(given)
 
@@ -91,7 +95,8 @@ def prefill_work(setup: Setup, requests: Sequence[Request]) -> PrefillWork:
         [request.id for request in requests],
         width=width,
     )
-    return PrefillWork(tokens, lens, generations, rows)  # type: ignore[arg-type]
+    packed = _for_jit(tokens, lens, generations)
+    return PrefillWork(packed[0], packed[1], packed[2], rows)
 
 
 def check_prefill(setup: Setup, requests: Sequence[Request]) -> None:
@@ -115,9 +120,14 @@ def check_stops(setup: Setup, given: Iterable[Params]) -> None:
             raise refused([Refusal(Reason.STOPS, seen, allowed)])
 
 
-def valid_ids(ids: Iterable[int]) -> frozenset[int]:
-    """The ids that are not INVALID."""
-    return frozenset(found for found in ids if found != INVALID)
+def named(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """The (request, choice) pairs that have a request: -1 stands for none."""
+    return frozenset(pair for pair in pairs if pair[0] >= 0)
+
+
+def _temperature(given: float) -> float:
+    """The nearest finite float32 that is 0, and so greedy, only if the given number is."""
+    return min(max(given, _SMALLEST), _LARGEST) if given else 0.0
 
 
 def _params(
@@ -131,15 +141,13 @@ def _params(
     for row, (one, request) in enumerate(zip(given, requests, strict=True)):
         most = setup.geometry.max_len + 1
         numbers[:, row] = request, min(one.max_new, most), one.seed
-        temperatures[row] = one.temperature
+        temperatures[row] = _temperature(one.temperature)
         for index, stop in enumerate(one.stops):
             stops[row, index, limits.stop_len - len(stop) :] = stop
             stop_lens[row, index] = len(stop)
-    return DeviceParams(
-        requests=numbers[0],  # type: ignore[arg-type]
-        max_new=numbers[1],  # type: ignore[arg-type]
-        seeds=numbers[2],  # type: ignore[arg-type]
-        temperatures=temperatures,
-        stops=stops,
-        stop_lens=stop_lens,
-    )
+    return DeviceParams(*_for_jit(*numbers, temperatures, stops, stop_lens))
+
+
+def _for_jit(*arrays: np.ndarray[Any, Any]) -> list[Array]:
+    """The same arrays: jit takes numpy's wherever it takes its own, which the type does not say."""
+    return cast(list[Array], list(arrays))

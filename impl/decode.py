@@ -4,7 +4,7 @@ Source: seed 000, sections 4.2 and 4.3; DESIGN, "Sampling" and "Finish".
 """
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from impl import queue
 from impl.models.protocol import Weights
@@ -13,7 +13,7 @@ from impl.sequences import release
 from impl.setup import Setup
 from impl.state import FINISH_CODES, NO_TOKEN, State
 from impl.status import target
-from spec.vocabulary import INVALID, CleanupMode, FinishReason
+from spec.vocabulary import INVALID, CleanupMode, FinishReason, Geometry
 
 
 def forward(
@@ -108,9 +108,22 @@ def tidy(setup: Setup, state: State, ended: Array, *, ok: Array) -> State:
         return release(state, ended, setup.geometry)
     if setup.cleanup is CleanupMode.END:
         live = jnp.any(state.used & (state.finished == 0))
-        slots = finished_slots(state)
-        return release(state, jnp.where(live | ~ok, INVALID, slots), setup.geometry)
+        return _release_finished(state, setup.geometry, when=ok & ~live)
     return state
+
+
+def _release_finished(state: State, geometry: Geometry, *, when: Array) -> State:
+    """Release every finished slot, when bool[] says so; else nothing is read or written.
+
+    A loop of one step or none: releasing all slots costs as much as the whole table, and a
+    conditional would copy what it passes on.
+    """
+
+    def step(_: Array, table: State) -> State:
+        return release(table, finished_slots(table), geometry)
+
+    table: State = lax.fori_loop(0, when.astype(jnp.int32), step, state._replace(cache=()))
+    return table._replace(cache=state.cache)
 
 
 def finished_slots(state: State) -> Array:

@@ -32,6 +32,9 @@ from spec.vocabulary import (
 
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
 
+Key = tuple[int, int]
+"""(request, choice)."""
+
 
 @frozen
 class Output:
@@ -48,8 +51,9 @@ class Output:
 class Stats:
     """A few numbers for logs and admission (seed 001, M1).
 
-    occupants: the request id in each slot that has a prompt. untaken: request ids of outputs that
-    wait to be taken.
+    active: slots in use, finished ones included. queued, outputs: entries of the queue and of the
+    outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: the same of
+    the outputs that wait to be taken.
     """
 
     active: int
@@ -58,8 +62,8 @@ class Stats:
     largest_count: int
     queued: int
     outputs: int
-    occupants: frozenset[int]
-    untaken: frozenset[int]
+    occupants: frozenset[Key]
+    untaken: frozenset[Key]
 
 
 @cache
@@ -182,7 +186,8 @@ class Engine:
     def stats(self) -> Stats:
         """Read a few numbers; changes nothing."""
         numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.state)).tolist()
-        slots = self.setup.geometry.slots
+        half, slots = (len(numbers) - 6) // 2, self.setup.geometry.slots
+        pairs = list(zip(numbers[6 : 6 + half], numbers[6 + half :], strict=True))
         active, in_use, free, largest, queued, outputs = numbers[:6]
         return Stats(
             active=active,
@@ -191,8 +196,8 @@ class Engine:
             largest_count=largest,
             queued=queued,
             outputs=outputs,
-            occupants=arguments.valid_ids(numbers[6 : 6 + slots]),
-            untaken=arguments.valid_ids(numbers[6 + slots :]),
+            occupants=arguments.named(pairs[:slots]),
+            untaken=arguments.named(pairs[slots:]),
         )
 
     def inject(self, state: State) -> None:

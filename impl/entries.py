@@ -261,7 +261,7 @@ def reset_physical(setup: Setup, weights: Weights, state: State) -> Answer:
 
 
 def stats(setup: Setup, weights: Weights, state: State) -> Array:
-    """i32[6 + S + O]: what the host needs to admit; see `impl.engine.Stats`. The state is only read."""
+    """i32[6 + 2 * (S + O)]: what the host needs to admit, see `impl.engine.Stats`; only reads."""
     used_pages = jnp.sum(state.counts > 0, dtype=jnp.int32)
     numbers = jnp.stack(
         [
@@ -277,8 +277,10 @@ def stats(setup: Setup, weights: Weights, state: State) -> Array:
     return jnp.concatenate(
         [
             numbers,
-            jnp.where(state.prompt_lens > 0, state.requests, INVALID),
-            jnp.where(waits, state.out_requests, INVALID),
+            jnp.where(state.prompt_lens > 0, state.requests, -1),
+            jnp.where(waits, state.out_requests, -1),
+            state.choices,
+            state.out_choices,
         ]
     )
 

@@ -5,13 +5,33 @@ no round of an admitted request is refused for lack of pages. What the device kn
 and not remembered here. Source: DESIGN, "Admission"; seed 001, M5.1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 
 from attrs import evolve, frozen
 
-from impl.engine import Engine, Output, Stats
+from impl.engine import Engine, Key, Output, Stats
 from impl.setup import Setup
-from spec.vocabulary import Reason, Refusal, Refused, Request, ResetMode, refused
+from spec.vocabulary import Reason, Refusal, Request, ResetMode, refused
+from spec.vocabulary.errors import KvspecError
+
+
+class Stalled(KvspecError):
+    """Requests wait or decode, and nothing can go on.
+
+    Common causes: cleanup NONE, which keeps slots and pages of what has finished until a reset;
+    slots that were reserved or prefilled past the host and are never freed. `refusals`: why the
+    oldest waiting request is not admitted, or why the next round is not done. `outputs`: what had
+    finished by then; they are taken, and only kept here. The requests keep waiting.
+    """
+
+    def __init__(self, refusals: Iterable[Refusal], outputs: Mapping[Key, Output]) -> None:
+        self.refusals, self.outputs = tuple(refusals), dict(outputs)
+        why = "; ".join(str(refusal) for refusal in self.refusals)
+        super().__init__(
+            f"nothing can go on, {len(self.outputs)} outputs were finished: {why}. "
+            "Free slots, or reset and use a cleanup mode that releases what has finished."
+        )
 
 
 @frozen
@@ -47,30 +67,27 @@ def admit(state: HostState, chosen: Sequence[Request]) -> HostState:
 
 def release(state: HostState, stats: Stats) -> HostState:
     """A request that holds no slot any more gives its reservation back."""
-    admitted = tuple(request for request in state.admitted if request.id in stats.occupants)
-    return evolve(state, admitted=admitted)
+    holding = {request for request, _ in stats.occupants}
+    return evolve(state, admitted=tuple(one for one in state.admitted if one.id in holding))
 
 
 def room_refusals(
     state: HostState, requests: Sequence[Request], setup: Setup, stats: Stats
 ) -> Iterator[Refusal]:
-    """Why these requests cannot be prefilled together now."""
+    """Why these requests, each of which could run alone, cannot be prefilled together now.
+
+    As on the device, what they lack is asked only if their width and their names are right.
+    """
     geometry, limits = setup.geometry, setup.limits
-    choices = sum(request.n_generations for request in requests)
-    tokens = sum(len(request.prompt) for request in requests)
+    yield from (
+        list(_over(Reason.PREFILL_WIDTH, len(requests), limits.prefill_seqs, "prompts"))
+        + list(_over(Reason.PREFILL_WIDTH, _tokens(requests), limits.prefill_tokens, "tokens"))
+        or list(_taken_choices(requests, stats))
+        or list(_lacking(requests, setup, stats))
+    )
     reserved = sum(request.pages_needed(geometry) for request in state.admitted)
     wanted = sum(request.pages_needed(geometry) for request in requests)
-    for seen, most, reason in (
-        (len(requests), limits.prefill_seqs, Reason.PREFILL_WIDTH),
-        (tokens, limits.prefill_tokens, Reason.PREFILL_WIDTH),
-        (choices, geometry.slots - stats.active, Reason.NO_FREE_SLOT),
-        (_prefill_pages(setup, requests), stats.free_pages, Reason.OUT_OF_PAGES),
-        (wanted, geometry.pages - reserved, Reason.OUT_OF_PAGES),
-        (stats.queued + choices, limits.queue, Reason.QUEUE_FULL),
-        (stats.outputs + choices, limits.outputs, Reason.OUTPUTS_FULL),
-    ):
-        if seen > most:
-            yield Refusal(reason, seen, f"at most {most}")
+    yield from _over(Reason.OUT_OF_PAGES, wanted, geometry.pages - reserved, "unreserved pages")
 
 
 class Host:
@@ -82,48 +99,58 @@ class Host:
 
     @property
     def state(self) -> HostState:
-        """Who waits and who holds slots."""
+        """Who waits, and who held slots when the host last asked."""
         return self._state
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Refused if it can never run or its id is taken."""
-        stats = self.stats()
-        released = release(self._state, stats)
-        self._state = submit(released, request, self._engine.setup, stats)
+        self._submit_all([request])
 
     def admit(self) -> tuple[Request, ...]:
         """Prefill as many waiting requests as fit; raises Refused if none does."""
-        stats = self.stats()
-        state = release(self._state, stats)
-        chosen = admissible(state, self._engine.setup, stats)
+        stats = self.settle()
+        chosen = self._admit(stats)
         if not chosen:
-            raise refused(_admit_refusals(state, self._engine.setup, stats))
-        self._engine.prefill(chosen)
-        self._state = admit(state, chosen)
+            raise refused(_admit_refusals(self._state, self._engine.setup, stats))
         return chosen
 
-    def generate(self, requests: Sequence[Request]) -> dict[tuple[int, int], Output]:
-        """Serve these requests to the end: outputs by (id, choice).
+    def generate_rounds(self) -> tuple[int, Reason | None]:
+        """At most `limits.rounds` rounds: how many were done, and why no more, if refused."""
+        return self._engine.generate()
 
-        All are checked before any is queued. Raises Refused if one can never run, and also if
-        nothing can go on: with cleanup NONE finished sequences keep their slots and pages.
+    def take_outputs(self) -> tuple[Output, ...]:
+        """The finished choices since the last call, in order of finishing."""
+        return self._engine.take_outputs()
+
+    def generate(self, requests: Sequence[Request]) -> dict[Key, Output]:
+        """Serve these requests, and whatever was submitted before, until nothing is left to do.
+
+        Returns every output that finishes meanwhile or was not taken yet, by (id, choice). All
+        requests are checked before any is queued: raises Refused if one can never run or its id is
+        taken, and then none of them is queued. Raises Stalled if nothing can go on.
+        """
+        stats = self._submit_all(requests)
+        outputs: dict[Key, Output] = {}
+        while True:
+            admitted = self._admit(stats)
+            done, reason = self.generate_rounds()
+            taken = self.take_outputs()
+            outputs.update({(output.request, output.choice): output for output in taken})
+            stats = self.settle()
+            if not self._state.waiting and not stats.queued:
+                return outputs
+            if not (admitted or done or taken):
+                raise Stalled(self._obstacles(stats, reason), outputs)
+
+    def settle(self) -> Stats:
+        """Give back the reservations of requests that hold no slot any more; the numbers now.
+
+        Every method that needs it does so itself. Who also drives the engine past the host calls it
+        before giving the id of a request that has left to a new one.
         """
         stats = self.stats()
-        queued = release(self._state, stats)
-        for request in requests:
-            queued = submit(queued, request, self._engine.setup, stats)
-        self._state = queued
-        outputs: dict[tuple[int, int], Output] = {}
-        while self._state.waiting or self.stats().queued:
-            try:
-                self.admit()
-            except Refused:
-                if not self.stats().queued:
-                    raise
-            self._engine.generate()
-            taken = self._engine.take_outputs()
-            outputs.update({(output.request, output.choice): output for output in taken})
-        return outputs
+        self._state = release(self._state, stats)
+        return stats
 
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget every request, and everything on the device."""
@@ -134,15 +161,55 @@ class Host:
         """A few numbers of the device."""
         return self._engine.stats()
 
+    def _submit_all(self, requests: Sequence[Request]) -> Stats:
+        stats, setup = self.settle(), self._engine.setup
+        self._state = reduce(
+            lambda state, one: submit(state, one, setup, stats), requests, self._state
+        )
+        return stats
 
-def _prefill_pages(setup: Setup, requests: Sequence[Request]) -> int:
-    """Pages that the prompts take, and a partial page for each further choice."""
-    geometry = setup.geometry
-    return sum(
+    def _admit(self, stats: Stats) -> tuple[Request, ...]:
+        chosen = admissible(self._state, self._engine.setup, stats)
+        if chosen:
+            self._engine.prefill(chosen)
+            self._state = admit(self._state, chosen)
+        return chosen
+
+    def _obstacles(self, stats: Stats, reason: Reason | None) -> tuple[Refusal, ...]:
+        if self._state.waiting:
+            return _admit_refusals(self._state, self._engine.setup, stats)
+        return (Refusal(reason, stats.queued, "a round of what is queued"),) if reason else ()
+
+
+def _over(reason: Reason, seen: int, most: int, what: str) -> Iterator[Refusal]:
+    if seen > most:
+        yield Refusal(reason, seen, f"at most {most} {what}")
+
+
+def _tokens(requests: Sequence[Request]) -> int:
+    return sum(len(request.prompt) for request in requests)
+
+
+def _taken_choices(requests: Sequence[Request], stats: Stats) -> Iterator[Refusal]:
+    for request in requests:
+        keys = {(request.id, choice) for choice in range(request.n_generations)}
+        if keys & (stats.occupants | stats.untaken):
+            yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
+
+
+def _lacking(requests: Sequence[Request], setup: Setup, stats: Stats) -> Iterator[Refusal]:
+    """What a prefill of these requests lacks: slots, pages, queue entries or outputs."""
+    geometry, limits = setup.geometry, setup.limits
+    choices = sum(request.n_generations for request in requests)
+    pages = sum(
         geometry.pages_for(len(request.prompt))
         + (request.n_generations - 1) * (len(request.prompt) % geometry.page_size != 0)
         for request in requests
     )
+    yield from _over(Reason.NO_FREE_SLOT, choices, geometry.slots - stats.active, "choices")
+    yield from _over(Reason.OUT_OF_PAGES, pages, stats.free_pages, "pages")
+    yield from _over(Reason.QUEUE_FULL, stats.queued + choices, limits.queue, "queue entries")
+    yield from _over(Reason.OUTPUTS_FULL, stats.outputs + choices, limits.outputs, "outputs")
 
 
 def _submit_refusals(
@@ -150,19 +217,17 @@ def _submit_refusals(
 ) -> Iterator[Refusal]:
     geometry, limits = setup.geometry, setup.limits
     known = {other.id for other in (*state.waiting, *state.admitted)}
-    if request.id in known | stats.occupants | stats.untaken:
+    if request.id in known | {one for one, _ in stats.occupants | stats.untaken}:
         yield Refusal(Reason.CHOICE_TAKEN, request.id, "an id that nothing in the engine has")
-    stops = request.params.stops
-    for seen, most, reason in (
-        (len(request.prompt) + request.params.max_new, geometry.max_len, Reason.TOO_LONG),
-        (len(stops), limits.stops, Reason.STOPS),
-        (max((len(stop) for stop in stops), default=0), limits.stop_len, Reason.STOPS),
-        (request.pages_needed(geometry), geometry.pages, Reason.NEVER_FITS),
-        (request.n_generations, geometry.slots, Reason.NEVER_FITS),
-        (len(request.prompt), limits.prefill_tokens, Reason.NEVER_FITS),
-    ):
-        if seen > most:
-            yield Refusal(reason, seen, f"at most {most}")
+    prompt, stops = len(request.prompt), request.params.stops
+    longest = max((len(stop) for stop in stops), default=0)
+    whole, pages = prompt + request.params.max_new, request.pages_needed(geometry)
+    yield from _over(Reason.TOO_LONG, whole, geometry.max_len, "tokens")
+    yield from _over(Reason.STOPS, len(stops), limits.stops, "stop sequences")
+    yield from _over(Reason.STOPS, longest, limits.stop_len, "tokens in a stop sequence")
+    yield from _over(Reason.NEVER_FITS, pages, geometry.pages, "pages in the pool")
+    yield from _over(Reason.NEVER_FITS, request.n_generations, geometry.slots, "slots")
+    yield from _over(Reason.NEVER_FITS, prompt, limits.prefill_tokens, "tokens in one prefill")
 
 
 def _admit_refusals(state: HostState, setup: Setup, stats: Stats) -> tuple[Refusal, ...]:

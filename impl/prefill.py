@@ -6,13 +6,14 @@ Every choice, the first included, draws from the prompt's last row with its own 
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from impl.allocation import commit_pages, plan_pages
 from impl.decode import forward, take_samples
 from impl.models.protocol import Weights
-from impl.plan import sort_batch
+from impl.plan import Batch, sort_batch
 from impl.sequences import (
     Params,
     any_choice_taken,
@@ -59,7 +60,7 @@ def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> 
     """Do it all, or nothing: (state, status i32[3])."""
     geometry = setup.geometry
     choices = plan_choices(state, work, geometry)
-    tokens, slots, positions, firsts = _prompt_tokens(work, choices, geometry)
+    tokens, slots, positions, firsts = _prompt_tokens(work, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
     grant = plan_pages(state.counts, batch, geometry)
     status = _status(setup, state, work, choices, grant.wanted)
@@ -76,7 +77,7 @@ def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> 
     at = target(ok, slots, geometry.slots)
     state = state._replace(tokens=state.tokens.at[at, positions].set(tokens, mode="drop"))
     state = commit_pages(state, batch, grant, ok, geometry)
-    rows, state = forward(setup, weights, state, batch, ok)
+    rows, state = _read_prompts(setup, weights, state, batch, ok)
 
     clones = ok & choices.there & (choices.number > 0)
     partial = work.lens[choices.source] % geometry.page_size != 0
@@ -87,6 +88,24 @@ def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> 
     last_rows = rows[(jnp.cumsum(work.lens) - 1)[choices.source]]
     state = take_samples(setup, weights, state, choices.slots, last_rows, choices.there, ok=ok)
     return state, status
+
+
+def _read_prompts(
+    setup: Setup, weights: Weights, state: State, batch: Batch, ok: Array
+) -> tuple[Array, State]:
+    """`forward` as a loop of one step, or of none where the prefill is refused.
+
+    XLA orders instructions by their data alone: nothing that the forks write depends on what
+    attention read, so without the loop the whole pool is copied first, for attention to read from.
+    """
+
+    def step(_: Array, carry: tuple[Array, State]) -> tuple[Array, State]:
+        return forward(setup, weights, carry[1], batch, ok)
+
+    rows = jax.eval_shape(lambda: forward(setup, weights, state, batch, ok)[0])
+    begin = (jnp.zeros(rows.shape, rows.dtype), state)
+    end: tuple[Array, State] = lax.fori_loop(0, ok.astype(jnp.int32), step, begin)
+    return end
 
 
 def plan_choices(state: State, work: PrefillWork, geometry: Geometry) -> Choices:
@@ -108,9 +127,7 @@ def plan_choices(state: State, work: PrefillWork, geometry: Geometry) -> Choices
     )
 
 
-def _prompt_tokens(
-    work: PrefillWork, choices: Choices, geometry: Geometry
-) -> tuple[Array, Array, Array, Array]:
+def _prompt_tokens(work: PrefillWork, choices: Choices) -> tuple[Array, Array, Array, Array]:
     """Tokens, slots and positions i32[T] of every prompt token; first slots i32[R]."""
     index = jnp.arange(work.tokens.shape[0], dtype=jnp.int32)
     ends = jnp.cumsum(work.lens, dtype=jnp.int32)

@@ -7,7 +7,8 @@ depend on token and position alone and those of the second on the whole prefix. 
 at 32 bits. Source: DESIGN, "Exactness"; seed 004, sections 1 and 2.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import mul
 from typing import Final
 
 from spec.vocabulary.integers import (
@@ -26,7 +27,7 @@ Contents = tuple[int, int, int, int]
 """What the engine stores for one position: K and V of layer 0, K and V of layer 1."""
 
 _MASK: Final = 0xFFFFFFFF
-_CACHE_LIMIT: Final = 1 << 17
+_MEMORY_LIMIT: Final = 1 << 17
 
 
 def mix(word: int) -> int:
@@ -56,14 +57,22 @@ def project(hidden: int, layer: int) -> tuple[int, int]:
     return mix(hidden + KEY_SALTS[layer]), mix(hidden + VALUE_SALTS[layer])
 
 
-def weigh(index: int, key: int, value: int) -> int:
-    """What the cell read at `index` adds to the attention sum, before wrapping."""
-    return (2 * index + 1) * (KEY_FACTOR * key + VALUE_FACTOR * value)
+def word(key: int, value: int) -> int:
+    """What a cell brings into an attention sum, before it is weighted by its place."""
+    return (KEY_FACTOR * key + VALUE_FACTOR * value) & _MASK
 
 
-def forward(tokens: Iterable[int]) -> Iterable[tuple[Contents, int]]:
+def total(words: Sequence[int]) -> int:
+    """The attention sum over the words of the cells read, in order: the weights are 1, 3, 5, ..."""
+    return sum(map(mul, words, range(1, 2 * len(words), 2)))
+
+
+def forward(tokens: Iterable[int]) -> Iterator[tuple[Contents, int]]:
     """Run the whole model on a prefix: for each position its contents and its last hidden state."""
-    yield from _resume(tokens, position=0, sums=(0, 0))
+    sums = (0, 0)
+    for position, token in enumerate(tokens):
+        cell, hidden, sums = _advance(token, position, sums)
+        yield cell, hidden
 
 
 def next_token(tokens: Tokens, draw: int) -> int:
@@ -80,45 +89,54 @@ def unembed(hidden: int, draw: int) -> int:
 def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
     """The token after `token`, whose read set is `read`: the tags of the cells, in order read."""
     hidden = embed(token, len(read) - 1)
-    cells = [contents(tag) for tag in read]
-    for layer in (0, 1):
-        total = sum(
-            weigh(index, cell[2 * layer], cell[2 * layer + 1]) for index, cell in enumerate(cells)
-        )
-        hidden = mix(hidden + total)
+    words = [_known(tag)[1] for tag in read]
+    hidden = mix(hidden + total([first for first, _ in words]))
+    hidden = mix(hidden + total([second for _, second in words]))
     return unembed(hidden, draw)
 
 
 def contents(tag: Tokens) -> Contents:
     """What the engine must hold in a cell with this tag. Source: DESIGN, "Contents are part"."""
-    found = _contents.get(tag)
+    return _known(tag)[0]
+
+
+Sums = tuple[int, int]
+"""One number for each layer."""
+
+_Known = tuple[Contents, Sums, Sums]
+_memory: dict[Tokens, _Known] = {}
+"""For tags met before: the contents, their words, and the sums up to and including them."""
+
+
+def _known(tag: Tokens) -> _Known:
+    """Recomputing a tag costs its length; met in order, each costs one position."""
+    found = _memory.get(tag)
     if found is not None:
-        return found[0]
+        return found
+    if not tag:
+        raise ValueError("POISON is no cell's contents")
+    if not tag:
+        raise ValueError("POISON is no cell's contents: a read set holds written cells only")
+    if len(_memory) > _MEMORY_LIMIT:
+        _memory.clear()
     known = len(tag) - 1
-    while known and tag[:known] not in _contents:
+    while known and tag[:known] not in _memory:
         known -= 1
-    if len(_contents) > _CACHE_LIMIT:
-        _contents.clear()
-        known = 0
-    sums = _contents[tag[:known]][1] if known else (0, 0)
-    for position, (cell, _) in enumerate(_resume(tag[known:], position=known, sums=sums), known):
-        sums = (sums[0] + weigh(position, *cell[:2]), sums[1] + weigh(position, *cell[2:]))
-        _contents[tag[: position + 1]] = (cell, sums)
-    return _contents[tag][0]
+    sums = _memory[tag[:known]][2] if known else (0, 0)
+    for position in range(known, len(tag)):
+        cell, _, sums = _advance(tag[position], position, sums)
+        words = (word(*cell[:2]), word(*cell[2:]))
+        _memory[tag[: position + 1]] = (cell, words, sums)
+    return _memory[tag]
 
 
-_contents: dict[Tokens, tuple[Contents, tuple[int, int]]] = {}
-
-
-def _resume(
-    tokens: Iterable[int], *, position: int, sums: tuple[int, int]
-) -> Iterable[tuple[Contents, int]]:
-    first, second = sums
-    for index, token in enumerate(tokens, position):
-        hidden = embed(token, index)
-        key0, value0 = project(hidden, 0)
-        first += weigh(index, key0, value0)
-        hidden = mix(hidden + first)
-        key1, value1 = project(hidden, 1)
-        second += weigh(index, key1, value1)
-        yield (key0, value0, key1, value1), mix(hidden + second)
+def _advance(token: int, position: int, sums: Sums) -> tuple[Contents, int, Sums]:
+    """One position from the sums before it: its contents, its last hidden state, the sums after."""
+    weight = 2 * position + 1
+    hidden = embed(token, position)
+    key0, value0 = project(hidden, 0)
+    first = (sums[0] + weight * word(key0, value0)) & _MASK
+    hidden = mix(hidden + first)
+    key1, value1 = project(hidden, 1)
+    second = (sums[1] + weight * word(key1, value1)) & _MASK
+    return (key0, value0, key1, value1), mix(hidden + second), (first, second)

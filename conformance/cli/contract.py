@@ -144,13 +144,13 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
     )
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
+def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
     """Add `--engine`; give `arguments.engine` to `load_engine`."""
     parser.add_argument(
         "--engine",
-        default=OUR_ENGINE,
+        default=default,
         metavar="MODULE:FACTORY",
-        help=f"the engine under test (default {OUR_ENGINE})",
+        help=f"the engine under test (default {default})",
     )
 
 
@@ -345,10 +345,22 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     common = parser.add_argument_group("common options")
     common.add_argument("--json", metavar="FILE", help="write the result as one JSON object")
     common.add_argument(
-        "--seed", type=_argument(_seed), default=0, help="seed of every draw (default 0)"
+        "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )
     common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
     return parser
+
+
+def integer(*, least: int) -> Callable[[str], object]:
+    """The type of an option that is an integer, `least` or more."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= INT32_MAX):
+            allowed = f"an integer from {least} to {INT32_MAX}"
+            raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
+        return int(text)
+
+    return _argument(parse)
 
 
 def number(*, least: float) -> Callable[[str], object]:
@@ -365,14 +377,6 @@ def number(*, least: float) -> Callable[[str], object]:
         return value
 
     return _argument(parse)
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= INT32_MAX):
-        raise InvalidInput(
-            "seed", seen=text, allowed=f"an integer from 0 to {INT32_MAX}", remedy="Change it."
-        )
-    return int(text)
 
 
 def _argument(parse: Callable[[str], object]) -> Callable[[str], object]:

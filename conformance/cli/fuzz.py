@@ -179,8 +179,4 @@ def _keep(state: "Run", factory: "Factory", arguments: argparse.Namespace, repor
         clause=finding.clause,
         message=finding.message,
     )
-    history, test = counterexample.write(recorded, Path(arguments.corpus))
-    report.say(counterexample.describe(finding))
-    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
-    report.count(counterexample=str(history), test=str(test), shrunk_steps=len(finding.history))
-    report.fail(f"{finding.clause}: {finding.message} (after {len(finding.history)} steps)")
+    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

@@ -1,0 +1,134 @@
+"""`kvspec replay`: real serving traffic through an engine in lockstep with the specification."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli.contract import (
+    Report,
+    Scope,
+    Verdict,
+    add_engine,
+    integer,
+    load_engine,
+)
+
+if TYPE_CHECKING:
+    from conformance.protocol import Engine, Factory
+    from conformance.replay import Tally
+    from spec.vocabulary import Geometry, Limits
+
+NAME: Final = "replay"
+HELP: Final = "real serving traffic through an engine, the spec in lockstep"
+EXAMPLES: Final = (
+    "kvspec replay azure_conv_2023.csv --format azure --limit 500",
+    "kvspec replay mooncake_conversation.jsonl --format mooncake --limit 200 --json r.json",
+)
+ENGINE: Final = "conformance.engines.ours:make_without_cells"
+SHRINK_SECONDS: Final = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The trace, its format, and the sizes to serve it with."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace file")
+    parser.add_argument(
+        "--format", required=True, choices=("azure", "mooncake"), help="the format of the trace"
+    )
+    parser.add_argument("--limit", type=integer(least=1), help="requests to serve (default all)")
+    parser.add_argument(
+        "--slots", type=integer(least=1), default=16, help="sequence slots (default 16)"
+    )
+    parser.add_argument(
+        "--page-size", type=integer(least=1), default=16, help="cells in a page (default 16)"
+    )
+    parser.add_argument(
+        "--corpus", metavar="FOLDER", default=".kvspec/corpus", help="findings are kept here"
+    )
+    add_engine(parser, default=ENGINE)
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Serve the whole trace; holds if nothing differed and no page leaked."""
+    from conformance import replay
+    from spec.vocabulary import CleanupMode
+
+    factory: Factory = load_engine(arguments.engine)  # type: ignore[assignment]
+    path = Path(arguments.trace)
+    sizes = {"page_size": arguments.page_size, "limit": arguments.limit}
+    geometry, limits, totals = replay.geometry_for(
+        path, arguments.format, slots=arguments.slots, **sizes
+    )
+    report.geometry = geometry
+    report.scope = Scope.COMPLETE if arguments.limit is None else Scope.SAMPLED
+    report.say(f"  {totals.requests} requests, {totals.prompt_tokens} prompt tokens, "
+               f"{totals.new_tokens} to generate, the longest {totals.longest}")  # fmt: skip
+    engine = factory(geometry, limits, CleanupMode.INCREMENTAL)
+    if engine.observe().cells is None:
+        report.skip(
+            "CONTENT, READ and FRAME cell by cell",
+            why="cells are not read back; with the exact model a wrong cell changes a token",
+        )
+    tally = replay.Tally()
+    traffic = replay.requests(path, arguments.format, **sizes)
+    try:
+        with report.progress("replay", total=totals.requests) as update:
+            replay.replay(
+                engine,
+                traffic,
+                tally=tally,
+                update=lambda done: update(done, f"{tally.new_tokens} tokens generated"),
+            )
+    finally:
+        _count(tally, report)
+    if tally.finding is not None:
+        _keep(tally, factory, geometry, limits, arguments, report)
+        return Verdict.FAILS
+    if tally.leaked_pages:
+        report.fail(f"CONS: {tally.leaked_pages} pages are not free after the last request")
+    return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _count(tally: "Tally", report: Report) -> None:
+    report.count(
+        requests=tally.requests,
+        tokens=tally.prompt_tokens + tally.new_tokens,
+        prompt_tokens=tally.prompt_tokens,
+        new_tokens=tally.new_tokens,
+        steps=tally.steps,
+        refused=tally.refused,
+        leaked_pages=tally.leaked_pages,
+        per_second=round(tally.steps / tally.seconds, 1) if tally.seconds else 0.0,
+    )
+
+
+def _keep(
+    tally: "Tally",
+    factory: "Factory",
+    geometry: "Geometry",
+    limits: "Limits",
+    arguments: argparse.Namespace,
+    report: Report,
+) -> None:
+    """Shrink the finding, print it, and write its history and its test."""
+    from conformance import counterexample
+    from conformance.finding import shrink
+    from conformance.histories import Recorded
+    from spec.vocabulary import CleanupMode
+
+    assert tally.finding is not None
+
+    def make() -> "Engine":
+        return factory(geometry, limits, CleanupMode.INCREMENTAL)
+
+    with report.progress("shrink", total=None):
+        finding = shrink(make, tally.finding, seconds=SHRINK_SECONDS)
+    recorded = Recorded(
+        engine=arguments.engine,
+        geometry=geometry,
+        limits=limits,
+        cleanup=CleanupMode.INCREMENTAL,
+        history=finding.history,
+        clause=finding.clause,
+        message=finding.message,
+    )
+    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
