@@ -17,6 +17,8 @@ from conformance.finding import Finding, MakeEngine, replay
 from conformance.histories import Recorded
 from conformance.picture import before_and_after
 from conformance.protocol import Factory
+from conformance.steps import History
+from conformance.watchdog import Watchdog
 
 PLANT_VARIABLE: Final = "KVSPEC_PLANT"
 """Overrides the planted bug of a counterexample; empty means the pristine engine."""
@@ -27,10 +29,18 @@ class CounterexampleFails(AssertionError):
 
 
 def check(recorded: Recorded) -> None:
-    """Take the history; raises CounterexampleFails if it still goes wrong."""
+    """Take the history; raises CounterexampleFails if it still goes wrong.
+
+    A step that hangs in compiled code prints the history and ends the process with status 1.
+    """
     plant = os.environ.get(PLANT_VARIABLE, recorded.plant or "") or None
-    with planted(plant):
-        finding = replay(maker(recorded), recorded.history)
+
+    def on_hang(history: History, message: str) -> None:
+        print(describe(Finding(history, "PROG", message)), flush=True)
+        os._exit(1)
+
+    with planted(plant), Watchdog(on_hang) as watchdog:
+        finding = replay(maker(recorded), recorded.history, watchdog=watchdog)
     if finding is not None:
         raise CounterexampleFails(describe(finding))
 

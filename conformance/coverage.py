@@ -66,23 +66,28 @@ REFUSABLE: Final[Mapping[str, tuple[Reason, ...]]] = {
 }
 """For each action the refusals that a run must reach; rarer ones are counted when they happen."""
 
-CORNERS: Final = (
-    "finish at a page boundary",
-    "finish inside a page",
-    "clone at a page boundary",
-    "clone inside a page",
-    "free at a page boundary",
-    "free a parent before its clone",
-    "holes in the slot ids of a batch",
-    "pool exactly full",
-    "one page short",
-    "slot reused by a shorter, then a longer sequence",
-    "batch with padding inside",
-    "batch not sorted",
-    "several slots in one batch",
-    "poisoned dead cells read past",
-    "page size 1",
-)
+POISON: Final = "PoisonDead"
+_GROWS: Final = "Allocate|Prefill"
+_FILLS: Final = "Write|Prefill"
+_BATCH: Final = "Allocate|Write"
+CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "finish at a page boundary": ("Round|Prefill",),
+    "finish inside a page": ("Round|Prefill",),
+    "clone at a page boundary": ("Clone", _FILLS),
+    "clone inside a page": ("Clone", _FILLS),
+    "free at a page boundary": ("Free", _FILLS),
+    "free a parent before its clone": ("Free", "Clone", _FILLS),
+    "holes in the slot ids of a batch": (_BATCH,),
+    "pool exactly full": (_GROWS,),
+    "one page short": (_GROWS,),
+    "slot reused by a shorter, then a longer sequence": (_FILLS,),
+    "batch with padding inside": (_BATCH,),
+    "batch not sorted": (_BATCH,),
+    "several slots in one batch": (_BATCH,),
+    "poisoned dead cells read past": (POISON,),
+    "page size 1": (),
+}
+"""The states where bugs live, and of which actions an engine must offer one each to get there."""
 
 
 class Coverage:
@@ -119,12 +124,16 @@ class Coverage:
         self.corners["poisoned dead cells read past"] += 1
 
     def coverable(self, names: Iterable[str]) -> list[str]:
-        """Every outcome and corner that a run with these actions must reach."""
-        wanted = []
-        for name in names:
+        """Every outcome and corner that a run must reach with these actions, POISON being one."""
+        offered, wanted = set(names), []
+        for name in offered - {POISON}:
             wanted.append(f"{name}: done")
             wanted += [f"{name}: {reason.name}" for reason in REFUSABLE[name]]
-        return sorted(wanted) + list(CORNERS)
+        return sorted(wanted) + [
+            corner
+            for corner, needs in CORNERS.items()
+            if all(offered.intersection(need.split("|")) for need in needs)
+        ]
 
     def covered(self, coverable: list[str]) -> list[str]:
         """Those of them that it did reach."""

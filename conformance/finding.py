@@ -4,22 +4,17 @@ Shrinking works on concrete actions: whatever can be left out or made smaller wh
 is still violated is. The result needs neither the draws nor Hypothesis to be reproduced.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 from attrs import evolve, frozen
 
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Attend, History, PoisonDead, Step
+from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, alarm
 from spec.machines import actions as act
 from spec.vocabulary import Params, Reason, Request
-
-HANG_SECONDS = 20.0
-"""How long one step may take before that itself is the finding."""
 
 MakeEngine = Callable[[], Engine]
 
@@ -34,18 +29,14 @@ class Finding:
     violation: Violation | None = None
 
 
-class Hung(Exception):
-    """A step took longer than `HANG_SECONDS`."""
-
-
-def take(lockstep: Lockstep, step: Step) -> frozenset[Reason]:
+def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
     """Take one step; raises Violation, and an engine's own exception or hang as one.
 
     Returns why an action was refused.
     """
     before = lockstep.seen
     try:
-        with time_limit(HANG_SECONDS):
+        with alarm(seconds):
             match step:
                 case PoisonDead(kind):
                     lockstep.poison(kind)
@@ -63,16 +54,30 @@ def take(lockstep: Lockstep, step: Step) -> frozenset[Reason]:
     return frozenset()
 
 
-def replay(make: MakeEngine, history: History) -> Finding | None:
-    """Take a history from the initial state; the finding where it goes wrong, if it does."""
+def replay(
+    make: MakeEngine,
+    history: History,
+    *,
+    seconds: float = FIRST_SECONDS,
+    watchdog: Watchdog | None = None,
+) -> Finding | None:
+    """Take a history from the initial state; the finding where it goes wrong, if it does.
+
+    seconds: what each step may take, compilation included.
+    """
     taken: list[Step] = []
     try:
         lockstep = Lockstep(make())
         for step in history:
             taken.append(step)
-            take(lockstep, step)
+            if watchdog is not None:
+                watchdog.begin(taken, seconds)
+            take(lockstep, step, seconds=seconds)
     except Violation as violation:
         return Finding(tuple(taken), violation.clause, violation.message, violation)
+    finally:
+        if watchdog is not None:
+            watchdog.end()
     return None
 
 
@@ -152,23 +157,3 @@ def _simpler_params(params: Params) -> Iterator[Params]:
     if params.max_new > 1:
         yield evolve(params, max_new=params.max_new // 2)
         yield evolve(params, max_new=params.max_new - 1)
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise Hung in the main thread if the block takes longer."""
-
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        raise Hung(f"a step took more than {seconds:g} seconds")
-
-    try:
-        previous = signal.signal(signal.SIGALRM, ring)
-    except ValueError:  # not the main thread: no alarm can be raised there
-        yield
-        return
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)

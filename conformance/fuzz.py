@@ -18,7 +18,8 @@ from conformance.finding import Finding, replay
 from conformance.lockstep import Violation
 from conformance.machine import LEVELS, Campaign, machine
 from conformance.protocol import Compiles, Engine, Factory
-from conformance.warmup import WARMUP
+from conformance.warmup import warmup
+from conformance.watchdog import Watchdog
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 EXAMPLES: Final = 25
@@ -71,6 +72,7 @@ def run(
     seconds: float,
     report: Run,
     update: Callable[[float, str], None],
+    watchdog: Watchdog | None = None,
 ) -> None:
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
     campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
@@ -81,8 +83,9 @@ def run(
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             update(min(report.active_seconds, seconds), "compiling")
-            campaigns[setting] = _campaign(factory, report)
-            report.finding = replay(campaigns[setting].make, WARMUP)
+            campaigns[setting] = _campaign(factory, report, watchdog)
+            new = campaigns[setting].make
+            report.finding = replay(new, warmup(new().profile.actions), watchdog=watchdog)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
         update(min(report.active_seconds, seconds), f"{report.steps} steps")
@@ -105,10 +108,10 @@ def measure_ceiling(*, start_seed: int, seconds: float) -> float:
     return report.rate
 
 
-def _campaign(factory: Factory, report: Run) -> Campaign:
+def _campaign(factory: Factory, report: Run, watchdog: Watchdog | None) -> Campaign:
     assert report.geometry is not None
     new = partial(make, factory, report.geometry, report.cleanup)
-    return Campaign(make=new, coverage=report.coverage)
+    return Campaign(make=new, coverage=report.coverage, watchdog=watchdog)
 
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:

@@ -7,6 +7,7 @@ without its K and V. Source: DESIGN, "Refusals" and "Which page?".
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from attrs import evolve
 
@@ -64,6 +65,7 @@ class Lockstep:
         self.seen = engine.observe()
         self._climb = climb
         self._image: dict[int, int] = {}
+        self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
 
     @property
@@ -184,7 +186,13 @@ class Lockstep:
         yield from self._carry_bijection(seen, wanted)
 
     def _carry_bijection(self, seen: View, wanted: View) -> Iterator[str]:
-        image = {page: to for page, to in self._image.items() if page in wanted.named}
+        """A page keeps its image as long as some row entry keeps it.
+
+        By the number alone it would not do: several rounds in one action can free it and take it.
+        """
+        entries = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
+        kept = {page for page, still in entries if page == still}
+        image = {page: to for page, to in self._image.items() if page in kept}
         for slot, (row, names) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
             for page, mine in zip(names, row, strict=True):
                 if (page == INVALID) != (mine == INVALID):
@@ -195,7 +203,7 @@ class Lockstep:
                 if page != INVALID and image.get(page) != mine:
                     yield f"row {slot} names page {mine} where it named {image.get(page)}"
                     return
-        self._image = image
+        self._image, self._rows = image, wanted.rows
         for page, mine in image.items():
             counts, right = seen.counts or (), wanted.counts or ()
             if counts and counts[mine] != right[page]:

@@ -15,8 +15,9 @@ from conformance import moves
 from conformance.coverage import Coverage
 from conformance.finding import Finding, MakeEngine, take
 from conformance.lockstep import Lockstep, Violation
-from conformance.protocol import Action, Poison
+from conformance.protocol import Action, Poison, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
+from conformance.watchdog import STEP_SECONDS, Watchdog
 from spec.machines import actions as act
 from spec.machines import admission, scheduling
 from spec.vocabulary import ResetMode
@@ -32,13 +33,15 @@ class Campaign:
     """What the examples of one run share.
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
-    check the specification against its own lower rungs. finding: the first failure.
+    check the specification against its own lower rungs. watchdog: told of each step. finding: the
+    first failure.
     """
 
     make: MakeEngine
     coverage: Coverage = field(factory=Coverage)
     idle: bool = False
     climb: bool = False
+    watchdog: Watchdog | None = None
     steps: int = 0
     finding: Finding | None = None
 
@@ -69,6 +72,8 @@ class Session:
             return
         before = self.state.scheduling
         self.history.append(step)
+        if self.campaign.watchdog is not None:
+            self.campaign.watchdog.begin(self.history, STEP_SECONDS)
         try:
             reasons = take(self.lockstep, step)
         except Violation as violation:
@@ -76,9 +81,13 @@ class Session:
             found = Finding(history, violation.clause, violation.message, violation)
             self.campaign.finding = found
             raise
+        finally:
+            if self.campaign.watchdog is not None:
+                self.campaign.watchdog.end()
         self.campaign.steps += 1
         if isinstance(step, PoisonDead):
-            self.campaign.coverage.poisoned()
+            if isinstance(self.lockstep.engine, Poisonable):
+                self.campaign.coverage.poisoned()
         elif not isinstance(step, Attend):
             self.campaign.coverage.record(before, step, reasons, self.state.scheduling)
 

@@ -269,7 +269,8 @@ def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> 
     if good and not digits.rarely(10):
         return digits.one_of(good)
     slots = state.geometry.slots
-    return digits.one_of((*range(slots), slots, -1, INVALID))
+    wild: tuple[int, ...] = (*range(slots), slots, -1, INVALID)
+    return digits.one_of(wild)
 
 
 def _first_queued(state: scheduling.State, slot: int, otherwise: int) -> int:

@@ -5,7 +5,7 @@ It compiles what is jitted before time is measured, and is itself checked in loc
 
 from typing import Final
 
-from conformance.protocol import Poison
+from conformance.protocol import Action, Poison
 from conformance.steps import Attend, History, PoisonDead
 from spec.machines import actions as act
 from spec.vocabulary import Params, Request, ResetMode
@@ -35,3 +35,8 @@ WARMUP: Final[History] = (
     act.Admit(),
     act.Reset(ResetMode.PHYSICAL),
 )
+
+
+def warmup(actions: frozenset[type]) -> History:
+    """The history without the actions that an engine does not offer."""
+    return tuple(step for step in WARMUP if not isinstance(step, Action) or type(step) in actions)

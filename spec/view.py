@@ -57,6 +57,13 @@ class View:
 
         None stands where the row names no page.
         """
+        return self._read[slot]
+
+    @cached_property
+    def _read(self) -> tuple[tuple[object, ...], ...]:
+        return tuple(self._read_slot(slot) for slot in range(len(self.rows)))
+
+    def _read_slot(self, slot: int) -> tuple[object, ...]:
         assert self.cells is not None
         assert self.written is not None
         size, row, found = self.geometry.page_size, self.rows[slot], list[object]()

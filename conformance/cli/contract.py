@@ -11,7 +11,7 @@ summary, writes `--json FILE`, and turns what happened into the exit status:
 
 import argparse
 import importlib
-import math
+import os
 import signal
 import sys
 import time
@@ -27,9 +27,10 @@ from attrs import Factory, define
 
 import spec
 from conformance.cli import BAD_INPUT, UNDECIDED, result
+from conformance.cli.options import argument, integer
 from conformance.cli.progress import Update, progress
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.geometry import INT32_MAX, Geometry
+from spec.vocabulary.geometry import Geometry
 
 OUR_ENGINE: Final = "conformance.engines.ours:make"
 EXTRAS: Final = {
@@ -70,7 +71,8 @@ class Report:
     command: its name. seed: as given. geometry: of the engine under test, None where none is.
     quiet: print only the verdict, failures and errors. scope: set by the command. not_checked: what
     a reader might take for checked and is not. failures: one text each. counts: the command's own
-    keys of the JSON result. interrupted and error are set by `execute`.
+    keys of the JSON result. interrupted and error are set by `execute`. abort: writes the result
+    and ends the process at once, for a failure that leaves the main thread stuck.
     """
 
     command: str
@@ -83,6 +85,7 @@ class Report:
     counts: dict[str, object] = Factory(dict)
     interrupted: bool = False
     error: str | None = None
+    abort: Callable[[], None] = lambda: None
 
     def count(self, **values: object) -> None:
         """Set the command's own keys of the JSON result: plain data, replaced when set again.
@@ -135,9 +138,9 @@ class Command(Protocol):
 
 def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
     """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
-    parser.add_argument(
+    parser.addargument(
         "--geometry",
-        type=_argument(parse_geometry),
+        type=argument(parse_geometry),
         default=default,
         metavar="SIZES",
         help=f"sizes of the engine under test (default {default})",
@@ -146,7 +149,7 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
     """Add `--engine`; give `arguments.engine` to `load_engine`."""
-    parser.add_argument(
+    parser.addargument(
         "--engine",
         default=default,
         metavar="MODULE:FACTORY",
@@ -205,7 +208,7 @@ def _no_engine(name: str, *, seen: str) -> InvalidInput:
     )
 
 
-def execute(command: Command, argv: Sequence[str]) -> int:
+def execute(command: Command, argv: Sequence[str]) -> int:  # noqa: C901 - one list of endings
     """Run one command on its own arguments and return the exit status, whatever it raises."""
     try:
         arguments = _parser(command).parse_args(argv)
@@ -223,6 +226,17 @@ def execute(command: Command, argv: Sequence[str]) -> int:
         quiet=arguments.quiet,
     )
     started = time.monotonic()
+
+    def finish(verdict: Verdict) -> int:
+        with _uninterrupted():
+            return _finish(report, verdict, seconds=time.monotonic() - started, target=target)
+
+    def abort() -> None:
+        status = finish(Verdict.FAILS)
+        sys.stdout.flush()
+        os._exit(status)
+
+    report.abort = abort
     verdict = Verdict.UNDECIDED
     try:
         verdict = command.run(arguments, report)
@@ -237,8 +251,7 @@ def execute(command: Command, argv: Sequence[str]) -> int:
             return complain(command.NAME, bad_input)
     if report.failures:
         verdict = Verdict.FAILS
-    with _uninterrupted():
-        return _finish(report, verdict, seconds=time.monotonic() - started, target=target)
+    return finish(verdict)
 
 
 def complain(command: str, message: str) -> int:
@@ -343,49 +356,9 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     )
     command.add_arguments(parser)
     common = parser.add_argument_group("common options")
-    common.add_argument("--json", metavar="FILE", help="write the result as one JSON object")
-    common.add_argument(
+    common.addargument("--json", metavar="FILE", help="write the result as one JSON object")
+    common.addargument(
         "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )
-    common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
+    common.addargument("--quiet", action="store_true", help="print only verdict and failures")
     return parser
-
-
-def integer(*, least: int) -> Callable[[str], object]:
-    """The type of an option that is an integer, `least` or more."""
-
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= INT32_MAX):
-            allowed = f"an integer from {least} to {INT32_MAX}"
-            raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
-        return int(text)
-
-    return _argument(parse)
-
-
-def number(*, least: float) -> Callable[[str], object]:
-    """The type of an option that is a finite number, `least` or more."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and value >= least):
-            allowed = f"a finite number, {least:g} or more"
-            raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
-        return value
-
-    return _argument(parse)
-
-
-def _argument(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Parse an option so that argparse shows the reason: by itself it hides a ValueError's."""
-
-    def convert(text: str) -> object:
-        try:
-            return parse(text)
-        except InvalidInput as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from conformance.cli.contract import (
     OUR_ENGINE,
@@ -12,12 +12,15 @@ from conformance.cli.contract import (
     add_engine,
     add_geometry,
     load_engine,
-    number,
 )
+from conformance.cli.options import number
 
 if TYPE_CHECKING:
+    from conformance.finding import Finding
     from conformance.fuzz import Run
+    from conformance.histories import Recorded
     from conformance.protocol import Engine, Factory
+    from conformance.steps import History
 
 NAME: Final = "fuzz"
 HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
@@ -28,7 +31,7 @@ EXAMPLES: Final = (
     "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
 )
 CORPUS: Final = ".kvspec/corpus"
-SHRINK_SECONDS: Final = 20.0
+SHRINK_SECONDS: Final = 12.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     from conformance import counterexample, fuzz
+    from conformance.finding import Finding
+    from conformance.watchdog import Watchdog
 
     factory: Factory = load_engine(arguments.engine)  # type: ignore[assignment]
     _require_our_engine(arguments)
     corpus = Path(arguments.corpus)
     state = fuzz.Run()
-    with counterexample.planted(arguments.plant):
+
+    def on_hang(history: "History", message: str) -> None:
+        finding = Finding(history, "PROG", message)
+        recorded = _recorded(state, finding, arguments)
+        counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+        report.abort()
+
+    with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
         _replay_corpus(corpus, arguments, report)
         ceiling = fuzz.measure_ceiling(start_seed=arguments.seed, seconds=fuzz.CEILING_SECONDS)
         try:
@@ -72,11 +84,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     seconds=arguments.seconds,
                     report=state,
                     update=update,
+                    watchdog=watchdog,
                 )
         finally:
             _count(state, ceiling, report)
         if state.finding is not None:
-            _keep(state, factory, arguments, report)
+            _keep(state, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
         return _judge_coverage(state, engine, report)
@@ -100,12 +113,13 @@ def _require_our_engine(arguments: argparse.Namespace) -> None:
 
 def _replay_corpus(folder: Path, arguments: argparse.Namespace, report: Report) -> None:
     """Histories of this engine that failed before: each still failing is a failure now."""
-    from conformance import counterexample
+    from conformance import counterexample, fuzz
     from conformance.finding import replay
 
     taken = 0
+    sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
     for path, recorded in counterexample.corpus(folder):
-        if recorded.engine != arguments.engine or recorded.geometry != arguments.geometry:
+        if recorded.engine != arguments.engine or recorded.geometry not in sizes:
             report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
             continue
         finding = replay(counterexample.maker(recorded), recorded.history)
@@ -129,10 +143,36 @@ def _count(state: "Run", ceiling: float, report: Report) -> None:
     )
 
 
+def _say_not_checked(engine: "Engine", report: Report) -> None:
+    """What this engine does not offer or show, and what nobody checks by fuzzing one engine."""
+    from conformance.protocol import Action, Attends, Poisonable
+    from spec import clauses
+
+    view, profile = engine.observe(), engine.profile
+    for name in clauses.not_checked(view):
+        hidden = [need for need in clauses.CLAUSES[name].needs if getattr(view, need) is None]
+        report.skip(name, why=f"the engine does not show {', '.join(hidden)}")
+    left_out = sorted(kind.__name__ for kind in set(get_args(Action)) - profile.actions)
+    if left_out:
+        report.skip(", ".join(left_out), why="the engine does not offer these actions")
+    if profile.policy == "any":
+        report.skip("DET, which free page is taken", why="the engine promises no policy")
+    if profile.refuses == "may_refuse_more":
+        report.skip("ATOMIC, refusing what is legal", why="the engine may refuse more")
+    if not isinstance(engine, Poisonable):
+        report.skip("what dead cells hold", why="the adapter has no poison")
+    if not isinstance(engine, Attends):
+        report.skip("READ, by driving attention", why="the adapter has no attend")
+    report.skip("KNOB, GEOM", why="they compare runs; fuzz compares steps")
+
+
 def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Holds only if all that a run must reach was reached."""
+    from conformance.coverage import POISON
+    from conformance.protocol import Poisonable
+
     names = sorted(action.__name__ for action in engine.profile.actions)
-    coverable = state.coverage.coverable(names)
+    coverable = state.coverage.coverable(names + [POISON] * isinstance(engine, Poisonable))
     covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED
     report.count(covered=len(covered), coverable=len(coverable))
@@ -152,31 +192,31 @@ def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     return Verdict.HOLDS
 
 
-def _keep(state: "Run", factory: "Factory", arguments: argparse.Namespace, report: Report) -> None:
+def _keep(state: "Run", arguments: argparse.Namespace, report: Report) -> None:
     """Shrink the finding, print it, and write its history and its test."""
     from conformance import counterexample
     from conformance.finding import shrink
+
+    assert state.finding is not None
+    make = counterexample.maker(_recorded(state, state.finding, arguments))
+    with report.progress("shrink", total=None):
+        finding = shrink(make, state.finding, seconds=SHRINK_SECONDS)
+    recorded = _recorded(state, finding, arguments)
+    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+
+
+def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":
     from conformance.histories import Recorded
     from spec.vocabulary import default_limits
 
-    assert state.finding is not None
     assert state.geometry is not None
-    limits = default_limits(state.geometry)
-
-    def make() -> "Engine":
-        assert state.geometry is not None
-        return factory(state.geometry, limits, state.cleanup)
-
-    with report.progress("shrink", total=None):
-        finding = shrink(make, state.finding, seconds=SHRINK_SECONDS)
-    recorded = Recorded(
+    return Recorded(
         engine=arguments.engine,
         geometry=state.geometry,
-        limits=limits,
+        limits=default_limits(state.geometry),
         cleanup=state.cleanup,
         history=finding.history,
         plant=arguments.plant,
         clause=finding.clause,
         message=finding.message,
     )
-    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

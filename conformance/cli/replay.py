@@ -9,9 +9,9 @@ from conformance.cli.contract import (
     Scope,
     Verdict,
     add_engine,
-    integer,
     load_engine,
 )
+from conformance.cli.options import integer
 
 if TYPE_CHECKING:
     from conformance.protocol import Engine, Factory

@@ -2,9 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
+
+if TYPE_CHECKING:
+    from conformance.steps import History
 
 NAME: Final = "rerun"
 HELP: Final = "take a counterexample or recorded history again"
@@ -25,13 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Take the history from the initial state; fails where it goes wrong."""
     from conformance import counterexample, histories
-    from conformance.finding import replay
+    from conformance.finding import Finding, replay
+    from conformance.watchdog import Watchdog
 
     recorded = histories.load(Path(arguments.file))
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     plant = None if arguments.without_plant else recorded.plant
-    with counterexample.planted(plant):
-        finding = replay(counterexample.maker(recorded), recorded.history)
+
+    def on_hang(history: "History", message: str) -> None:
+        report.say(counterexample.describe(Finding(history, "PROG", message)))
+        report.fail(f"PROG: {message} (at step {len(history)})")
+        report.abort()
+
+    make = counterexample.maker(recorded)
+    with counterexample.planted(plant), Watchdog(on_hang) as watchdog:
+        finding = replay(make, recorded.history, watchdog=watchdog)
     report.count(steps=len(recorded.history), plant=plant)
     if finding is None:
         return Verdict.HOLDS

@@ -3,6 +3,7 @@
 Everything that can be observed is read back as one packed array.
 """
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +31,9 @@ from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
+if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # what was compiled once starts in seconds
+    jax.config.update("jax_compilation_cache_dir", ".kvspec/compiled")  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
 
 ACTIONS = frozenset(
     {

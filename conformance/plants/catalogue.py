@@ -6,9 +6,11 @@ The threads are those of `research/bugs.md`; the mechanisms are planted again, n
 from typing import Any, Final
 
 import jax.numpy as jnp
+from jax import lax
 
 import impl.engine
 import impl.host
+import impl.round
 from conformance.plants import Plant
 from spec.vocabulary import INVALID, Reason
 
@@ -202,6 +204,20 @@ def _wait_out_of_turn(admissible: Any) -> Any:
     return wrong
 
 
+def _loop_for_ever(loop: Any) -> Any:
+    def wrong(setup: Any, weights: Any, state: Any) -> Any:
+        def goes_on(carry: Any) -> Any:
+            return carry[1] < setup.limits.rounds
+
+        def body(carry: Any) -> Any:
+            after, status = impl.round.decode_round(setup, weights, carry[0])
+            return after, carry[1] + (status[0] == 0)
+
+        return loop(setup, weights, lax.while_loop(goes_on, body, (state, jnp.int32(0)))[0])
+
+    return wrong
+
+
 _PLANTS = (
     Plant(
         id="RC2",
@@ -356,6 +372,13 @@ _PLANTS = (
         mechanism="admission does not reserve what an admitted request may still need",
         clause="ATOMIC",
         patches=(("impl.host", "room_refusals", _admit_without_reserving),),
+    ),
+    Plant(
+        id="QS1",
+        thread="https://github.com/marin-community/levanter/issues/1178",
+        mechanism="the generation loop counts rounds that produced something, and never ends",
+        clause="PROG",
+        patches=(("impl.round", "loop", _loop_for_ever),),
     ),
     Plant(
         id="AD1",

@@ -1,0 +1,150 @@
+"""The gate: no entry point copies the pool. Read from what XLA made of it, not from a clock.
+
+An entry point takes the state, donated, and returns it. It passes if the bytes of the pool are
+aliased from input to output, if temporary memory stays well below them, and if every instruction of
+the optimised HLO that makes a value as large as one layer's pool updates a pool in place. A select
+between the old and the new pool reports full aliasing and still copies it, so that no one of the
+three is enough. Source: DESIGN, "Plan, then commit".
+"""
+
+import re
+from collections.abc import Iterator
+from math import prod
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import frozen
+
+from impl import arguments, entries
+from impl.engine import compiled
+from impl.models.protocol import Weights
+from impl.setup import Setup
+from impl.state import State, initial
+from spec.vocabulary import Params, Request
+
+IN_PLACE: Final = frozenset(
+    {
+        "parameter",
+        "get-tuple-element",
+        "bitcast",
+        "fusion",  # the instructions that it consists of are listed, and judged, themselves
+        "call",
+        "scatter",
+        "dynamic-update-slice",
+    }
+)
+"""Opcodes whose result may be as large as a pool: it is one, or one with some cells replaced."""
+
+ZEROING: Final = frozenset({"broadcast", "copy"})
+"""What a physical reset may do besides: it writes every byte, and one zeroed pool over another."""
+
+TEMPORARY_SHARE: Final = 4
+"""Temporary memory stays below the pool's bytes divided by this."""
+
+_INSTRUCTION: Final = re.compile(
+    r"^\s*(?:ROOT )?%?\S+ = (?P<type>\w+)\[(?P<shape>[\d,]*)\]\S* (?P<opcode>[\w-]+)\("
+)
+_HLO_TYPES: Final = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "uint32": "u32",
+    "int32": "s32",
+}
+
+
+@frozen
+class PoolUse:
+    """What one compiled entry point does with the pools; sizes in bytes.
+
+    pool: all layers together. aliased: what is returned in the buffers it came in. temporary: what
+    is allocated meanwhile. opcodes: of the instructions that make a value as large as a pool.
+    """
+
+    pool: int
+    aliased: int
+    temporary: int
+    opcodes: frozenset[str]
+
+
+def inspect(entry: Any, weights: Weights, state: State, *rest: Any) -> PoolUse:
+    """Compile a jitted (weights, state, *rest) to (state, report) and look at what became of it.
+
+    state and rest may be abstract: nothing is run. The state must be donated.
+    """
+    program = entry.lower(weights, state, *rest).compile()
+    memory, text = program.memory_analysis(), program.as_text()
+    return PoolUse(
+        pool=sum(prod(pool.shape) * pool.dtype.itemsize for pool in state.cache),
+        aliased=memory.alias_size_in_bytes,
+        temporary=memory.temp_size_in_bytes,
+        opcodes=frozenset(_pool_sized(text, state)),
+    )
+
+
+def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, ...]:
+    """Why an entry point does not pass; empty if it does."""
+    found = []
+    if use.aliased < use.pool:
+        found.append(f"aliased {use.aliased} bytes, should be at least the pool's {use.pool}")
+    if use.temporary >= use.pool // TEMPORARY_SHARE:
+        most = use.pool // TEMPORARY_SHARE
+        found.append(f"temporary memory of {use.temporary} bytes, should be below {most}")
+    wrong = sorted(use.opcodes - allowed)
+    return (*found, *(f"{opcode} of a whole pool, should update it in place" for opcode in wrong))
+
+
+def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
+    """Why the entry point with this name, as shipped, does not pass; empty if it does."""
+    state = abstract_state(setup)
+    use = inspect(compiled(setup, name), weights, state, *example_arguments(setup)[name])
+    allowed = IN_PLACE | ZEROING if name == "reset_physical" else IN_PLACE
+    return problems(use, allowed=allowed)
+
+
+def abstract_state(setup: Setup) -> State:
+    """Shapes and dtypes of a state, without its arrays."""
+    shapes: State = jax.eval_shape(lambda: initial(setup))
+    return shapes
+
+
+def example_arguments(setup: Setup) -> dict[str, tuple[Any, ...]]:
+    """For each entry point, arguments after (weights, state), legal in shape and dtype.
+
+    On a new state with slot 0 reserved and prefilled most of them are refused: they are to compile.
+    """
+    one = np.int32(0)
+    params = Params(max_new=1)
+    batch = arguments.batch(setup, [(0, 0)])
+    given = {
+        "reserve": (one,),
+        "assign": (
+            one,
+            one,
+            *arguments.prompt(setup, (1,)),
+            arguments.params(setup, [params], [1]),
+        ),
+        "allocate": batch,
+        "write": batch,
+        "clone": (one, one, one),
+        "free": (one,),
+        "enqueue": (one, one),
+        "purge": (one,),
+        "prefill_requests": (
+            arguments.prefill_work(setup, [Request(id=1, prompt=(1,), params=params)]),
+        ),
+    }
+    return {name: given.get(name, ()) for name in entries.NAMES}
+
+
+def _pool_sized(text: str, state: State) -> Iterator[str]:
+    """The opcodes of the instructions in an HLO text whose result has a pool's type and size."""
+    pools = {(_HLO_TYPES[jnp.dtype(pool.dtype).name], prod(pool.shape)) for pool in state.cache}
+    for line in text.splitlines():
+        match = _INSTRUCTION.match(line)
+        if match and match["shape"]:
+            size = prod(int(length) for length in match["shape"].split(","))
+            if (match["type"], size) in pools:
+                yield match["opcode"]
