@@ -138,7 +138,7 @@ class Command(Protocol):
 
 def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
     """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
-    parser.addargument(
+    parser.add_argument(
         "--geometry",
         type=argument(parse_geometry),
         default=default,
@@ -149,7 +149,7 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
     """Add `--engine`; give `arguments.engine` to `load_engine`."""
-    parser.addargument(
+    parser.add_argument(
         "--engine",
         default=default,
         metavar="MODULE:FACTORY",
@@ -356,9 +356,9 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     )
     command.add_arguments(parser)
     common = parser.add_argument_group("common options")
-    common.addargument("--json", metavar="FILE", help="write the result as one JSON object")
-    common.addargument(
+    common.add_argument("--json", metavar="FILE", help="write the result as one JSON object")
+    common.add_argument(
         "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )
-    common.addargument("--quiet", action="store_true", help="print only verdict and failures")
+    common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
     return parser
