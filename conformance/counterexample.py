@@ -104,8 +104,6 @@ def test_source(recorded: Recorded) -> str:
     imports = "".join(f"from {module} import {name}\n" for module, name in names)
     return f'''"""A counterexample to {recorded.clause}, found by kvspec.
 
-{recorded.message}
-
 Run it with pytest or as a script; with {PLANT_VARIABLE} set and empty, no bug is planted.
 """
 
@@ -120,6 +118,8 @@ RECORDED = Recorded(
     plant={recorded.plant!r},
     history=(
 {steps}    ),
+    clause={recorded.clause!r},
+    message={recorded.message!r},
 )
 
 

@@ -16,15 +16,17 @@ from hypothesis.stateful import run_state_machine_as_test
 from conformance.coverage import Coverage
 from conformance.finding import Finding, replay
 from conformance.lockstep import Violation
-from conformance.machine import LEVELS, Campaign, machine
+from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, Factory
 from conformance.warmup import warmup
 from conformance.watchdog import Watchdog
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
-EXAMPLES: Final = 25
+EXAMPLES: Final = 15
 STEPS: Final = 40
 CEILING_SECONDS: Final = 2.0
+TURNS: Final = ("allocator", "decode", "allocator", "requests", "decode")
+"""The levels in the order in which they are taken, before the next geometry is."""
 
 
 @define
@@ -51,12 +53,18 @@ class Run:
 
 
 def geometries(main: Geometry) -> tuple[tuple[Geometry, CleanupMode], ...]:
-    """The geometry asked for, and a twin with pages of one cell and more rows than pages.
+    """The geometry asked for, and two relatives that reach what it may not, each with its cleanup.
 
-    In the twin every cell is a boundary and pages run out.
+    One has pages of one cell, so that every cell is a boundary, and one a pool too small for its
+    slots; in both pages run out.
     """
-    twin = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
-    return (main, CleanupMode.INCREMENTAL), (twin, CleanupMode.END)
+    single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
+    tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
+    return (
+        (main, CleanupMode.INCREMENTAL),
+        (single, CleanupMode.END),
+        (tight, CleanupMode.NONE),
+    )
 
 
 def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
@@ -76,10 +84,10 @@ def run(
 ) -> None:
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
     campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
-    turn = 0
+    relatives, turn = geometries(geometry), 0
     while report.active_seconds < seconds and report.finding is None:
-        level = list(LEVELS)[turn % len(LEVELS)]
-        setting = geometries(geometry)[turn // len(LEVELS) % 2]
+        level = TURNS[turn % len(TURNS)]
+        setting = relatives[turn // len(TURNS) % len(relatives)]
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             update(min(report.active_seconds, seconds), "compiling")
@@ -103,7 +111,7 @@ def measure_ceiling(*, start_seed: int, seconds: float) -> float:
     campaign = Campaign(make=_no_engine, idle=True)
     turn = 0
     while report.active_seconds < seconds:
-        _take_turn(campaign, list(LEVELS)[turn % len(LEVELS)], start_seed + turn, report)
+        _take_turn(campaign, TURNS[turn % len(TURNS)], start_seed + turn, report)
         turn += 1
     return report.rate
 

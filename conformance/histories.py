@@ -45,7 +45,19 @@ STEPS: Final[dict[str, type]] = {
         Attend,
     )
 }
+HEADER: Final = (
+    "kvspec",
+    "version",
+    "engine",
+    "geometry",
+    "limits",
+    "cleanup",
+    "plant",
+    "clause",
+    "message",
+)
 MAX_LINE: Final = 1 << 20
+"""Bytes."""
 
 
 @frozen(kw_only=True)
@@ -85,12 +97,10 @@ def dump(recorded: Recorded) -> str:
 def load(path: Path) -> Recorded:
     """Read a history file. Raises InvalidInput with the line number."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise _bad(path, 1, seen=str(error), allowed="UTF-8 text") from None
+        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise _bad(path, 0, seen=str(error), allowed="a readable file") from None
-    if not lines:
+    if lines == [b""]:
         raise _bad(path, 1, seen="an empty file", allowed="a header line and one line per step")
     header = _parse(path, 1, lines[0], _recorded)
     steps = tuple(_parse(path, number, line, step_from_data) for number, line in _numbered(lines))
@@ -113,12 +123,16 @@ def step_from_data(data: Mapping[str, Any]) -> Step:
 
 
 def _recorded(data: Mapping[str, Any]) -> Recorded:
-    if data.get("kvspec") != "history" or data.get("version") != VERSION:
+    known = (data.get("kvspec"), data.get("version")) == ("history", VERSION)
+    if not known or isinstance(data["version"], bool):
         raise ValueError(f"not the header of a history of version {VERSION}")
+    unknown = set(data) - set(HEADER)
+    if unknown:
+        raise ValueError(f"a header has no field {sorted(unknown)}")
     return Recorded(
         engine=_checked(data["engine"], str),
-        geometry=_build(Geometry, data["geometry"]),
-        limits=_build(Limits, data["limits"]),
+        geometry=_convert(data["geometry"], Geometry),
+        limits=_convert(data["limits"], Limits),
         cleanup=CleanupMode(data["cleanup"]),
         history=(),
         plant=_checked(data["plant"], str | None),
@@ -127,15 +141,15 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
     )
 
 
-def _numbered(lines: list[str]) -> Iterable[tuple[int, str]]:
+def _numbered(lines: list[bytes]) -> Iterable[tuple[int, bytes]]:
     return enumerate(lines[1:], start=2)
 
 
-def _parse(path: Path, number: int, line: str, build: Callable[[Mapping[str, Any]], T]) -> T:
+def _parse(path: Path, number: int, line: bytes, build: Callable[[Mapping[str, Any]], T]) -> T:
     if len(line) > MAX_LINE:
-        raise _bad(path, number, seen=f"{len(line)} characters", allowed=f"at most {MAX_LINE}")
+        raise _bad(path, number, seen=f"{len(line)} bytes", allowed=f"at most {MAX_LINE}")
     try:
-        data = json.loads(line, object_pairs_hook=_without_duplicates)
+        data = json.loads(line.decode("utf-8"), object_pairs_hook=_without_duplicates)
         if not isinstance(data, dict):
             raise TypeError("not a JSON object")
         return build(data)

@@ -4,6 +4,7 @@ A rule draws one integer and a move turns it into an action that fits where the 
 stands. The bodies can be left empty, which measures what the draws alone cost.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,6 +28,12 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 Plan = Callable[["Session", int], Step]
 """From a session and a draw to the step of one rule."""
 
+CANDIDATES: Final = 5
+"""Steps among which the rule `rare` chooses."""
+
+FILLING: Final = 6
+"""Steps at most by which the rule `brim` fills the pool."""
+
 
 @define
 class Campaign:
@@ -49,8 +56,10 @@ class Campaign:
 class Session:
     """One example: an engine and the specification in lockstep, and the history so far."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, campaign: Campaign, level: str) -> None:
         self.campaign = campaign
+        self.level = level
+        self.outcomes: Counter[object] = Counter()
         self.lockstep = Lockstep(campaign.make(), climb=campaign.climb)
         self.actions = self.lockstep.engine.profile.actions
         self.history: list[Step] = []
@@ -89,7 +98,15 @@ class Session:
             if isinstance(self.lockstep.engine, Poisonable):
                 self.campaign.coverage.poisoned()
         elif not isinstance(step, Attend):
+            self.outcomes[type(step), reasons] += 1
             self.campaign.coverage.record(before, step, reasons, self.state.scheduling)
+
+    def times_seen(self, step: Step) -> int:
+        """How often this example had an action of this kind with the outcome it would have now."""
+        if not isinstance(step, Action) or type(step) not in self.actions:
+            return 1 << 30
+        found = admission.refusals(self.state, step)
+        return self.outcomes[type(step), frozenset(refusal.reason for refusal in found)]
 
 
 def _one(move: Callable[[scheduling.State, int], Action]) -> Plan:
@@ -131,6 +148,28 @@ def _advance(session: Session, drawn: int) -> Step:
     return moves.advance(session.state.scheduling, drawn, session.next_id())
 
 
+def _brim(session: Session, drawn: int) -> Step:
+    """Fill the pool, and ask for one page more; first, mostly, have something to clone."""
+    if drawn % 3 and not moves.has_partial(session.state.scheduling):
+        return (_advance if session.level == "allocator" else _PREFILL)(session, drawn // 3)
+    for _ in range(FILLING):
+        step = moves.fill(session.state.scheduling, drawn)
+        if step is None:
+            break
+        session.take(step)
+    return moves.overfill(session.state.scheduling, drawn, session.next_id())
+
+
+def _rare(session: Session, drawn: int) -> Step:
+    """Of a few steps that other rules might take, the one whose outcome this example has least."""
+    plans = [plan for plan in LEVELS[session.level].values() if plan not in {_brim, _rare}]
+    chosen = [
+        plans[(drawn + index * drawn // 7) % len(plans)](session, drawn // (index + 2))
+        for index in range(CANDIDATES)
+    ]
+    return min(chosen, key=session.times_seen)
+
+
 _PREFILL: Final = _named(moves.prefill)
 _ROUND: Final = _constant(act.Round(), act.Round(), act.Generate())
 _POISON: Final = _constant(*(PoisonDead(kind) for kind in Poison))
@@ -164,48 +203,56 @@ def _used(state: admission.State) -> bool:
     return any(state.scheduling.sequences)
 
 
-_SLOT_CLONE: Final = _when(_settled, _one(moves.clone), _advance)
+_CLONE: Final = _when(_settled, _one(moves.clone), _advance)
+_ENQUEUE: Final = _when(_used, _one(moves.enqueue), _advance)
 SLOTS: Final[dict[str, Plan]] = {
     "reserve": _one(moves.reserve),
     "assign": _named(moves.assign),
     "advance": _advance,
     "advance_again": _advance,
-    "advance_more": _advance,
     "allocate": _when(_used, _one(moves.allocate), _advance),
+    "brim": _brim,
+    "brim_again": _brim,
+    "rare": _rare,
     "write": _when(_used, _one(moves.write), _advance),
-    "clone": _SLOT_CLONE,
-    "clone_again": _SLOT_CLONE,
-    "enqueue": _when(_used, _one(moves.enqueue), _advance),
-    "pack": _when(_queued, _constant(act.Pack()), _one(moves.enqueue)),
-    "purge": _when(_queued, _one(moves.purge), _one(moves.enqueue)),
-    "free": _when(_used, _one(moves.free), _advance),
-    "free_finished": _when(_finished, _constant(act.FreeFinished()), _one(moves.free)),
-    "poison": _rarely(3, _POISON, _SLOT_CLONE),
+    "clone": _CLONE,
+    "clone_again": _CLONE,
+    "enqueue": _ENQUEUE,
+    "pack": _when(_queued, _constant(act.Pack()), _ENQUEUE),
+    "purge": _when(_queued, _one(moves.purge), _ENQUEUE),
+    "free": _when(_used, _one(moves.release), _advance),
+    "poison": _rarely(3, _POISON, _CLONE),
     "attend": _rarely(3, _constant(Attend()), _advance),
     "reset": _rarely(8, _RESET, _one(moves.allocate)),
 }
+_GO_ON: Final = _when(_queued, _ROUND, _PREFILL)
 DECODE: Final[dict[str, Plan]] = {
     "prefill": _PREFILL,
     "round": _when(_queued, _constant(act.Round()), _PREFILL),
-    "generate": _when(_queued, _ROUND, _PREFILL),
+    "go_on": _GO_ON,
     "clone": _when(_settled, _one(moves.clone), _PREFILL),
-    "reserve": _rarely(3, _one(moves.reserve), _ROUND),
+    "reserve": _rarely(3, _one(moves.reserve), _GO_ON),
+    "brim": _brim,
+    "rare": _rare,
     "enqueue": _when(_queued, _one(moves.enqueue), _PREFILL),
-    "free": _when(_used, _one(moves.free), _PREFILL),
-    "free_finished": _when(_finished, _constant(act.FreeFinished()), _ROUND),
-    "take_outputs": _when(_outputs, _TAKE, _ROUND),
-    "poison": _rarely(2, _POISON, _ROUND),
-    "attend": _rarely(3, _constant(Attend()), _ROUND),
+    "free": _when(_used, _one(moves.release), _PREFILL),
+    "free_finished": _when(_finished, _constant(act.FreeFinished()), _GO_ON),
+    "take_outputs": _when(_outputs, _TAKE, _GO_ON),
+    "poison": _rarely(2, _POISON, _GO_ON),
+    "attend": _rarely(3, _constant(Attend()), _GO_ON),
     "reset": _rarely(8, _RESET, _PREFILL),
 }
+_ADMIT: Final = _when(_waiting, _constant(act.Admit()), _submit)
+_SERVE: Final = _when(_queued, _ROUND, _ADMIT)
 REQUESTS: Final[dict[str, Plan]] = {
     "submit": _submit,
-    "submit_again": _submit,
-    "admit": _when(_waiting, _constant(act.Admit()), _submit),
-    "generate": _when(_queued, _ROUND, _submit),
-    "take_outputs": _when(_outputs, _TAKE, _submit),
-    "poison": _rarely(2, _POISON, _ROUND),
-    "reset": _rarely(8, _RESET, _submit),
+    "admit": _ADMIT,
+    "admit_again": _rarely(3, _constant(act.Admit()), _ADMIT),
+    "serve": _SERVE,
+    "take_outputs": _when(_outputs, _TAKE, _SERVE),
+    "rare": _rare,
+    "poison": _rarely(2, _POISON, _SERVE),
+    "reset": _rarely(8, _RESET, _SERVE),
 }
 LEVELS: Final = {"allocator": SLOTS, "decode": DECODE, "requests": REQUESTS}
 """The rules of each level. A rule that stands twice is drawn twice as often."""
@@ -217,7 +264,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.session = None if campaign.idle else Session(campaign)
+            self.session = None if campaign.idle else Session(campaign, level)
 
     def rule_for(name: str, plan: Plan) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from attrs import evolve
 
 from conformance.protocol import Action
-from spec.machines import admission, naive, scheduling
+from spec.machines import admission, lifecycle, naive, scheduling
 from spec.machines.actions import (
     Admit,
     Allocate,
@@ -31,6 +31,9 @@ from spec.table import Batch
 from spec.vocabulary import INVALID, Params, Request, Tokens
 
 T = TypeVar("T")
+
+_ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
+"""Enough for `_arranged` to choose everything it chooses."""
 
 ALPHABET = 5
 """Prompts use few tokens, so that different sequences often have the same prefix."""
@@ -68,12 +71,13 @@ def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
     """A prompt, and a limit that often ends exactly at a page boundary."""
     digits = Digits(drawn)
     details = state.lifecycle.details
+    taken = sorted(lifecycle.taken_keys(state.lifecycle))
+    name = digits.one_of(taken) if taken and digits.rarely(10) else (serial, digits.below(2))
     bare = [slot for slot in _used_slots(state) if details[slot] is None]
     slot = _wild_slot(state, digits, bare or _used_slots(state))
     prompt = _prompt(state, digits)
     params = _params(state, digits, prompt, choice=0)
-    request = serial if not digits.rarely(8) else 0
-    return Assign(slot, prompt, params, request, digits.below(2))
+    return Assign(slot, prompt, params, *name)
 
 
 def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
@@ -102,18 +106,84 @@ def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
 def allocate(state: scheduling.State, drawn: int) -> Allocate:
     """The next cells of some slots, up to, past or short of a page boundary."""
     digits = Digits(drawn)
+    arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
     for slot in _used_slots(state):
         sequence = state.sequences[slot]
         if sequence is not None and digits.below(3) != 2:
             start = sequence.allocated
             batch += [(slot, start + step) for step in range(_stretch(state, digits, start))]
-    return Allocate(_arranged(state, digits, batch))
+    return Allocate(_arranged(state, Digits(arrangement), batch))
+
+
+def fill(state: scheduling.State, drawn: int) -> Action | None:
+    """A step towards a full pool, looking ahead in slots without a prompt; None if none is left.
+
+    The last free slot is left free, so that a clone can be asked for when the pool is full.
+    """
+    size, details = state.geometry.page_size, state.lifecycle.details
+    free = state.lifecycle.sharing.counts.count(0)
+    bare = [slot for slot in _used_slots(state) if details[slot] is None]
+    room = [slot for slot in bare if _allocated(state, slot) < state.geometry.max_len]
+    if not free or not (room or state.sequences.count(None) > 1):
+        return None
+    if not room:
+        return Reserve()
+    slot = Digits(drawn).one_of(room)
+    start = _allocated(state, slot)
+    most = min(state.limits.prefill_tokens, state.geometry.max_len - start)
+    cells = min(most, free * size + (-start) % size)
+    return Allocate(tuple((slot, start + step) for step in range(cells)))
+
+
+def overfill(state: scheduling.State, drawn: int, serial: int) -> Action:
+    """What needs one page more than a full pool has."""
+    digits = Digits(drawn)
+    size = state.geometry.page_size
+    partial = [slot for slot in state.lifecycle.live if _clonable(state, slot)]
+    grows = [
+        slot
+        for slot in _used_slots(state)
+        if slot not in state.lifecycle.finished
+        and _allocated(state, slot) + size <= state.geometry.max_len
+    ]
+    wanted = digits.below(3)
+    if wanted != 1 and partial:
+        return Clone(digits.one_of(partial), None, 1 + digits.below(5))
+    if wanted != 2 and grows:
+        slot = digits.one_of(grows)
+        start = _allocated(state, slot)
+        return Allocate(tuple((slot, start + step) for step in range((-start) % size + 1)))
+    return Prefill((Request(id=serial, prompt=(0,), params=Params(max_new=1)),))
+
+
+def _allocated(state: scheduling.State, slot: int) -> int:
+    sequence = state.sequences[slot]
+    return 0 if sequence is None else sequence.allocated
+
+
+def _written(state: scheduling.State, slot: int) -> int:
+    sequence = state.sequences[slot]
+    return 0 if sequence is None else sequence.written
+
+
+def has_partial(state: scheduling.State) -> bool:
+    """Whether a clone of some slot would need a page of its own."""
+    return any(_clonable(state, slot) for slot in state.lifecycle.live)
+
+
+def _clonable(state: scheduling.State, slot: int) -> bool:
+    """Whether a clone of this slot would need a page of its own."""
+    sequence = state.sequences[slot]
+    if sequence is None or not sequence.settled or state.lifecycle.details[slot] is None:
+        return False
+    return sequence.written % state.geometry.page_size != 0
 
 
 def write(state: scheduling.State, drawn: int) -> Write:
     """The next known, allocated cells of some slots."""
     digits = Digits(drawn)
+    arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
     for slot in _used_slots(state):
         sequence = state.sequences[slot]
@@ -122,7 +192,10 @@ def write(state: scheduling.State, drawn: int) -> Write:
         ready = min(sequence.allocated, _first_queued(state, slot, len(sequence.tokens)))
         count = ready - sequence.written - digits.below(2) * digits.below(3)
         batch += [(slot, sequence.written + step) for step in range(count)]
-    return Write(_arranged(state, digits, batch))
+    if not batch and _used_slots(state):
+        slot = digits.one_of(_used_slots(state))
+        batch.append((slot, _written(state, slot)))
+    return Write(_arranged(state, Digits(arrangement), batch))
 
 
 def clone(state: scheduling.State, drawn: int) -> Clone:
@@ -134,7 +207,7 @@ def clone(state: scheduling.State, drawn: int) -> Clone:
     return Clone(_wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
 
 
-def free(state: scheduling.State, drawn: int) -> Free:
+def release(state: scheduling.State, drawn: int) -> Free:
     """A used slot, rarely an unused one."""
     digits = Digits(drawn)
     return Free(_wild_slot(state, digits, _used_slots(state)))
@@ -167,10 +240,10 @@ def prefill(state: scheduling.State, drawn: int, serial: int) -> Prefill:
 def submit(state: admission.State, drawn: int, serial: int) -> Submit:
     """A request for the queue of those waiting; rarely one that can never fit, or a known id."""
     digits = Digits(drawn)
-    request = _request(state.scheduling, digits, serial)
-    if digits.rarely(10) and state.waiting:
-        request = state.waiting[0]
-    return Submit(request)
+    known = (*state.waiting, *state.admitted)
+    if digits.rarely(6) and known:
+        return Submit(digits.one_of(known))
+    return Submit(_request(state.scheduling, digits, serial))
 
 
 def admit() -> Admit:
@@ -188,8 +261,9 @@ def _request(state: scheduling.State, digits: Digits, serial: int) -> Request:
 def _prompt(state: scheduling.State, digits: Digits) -> Tokens:
     size, most = state.geometry.page_size, state.geometry.max_len
     free = state.lifecycle.sharing.counts.count(0)
-    lengths = (1, size, size + 1, 2 * size, 2 * size - 1, free * size, free * size + 1, most)
-    length = max(1, min(digits.one_of(lengths), most + 1))
+    lengths = (1, size, size + 1, 2 * size - 1, most - 1, free * size, free * size + 1, most // 2)
+    longest = most + 1 if digits.rarely(12) else max(1, most - 1)
+    length = max(1, min(digits.one_of(lengths), longest))
     first = digits.below(ALPHABET)
     return tuple((first + index // 2) % ALPHABET for index in range(length))
 
@@ -197,7 +271,7 @@ def _prompt(state: scheduling.State, digits: Digits) -> Tokens:
 def _params(state: scheduling.State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
     size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
     boundary = size - len(prompt) % size
-    options = (1, boundary, boundary + 1, size + boundary, 2, left, left + 1)
+    options = (boundary + 1, 1, size + boundary, boundary, left, 3, left + 1)
     max_new = max(1, digits.one_of(options))
     temperature = digits.one_of((0.0, 1.0))
     params = Params(max_new=max_new, temperature=temperature, seed=digits.below(3))
@@ -226,13 +300,14 @@ def _stretch(state: scheduling.State, digits: Digits, start: int) -> int:
     free = state.lifecycle.sharing.counts.count(0)
     fill = free * size + (-start) % size
     most = state.limits.prefill_tokens + digits.rarely(16)
-    return min(most, digits.one_of((boundary, 1, boundary + 1, size + boundary, fill, fill + 1)))
+    return min(most, digits.one_of((boundary, fill, 1, boundary + 1, fill + 1, fill)))
 
 
 def _arranged(
     state: scheduling.State, digits: Digits, batch: list[tuple[int, int] | None]
 ) -> Batch:
     """In some order, with padding somewhere, rarely with a wrong entry."""
+    spoiled = digits.rarely(8)
     order = digits.below(3)
     if order == 1:
         batch.reverse()
@@ -240,7 +315,7 @@ def _arranged(
         batch = batch[1::2] + batch[::2]
     if digits.below(3) == 1:
         batch.insert(digits.below(len(batch) + 1), None)
-    if digits.rarely(10) and batch:
+    if spoiled and batch:
         batch = _spoiled(state, digits, batch)
     return tuple(batch[: state.limits.prefill_tokens + 1])
 
@@ -266,10 +341,10 @@ def _spoiled(
 
 def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> int:
     """Mostly one of the good slots, now and then any other, rarely one out of range."""
-    if good and not digits.rarely(10):
+    if good and not digits.rarely(7):
         return digits.one_of(good)
     slots = state.geometry.slots
-    wild: tuple[int, ...] = (*range(slots), slots, -1, INVALID)
+    wild: tuple[int, ...] = (slots, -1, INVALID, *range(slots))
     return digits.one_of(wild)
 
 

@@ -92,6 +92,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             _keep(state, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
+        _say_not_checked(engine, report)
         return _judge_coverage(state, engine, report)
 
 
