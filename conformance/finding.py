@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Attend, History, PoisonDead, Step
-from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, alarm
+from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from spec.machines import actions as act
 from spec.vocabulary import Params, Reason, Request
 
@@ -36,21 +36,24 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
     """
     before = lockstep.seen
     try:
-        with alarm(seconds):
-            match step:
-                case PoisonDead(kind):
-                    lockstep.poison(kind)
-                case Attend():
-                    lockstep.attend()
-                case _:
-                    return lockstep.do(step)
+        set_alarm(seconds)
+        match step:
+            case PoisonDead(kind):
+                lockstep.poison(kind)
+            case Attend():
+                lockstep.attend()
+            case _:
+                return lockstep.do(step)
     except (Violation, KeyboardInterrupt):
         raise
-    except Hung as hung:
-        raise Violation("PROG", str(hung), action=step, before=before, after=before) from None
+    except Hung:
+        wrong = f"a step took more than {seconds:g} seconds"
+        raise Violation("PROG", wrong, action=step, before=before, after=before) from None
     except (Exception, SystemExit) as error:
         wrong = f"the engine raised {type(error).__name__}: {error}"
         raise Violation("ATOMIC", wrong, action=step, before=before, after=before) from error
+    finally:
+        set_alarm(0)
     return frozenset()
 
 

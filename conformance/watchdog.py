@@ -7,8 +7,7 @@ be interrupted: for that a thread watches, reports the history as it stands, and
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
@@ -26,23 +25,16 @@ class Hung(Exception):
     """A step took longer than it may."""
 
 
-@contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-    """Raise Hung in the main thread if the block takes longer."""
+def set_alarm(seconds: float) -> None:
+    """Raise Hung in the main thread when this time is up; 0 calls it off."""
+    if threading.current_thread() is threading.main_thread():  # no alarm can be raised elsewhere
+        if signal.getsignal(signal.SIGALRM) is not _ring:
+            signal.signal(signal.SIGALRM, _ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        raise Hung(f"a step took more than {seconds:g} seconds")
 
-    if threading.current_thread() is not threading.main_thread():  # no alarm can be raised there
-        yield
-        return
-    previous = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+def _ring(_number: int, _frame: FrameType | None) -> None:
+    raise Hung("a step took longer than it may")
 
 
 class Watchdog:

@@ -54,7 +54,7 @@ def not_checked(view: View) -> tuple[str, ...]:
 
 
 def _seen(clause: Clause, view: View) -> bool:
-    return all(getattr(view, field) is not None for field in clause.needs)
+    return view.hidden.isdisjoint(clause.needs)
 
 
 def _conserved(view: View) -> Iterator[str]:

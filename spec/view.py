@@ -7,8 +7,9 @@ checked, and said not to be.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from spec.machines import lifecycle, scheduling
 from spec.vocabulary import INVALID, FinishReason, Geometry, Tokens
@@ -40,6 +41,12 @@ class View:
     outputs: tuple[OutputEntry, ...] | None = None
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = lambda prefix: prefix
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        """The fields that the engine does not show."""
+        names = (field.name for field in fields(View))
+        return frozenset(name for name in names if getattr(self, name) is None)
 
     @cached_property
     def named(self) -> dict[int, int]:
@@ -94,7 +101,7 @@ def of(state: scheduling.State) -> View:
         finished=tuple(bool(detail and detail.finished) for detail in state.lifecycle.details),
         queue=tuple((queued.token, queued.slot, queued.position) for queued in state.queue),
         outputs=tuple(output_entry(output) for output in state.lifecycle.outputs),
-        cells=tuple(tag for page in state.lifecycle.sharing.pages.cells for tag in page),
+        cells=tuple(chain.from_iterable(state.lifecycle.sharing.pages.cells)),
     )
 
 

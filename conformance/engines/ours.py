@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -32,7 +33,8 @@ from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
 if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # what was compiled once starts in seconds
-    jax.config.update("jax_compilation_cache_dir", ".kvspec/compiled")  # type: ignore[no-untyped-call]
+    _kept = str(Path(".kvspec/compiled").absolute())  # the current folder may change
+    jax.config.update("jax_compilation_cache_dir", _kept)  # type: ignore[no-untyped-call]
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
 
 ACTIONS = frozenset(
