@@ -1,0 +1,190 @@
+"""What the tests of the engine share: setups, literal actions on an engine, and what it must hold.
+
+The adapter of the conformance kit is not used here: the engine is called by its own methods, and
+read by its own arrays.
+"""
+
+from typing import Any, Final, cast
+
+import jax
+import numpy as np
+from attrs import evolve
+from jax import Array
+from numpy.typing import NDArray
+
+from impl.engine import Engine
+from impl.models.integer import IntegerModel
+from impl.models.protocol import Cache
+from impl.setup import Setup
+from impl.state import FINISH_CODES, State
+from spec import model
+from spec.machines import actions as act
+from spec.machines import lifecycle, scheduling
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    Geometry,
+    Limits,
+    Params,
+    Request,
+    Tokens,
+)
+
+GEOMETRY: Final = Geometry(pages=8, page_size=2, slots=4, pages_per_seq=4)
+LIMITS: Final = Limits(
+    queue=5,
+    prefill_tokens=8,
+    prefill_seqs=3,
+    round_tokens=3,
+    rounds=4,
+    stops=2,
+    stop_len=3,
+    outputs=5,
+)
+SETUPS: Final = {
+    cleanup: Setup(
+        geometry=GEOMETRY,
+        limits=LIMITS if cleanup is CleanupMode.NONE else evolve(LIMITS, rounds=1),
+        model=IntegerModel(),
+        cleanup=cleanup,
+        logprobs=cleanup is not CleanupMode.END,
+    )
+    for cleanup in CleanupMode
+}
+"""One per cleanup mode, for all tests: what takes time is compiling. With cleanup, round by round."""
+KEPT: Final = SETUPS[CleanupMode.NONE]
+"""Finished sequences stay, so that every action can be tried on them."""
+
+Leaves = list[NDArray[Any]]
+
+
+def params(max_new: int, *stops: Tokens, temperature: float = 0.0, seed: int = 0) -> Params:
+    """Parameters, in one line."""
+    return Params(max_new=max_new, stops=stops, temperature=temperature, seed=seed)
+
+
+def request(number: int, prompt: Tokens, max_new: int, choices: int = 1, **how: Any) -> Request:
+    """A request, in one line."""
+    given = params(max_new, *how.pop("stops", ()), **how)
+    return Request(id=number, prompt=prompt, params=given, n_generations=choices)
+
+
+def specification(setup: Setup) -> scheduling.State:
+    """The specification in its initial state, with the sizes of an engine."""
+    return scheduling.initial(setup.geometry, setup.limits, setup.cleanup)
+
+
+def do(engine: Engine, action: scheduling.Action) -> Any:
+    """An action of the specification as a call of the engine; what the engine returns."""
+    match action:
+        case act.Assign(slot, prompt, given):
+            return engine.assign(slot, prompt, given, request=action.request, choice=action.choice)
+        case act.Clone(parent, child):
+            return engine.clone(parent, child, choice=action.choice)
+        case act.Enqueue(slot, token):
+            return engine.enqueue(slot, token)
+        case act.Reserve(slot) if slot is None or isinstance(slot, int):
+            return engine.reserve(slot)
+        case act.Free(int(slot)) | act.Purge(slot):
+            return engine.free(slot) if isinstance(action, act.Free) else engine.purge(slot)
+        case act.Allocate(batch):
+            return engine.allocate(batch)
+        case act.Write(batch):
+            return engine.write(batch)
+        case act.Prefill(requests):
+            return engine.prefill(requests)
+        case act.Reset(mode):
+            return engine.reset(mode)
+        case _:
+            return _PLAIN[type(action)](engine)
+
+
+_PLAIN = {
+    act.FreeFinished: Engine.free_finished,
+    act.Pack: Engine.pack,
+    act.Round: Engine.round,
+    act.Generate: Engine.generate,
+    act.TakeOutputs: Engine.take_outputs,
+}
+
+
+def run(engine: Engine, *history: scheduling.Action) -> Engine:
+    """Take these actions."""
+    for action in history:
+        do(engine, action)
+    return engine
+
+
+def leaves(state: State) -> Leaves:
+    """Copies of all arrays of a state."""
+    return [np.array(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def assert_identical(expected: State, seen: State, *, cache: bool = True) -> None:
+    """Two states are the same, bit for bit; without the cache: their metadata is."""
+    for name, old, new in zip(State._fields, expected, seen, strict=True):
+        if name != "cache" or cache:
+            for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
+                np.testing.assert_array_equal(_bits(before), _bits(after), err_msg=name)
+
+
+def garbage(engine: Engine, seed: int = 0) -> State:
+    """The engine's state with random words in every cell of the pool."""
+    rng, held = np.random.default_rng(seed), engine.extract()
+    words = [rng.integers(1, 2**32, pool.shape, dtype=np.uint32) for pool in held.cache]
+    return held._replace(cache=cast(Cache, tuple(words)))
+
+
+def assert_holds(engine: Engine, state: scheduling.State) -> None:
+    """The engine's arrays say what the specification's state says, each live cell included."""
+    held, below = engine.extract(), state.lifecycle
+    slots = [index for index, found in enumerate(state.sequences) if found is not None]
+    assert slots == np.flatnonzero(held.used).tolist()
+    assert [*below.sharing.counts] == held.counts.tolist()
+    for slot in slots:
+        sequence, detail = state.sequences[slot], below.details[slot]
+        assert sequence is not None
+        row = held.rows[slot].tolist()
+        assert [*sequence.row] == [page for page in row if page != INVALID]
+        lengths = [len(sequence.tokens), sequence.allocated, sequence.written]
+        assert lengths == _column(slot, held.known, held.allocated, held.written)
+        assert [*sequence.tokens] == held.tokens[slot][: lengths[0]].tolist()
+        finished = detail.finished if detail else None
+        assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.finished)
+        _assert_contents(held, slot, sequence.tokens, sequence.written)
+    queue = [[queued.token, queued.slot, queued.position] for queued in state.queue]
+    columns = (held.queue_tokens, held.queue_slots, held.queue_positions)
+    assert queue == [_column(index, *columns) for index in range(int(held.queued))]
+    _assert_outputs(held, below.outputs)
+
+
+def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
+    """What the exact model calls log-probabilities: 24 bits of the last row before each token."""
+    rows = [hidden for _, hidden in model.forward(prompt + generated)]
+    return tuple(-(row >> 8) / 2**24 for row in rows[len(prompt) - 1 : -1])
+
+
+def _assert_contents(held: State, slot: int, tokens: Tokens, written: int) -> None:
+    size = held.cache[0].shape[1]
+    for position in range(written):
+        page = held.rows[slot][position // size]
+        cell = [int(word) for pool in held.cache for word in pool[page, position % size].ravel()]
+        assert model.contents(tokens[: position + 1]) == tuple(cell)
+
+
+def _assert_outputs(held: State, outputs: tuple[lifecycle.Output, ...]) -> None:
+    columns = (held.out_requests, held.out_choices, held.out_reasons, held.out_lens)
+    assert len(outputs) == int(held.outputs)
+    for index, output in enumerate(outputs):
+        names = [output.request, output.choice, FINISH_CODES[output.reason], len(output.tokens)]
+        assert names == _column(index, *columns)
+        assert [*output.tokens] == held.out_tokens[index][: names[3]].tolist()
+
+
+def _column(index: int, *arrays: Array) -> list[int]:
+    return [int(array[index]) for array in arrays]
+
+
+def _bits(leaf: Any) -> NDArray[Any]:
+    array = np.asarray(leaf)
+    return array.view(np.uint32) if array.dtype == np.float32 else array

@@ -1,0 +1,76 @@
+"""`kvspec doctor` tells what is installed and what is therefore not checked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import doctor, main
+
+
+def test_doctor_tells_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With everything installed the core holds, and versions and folders are in the result."""
+    monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "cpu", "devices": ["TFRT_CPU_0"]})
+    monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "99.0", least))
+    path = tmp_path / "doctor.json"
+
+    assert 0 == main.main(["doctor", "--json", str(path)])
+    found = json.loads(path.read_text())
+    assert ("holds", "complete", "cpu") == (found["verdict"], found["scope"], found["backend"])
+    assert {"spec", "impl", "conformance"} == set(found["sources"])
+    assert ["kernels on an accelerator: JAX found none here, only the CPU"] == found["not_checked"]
+
+
+def installed(need: doctor.Need, version: str | None, least: str | None) -> doctor.Finding:
+    """A finding for a need, as if this version were installed."""
+    return doctor.Finding(need.distribution, need.extra, version, least, version is not None)
+
+
+@pytest.mark.parametrize(
+    ("absent", "status", "unchecked"),
+    [
+        ("jax", 3, "the reference engine: jax is absent; run pip install 'kvspec[jax]'"),
+        ("attrs", 1, "anything: attrs is absent; run pip install"),
+        ("mypy", 0, "types: mypy is absent; run pip install 'kvspec[dev]'"),
+        ("libtpu", 0, "compilation by the real TPU compiler: libtpu is absent"),
+    ],
+)
+def test_doctor_tells_what_an_absence_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str, status: int, unchecked: str
+) -> None:
+    """Without the jax extra doctor is undecided, without the core it fails, otherwise it holds."""
+    monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "tpu", "devices": ["TPU_0"]})
+    monkeypatch.setattr(
+        doctor,
+        "look_up",
+        lambda need, least: installed(need, None if need.distribution == absent else "9", least),
+    )
+    path = tmp_path / "doctor.json"
+
+    assert status == main.main(["doctor", "--json", str(path)])
+    lines = json.loads(path.read_text())["not_checked"]
+    assert 1 == len(lines)
+    assert lines[0].startswith(unchecked)
+
+
+def test_doctor_survives_a_jax_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JAX that ends its process is reported with its last words, as undecided."""
+    monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "9", least))
+    monkeypatch.setattr(doctor, "_JAX_PROBE", "raise SystemExit('no slice')")
+    path = tmp_path / "doctor.json"
+
+    assert 3 == main.main(["doctor", "--json", str(path)])
+    assert ["the reference engine: JAX does not start: exit status 1: no slice"] == json.loads(
+        path.read_text()
+    )["not_checked"]
+
+
+def test_doctor_compares_versions_as_numbers() -> None:
+    """Version 0.10.2 is newer than 0.9; what is too old or absent is not ok."""
+    assert doctor._at_least("0.10.2", "0.9")
+    assert doctor._at_least("2.0", "2.0")
+    assert not doctor._at_least("0.9.9", "0.10")
+    assert not doctor.look_up(doctor.Need("no-such-distribution", None, "x"), None).ok
+    assert not doctor.look_up(doctor.Need("attrs", "", "x"), "9999").ok

@@ -1,0 +1,284 @@
+"""Every reason to refuse, on the engine: the state stays bit for bit, and the error says why."""
+
+import pytest
+from engine_tools import (
+    KEPT,
+    assert_holds,
+    assert_identical,
+    do,
+    garbage,
+    params,
+    request,
+    run,
+    specification,
+)
+
+from impl.engine import Engine
+from spec.machines import naive, scheduling
+from spec.machines.actions import (
+    Allocate,
+    Assign,
+    Clone,
+    Enqueue,
+    Free,
+    FreeFinished,
+    Prefill,
+    Purge,
+    Reserve,
+    Reset,
+    Round,
+    Write,
+)
+from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
+from spec.vocabulary.errors import (
+    BatchRefused,
+    CapacityRefused,
+    Family,
+    RequestRefused,
+    SlotRefused,
+)
+
+History = tuple[scheduling.Action, ...]
+
+
+def span(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """The positions from `start` to `stop - 1` of a slot."""
+    return tuple((slot, position) for position in range(start, stop))
+
+
+def prefill(number: int, prompt: int, max_new: int, choices: int = 1) -> Prefill:
+    """One request with a prompt of this many tokens."""
+    return Prefill((request(number, (1,) * prompt, max_new, choices),))
+
+
+RESERVED: History = (Reserve(0),)
+ASSIGNED: History = (*RESERVED, Assign(0, (1, 2, 3), params(5), request=1))
+COVERED: History = (*ASSIGNED, Allocate(span(0, 0, 4)))
+WRITTEN: History = (*ASSIGNED, Allocate(span(0, 0, 3)), Write(span(0, 0, 3)))
+QUEUED: History = (*WRITTEN, *(Enqueue(0, token) for token in (7, 8, 9, 10)))
+DECODING: History = (prefill(1, 3, 4),)
+FINISHED: History = (prefill(1, 3, 1),)
+SEVEN_PAGES: History = (
+    *(Reserve(slot) for slot in (0, 1, 2)),
+    Allocate(span(0, 0, 8)),
+    Allocate(span(1, 0, 6)),
+)
+"""Slot 0 has its whole row, slot 1 three pages; one page is free."""
+FULL_QUEUE: History = (
+    prefill(1, 1, 4, 3),
+    Reserve(3),
+    Assign(3, (1,), params(5), request=2),
+    Allocate(span(3, 0, 1)),
+    Write(span(3, 0, 1)),
+    Enqueue(3, 4),
+    Enqueue(3, 5),
+)
+"""A token of each of three slots and two of the fourth: all that the queue holds."""
+FOUR_OUTPUTS: History = (prefill(1, 1, 1, 4), FreeFinished())
+FULL_OUTPUTS: History = (*FOUR_OUTPUTS, prefill(2, 1, 1), FreeFinished())
+TWO_MAY_END: History = (
+    *FOUR_OUTPUTS,
+    prefill(3, 1, 3),
+    Reserve(2),
+    Assign(2, (1,), params(3), request=4),
+    Allocate(span(2, 0, 1)),
+    Write(span(2, 0, 1)),
+    Enqueue(2, 5),
+)
+"""Room for one output more, and a round draws for two sequences."""
+
+CASES: dict[str, tuple[Reason, History, scheduling.Action]] = {
+    "free past the slots": (Reason.SLOT_RANGE, (), Free(4)),
+    "free below the slots": (Reason.SLOT_RANGE, (), Free(-1)),
+    "purge of no slot": (Reason.SLOT_RANGE, (), Purge(INVALID)),
+    "reserve of no slot": (Reason.SLOT_RANGE, (), Reserve(INVALID)),
+    "clone into no slot": (Reason.SLOT_RANGE, WRITTEN, Clone(0, 4, 1)),
+    "batch of no slot": (Reason.SLOT_RANGE, RESERVED, Allocate(((INVALID, 0),))),
+    "free of an unused slot": (Reason.SLOT_UNUSED, (), Free(3)),
+    "batch of an unused slot": (Reason.SLOT_UNUSED, RESERVED, Allocate(((1, 0),))),
+    "reserve of a used slot": (Reason.SLOT_USED, RESERVED, Reserve(0)),
+    "clone into itself": (Reason.SLOT_USED, WRITTEN, Clone(0, 0, 1)),
+    "allocate after the end": (Reason.SLOT_FINISHED, FINISHED, Allocate(((0, 3),))),
+    "enqueue after the end": (Reason.SLOT_FINISHED, FINISHED, Enqueue(0, 1)),
+    "clone after the end": (Reason.SLOT_FINISHED, FINISHED, Clone(0, None, 1)),
+    "assign twice": (Reason.SLOT_ASSIGNED, ASSIGNED, Assign(0, (1,), params(1), request=2)),
+    "enqueue before a prompt": (Reason.SLOT_EMPTY, RESERVED, Enqueue(0, 1)),
+    "write before a prompt": (
+        Reason.SLOT_EMPTY,
+        (*RESERVED, Allocate(((0, 0),))),
+        Write(((0, 0),)),
+    ),
+    "no slot left": (Reason.NO_FREE_SLOT, (*SEVEN_PAGES, Reserve()), Reserve()),
+    "no slot for a clone": (Reason.NO_FREE_SLOT, FULL_QUEUE, Clone(3, None, 1)),
+    "no slots for choices": (Reason.NO_FREE_SLOT, RESERVED, prefill(1, 1, 1, 4)),
+    "too wide a batch": (Reason.BATCH_WIDTH, RESERVED, Allocate((None,) * 9)),
+    "a gap": (Reason.BATCH_POSITIONS, ASSIGNED, Allocate(((0, 0), (0, 2)))),
+    "a duplicate": (Reason.BATCH_POSITIONS, ASSIGNED, Allocate(((0, 0), (0, 0)))),
+    "a rewrite": (Reason.BATCH_POSITIONS, WRITTEN, Write(((0, 2),))),
+    "a write of no cell": (Reason.BATCH_POSITIONS, WRITTEN, Write(((0, 3),))),
+    "a negative position": (Reason.BATCH_POSITIONS, ASSIGNED, Allocate(((0, -1),))),
+    "an unknown token": (Reason.BATCH_UNKNOWN, COVERED, Write(span(0, 0, 4))),
+    "a clone of open cells": (Reason.UNWRITTEN, COVERED, Clone(0, None, 1)),
+    "a round over open cells": (Reason.UNWRITTEN, (*DECODING, Allocate(((0, 3),))), Round()),
+    "a write of what waits": (
+        Reason.BATCH_QUEUED,
+        (*QUEUED, Allocate(((0, 3),))),
+        Write(((0, 3),)),
+    ),
+    "one page too many": (Reason.OUT_OF_PAGES, SEVEN_PAGES, Allocate(((2, 0), (1, 6)))),
+    "too few pages for prompts": (Reason.OUT_OF_PAGES, SEVEN_PAGES, prefill(1, 3, 1)),
+    "no page for a clone": (
+        Reason.OUT_OF_PAGES,
+        (*SEVEN_PAGES, Free(2), prefill(1, 1, 2)),
+        Clone(2, None, 1),
+    ),
+    "a prompt past its row": (
+        Reason.TOO_LONG,
+        RESERVED,
+        Assign(0, (1,) * 7, params(2), request=1),
+    ),
+    "a request past its row": (Reason.TOO_LONG, (), prefill(1, 7, 2)),
+    "a position past its row": (Reason.TOO_LONG, SEVEN_PAGES, Allocate(((0, 8),))),
+    "enqueue past the limit": (Reason.TOO_LONG, QUEUED, Enqueue(0, 1)),
+    "no room to enqueue": (Reason.QUEUE_FULL, FULL_QUEUE, Enqueue(3, 1)),
+    "no room for a clone's tokens": (
+        Reason.QUEUE_FULL,
+        (*FULL_QUEUE, Free(0)),
+        Clone(3, None, 1),
+    ),
+    "no room for first tokens": (Reason.QUEUE_FULL, QUEUED, prefill(2, 1, 2, 2)),
+    "a round of nothing": (Reason.QUEUE_EMPTY, WRITTEN, Round()),
+    "no room for a prefill's outputs": (Reason.OUTPUTS_FULL, FULL_OUTPUTS, prefill(3, 1, 1)),
+    "no room for a round's outputs": (Reason.OUTPUTS_FULL, TWO_MAY_END, Round()),
+    "no prompt": (Reason.PREFILL_WIDTH, (), Prefill(())),
+    "too many prompts": (
+        Reason.PREFILL_WIDTH,
+        (),
+        Prefill(tuple(request(number, (1,), 1) for number in range(4))),
+    ),
+    "too long a prompt": (Reason.PREFILL_WIDTH, (), prefill(1, 9, 1)),
+    "too many stops": (
+        Reason.STOPS,
+        RESERVED,
+        Assign(0, (1,), params(1, (1,), (2,), (3,)), request=1),
+    ),
+    "too long a stop": (
+        Reason.STOPS,
+        (),
+        Prefill((request(1, (1,), 1, stops=((1,) * 4,)),)),
+    ),
+    "a choice that lives": (Reason.CHOICE_TAKEN, WRITTEN, Clone(0, None, 0)),
+    "an assigned choice": (
+        Reason.CHOICE_TAKEN,
+        (*WRITTEN, Reserve(1)),
+        Assign(1, (1,), params(1), request=1),
+    ),
+    "a choice not taken yet": (Reason.CHOICE_TAKEN, FOUR_OUTPUTS, prefill(1, 1, 1)),
+    "the same id twice": (
+        Reason.CHOICE_TAKEN,
+        (),
+        Prefill((request(1, (1,), 1), request(1, (2,), 1))),
+    ),
+}
+CLASSES = {
+    Family.SLOT: SlotRefused,
+    Family.BATCH: BatchRefused,
+    Family.CAPACITY: CapacityRefused,
+    Family.REQUEST: RequestRefused,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_refused_call_changes_no_bit(name: str) -> None:
+    """It raises a reason that the specification has; afterwards the engine works as before."""
+    reason, history, action = CASES[name]
+    engine, state = run(Engine(KEPT), *history), specification(KEPT)
+    for step in history:
+        state = scheduling.step(state, step)
+    before = engine.extract()
+
+    with pytest.raises(Refused) as caught:
+        do(engine, action)
+
+    assert frozenset({reason}) == caught.value.reasons
+    assert reason in {refusal.reason for refusal in scheduling.refusals(state, action)}
+    assert CLASSES[reason.family] is type(caught.value)
+    assert_identical(before, engine.extract())
+    assert_holds(engine, state)
+    run(engine, Reset(), prefill(9, 2, 3))
+    engine.generate()
+    text, _ = naive.generate((1, 1), params(3))
+    assert [text] == [output.tokens for output in engine.take_outputs()]
+
+
+def test_every_reason_is_reached() -> None:
+    """Each reason has a case; what can never fit is refused before there is an engine to ask."""
+    reached = {reason for reason, _, _ in CASES.values()}
+
+    assert {Reason.NEVER_FITS} == set(Reason) - reached
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "allowed"),
+    [
+        ("free past the slots", -1, 3),
+        ("one page too many", 2, 1),
+        ("too few pages for prompts", 2, 1),
+        ("no slots for choices", 4, 3),
+        ("a gap", 2, 1),
+        ("a position past its row", 9, 8),
+        ("enqueue past the limit", 4, 4),
+        ("no room for a clone's tokens", 6, 5),
+        ("no room for a round's outputs", 6, 5),
+        ("too wide a batch", 9, "at most 8 entries"),
+        ("too many prompts", "4 prompts, 4 tokens", "1 to 3 prompts, at most 8 tokens"),
+        ("too long a stop", "1, the longest of 4 tokens", "at most 2 of 3 tokens"),
+    ],
+)
+def test_an_error_carries_what_was_seen_and_what_is_allowed(
+    name: str, seen: object, allowed: object
+) -> None:
+    """The numbers come from the device, the words from the vocabulary."""
+    reason, history, action = CASES[name]
+
+    with pytest.raises(Refused) as caught:
+        do(run(Engine(KEPT), *history), action)
+
+    (refusal,) = caught.value.refusals
+    assert (seen, allowed) == (refusal.seen, refusal.allowed)
+    assert reason.meaning in str(caught.value)
+
+
+def test_a_refused_batch_moves_no_byte_of_a_full_pool() -> None:
+    """With garbage in every cell, refused writes, clones, rounds and prefills leave all of it."""
+    engine = run(Engine(KEPT), *COVERED)
+    before = garbage(engine)
+    engine.inject(before)
+    for action in (Write(span(0, 0, 4)), Clone(0, None, 1), Round(), prefill(1, 3, 1)):
+        with pytest.raises(Refused):
+            do(engine, action)
+
+    assert_identical(before, engine.extract())
+
+
+def test_generate_stops_before_the_round_that_is_refused_and_says_why() -> None:
+    """A full output buffer stops it after the rounds that were done, with nothing half done."""
+    engine = run(Engine(KEPT), *FOUR_OUTPUTS, prefill(3, 1, 2), prefill(4, 1, 3))
+    once = run(Engine(KEPT), *FOUR_OUTPUTS, prefill(3, 1, 2), prefill(4, 1, 3))
+
+    assert (0, Reason.OUTPUTS_FULL) == engine.generate()
+    assert_identical(once.extract(), engine.extract())
+    engine.take_outputs()
+    assert (2, Reason.QUEUE_EMPTY) == engine.generate()
+
+
+@pytest.mark.parametrize("token", [-1, 2**31])
+def test_a_token_that_is_no_int32_is_named(token: int) -> None:
+    """It is invalid input, raised before the device is asked."""
+    engine = run(Engine(KEPT), *WRITTEN)
+
+    with pytest.raises(InvalidInput, match="token: saw"):
+        engine.enqueue(0, token)
+
+    engine.enqueue(0, 2**31 - 1)
+    assert 1 == engine.stats().queued

@@ -1,0 +1,262 @@
+"""The specification under random actions: every clause and every edge of the ladder at each step.
+
+Lengths are drawn on and around page boundaries, and pools are filled exactly or one page past full.
+A run that does not reach every corner named in LANDMARKS fails, and so does one that misses a
+planted bug.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from random import Random
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from spec_draws import free_slots, one_of, propose
+from spec_tools import climb, counts, everything_freed, geometry, limits, sequence
+
+from spec import ladder
+from spec.machines import lifecycle, pages, scheduling, sharing
+from spec.machines.actions import (
+    Allocate,
+    Assign,
+    Clone,
+    Enqueue,
+    Free,
+    FreeFinished,
+    Generate,
+    Pack,
+    Prefill,
+    Purge,
+    Reserve,
+    Reset,
+    Round,
+    Write,
+)
+from spec.machines.scheduling import Action, State
+from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refused
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def canonical(state: State) -> Hashable:
+    """The state with its live pages numbered by first appearance, slots ascending."""
+    order: dict[int, int] = {}
+    for found in state.sequences:
+        for page in found.row if found else ():
+            order.setdefault(page, len(order))
+    tenants = tuple(
+        found and evolve(found, row=tuple(order[page] for page in found.row))
+        for found in state.sequences
+    )
+    held = counts(state)
+    cells = state.lifecycle.sharing.pages.cells
+    rest = (state.lifecycle.details, state.lifecycle.outputs, state.queue, held.count(0))
+    return tenants, tuple((held[page], cells[page]) for page in order), rest
+
+
+def tidied(state: State, below: lifecycle.State) -> lifecycle.State:
+    """What the cleanup mode says of the end of a round: now, when nobody is live, or never."""
+    if state.cleanup is CleanupMode.INCREMENTAL or (
+        state.cleanup is CleanupMode.END and not below.live
+    ):
+        return lifecycle.step(below, FreeFinished())
+    return below
+
+
+def pages_taken(state: State, action: Action) -> int:
+    """How many free pages an action takes."""
+    match action:
+        case Allocate() | Clone():
+            return sharing.pages_wanted(state.lifecycle.sharing, action)
+        case Prefill(requests):
+            return sum(scheduling.prefill_pages(state.geometry, one) for one in requests)
+        case Round():
+            allocate = scheduling.round_parts(state)[0]
+            return sharing.pages_wanted(state.lifecycle.sharing, allocate)  # type: ignore[arg-type]
+        case _:
+            return 0
+
+
+LANDMARKS = (
+    "finish at a page boundary",
+    "finish inside a page",
+    "clone at a page boundary",
+    "clone inside a page",
+    "clone with a pending token",
+    "free at a page boundary",
+    "holes in the slot ids",
+    "pool exactly full",
+    "one page short",
+    "page size 1",
+    "padded batch",
+    "unsorted batch",
+)
+
+
+def landmarks(before: State, action: Action, after: State) -> Iterator[str]:
+    """What a step that was done has reached."""
+    for output in after.lifecycle.outputs[len(before.lifecycle.outputs) :]:
+        yield "finish " + place(before, len(output.prompt) + len(output.tokens) - 1)
+    if counts(after).count(0) == 0 < counts(before).count(0):
+        yield "pool exactly full"
+    match action:
+        case Clone(parent):
+            yield "clone " + place(before, sequence(before, parent).written)
+            pending = any(queued.slot == parent for queued in before.queue)
+            yield "clone with a pending token" if pending else "clone without"
+        case Free(int(slot)):
+            yield "free " + place(before, sequence(before, slot).written)
+        case Allocate(batch):
+            entries = [entry for entry in batch if entry is not None]
+            yield "padded batch" if 0 < len(entries) < len(batch) else "full batch"
+            yield "sorted batch" if entries == sorted(entries) else "unsorted batch"
+        case Round():
+            last = max(queued.slot for queued in scheduling.packed(before))
+            yield "page size 1" if before.geometry.page_size == 1 else "larger pages"
+            hole = min(free_slots(before), default=last) < last
+            yield "holes in the slot ids" if hole else "no holes"
+
+
+def place(state: State, written: int) -> str:
+    """Where in a page a sequence of so many cells ends."""
+    if written == 0:
+        return "with no cell"
+    return "inside a page" if written % state.geometry.page_size else "at a page boundary"
+
+
+class SchedulingMachine(RuleBasedStateMachine):
+    """Random actions, each checked against everything that the specification claims."""
+
+    reached: ClassVar[Counter[str]] = Counter()
+
+    @initialize(seed=SEEDS)
+    def begin(self, seed: int) -> None:
+        """A small machine; the queue and the outputs are as small as they may be, or larger."""
+        rng = Random(seed)
+        slots = one_of(rng, 1, 2, 3, 4)
+        sizes = geometry(
+            pages=one_of(rng, 2, 4, 6, 9),
+            page_size=one_of(rng, 1, 2, 3, 4),
+            slots=slots,
+            pages_per_seq=one_of(rng, 3, 4, 6),
+        )
+        changed = {name: slots + one_of(rng, 0, 3) for name in ("queue", "outputs")}
+        widths = {"round_tokens": one_of(rng, slots, 1), "rounds": one_of(rng, 2, 1, 5)}
+        cleanup = rng.choice(list(CleanupMode))
+        self.steps, self.rng, self.salt = 0, rng, seed
+        self.state = scheduling.initial(sizes, limits(sizes, **changed, **widths), cleanup)
+        self.elsewhere = self.state
+
+    def take(self, action: Action) -> None:
+        """Take an action, or see it refused."""
+        note(repr(action))
+        before, name = self.state, type(action).__name__
+        found, fingerprint = scheduling.refusals(before, action), hash(before)
+        assert found == scheduling.refusals(self.elsewhere, action)
+        if found:
+            self.reached[f"{name} refused"] += 1
+            with pytest.raises(Refused) as caught:
+                scheduling.step(before, action)
+            assert found == frozenset(caught.value.refusals)
+            free = counts(before).count(0)
+            if any((one.reason, one.seen) == (Reason.OUT_OF_PAGES, free + 1) for one in found):
+                self.reached["one page short"] += 1
+        else:
+            self.reached[f"{name} done"] += 1
+            self.state = climb(before, action)
+            self.reached.update(landmarks(before, action, self.state))
+            self.check(before, action)
+        assert fingerprint == hash(before)
+
+    def check(self, before: State, action: Action) -> None:
+        """What holds of every step beyond the ladder and the clauses."""
+        assert self.state == scheduling.step(before, action)
+        if not isinstance(action, Pack | Purge | Generate):
+            below = before.lifecycle
+            for part in ladder.lifecycle_parts(before, action):
+                below = lifecycle.step(below, part)
+            in_round = isinstance(action, Prefill | Round)
+            assert self.state.lifecycle == (tidied(before, below) if in_round else below)
+        wanted = pages_taken(self.elsewhere, action)
+        free = pages.free_pages(self.elsewhere.lifecycle.sharing.pages)
+        choice = tuple(self.rng.sample(free, wanted))
+        if isinstance(action, Allocate | Clone) and wanted:
+            with pytest.raises(InvalidInput, match="choice: saw"):
+                scheduling.step(self.elsewhere, action, (*choice[1:], before.geometry.pages))
+        self.elsewhere = scheduling.step(self.elsewhere, action, choice)
+
+    @invariant()
+    def pages_do_not_matter(self) -> None:
+        """A machine that takes other free pages is the same machine with its pages renamed."""
+        assert canonical(self.state) == canonical(self.elsewhere)
+
+    @invariant()
+    def reset_forgets(self) -> None:
+        """From every state a reset gives a new machine, and freeing all returns every page."""
+        state = self.state
+        new = scheduling.initial(state.geometry, state.limits, state.cleanup)
+        assert new == scheduling.step(state, Reset())
+        freed = everything_freed(state)
+        assert new.lifecycle.sharing == freed.lifecycle.sharing
+        assert () == freed.queue
+
+    @rule(seed=SEEDS)
+    def act(self, seed: int) -> None:
+        """Take one action, weighted towards those that the state allows."""
+        self.steps += 1
+        rng = Random(f"{self.salt} {self.steps} {seed}")
+        self.take(propose(self.state, rng, 10 * self.steps))
+
+
+ACTIONS = Allocate | Assign | Clone | Enqueue | Free | Prefill | Reserve | Round | Write
+
+
+STEADY = settings(
+    stateful_step_count=30,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def test_every_step_keeps_the_ladder_and_the_clauses() -> None:
+    """Random actions keep every claim, and reach every landmark, done and refused alike."""
+    SchedulingMachine.reached.clear()
+    run_state_machine_as_test(SchedulingMachine, settings=settings(STEADY, max_examples=150))
+    outcomes = [f"{one.__name__} {how}" for one in ACTIONS.__args__ for how in ("done", "refused")]
+
+    assert [] == [name for name in (*LANDMARKS, *outcomes) if not SchedulingMachine.reached[name]]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "planted"),
+    [
+        (scheduling, "_purge", lambda state, _: state),
+        (sharing, "copy_page", lambda found, *_: found),
+        (lifecycle, "taken_keys", lambda _: frozenset()),
+        (pages, "check_choice", lambda *_: None),
+    ],
+    ids=("purge", "copy", "names", "choice"),
+)
+def test_random_actions_find_a_planted_bug(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, planted: Callable[..., object]
+) -> None:
+    """A purge, a copy, a name in use or a check of the page choice, forgotten, is soon found."""
+    monkeypatch.setattr(module, name, planted)
+    quick = settings(
+        STEADY, max_examples=60, phases=[Phase.generate], report_multiple_bugs=False, database=None
+    )
+
+    with pytest.raises((AssertionError, ValueError, LookupError, pytest.fail.Exception)):
+        run_state_machine_as_test(SchedulingMachine, settings=quick)

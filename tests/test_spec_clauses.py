@@ -1,0 +1,202 @@
+"""The clauses judge: each has views that violate it and nothing earlier, and says what is wrong."""
+
+import pytest
+from attrs import evolve
+from spec_tools import geometry
+
+from spec import clauses, pool
+from spec.cells import POISON
+from spec.clauses import OTHER_CLAUSES, STATE_CLAUSES, STEP_CLAUSES
+from spec.view import View
+from spec.vocabulary import INVALID, FinishReason
+
+NONE = (INVALID, INVALID)
+TOKENS = (5, 6, 7)
+GOOD = View(
+    geometry=geometry(pages=4, page_size=2, slots=2, pages_per_seq=2),
+    counts=(1, 1, 0, 0),
+    used=(True, False),
+    rows=((0, 1), NONE),
+    allocated=(3, 0),
+    written=(3, 0),
+    tokens=((*TOKENS, 8), ()),
+    finished=(False, False),
+    queue=((8, 0, 3),),
+    outputs=((4, 0, (1, 2), FinishReason.LIMIT),),
+    cells=((5,), (5, 6), TOKENS, *[POISON] * 5),
+)
+"""Slot 0 has written three of its four tokens in pages 0 and 1, and the fourth is queued."""
+ALONE = evolve(GOOD, queue=())
+TWINS = evolve(
+    ALONE,
+    used=(True, True),
+    rows=((0, 1), (0, 2)),
+    counts=(2, 1, 1, 0),
+    allocated=(3, 3),
+    written=(3, 3),
+    tokens=(TOKENS, TOKENS),
+    cells=((5,), (5, 6), TOKENS, POISON, TOKENS, *[POISON] * 3),
+)
+"""Two slots with the same three tokens share page 0, which is full."""
+
+BAD_STATES = (
+    ("CONS", evolve(GOOD, counts=(1, 1, 1, 0)), "counts[2] is 1, should be 0: no row names it"),
+    ("CONS", evolve(GOOD, counts=(1, 1, 0, -1)), "counts[3] is -1, should be 0: no row names it"),
+    ("UAF", evolve(GOOD, counts=(1, 0, 0, 0)), "page 1, whose count is 0 and should be 1 or more"),
+    (
+        "UAF",
+        evolve(GOOD, rows=((0, 9), NONE), counts=(1, 0, 0, 0)),
+        "a row names page 9, should be 0 to 3",
+    ),
+    ("RC", evolve(GOOD, counts=(2, 1, 0, 0)), "counts[0] is 2, should be 1: that many row entries"),
+    ("RC", evolve(GOOD, counts=(1, -1, 0, 0)), "counts[1] is -1, should be 1"),
+    (
+        "ROW",
+        evolve(GOOD, rows=((0, INVALID), NONE), counts=(1, 0, 0, 0)),
+        "row 0 is [0, -], should have 2 pages",
+    ),
+    (
+        "ROW",
+        evolve(ALONE, allocated=(2, 0), written=(2, 0), tokens=((5, 6), ())),
+        "row 0 is [0, 1], should name nothing after entry 1",
+    ),
+    (
+        "ROW",
+        evolve(GOOD, rows=((0, 1), (2, INVALID))),
+        "row 1 is [2, -], should name nothing after entry 0",
+    ),
+    (
+        "ROW",
+        evolve(GOOD, rows=((0, 0), NONE), counts=(2, 0, 0, 0)),
+        "row 0 is [0, 0], should name no page twice",
+    ),
+    (
+        "LEN",
+        evolve(ALONE, allocated=(4, 0), written=(4, 0), tokens=(TOKENS, ())),
+        "slot 0: written 4, allocated 4, tokens 3; should be 0 <= written <= allocated <= 4",
+    ),
+    ("LEN", evolve(GOOD, allocated=(4, 0), written=(5, 0)), "slot 0: written 5, allocated 4"),
+    ("LEN", evolve(GOOD, tokens=((*TOKENS, 8), (1,))), "tokens 1; should be 0, 0, 0"),
+    (
+        "SHARE",
+        evolve(TWINS, rows=((0, 1), (0, 1)), counts=(2, 2, 0, 0)),
+        "page 1 has 2 names, should have 1: slot 0 can write it",
+    ),
+    (
+        "CONTENT",
+        evolve(GOOD, cells=((5,), (5, 9), TOKENS, *[POISON] * 5)),
+        "slot 0 position 1 holds (5, 9), should hold (5, 6)",
+    ),
+    (
+        "READ",
+        evolve(GOOD, tokens=None, cells=((5,), POISON, TOKENS, *[POISON] * 5)),
+        "slot 0 position 1 is POISON, should be what was written there",
+    ),
+    (
+        "Q",
+        evolve(GOOD, queue=((9, 1, 0),)),
+        "token 9 is queued for slot 1 position 0, should not be: the slot is not decoding",
+    ),
+    ("Q", evolve(GOOD, queue=((9, 7, 0),)), "slot 7 position 0, should not be"),
+    ("Q", evolve(GOOD, finished=(True, False)), "slot 0 position 3, should not be"),
+    ("Q", evolve(GOOD, queue=((9, 0, 3),)), "should be one of its tokens (5, 6, 7, 8)"),
+    ("Q", evolve(GOOD, queue=((8, 0, 4),)), "should be one of its tokens (5, 6, 7, 8)"),
+    ("Q", evolve(GOOD, queue=((7, 0, 2),)), "position 2, should be 3 or later: it is written"),
+    ("Q", evolve(GOOD, queue=((8, 0, 3),) * 2), "position 3, should be 4: out of order or again"),
+    (
+        "OUT",
+        evolve(GOOD, outputs=((4, 0, (1,), FinishReason.STOP),) * 2),
+        "request 4 choice 0 has 2 outputs, should be 1",
+    ),
+    (
+        "OUT",
+        evolve(GOOD, outputs=((4, 0, (), FinishReason.STOP),)),
+        "request 4 choice 0 finished with no token, should have 1 or more",
+    ),
+)
+
+BAD_STEPS = (
+    (
+        "WX",
+        evolve(TWINS, written=(2, 3)),
+        evolve(TWINS, rows=((0, 1), (0, 1)), counts=(2, 2, 0, 0)),
+        "page 1, written by slot 0, has 2 names, should have 1",
+    ),
+    (
+        "FRAME",
+        TWINS,
+        evolve(TWINS, cells=((5,), (5, 6), TOKENS, POISON, (1, 2, 3), *[POISON] * 3)),
+        "slot 1 position 2 holds (1, 2, 3), should hold (5, 6, 7): the slot was not acted on",
+    ),
+)
+
+
+@pytest.mark.parametrize("view", [GOOD, ALONE, TWINS])
+def test_good_views_violate_nothing(view: View) -> None:
+    """What the bad views are made from is good, and stays so in a step that does nothing."""
+    assert [] == list(clauses.violations(view))
+    assert [] == list(clauses.step_violations(view, view))
+
+
+@pytest.mark.parametrize(("clause", "view", "message"), BAD_STATES)
+def test_a_bad_state_violates_its_clause_and_nothing_earlier(
+    clause: str, view: View, message: str
+) -> None:
+    """The first violation is that of the clause, and says what was seen and what should be."""
+    found, wrong = next(clauses.violations(view))
+
+    assert clause == found
+    assert message in wrong
+
+
+@pytest.mark.parametrize(("clause", "before", "after", "message"), BAD_STEPS)
+def test_a_bad_step_violates_its_clause(
+    clause: str, before: View, after: View, message: str
+) -> None:
+    """The only violation across the step is that of the clause."""
+    ((found, wrong),) = clauses.step_violations(before, after)
+
+    assert clause == found
+    assert message in wrong
+
+
+def test_every_predicate_has_a_bad_view() -> None:
+    """The tables leave out no clause that has a predicate, and every clause is of its kind."""
+    assert {clause.id for clause in STATE_CLAUSES} == {case[0] for case in BAD_STATES}
+    assert {clause.id for clause in STEP_CLAUSES} == {case[0] for case in BAD_STEPS}
+    assert [] == [clause.id for clause in STATE_CLAUSES if clause.holds_in is None]
+    assert [] == [clause.id for clause in STEP_CLAUSES if clause.holds_across is None]
+    assert {"run", "engine"} == {clause.kind for clause in OTHER_CLAUSES}
+    assert len(clauses.CLAUSES) == len(STATE_CLAUSES) + len(STEP_CLAUSES) + len(OTHER_CLAUSES)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        evolve(GOOD, allocated=(9, 0), written=(9, 0), tokens=((1,) * 9, ())),
+        evolve(GOOD, rows=((9, INVALID), (-1, 7))),
+        evolve(GOOD, queue=((1, -1, -1), (1, 0, -1), (1, 0, 99))),
+    ],
+)
+def test_no_view_is_too_bad_to_be_judged(view: View) -> None:
+    """Lengths, pages and positions out of all bounds are told, not tripped over."""
+    assert [*clauses.violations(view), *clauses.step_violations(GOOD, view)]
+
+
+def test_what_is_not_shown_is_not_checked() -> None:
+    """A view without counts and cells is judged by the clauses that need neither, and says so."""
+    shown = evolve(GOOD, counts=None, cells=None, outputs=None)
+    wrong = evolve(shown, rows=((0, 0), NONE), tokens=((1,), ()))
+
+    assert () == clauses.not_checked(GOOD)
+    assert ("CONS", "UAF", "RC", "CONTENT", "READ", "OUT", "FRAME") == clauses.not_checked(shown)
+    assert [] == list(clauses.violations(shown))
+    assert {"ROW", "LEN", "Q", "SHARE"} == {clause for clause, _ in clauses.violations(wrong)}
+
+
+def test_counts_are_never_clamped() -> None:
+    """A page released once too often is seen at -1; a clamp would hide the bug."""
+    assert (-1, 1) == pool.release((0, 2), (0, 1))
+    assert (1, 3) == pool.hold((0, 2), (0, 1))
+    assert (1, 3) == pool.free_pages((1, 0, 2, 0))
+    assert ((1,), (1, 3), (1, 3)) == tuple(pool.lowest_free((1, 0, 2, 0), n) for n in (1, 2, 3))

@@ -1,0 +1,341 @@
+"""Every reason to refuse is reached, and says what was seen, what is allowed and what to do."""
+
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+from spec_tools import climb, geometry, limits, machine, span
+
+from spec.machines import admission, scheduling
+from spec.machines.actions import (
+    Admit,
+    Allocate,
+    Assign,
+    Clone,
+    Enqueue,
+    Free,
+    Pack,
+    Prefill,
+    Purge,
+    Reserve,
+    Round,
+    Submit,
+    Write,
+)
+from spec.vocabulary import Params, Reason, Refusal, Refused, Request, refused
+from spec.vocabulary.errors import (
+    BatchRefused,
+    CapacityRefused,
+    Family,
+    RequestRefused,
+    SlotRefused,
+)
+
+SIZES = geometry(pages=6, page_size=2, slots=2, pages_per_seq=4)
+SHORT = Params(max_new=1)
+LONG = Params(max_new=4)
+
+
+def ask(number: int, *, prompt: int = 2, params: Params = LONG, n: int = 1) -> Request:
+    """A request of a given size."""
+    return Request(id=number, prompt=(1,) * prompt, params=params, n_generations=n)
+
+
+def empty() -> scheduling.State:
+    """A new machine."""
+    return machine(SIZES, queue=2, outputs=2, prefill_seqs=1)
+
+
+def reserved(state: scheduling.State | None = None) -> scheduling.State:
+    """Slot 0 is used and has no prompt."""
+    return climb(state or empty(), Reserve(0))
+
+
+def assigned(state: scheduling.State | None = None) -> scheduling.State:
+    """Slot 0 has a prompt of three tokens, and no cell."""
+    return climb(reserved(state), Assign(0, (1, 2, 3), LONG, request=0))
+
+
+def covered() -> scheduling.State:
+    """Slot 0 has four cells for its three tokens, none of them written."""
+    return climb(assigned(), Allocate(span(0, 0, 4)))
+
+
+def written(state: scheduling.State | None = None) -> scheduling.State:
+    """Slot 0 has written its three tokens."""
+    return climb(assigned(state), Allocate(span(0, 0, 3)), Write(span(0, 0, 3)))
+
+
+def waiting() -> scheduling.State:
+    """Slot 0 has a token in the queue, which holds two."""
+    return climb(written(), Enqueue(0, 7))
+
+
+def ended() -> scheduling.State:
+    """Slot 0 has finished and is not cleaned up; its output is not taken."""
+    return climb(empty(), Prefill((ask(0, params=SHORT),)))
+
+
+def full() -> scheduling.State:
+    """Both slots are used, five of six pages taken."""
+    state = climb(waiting(), Reserve(1), Assign(1, (1, 2, 3, 4), LONG, request=1))
+    return climb(state, Allocate(span(1, 0, 4)), Write(span(1, 0, 4)), Allocate(span(0, 3, 6)))
+
+
+CASES: dict[
+    Reason, tuple[Callable[[], scheduling.State], scheduling.Action, type[Refused], str]
+] = {
+    Reason.SLOT_RANGE: (empty, Free(2), SlotRefused, "saw 2, allowed 0 to 1"),
+    Reason.SLOT_UNUSED: (empty, Purge(1), SlotRefused, "saw 1, allowed a slot in use"),
+    Reason.SLOT_USED: (reserved, Reserve(0), SlotRefused, "saw 0, allowed an unused slot"),
+    Reason.SLOT_FINISHED: (
+        ended,
+        Allocate(((0, 2),)),
+        SlotRefused,
+        "saw 0, allowed a sequence that has not finished",
+    ),
+    Reason.SLOT_ASSIGNED: (
+        assigned,
+        Assign(0, (1,), LONG, request=1),
+        SlotRefused,
+        "saw 0, allowed a slot without a prompt",
+    ),
+    Reason.SLOT_EMPTY: (reserved, Enqueue(0, 1), SlotRefused, "saw 0, allowed a slot with a pro"),
+    Reason.NO_FREE_SLOT: (full, Reserve(), SlotRefused, "saw 0, allowed at least 1 free slot"),
+    Reason.BATCH_WIDTH: (
+        empty,
+        Allocate((None,) * 9),
+        BatchRefused,
+        "saw 9, allowed at most 8 entries",
+    ),
+    Reason.BATCH_POSITIONS: (
+        written,
+        Allocate(((0, 4), None, (0, 4))),
+        BatchRefused,
+        "saw (0, [4, 4]), allowed (0, [3, 4])",
+    ),
+    Reason.BATCH_UNKNOWN: (covered, Write(span(0, 0, 4)), BatchRefused, "saw 3, allowed below 3"),
+    Reason.UNWRITTEN: (
+        covered,
+        Clone(0, choice=1),
+        BatchRefused,
+        "saw 0, allowed 4 written",
+    ),
+    Reason.BATCH_QUEUED: (
+        lambda: climb(waiting(), Allocate(((0, 3),))),
+        Write(((0, 3),)),
+        BatchRefused,
+        "saw [(0, 3)], allowed tokens that have left the queue",
+    ),
+    Reason.OUT_OF_PAGES: (
+        full,
+        Allocate(span(1, 4, 8)),
+        CapacityRefused,
+        "saw 2, allowed at most 1 pages",
+    ),
+    Reason.TOO_LONG: (
+        reserved,
+        Assign(0, (1,) * 5, LONG, request=0),
+        CapacityRefused,
+        "saw 9, allowed at most 8 tokens",
+    ),
+    Reason.QUEUE_FULL: (
+        lambda: climb(waiting(), Enqueue(0, 8)),
+        Enqueue(0, 9),
+        CapacityRefused,
+        "saw 2, allowed below 2",
+    ),
+    Reason.QUEUE_EMPTY: (written, Round(), CapacityRefused, "saw 0, allowed at least 1 queued"),
+    Reason.OUTPUTS_FULL: (
+        lambda: climb(ended(), Free(0), Prefill((ask(1, params=SHORT),)), Free(0)),
+        Prefill((ask(2),)),
+        CapacityRefused,
+        "saw 3, allowed up to 2 outputs",
+    ),
+    Reason.PREFILL_WIDTH: (
+        empty,
+        Prefill((ask(1), ask(2))),
+        CapacityRefused,
+        "saw 2 prompts, 4 tokens, allowed 1 to 1 prompts, at most 8 tokens",
+    ),
+    Reason.STOPS: (
+        empty,
+        Prefill((ask(1, params=Params(max_new=1, stops=((1, 2, 3, 4, 5),))),)),
+        RequestRefused,
+        "saw 1, the longest of 5 tokens, allowed at most 2 of 4 tokens",
+    ),
+    Reason.CHOICE_TAKEN: (
+        ended,
+        Prefill((ask(0),)),
+        RequestRefused,
+        "saw 0, allowed an unused request id",
+    ),
+}
+"""For each reason a state, an action that is refused for it, its class, and its message."""
+
+
+@pytest.mark.parametrize("reason", CASES, ids=lambda reason: reason.name)
+def test_a_reason_is_reached(reason: Reason) -> None:
+    """The action is refused with that reason, and the message is complete without the source."""
+    begin, action, kind, seen_and_allowed = CASES[reason]
+    state = begin()
+
+    with pytest.raises(kind) as caught:
+        scheduling.step(state, action)
+    assert reason in caught.value.reasons
+    assert f"{reason.name}: {seen_and_allowed}" in str(caught.value)
+    assert reason.meaning in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("request_", "pages", "message"),
+    [
+        (ask(1, n=3), 9, "NEVER_FITS: saw 3, allowed at most 2 slots, one per choice"),
+        (ask(1, params=Params(max_new=6), n=2), 6, "saw 7, allowed at most 6 pages in the pool"),
+        (ask(1, prompt=4), 6, "NEVER_FITS: saw 4, allowed at most 3 tokens in one prefill"),
+    ],
+)
+def test_never_fits_is_reached_at_submission(request_: Request, pages: int, message: str) -> None:
+    """A request that no empty engine could run is refused for good, whatever makes it too large."""
+    sizes = evolve(SIZES, pages=pages)
+    state = admission.initial(sizes, limits(sizes, prefill_tokens=3))
+
+    with pytest.raises(RequestRefused) as caught:
+        admission.step(state, Submit(request_))
+    assert {Reason.NEVER_FITS} == caught.value.reasons
+    assert message in str(caught.value)
+    assert Reason.NEVER_FITS.meaning in str(caught.value)
+
+
+MORE: tuple[tuple[Reason, Callable[[], scheduling.State], scheduling.Action, str], ...] = (
+    (Reason.SLOT_RANGE, written, Clone(0, 5), "saw 5, allowed 0 to 1"),
+    (Reason.SLOT_RANGE, empty, Reserve(-1), "saw -1, allowed 0 to 1"),
+    (Reason.SLOT_USED, written, Clone(0, 0), "saw 0, allowed an unused slot"),
+    (Reason.SLOT_FINISHED, ended, Clone(0, choice=1), "saw 0, allowed a parent that has not fin"),
+    (Reason.SLOT_EMPTY, reserved, Clone(0, choice=1), "saw 0, allowed a parent with a prompt"),
+    (
+        Reason.SLOT_EMPTY,
+        lambda: climb(reserved(), Allocate(((0, 0),))),
+        Write(((0, 0),)),
+        "saw 0, allowed a slot with a prompt",
+    ),
+    (Reason.NO_FREE_SLOT, full, Clone(1, choice=1), "saw 0, allowed at least 1 free slot"),
+    (Reason.NO_FREE_SLOT, written, Prefill((ask(5, n=2),)), "saw 2, allowed at most 1 choices"),
+    (
+        Reason.BATCH_POSITIONS,
+        lambda: climb(assigned(), Allocate(span(0, 0, 2))),
+        Write(span(0, 0, 3)),
+        "saw 2, allowed below 2",
+    ),
+    (Reason.BATCH_POSITIONS, covered, Write(((0, 1),)), "saw (0, [1]), allowed (0, [0])"),
+    (Reason.BATCH_POSITIONS, written, Allocate(((0, 2),)), "saw (0, [2]), allowed (0, [3])"),
+    (
+        Reason.UNWRITTEN,
+        lambda: climb(assigned(), Allocate(span(0, 0, 3)), Enqueue(0, 7)),
+        Round(),
+        "saw [0], allowed slots whose allocated cells are written",
+    ),
+    (
+        Reason.OUT_OF_PAGES,
+        lambda: written(machine(evolve(SIZES, pages=2))),
+        Clone(0, choice=1),
+        "saw 1, allowed at most 0 pages",
+    ),
+    (Reason.TOO_LONG, written, Allocate(span(0, 3, 9)), "saw 9, allowed at most 8 positions"),
+    (
+        Reason.TOO_LONG,
+        lambda: climb(assigned(), Enqueue(0, 7), Enqueue(0, 7), Pack(), Enqueue(0, 7)),
+        Enqueue(0, 7),
+        "saw 3, allowed fewer than 3 generated tokens",
+    ),
+    (Reason.TOO_LONG, empty, Prefill((ask(1, prompt=5),)), "saw 9, allowed at most 8 tokens"),
+    (
+        Reason.QUEUE_FULL,
+        lambda: climb(waiting(), Enqueue(0, 8)),
+        Prefill((ask(1),)),
+        "saw 3, allowed up to 2",
+    ),
+    (
+        Reason.QUEUE_FULL,
+        lambda: climb(waiting(), Enqueue(0, 8)),
+        Clone(0, choice=1),
+        "saw 4, allowed up to 2",
+    ),
+    (
+        Reason.OUTPUTS_FULL,
+        lambda: climb(ended(), Free(0), Prefill((ask(1),)), Clone(0, choice=1)),
+        Round(),
+        "saw 3, allowed up to 2 outputs",
+    ),
+    (
+        Reason.CHOICE_TAKEN,
+        lambda: evolve(empty(), limits=limits(SIZES)),
+        Prefill((ask(1), ask(1))),
+        "saw 1, allowed an unused request id",
+    ),
+    (Reason.CHOICE_TAKEN, written, Clone(0, choice=0), "saw (0, 0), allowed an unused pair"),
+)
+"""Other ways to meet some of them."""
+
+
+@pytest.mark.parametrize(
+    ("reason", "begin", "action", "message"),
+    [pytest.param(*case, id=f"{type(case[2]).__name__}-{case[0].name}") for case in MORE],
+)
+def test_a_reason_is_reached_in_another_way(
+    reason: Reason, begin: Callable[[], scheduling.State], action: scheduling.Action, message: str
+) -> None:
+    """The action is refused with this reason alone."""
+    with pytest.raises(Refused) as caught:
+        scheduling.step(begin(), action)
+
+    assert {reason} == caught.value.reasons
+    assert f"{reason.name}: {message}" in str(caught.value)
+
+
+def test_no_reason_is_left_out() -> None:
+    """The cases above are all reasons there are."""
+    assert set(Reason) == {*CASES, Reason.NEVER_FITS}
+
+
+@pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.name)
+def test_a_meaning_says_what_is_wrong_and_what_to_do(reason: Reason) -> None:
+    """Every meaning is a cause and a remedy, parted by a semicolon."""
+    cause, _, remedy = reason.meaning.partition("; ")
+
+    assert cause
+    assert remedy
+    assert reason.family in Family
+
+
+def test_admission_says_why_nobody_is_admitted() -> None:
+    """Nobody waiting is told as an empty queue; a known id is refused at submission."""
+    state = admission.initial(SIZES, limits(SIZES))
+
+    with pytest.raises(Refused, match="saw 0, allowed at least 1 waiting request"):
+        admission.step(state, Admit())
+    waits = admission.step(state, Submit(ask(5)))
+    with pytest.raises(RequestRefused, match="CHOICE_TAKEN: saw 5, allowed an id that nothing"):
+        admission.step(waits, Submit(ask(5)))
+
+
+def test_every_reason_that_holds_is_reported() -> None:
+    """A refusal carries all its reasons, in order, in the class of the first."""
+    state = climb(written(), Reserve(1))
+    action = Assign(0, (1,) * 9, Params(max_new=1, stops=((1,),) * 3), request=0)
+
+    with pytest.raises(SlotRefused) as caught:
+        scheduling.step(state, action)
+    names = ["SLOT_ASSIGNED", "TOO_LONG", "STOPS", "CHOICE_TAKEN"]
+    assert names == [refusal.reason.name for refusal in caught.value.refusals]
+    assert frozenset(caught.value.refusals) == scheduling.refusals(state, action)
+    assert [name for name in names if f"{name}: saw " in str(caught.value)] == names
+
+
+def test_refusals_are_compared_by_reason() -> None:
+    """What was seen is for people: an engine need only give the same reason."""
+    one, other = Refusal(Reason.STOPS, 1, 2), Refusal(Reason.STOPS, 3, 4)
+
+    assert one == other
+    assert 1 == len({one, other})
+    assert frozenset({Reason.STOPS}) == refused([one]).reasons

@@ -1,0 +1,147 @@
+"""Input that no state could accept is rejected before any state is touched, with a full message."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from spec_tools import geometry, limits, machine
+
+from spec.machines import scheduling
+from spec.machines.actions import Assign, Enqueue
+from spec.vocabulary import (
+    INVALID,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Params,
+    Request,
+    default_limits,
+)
+from spec.vocabulary.errors import KvspecError
+
+GEOMETRY: dict[str, Any] = {"pages": 4, "page_size": 2, "slots": 2, "pages_per_seq": 3}
+LIMITS: dict[str, Any] = {
+    "queue": 2,
+    "prefill_tokens": 6,
+    "prefill_seqs": 2,
+    "round_tokens": 2,
+    "rounds": 1,
+    "stops": 1,
+    "stop_len": 1,
+    "outputs": 2,
+}
+PARAMS: dict[str, Any] = {"max_new": 1}
+REQUEST: dict[str, Any] = {"id": 0, "prompt": (1,), "params": Params(max_new=1)}
+NO_SIZE = (0, -1, 2**31, True, 1.0, "1", None)
+NO_TOKENS = ((), [1], (1, -1), (True,), (1.0,), (2**31,), "1", None)
+NO_COUNT = (0, -1, 2**31, True, 1.5, None)
+
+BAD: tuple[tuple[Callable[..., object], dict[str, Any], str, tuple[object, ...]], ...] = (
+    *((Geometry, GEOMETRY, name, NO_SIZE) for name in GEOMETRY),
+    *((Limits, LIMITS, name, NO_SIZE) for name in LIMITS),
+    (Params, PARAMS, "max_new", NO_COUNT),
+    (Params, PARAMS, "seed", (-1, 2**31, True, 0.0)),
+    (Params, PARAMS, "stops", ([(1,)], ((),), ((1, -1),), ([1],), (1,), "1", None)),
+    (Params, PARAMS, "temperature", (math.nan, math.inf, -0.1, True, "1", None)),
+    (Request, REQUEST, "id", (-1, 2**31, True, None)),
+    (Request, REQUEST, "prompt", NO_TOKENS),
+    (Request, REQUEST, "n_generations", NO_COUNT),
+    (Assign, {"slot": 0, "params": Params(max_new=1), "request": 0}, "prompt", NO_TOKENS),
+    (Enqueue, {"slot": 0}, "token", (-1, 2**31, True, 1.0, None)),
+)
+"""What makes the value, its other arguments, the argument in question, and what it rejects."""
+CASES = [
+    pytest.param(make, {**rest, name: value}, name, id=f"{name}={value!r}")
+    for make, rest, name, values in BAD
+    for value in values
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "name"), CASES)
+def test_a_meaningless_value_is_rejected(
+    make: Callable[..., object], arguments: dict[str, Any], name: str
+) -> None:
+    """The error names the argument and says what was seen, what is allowed and what to do."""
+    with pytest.raises(InvalidInput) as caught:
+        make(**arguments)
+
+    error = caught.value
+    assert error.name.endswith(f".{name}")
+    assert f"{error.name}: saw {error.seen!r}, allowed: {error.allowed}. {error.remedy}" == str(
+        error
+    )
+    assert all((error.allowed, error.remedy))
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [(Geometry, GEOMETRY), (Limits, LIMITS), (Params, PARAMS), (Request, REQUEST)],
+)
+def test_the_other_arguments_are_good(
+    make: Callable[..., object], arguments: dict[str, Any]
+) -> None:
+    """What the cases above spoil is accepted unspoiled, and can stand in a set."""
+    assert 1 == len({make(**arguments), make(**arguments)})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"pages": 2**16, "page_size": 2**15},
+            "Geometry.pages: saw '65536 pages of 32768', allowed: pages * page_size below 2**31",
+        ),
+        (
+            {"pages_per_seq": 2**16, "page_size": 2**15},
+            "Geometry.pages_per_seq: saw '65536 pages of 32768', allowed: pages_per_seq * page_s",
+        ),
+    ],
+)
+def test_destinations_and_positions_are_int32(changed: dict[str, int], message: str) -> None:
+    """A pool or a row may have 2**31 - 1 cells and not one more, so that INVALID is outside."""
+    with pytest.raises(InvalidInput) as caught:
+        Geometry(**{**GEOMETRY, **changed})
+
+    assert str(caught.value).startswith(message)
+    largest = Geometry(pages=2**31 - 1, page_size=1, slots=1, pages_per_seq=2**31 - 1)
+    assert largest.pages * largest.page_size - 1 < INVALID
+
+
+@pytest.mark.parametrize("name", ["queue", "outputs"])
+def test_limits_that_a_round_could_meet_are_too_small(name: str) -> None:
+    """The queue and the outputs hold one entry per slot, so that a round never meets a full one."""
+    sizes = geometry(pages=4, page_size=2, slots=3, pages_per_seq=3)
+
+    with pytest.raises(InvalidInput, match=f"Limits.{name}: saw 2, allowed: at least 3"):
+        limits(sizes, **{name: 2}).check(sizes)
+    limits(sizes, **{name: 3}).check(sizes)
+
+
+def test_sizes_by_hand() -> None:
+    """Rows of 3 pages of 4 have 12 positions; 0, 1, 4 and 5 of them need 0, 1, 1 and 2 pages."""
+    sizes = geometry(pages=9, page_size=4, slots=2, pages_per_seq=3)
+
+    assert 12 == sizes.max_len
+    assert [0, 1, 1, 2] == [sizes.pages_for(positions) for positions in (0, 1, 4, 5)]
+
+
+def test_default_limits_serve_their_geometry() -> None:
+    """By default every slot decodes in each round and the longest prompt prefills at once."""
+    for slots in (1, 8):
+        sizes = geometry(pages=4, page_size=2, slots=slots, pages_per_seq=3)
+        found = default_limits(sizes)
+        found.check(sizes)
+        assert slots == found.round_tokens
+        assert sizes.max_len <= found.prefill_tokens
+        assert found == limits(sizes)
+
+
+def test_errors_form_a_shallow_tree() -> None:
+    """Everything raised on purpose is a KvspecError; bad input is a ValueError as well."""
+    with pytest.raises(KvspecError) as invalid:
+        Params(max_new=0)
+    with pytest.raises(KvspecError):
+        scheduling.step(machine(Geometry(**GEOMETRY)), Enqueue(0, 1))
+
+    assert isinstance(invalid.value, ValueError)
