@@ -85,20 +85,32 @@ def replay(
 
 
 def shrink(make: MakeEngine, finding: Finding, *, seconds: float) -> Finding:
-    """The smallest history found in this time that still violates the same clause."""
+    """The smallest history found in this time that still violates the same clause.
+
+    Ctrl-C ends the shrinking and not the run: what was found is kept.
+    """
     deadline = time.monotonic() + seconds
     best = finding
-    improved = True
-    while improved:
-        improved = False
-        for candidate in _smaller(best.history):
-            if time.monotonic() > deadline:
-                return best
-            again = replay(make, candidate)
-            if again is not None and again.clause == finding.clause:
-                best, improved = again, True
+    try:
+        while time.monotonic() < deadline:
+            smaller = _first_failing(make, best, deadline)
+            if smaller is None:
                 break
+            best = smaller
+    except KeyboardInterrupt:
+        pass
     return best
+
+
+def _first_failing(make: MakeEngine, finding: Finding, deadline: float) -> Finding | None:
+    """The first smaller history that violates the same clause; None if none does in time."""
+    for candidate in _smaller(finding.history):
+        if time.monotonic() > deadline:
+            return None
+        again = replay(make, candidate)
+        if again is not None and again.clause == finding.clause:
+            return again
+    return None
 
 
 def _smaller(history: History) -> Iterator[History]:

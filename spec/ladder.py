@@ -34,6 +34,11 @@ def check_scheduling(before: scheduling.State, action: scheduling.Action) -> sch
 
 def check_lifecycle_parts(before: scheduling.State, action: scheduling.Action) -> None:
     """Check every edge below for the lifecycle actions that make up a scheduling action."""
+    if isinstance(action, Generate):
+        for _ in range(scheduling.generate(before)[1]):
+            check_lifecycle_parts(before, Round())
+            before = scheduling.effect(before, Round())
+        return
     state = before.lifecycle
     for part in lifecycle_parts(before, action):
         state = check_lifecycle(state, part)
