@@ -69,19 +69,23 @@ class PoolUse:
     opcodes: frozenset[str]
 
 
-def inspect(entry: Any, weights: Weights, state: State, *rest: Any) -> PoolUse:
-    """Compile a jitted (weights, state, *rest) to (state, report) and look at what became of it.
+def inspect(program: Any, state: State) -> PoolUse:
+    """What became of the pools in a compiled (weights, state, *rest) to (state, report).
 
-    state and rest may be abstract: nothing is run. The state must be donated.
+    Nothing is run, so that the state may be abstract; it must be donated.
     """
-    program = entry.lower(weights, state, *rest).compile()
     memory, text = program.memory_analysis(), program.as_text()
     return PoolUse(
-        pool=sum(prod(pool.shape) * pool.dtype.itemsize for pool in state.cache),
+        pool=pool_bytes(state),
         aliased=memory.alias_size_in_bytes,
         temporary=memory.temp_size_in_bytes,
         opcodes=frozenset(_pool_sized(text, state)),
     )
+
+
+def pool_bytes(state: State) -> int:
+    """The bytes of all layers' pools."""
+    return sum(prod(pool.shape) * pool.dtype.itemsize for pool in state.cache)
 
 
 def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, ...]:
@@ -99,9 +103,15 @@ def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, 
 def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
     """Why the entry point with this name, as shipped, does not pass; empty if it does."""
     state = abstract_state(setup)
-    use = inspect(compiled(setup, name), weights, state, *example_arguments(setup)[name])
+    entry = compiled(setup, name)
+    program = entry.lower(weights, state, *example_arguments(setup)[name]).compile()
+    return entry_problems(name, program, state)
+
+
+def entry_problems(name: str, program: Any, state: State) -> tuple[str, ...]:
+    """The same of a program that was compiled from the entry point with this name."""
     allowed = IN_PLACE | ZEROING if name == "reset_physical" else IN_PLACE
-    return problems(use, allowed=allowed)
+    return problems(inspect(program, state), allowed=allowed)
 
 
 def abstract_state(setup: Setup) -> State:

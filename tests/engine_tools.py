@@ -51,7 +51,7 @@ SETUPS: Final = {
     )
     for cleanup in CleanupMode
 }
-"""One per cleanup mode, for all tests: what takes time is compiling. With cleanup, round by round."""
+"""One per cleanup mode, for all tests: compiling takes longest. With cleanup, round by round."""
 KEPT: Final = SETUPS[CleanupMode.NONE]
 """Finished sequences stay, so that every action can be tried on them."""
 

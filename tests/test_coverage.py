@@ -107,9 +107,7 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
         ),
     ],
 )
-def test_corners_are_counted_where_they_are(
-    actions: tuple[Action, ...], corners: set[str]
-) -> None:
+def test_corners_are_counted_where_they_are(actions: tuple[Action, ...], corners: set[str]) -> None:
     """Each corner is counted on a history that reaches it, and on none that stops short of it."""
     assert corners == alone(covered(*actions))
 

@@ -243,9 +243,8 @@ def test_a_counterexample_holds_any_text_as_data(tmp_path: Path) -> None:
     history, test = counterexample.write(kept, tmp_path)
 
     assert text == histories.load(history).message
-    assert (0, "holds\n") == (lambda done: (done.returncode, done.stdout))(
-        python("-W", "error", test, folder=tmp_path)
-    )
+    done = python("-W", "error", test, folder=tmp_path)
+    assert (0, "holds\n") == (done.returncode, done.stdout)
 
 
 COMMAND = (
@@ -257,10 +256,10 @@ COMMAND = (
 def test_a_foreign_engine_is_fuzzed_from_anywhere_without_jax(tmp_path: Path) -> None:
     """The command needs the adapter's module and the core of kvspec, nothing else."""
     (tmp_path / "mymodule.py").write_text("from toy_engine import make\n")
-    words = ("-c", COMMAND, "fuzz", "--engine", "mymodule:make", "--seconds", "2")
+    words = ("-c", COMMAND, "fuzz", "--engine", "mymodule:make", "--seconds")
 
-    right = python(*words, folder=tmp_path)
-    wrong = python(*words, folder=tmp_path, TOY_BUG="double free")
+    right = python(*words, "1", folder=tmp_path)
+    wrong = python(*words, "40", folder=tmp_path, TOY_BUG="double free")
 
     assert right.returncode in {0, 3}, right.stderr
     assert "\nheavy: []\n" in right.stdout
@@ -271,15 +270,16 @@ def test_a_foreign_engine_is_fuzzed_from_anywhere_without_jax(tmp_path: Path) ->
     assert "FAILS: UAF: a row names page" in wrong.stdout
     files = sorted(path.name for path in (tmp_path / ".kvspec" / "corpus").iterdir())
     assert ["test_uaf", "uaf"] == sorted(name.rpartition("_")[0] for name in files)
-    again = python(*words, folder=tmp_path, TOY_BUG="double free")
+    again = python(*words, "1", folder=tmp_path, TOY_BUG="double free")
+    assert 1 == again.returncode
     assert "corpus_replayed: 1" in again.stdout
 
 
 def test_the_command_finds_a_planted_bug_and_keeps_it(tmp_path: Path) -> None:
     """A plant fails the command, and leaves files that fail with the bug and pass without it."""
     cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".kvspec" / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
     kvspec = ("-m", "conformance.cli.main")
     corpus, answer = tmp_path / "corpus", tmp_path / "f.json"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,14 @@ from conformance.warmup import WARMUP, warmup
 from impl import entries
 from spec.machines import actions as act
 from spec.machines import naive
-from spec.vocabulary import CleanupMode, Params, Request, default_limits
+from spec.vocabulary import (
+    CleanupMode,
+    FinishReason,
+    Params,
+    Request,
+    Tokens,
+    default_limits,
+)
 
 SIZES = small()
 
@@ -94,14 +101,15 @@ def test_each_request_gets_the_tokens_of_naive_decode_of_it_alone() -> None:
         )
         for name in range(1, 9)
     ]
-    outputs = {}
+    outputs: dict[tuple[int, int], tuple[Tokens, FinishReason]] = {}
     for request in requests:
         assert frozenset() == lockstep.do(act.Submit(request))
     while not lockstep.state.idle:
         lockstep.do(act.Admit())
         lockstep.do(act.Generate())
         assert lockstep.seen.outputs is not None
-        outputs |= {output[:2]: output[2:] for output in lockstep.seen.outputs}
+        for name, choice, tokens, reason in lockstep.seen.outputs:
+            outputs[name, choice] = tokens, reason
         lockstep.do(act.TakeOutputs())
 
     assert {
@@ -182,13 +190,14 @@ def test_wrong_attention_is_told_by_what_it_reads(
     """A mask that is off by one, or another slot's row, shows in the read set."""
     lockstep = live()
     lockstep.attend()
-    monkeypatch.setattr(ours, "ragged_paged_attention", partial(wrong, ours.ragged_paged_attention))
-    ours._read_sets.clear_cache()
+    right, read_sets = vars(ours)["ragged_paged_attention"], cast("Any", ours._read_sets)
+    monkeypatch.setattr(ours, "ragged_paged_attention", partial(wrong, right))
+    read_sets.clear_cache()
     try:
         with pytest.raises(Violation, match=r"READ: slot \d read .* should read"):
             lockstep.attend()
     finally:
-        ours._read_sets.clear_cache()
+        read_sets.clear_cache()
 
 
 def test_a_cell_that_changes_under_a_sequence_is_told() -> None:

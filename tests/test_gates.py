@@ -1,6 +1,8 @@
 """No entry point copies the pool, and a copy that is planted does not pass."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import Array
 
-from conformance import gate
+from conformance import bench, gate
 from impl import decode, entries, prefill
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
@@ -66,36 +68,41 @@ def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
         state, status, result = entry(EXACT, weights, state, *rest)
         return state, jnp.concatenate([status, result])
 
-    jitted = jax.jit(run, donate_argnums=1)
-    given = gate.example_arguments(EXACT)[name]
-    return gate.problems(gate.inspect(jitted, (), gate.abstract_state(EXACT), *given))
+    state, given = gate.abstract_state(EXACT), gate.example_arguments(EXACT)[name]
+    program = jax.jit(run, donate_argnums=1).lower((), state, *given).compile()
+    return gate.problems(gate.inspect(program, state))
+
+
+def written(state: State, cells: Array) -> tuple[Array, ...]:
+    """The pools with some pages overwritten."""
+    return tuple(pool.at[cells].set(jnp.uint32(1)) for pool in state.cache)
 
 
 def selecting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Write, and select between the old and the new pool by the status."""
-    after, status, result = entries.write(setup, weights, state, *rest)
-    pairs = zip(after.cache, state.cache, strict=True)
+    """Write some cells, and select between the old and the new pool by the status."""
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
+    pairs = zip(written(state, status), state.cache, strict=True)
     pools = tuple(jnp.where(status[0] == 0, new, old) for new, old in pairs)
     return after._replace(cache=pools), status, result
 
 
 def rereading(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Write, and report what cells held before: the old pool must be kept for that."""
-    after, status, _ = entries.write(setup, weights, state, *rest)
+    """Write some cells, and report what others held before: the old pool is kept for that."""
+    after, status, _ = entries.enqueue(setup, weights, state, *rest)
     before = jnp.cumsum(state.cache[0][::64, 0, 0, 0], dtype=jnp.uint32)
-    return after, status, before.astype(jnp.int32)
+    return after._replace(cache=written(state, status)), status, before.astype(jnp.int32)
 
 
 def rewriting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Write, and compute every cell anew in the buffer it came in."""
-    after, status, result = entries.write(setup, weights, state, *rest)
+    """Compute every cell anew in the buffer it came in."""
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
     pools = tuple(pool + status[0].astype(jnp.uint32) for pool in after.cache)
     return after._replace(cache=pools), status, result
 
 
 def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
     """Return new pools."""
-    after, status, result = entries.write(setup, weights, state, *rest)
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
     return after._replace(cache=initial(setup).cache), status, result
 
 
@@ -110,7 +117,7 @@ def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[Sta
 )
 def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
     """Each way to go over the whole pool is reported by the first word of what is wrong with it."""
-    assert told <= {problem.split()[0] for problem in problems_of(entry, "write")}
+    assert told <= {problem.split()[0] for problem in problems_of(entry, "enqueue")}
 
 
 def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,3 +127,31 @@ def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.Monk
     found = problems_of(entries.prefill_requests, "prefill_requests")
 
     assert {"temporary", "copy"} <= {problem.split()[0] for problem in found}
+
+
+@pytest.mark.parametrize(
+    ("copying", "status", "verdict"),
+    [({}, 0, "holds"), ({"clone": ("copy of a whole pool",)}, 1, "fails")],
+)
+def test_the_benchmark_fails_for_a_copy_and_not_for_a_missed_target(
+    copying: dict[str, tuple[str, ...]],
+    status: int,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The table says which target is not met, the JSON holds every figure."""
+    figures = (bench.Figure("slow", 3.0, "x", 2.0), bench.Figure("told", 1.0, "ms"))
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: bench.Result(figures, copying))
+    file = tmp_path / "bench.json"
+
+    assert status == bench.main(["--json", str(file)])
+
+    written_down = json.loads(file.read_text(encoding="utf-8"))
+    assert verdict == written_down["verdict"]
+    assert [False, None] == [one["met"] for one in written_down["figures"]]
+    assert {name: [*found] for name, found in copying.items()} == written_down["copying"]
+    table = capsys.readouterr().out
+    assert "NOT met" in table
+    assert all(f"FAILS: {name}: copy" in table for name in copying)

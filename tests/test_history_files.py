@@ -55,6 +55,10 @@ RECORDED = Recorded(
     clause="CONTENT",
     message='slot 0 holds "x",\nshould hold é',
 )
+NOT_A_NUMBER = (
+    '{"step": "Assign", "slot": 0, "prompt": [1], "request": 1, '
+    '"params": {"max_new": 1, "temperature": NaN}}'
+)
 HEADER = histories.dump(RECORDED).splitlines()[0]
 
 
@@ -136,8 +140,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
          "Request.prompt"),
         ('{"step": "Submit", "request": {"id": 1, "prompt": [1], "params": {"max_new": 0}}}',
          "Params.max_new"),
-        ('{"step": "Submit", "request": {"id": 1, "prompt": [1], "params": {"max_new": 1, '
-         '"temperature": NaN}}}', "Params.temperature"),
+        (NOT_A_NUMBER, "Params.temperature"),
     ],
 )  # fmt: skip
 def test_a_malformed_step_is_told_with_its_line(tmp_path: Path, line: str, part: str) -> None:

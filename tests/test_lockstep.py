@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import toy_engine
@@ -348,13 +349,14 @@ def test_a_wrong_plan_is_told() -> None:
         ("rows", ((0, INVALID, INVALID, INVALID),) + ((INVALID,) * 4,) * 2, "ROW"),
     ],
 )
-def test_every_field_of_a_view_is_held_to_something(
-    field: str, value: object, clause: str
-) -> None:
+def test_every_field_of_a_view_is_held_to_something(field: str, value: object, clause: str) -> None:
     """A new engine that shows anything but nothing is told at once."""
     settings = _settings(toy())
 
     with violation(clause, ""):
-        Lockstep(
-            Wrapped(SpecEngine(*settings), view=lambda view: evolve(view, **{field: value}))
-        )
+        Lockstep(Wrapped(SpecEngine(*settings), view=lambda view: changed(view, field, value)))
+
+
+def changed(view: View, field: str, value: Any) -> View:
+    """The view with another value in one field."""
+    return evolve(view, **{field: value})

@@ -61,7 +61,7 @@ def test_every_family_of_invariants_has_a_plant() -> None:
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_a_plant_says_where_it_comes_from(plant: Plant) -> None:
-    """A plant has a public thread, a mechanism, a clause of the registry, and functions to patch."""
+    """A plant has a public thread, a mechanism, a clause, and functions to patch."""
     assert plant is find(plant.id)
     assert plant.thread.startswith("https://github.com/")
     assert plant.thread.rpartition("/")[0].endswith(("/pull", "/issues"))
@@ -77,7 +77,7 @@ def test_a_plant_says_where_it_comes_from(plant: Plant) -> None:
 
 def test_an_unknown_plant_is_bad_input() -> None:
     """The message lists the plants there are."""
-    with pytest.raises(InvalidInput, match="saw 'CW99', allowed: .*CW5"):
+    with pytest.raises(InvalidInput, match=r"saw 'CW99', allowed: .*CW5"):
         find("CW99")
     with pytest.raises(InvalidInput), planted("CW99"):
         pass

@@ -6,7 +6,9 @@ names one of `BUGS` to have it.
 
 import os
 import time
-from typing import Any, Final
+from typing import Final
+
+from attrs import astuple
 
 from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
@@ -181,16 +183,21 @@ def _require(word: str, holds: object) -> None:
         raise No(word)
 
 
+OFFERED: Final[frozenset[type]] = frozenset(
+    {act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free}
+)
+
+
 class Adapter:
     """The allocator behind `conformance.protocol`."""
 
-    def __init__(self, sizes: Geometry, limits: Limits, cleanup: CleanupMode, **more: Any) -> None:
-        offered = {act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free}
-        profile = {"name": "toy", "actions": frozenset(offered), "policy": "any", **more}
-        self.profile = Profile(geometry=sizes, limits=limits, cleanup=cleanup, **profile)
-        self.allocator = Allocator(
-            sizes.pages, sizes.page_size, sizes.slots, sizes.pages_per_seq, limits.prefill_tokens
-        )
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        self.profile = Profile(
+            name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
+            actions=OFFERED, policy="any",
+        )  # fmt: skip
+        pages, size, slots, row = astuple(geometry)
+        self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
         """Translate an action, and the allocator's no."""
