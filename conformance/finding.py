@@ -150,6 +150,10 @@ def simpler_steps(step: Step) -> Iterator[Step]:  # noqa: C901, PLR0912 - one ta
                 yield evolve(step, params=simpler_params)
         case act.Generate():
             yield act.Round()
+        case act.Clone(_, int()):
+            yield evolve(step, child=None)
+        case act.Reserve(int()):
+            yield act.Reserve()
         case _:
             return
 

@@ -11,6 +11,7 @@ from typing import Final, Never
 
 from attrs import define, evolve, field
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.coverage import Coverage
@@ -20,13 +21,22 @@ from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, Factory
 from conformance.warmup import warmup
 from conformance.watchdog import Watchdog
+from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 EXAMPLES: Final = 15
 STEPS: Final = 40
+HOME: Final = ".kvspec/hypothesis"
+"""Where Hypothesis keeps what it keeps."""
 CEILING_SECONDS: Final = 2.0
 TURNS: Final = ("allocator", "decode", "allocator", "requests", "decode")
 """The levels in the order in which they are taken, before the next geometry is."""
+NEEDS: Final[Mapping[str, frozenset[type]]] = {
+    "allocator": frozenset({act.Reserve}),
+    "decode": frozenset({act.Prefill, act.Round}),
+    "requests": frozenset({act.Submit, act.Admit}),
+}
+"""What an engine must offer for a level to be worth a turn."""
 
 
 @define
@@ -85,9 +95,10 @@ def run(
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
     campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
     relatives, turn = geometries(geometry), 0
+    turns = _turns(make(factory, *relatives[0]))
     while report.active_seconds < seconds and report.finding is None:
-        level = TURNS[turn % len(TURNS)]
-        setting = relatives[turn // len(TURNS) % len(relatives)]
+        level = turns[turn % len(turns)]
+        setting = relatives[turn // len(turns) % len(relatives)]
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             update(min(report.active_seconds, seconds), "compiling")
@@ -103,6 +114,12 @@ def run(
         if isinstance(engine, Compiles):
             name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
             report.compilations[name] = engine.compilations()
+
+
+def _turns(engine: Engine) -> tuple[str, ...]:
+    """The turns at levels whose actions this engine offers; all, if it offers those of none."""
+    offered = engine.profile.actions
+    return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
 
 
 def measure_ceiling(*, start_seed: int, seconds: float) -> float:
@@ -124,6 +141,7 @@ def _campaign(factory: Factory, report: Run, watchdog: Watchdog | None) -> Campa
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
     before, started = campaign.steps, time.perf_counter()
+    set_hypothesis_home_dir(HOME)
     quiet = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,

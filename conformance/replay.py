@@ -17,6 +17,7 @@ from conformance.finding import Finding, take
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Step
+from conformance.watchdog import FIRST_SECONDS
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
@@ -127,7 +128,7 @@ def _top_up(
 def _take(lockstep: Lockstep, step: Step, tally: Tally) -> frozenset[Reason]:
     tally.steps += 1
     tally.history.append(step)
-    return take(lockstep, step)
+    return take(lockstep, step, seconds=FIRST_SECONDS)
 
 
 def _collect(lockstep: Lockstep, known: dict[int, Request], tally: Tally) -> None:

@@ -114,8 +114,6 @@ def _known(tag: Tokens) -> _Known:
     if found is not None:
         return found
     if not tag:
-        raise ValueError("POISON is no cell's contents")
-    if not tag:
         raise ValueError("POISON is no cell's contents: a read set holds written cells only")
     if len(_memory) > _MEMORY_LIMIT:
         _memory.clear()

@@ -31,7 +31,7 @@ LIMITS = Limits(
 )
 LLAMA = Llama(
     vocabulary=64,
-    layers=2,
+    layers=1,
     embed=16,
     q_heads=2,
     kv_heads=2,
@@ -55,7 +55,7 @@ def test_no_entry_point_copies_the_pool(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["prefill_requests", "generate"])
 def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
-    """Nor with float attention, in the loop over layers, sequences, blocks and rounds."""
+    """Nor with float attention, in the loop over rounds, sequences, queries and pages."""
     weights = jax.eval_shape(LLAMA.init, jax.random.key(0))
 
     assert () == gate.check_entry(REAL, name, weights)
