@@ -17,7 +17,6 @@ from conformance.finding import Finding, take
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Step
-from conformance.watchdog import FIRST_SECONDS
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
@@ -25,6 +24,8 @@ from spec.vocabulary.integers import VOCABULARY
 
 WAITING: Final = 16
 """Requests kept waiting for admission."""
+STEP_SECONDS: Final = 180.0
+"""How long one step may take: large pools compile slowly, and the first steps compile."""
 
 
 @define
@@ -128,7 +129,7 @@ def _top_up(
 def _take(lockstep: Lockstep, step: Step, tally: Tally) -> frozenset[Reason]:
     tally.steps += 1
     tally.history.append(step)
-    return take(lockstep, step, seconds=FIRST_SECONDS)
+    return take(lockstep, step, seconds=STEP_SECONDS)
 
 
 def _collect(lockstep: Lockstep, known: dict[int, Request], tally: Tally) -> None:

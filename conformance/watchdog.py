@@ -15,7 +15,7 @@ from conformance.steps import Step
 
 STEP_SECONDS: Final = 15.0
 """How long one step may take."""
-FIRST_SECONDS: Final = 30.0
+FIRST_SECONDS: Final = 40.0
 """How long a step of the warm-up may take: it compiles what it calls."""
 GRACE_SECONDS: Final = 3.0
 """How much longer the thread waits than the alarm."""
