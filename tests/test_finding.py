@@ -108,7 +108,7 @@ def test_a_leak_shrinks_to_one_cell() -> None:
     assert found is not None
     least = shrink(partial(toy, "leak"), found, seconds=60)
 
-    assert (act.Reserve(0), act.Allocate(((0, 0),)), act.Free(0)) == least.history
+    assert (act.Reserve(), act.Allocate(((0, 0),)), act.Free(0)) == least.history
 
 
 def test_shrinking_keeps_to_its_time() -> None:
