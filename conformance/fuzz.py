@@ -28,7 +28,8 @@ EXAMPLES: Final = 15
 STEPS: Final = 40
 HOME: Final = ".kvspec/hypothesis"
 """Where Hypothesis keeps what it keeps."""
-CEILING_SECONDS: Final = 2.0
+IDLE_EVERY: Final = 4
+"""Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
 TURNS: Final = ("allocator", "decode", "allocator", "requests", "decode")
 """The levels in the order in which they are taken, before the next geometry is."""
 NEEDS: Final[Mapping[str, frozenset[type]]] = {
@@ -43,18 +44,18 @@ NEEDS: Final[Mapping[str, frozenset[type]]] = {
 class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
-    active_seconds: spent in the bodies and draws, compilation left out. ceiling: steps per second
-    of the same rules with empty bodies.
+    active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
+    rules and draws with empty bodies, taken in between; its rate is the ceiling.
     """
 
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
     active_seconds: float = 0.0
-    ceiling: float = 0.0
     finding: Finding | None = None
     geometry: Geometry | None = None
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+    idle: "Run | None" = None
 
     @property
     def rate(self) -> float:
@@ -95,6 +96,7 @@ def run(
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
     campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
     relatives, turn = geometries(geometry), 0
+    empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
     turns = _turns(make(factory, *relatives[0]))
     while report.active_seconds < seconds and report.finding is None:
         level = turns[turn % len(turns)]
@@ -107,6 +109,8 @@ def run(
             report.finding = replay(new, warmup(new().profile.actions), watchdog=watchdog)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
+        if turn % IDLE_EVERY == 0:
+            _take_turn(empty, level, start_seed + turn, report.idle)
         update(min(report.active_seconds, seconds), f"{report.steps} steps")
         turn += 1
     for (sizes, cleanup), campaign in campaigns.items():
@@ -120,17 +124,6 @@ def _turns(engine: Engine) -> tuple[str, ...]:
     """The turns at levels whose actions this engine offers; all, if it offers those of none."""
     offered = engine.profile.actions
     return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
-
-
-def measure_ceiling(*, start_seed: int, seconds: float) -> float:
-    """Steps per second of the same rules and draws with empty bodies."""
-    report = Run()
-    campaign = Campaign(make=_no_engine, idle=True)
-    turn = 0
-    while report.active_seconds < seconds:
-        _take_turn(campaign, TURNS[turn % len(TURNS)], start_seed + turn, report)
-        turn += 1
-    return report.rate
 
 
 def _campaign(factory: Factory, report: Run, watchdog: Watchdog | None) -> Campaign:

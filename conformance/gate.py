@@ -20,8 +20,9 @@ from attrs import frozen
 from impl import arguments, entries
 from impl.engine import compiled
 from impl.models.protocol import Weights
+from impl.packing import Packed, pack
 from impl.setup import Setup
-from impl.state import State, initial
+from impl.state import initial
 from spec.vocabulary import Params, Request
 
 IN_PLACE: Final = frozenset(
@@ -69,7 +70,7 @@ class PoolUse:
     opcodes: frozenset[str]
 
 
-def inspect(program: Any, state: State) -> PoolUse:
+def inspect(program: Any, state: Packed) -> PoolUse:
     """What became of the pools in a compiled (weights, state, *rest) to (state, report).
 
     Nothing is run, so that the state may be abstract; it must be donated.
@@ -83,7 +84,7 @@ def inspect(program: Any, state: State) -> PoolUse:
     )
 
 
-def pool_bytes(state: State) -> int:
+def pool_bytes(state: Packed) -> int:
     """The bytes of all layers' pools."""
     return sum(prod(pool.shape) * pool.dtype.itemsize for pool in state.cache)
 
@@ -108,15 +109,15 @@ def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ..
     return entry_problems(name, program, state)
 
 
-def entry_problems(name: str, program: Any, state: State) -> tuple[str, ...]:
+def entry_problems(name: str, program: Any, state: Packed) -> tuple[str, ...]:
     """The same of a program that was compiled from the entry point with this name."""
     allowed = IN_PLACE | ZEROING if name == "reset_physical" else IN_PLACE
     return problems(inspect(program, state), allowed=allowed)
 
 
-def abstract_state(setup: Setup) -> State:
-    """Shapes and dtypes of a state, without its arrays."""
-    shapes: State = jax.eval_shape(lambda: initial(setup))
+def abstract_state(setup: Setup) -> Packed:
+    """Shapes and dtypes of a packed state, without its arrays."""
+    shapes: Packed = jax.eval_shape(lambda: pack(initial(setup)))
     return shapes
 
 
@@ -149,7 +150,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[Any, ...]]:
     return {name: given.get(name, ()) for name in entries.NAMES}
 
 
-def _pool_sized(text: str, state: State) -> Iterator[str]:
+def _pool_sized(text: str, state: Packed) -> Iterator[str]:
     """The opcodes of the instructions in an HLO text whose result has a pool's type and size."""
     pools = {(_HLO_TYPES[jnp.dtype(pool.dtype).name], prod(pool.shape)) for pool in state.cache}
     for line in text.splitlines():

@@ -23,6 +23,7 @@ from impl.engine import Engine, compiled
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
 from impl.models.protocol import BatchPlan, Cache, Weights
+from impl.packing import Packed
 from impl.plan import batch_plan, sort_batch
 from impl.setup import Setup
 from impl.state import State
@@ -93,8 +94,8 @@ def calling(engine: Engine, name: str, *rest: Any) -> Timed:
 
     def call() -> float:
         start = time.perf_counter()
-        engine.state, report = run((), engine.state, *rest)
-        wait((engine.state, report))
+        engine.packed, report = run((), engine.packed, *rest)
+        wait((engine.packed, report))
         return time.perf_counter() - start
 
     call()
@@ -130,8 +131,8 @@ class Prepared:
         engine.reserve(4)
         engine.assign(4, (1, 2, 3), Params(max_new=9), request=3)
         engine.allocate([(4, 0), (4, 1), (4, 2)])
-        self._metadata = engine.extract()._replace(cache=())
-        self.cache = engine.state.cache
+        self._metadata = jax.tree.map(np.array, engine.packed._replace(cache=()))
+        self.cache = engine.packed.cache
         self._programs, self._arguments = compiled_entries, legal_arguments(wide(pages))
 
     def entry(self, name: str) -> Timed:
@@ -139,7 +140,7 @@ class Prepared:
         program, rest = self._programs[name], self._arguments[name]
 
         def call() -> float:
-            copied: State = jax.tree.map(jnp.array, self._metadata)
+            copied: Packed = jax.tree.map(jnp.array, self._metadata)
             state = wait(copied._replace(cache=self.cache))
             start = time.perf_counter()
             after, report = wait(program(self._weights, state, *rest))
@@ -189,10 +190,10 @@ def rounding(engine: Engine, weights: Weights, held: State) -> Timed:
 
     def call() -> float:
         engine.inject(held)
-        wait(engine.state)
+        wait(engine.packed)
         start = time.perf_counter()
-        engine.state, report = run(weights, engine.state)
-        wait((engine.state, report))
+        engine.packed, report = run(weights, engine.packed)
+        wait((engine.packed, report))
         return time.perf_counter() - start
 
     call()

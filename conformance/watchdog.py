@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import FrameType
 from typing import Final
 
@@ -28,9 +29,13 @@ class Hung(Exception):
 def set_alarm(seconds: float) -> None:
     """Raise Hung in the main thread when this time is up; 0 calls it off."""
     if threading.current_thread() is threading.main_thread():  # no alarm can be raised elsewhere
-        if signal.getsignal(signal.SIGALRM) is not _ring:
-            signal.signal(signal.SIGALRM, _ring)
+        _listen()
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@cache  # asking who listens costs more than a small step
+def _listen() -> None:
+    signal.signal(signal.SIGALRM, _ring)
 
 
 def _ring(_number: int, _frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ from jax import Array
 
 from impl import arguments, entries
 from impl.models.protocol import BatchPlan, Weights
+from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State, initial
 from spec.vocabulary import (
@@ -68,15 +69,15 @@ class Stats:
 
 @cache
 def compiled(setup: Setup, name: str) -> Any:
-    """The jitted entry point: (weights, state, *arguments) to (state, i32 report).
+    """The jitted entry point: (weights, packed state, *arguments) to (packed state, i32 report).
 
     The report is the status i32[3], then the result.
     """
     entry = getattr(entries, name)
 
-    def run(weights: Weights, state: State, *rest: Any) -> tuple[State, Array]:
-        state, status, result = entry(setup, weights, state, *rest)
-        return state, jnp.concatenate([status, result])
+    def run(weights: Weights, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
+        state, status, result = entry(setup, weights, unpack(setup, packed), *rest)
+        return pack(state), jnp.concatenate([status, result])
 
     run.__name__ = name
     return jax.jit(run, donate_argnums=1)
@@ -84,17 +85,21 @@ def compiled(setup: Setup, name: str) -> Any:
 
 @cache
 def compiled_stats(setup: Setup) -> Any:
-    """The jitted statistics: (weights, state) to i32[...]; the state is only read."""
+    """The jitted statistics: (weights, packed state) to i32[...]; the state is only read."""
 
-    def run(weights: Weights, state: State) -> Array:
-        return entries.stats(setup, weights, state)
+    def run(weights: Weights, packed: Packed) -> Array:
+        return entries.stats(setup, weights, unpack(setup, packed))
 
     return jax.jit(run)
 
 
 @partial(jax.jit, static_argnums=0)
-def _compiled_initial(setup: Setup) -> State:
-    return initial(setup)
+def _compiled_initial(setup: Setup) -> Packed:
+    return pack(initial(setup))
+
+
+_compiled_pack = jax.jit(pack)
+_compiled_unpack = jax.jit(unpack, static_argnums=0)
 
 
 class Engine:
@@ -102,7 +107,7 @@ class Engine:
 
     def __init__(self, setup: Setup, weights: Weights = ()) -> None:
         self.setup = setup
-        self.state = _compiled_initial(setup)
+        self.packed = _compiled_initial(setup)
         self._weights = weights
         self._entries: dict[str, Any] = {}
 
@@ -185,7 +190,7 @@ class Engine:
 
     def stats(self) -> Stats:
         """Read a few numbers; changes nothing."""
-        numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.state)).tolist()
+        numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.packed)).tolist()
         half, slots = (len(numbers) - 6) // 2, self.setup.geometry.slots
         pairs = list(zip(numbers[6 : 6 + half], numbers[6 + half :], strict=True))
         active, in_use, free, largest, queued, outputs = numbers[:6]
@@ -202,11 +207,11 @@ class Engine:
 
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""
-        self.state = jax.tree.map(jnp.array, state)
+        self.packed = jax.tree.map(jnp.array, _compiled_pack(state))
 
     def extract(self) -> State:
         """The state as numpy arrays, copied."""
-        return cast(State, jax.tree.map(np.array, self.state))
+        return cast(State, jax.tree.map(np.array, _compiled_unpack(self.setup, self.packed)))
 
     def compilations(self) -> dict[str, int]:
         """How often each entry point that was called has been compiled."""
@@ -221,8 +226,8 @@ class Engine:
         run = self._entries.get(name)
         if run is None:  # hashing a setup costs as much as a small call
             run = self._entries[name] = compiled(self.setup, name)
-        self.state, packed = run(self._weights, self.state, *rest)
-        report = np.asarray(packed)
+        self.packed, answer = run(self._weights, self.packed, *rest)
+        report = np.asarray(answer)
         code, seen, allowed = report[:3].tolist()
         if code:
             raise refused([Refusal(Reason(code), seen, allowed)])

@@ -160,7 +160,8 @@ def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
 
     engine.prefill([request(1, (1,), 1)])
 
-    assert engine.state.logprobs.size == engine.state.out_logprobs.size == 0
+    held = engine.extract()
+    assert held.logprobs.size == held.out_logprobs.size == 0
     assert () == engine.take_outputs()[0].logprobs
 
 

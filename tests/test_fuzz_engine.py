@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, cast
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from spec_engine import small
 
@@ -205,9 +204,9 @@ def test_a_cell_that_changes_under_a_sequence_is_told() -> None:
     lockstep = live()
     inner = engine_of(lockstep).engine
     page = lockstep.seen.rows[0][1]
-    pool = np.array(inner.state.cache[1])
-    pool[page, 1, 1, 0] += 1
-    inner.state = inner.state._replace(cache=(inner.state.cache[0], jnp.asarray(pool)))
+    held = inner.extract()
+    held.cache[1][page, 1, 1, 0] += 1
+    inner.inject(held)
 
     with pytest.raises(Violation, match="CONTENT: slot 0 position 5 holds"):
         lockstep.do(act.Reserve(1))

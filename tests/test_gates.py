@@ -14,6 +14,7 @@ from conformance import bench, gate
 from impl import decode, entries, prefill
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
+from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import State, initial
 from spec.vocabulary import CleanupMode, Geometry, Limits
@@ -64,9 +65,9 @@ def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
 def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
     """What the gate says of an entry point in place of the one with this name."""
 
-    def run(weights: Any, state: State, *rest: Any) -> tuple[State, Array]:
-        state, status, result = entry(EXACT, weights, state, *rest)
-        return state, jnp.concatenate([status, result])
+    def run(weights: Any, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
+        state, status, result = entry(EXACT, weights, unpack(EXACT, packed), *rest)
+        return pack(state), jnp.concatenate([status, result])
 
     state, given = gate.abstract_state(EXACT), gate.example_arguments(EXACT)[name]
     program = jax.jit(run, donate_argnums=1).lower((), state, *given).compile()

@@ -74,7 +74,6 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
         _replay_corpus(corpus, arguments, report)
-        ceiling = fuzz.measure_ceiling(start_seed=arguments.seed, seconds=fuzz.CEILING_SECONDS)
         try:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 fuzz.run(
@@ -87,7 +86,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     watchdog=watchdog,
                 )
         finally:
-            _count(state, ceiling, report)
+            _count(state, report)
         if state.finding is not None:
             _keep(state, arguments, report)
             return Verdict.FAILS
@@ -130,13 +129,14 @@ def _replay_corpus(folder: Path, arguments: argparse.Namespace, report: Report) 
     report.count(corpus_replayed=taken)
 
 
-def _count(state: "Run", ceiling: float, report: Report) -> None:
+def _count(state: "Run", report: Report) -> None:
+    ceiling = state.idle.rate if state.idle else 0.0
     report.count(
         steps=state.steps,
         actions_taken=sum(state.coverage.actions.values()),
         steps_per_second=round(state.rate, 1),
         ceiling_steps_per_second=round(ceiling, 1),
-        of_ceiling=round(state.rate / ceiling, 3),
+        of_ceiling=round(state.rate / ceiling, 3) if ceiling else 0.0,
         actions=dict(sorted(state.coverage.actions.items())),
         outcomes=dict(sorted(state.coverage.outcomes.items())),
         corners=dict(sorted(state.coverage.corners.items())),

@@ -6,8 +6,7 @@ Everything that can be observed is read back as one packed array.
 import os
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from impl.engine import Engine
 from impl.host import Host
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
+from impl.packing import LONG, SHORT, Packed, shapes, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State
 from spec import model
@@ -91,6 +91,8 @@ class Ours:
             cleanup=cleanup,
             actions=ACTIONS,
         )
+        self._spans = layout(setup, cells=cells)
+        self._seen: tuple[bytes, View] | None = None
 
     @property
     def profile(self) -> Profile:
@@ -154,9 +156,12 @@ class Ours:
         return None
 
     def observe(self) -> View:
-        """Read the whole state back as one packed array."""
-        packed = _snapshot(self._engine.state, cells=self._cells)
-        return unpack(np.asarray(packed), self._profile, cells=self._cells)
+        """Read the whole state back as one array; the same view again if nothing has changed."""
+        snapshot = np.asarray(_snapshots(self._engine.packed, cells=self._cells))
+        held = snapshot.tobytes()
+        if self._seen is None or held != self._seen[0]:
+            self._seen = held, read_view(snapshot, self._spans, self._profile.geometry)
+        return self._seen[1]
 
     def poison(self, kind: Poison) -> None:
         """Overwrite dead cells on the device."""
@@ -164,7 +169,7 @@ class Ours:
             return
         engine = self._engine
         junk = jnp.uint32(_JUNK.get(kind, 0))
-        engine.state = _poisoned(engine.state, junk, live=kind is Poison.LIVE)
+        engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def compilations(self) -> dict[str, int]:
         """One each, as long as the geometry stays the same."""
@@ -172,8 +177,9 @@ class Ours:
 
     def attend(self) -> dict[int, dict[int, int]]:
         """Reference attention with equal scores over one-hot values: the weights name the cells."""
-        read = np.asarray(_read_sets(self._engine.setup.geometry, self._engine.state))
-        written = np.asarray(self._engine.state.written)
+        engine = self._engine
+        read = np.asarray(_read_sets(engine.setup, engine.packed))
+        written = engine.extract().written
         times = np.rint(np.nan_to_num(read, nan=-1.0) * written[:, None]).astype(int)
         return {
             slot: dict(Counter({int(cell): int(row[cell]) for cell in np.flatnonzero(row)}))
@@ -182,66 +188,69 @@ class Ours:
         }
 
 
-@partial(jax.jit, static_argnames="cells")
-def _snapshot(state: State, *, cells: bool) -> Array:
-    """i32[...]: all metadata in the order that `unpack` reads, then every cell, if wanted."""
-    fields = (
-        state.counts,
-        state.rows,
-        state.used,
-        state.known,
-        state.allocated,
-        state.written,
-        state.finished,
-        state.tokens,
-        state.queued,
-        state.queue_tokens,
-        state.queue_slots,
-        state.queue_positions,
-        state.outputs,
-        state.out_requests,
-        state.out_choices,
-        state.out_reasons,
-        state.out_lens,
-        state.out_tokens,
+def _snapshot(packed: Packed, *, cells: bool) -> Array:
+    """i32[...]: the packed state as it lies, without the cells if they are not wanted.
+
+    Nothing is taken apart here: XLA runs a program of a few steps at once, and wakes threads for
+    a longer one.
+    """
+    pools = [lax.bitcast_convert_type(pool, jnp.int32) for pool in packed.cache if cells]
+    return jnp.concatenate([part.ravel() for part in (*packed.long, *packed.short, *pools)])
+
+
+_snapshots = jax.jit(_snapshot, static_argnames="cells")
+
+
+def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> View:
+    """What a snapshot shows, see `layout`."""
+    length, width = geometry.max_len, geometry.pages_per_seq
+    values: list[int] = snapshot[: spans["outputs"].stop].tolist()
+
+    def part(name: str) -> list[int]:
+        return values[spans[name]]
+
+    rows, tokens, texts = part("rows"), part("tokens"), part("out_tokens")
+    queue: list[QueueEntry] = list(
+        zip(part("queue_tokens"), part("queue_slots"), part("queue_positions"), strict=True)
     )
-    pools = [lax.bitcast_convert_type(pool, jnp.int32) for pool in state.cache if cells]
-    return jnp.concatenate([field.ravel().astype(jnp.int32) for field in (*fields, *pools)])
-
-
-def unpack(packed: Ints, profile: Profile, *, cells: bool) -> View:
-    """The view that a packed snapshot shows."""
-    geometry, limits = profile.geometry, profile.limits
-    slots, length, width = geometry.slots, geometry.max_len, geometry.pages_per_seq
-    sizes: tuple[int, ...] = (geometry.pages, slots * width, *(slots,) * 5, slots * length, 1)
-    sizes += (*(limits.queue,) * 3, 1, *(limits.outputs,) * 4, limits.outputs * length)
-    meta = sum(sizes)
-    values: list[int] = packed[:meta].tolist()
-    ends = list(accumulate(sizes))
-    parts = [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-    counts, rows, used, known, allocated, written, finished, tokens, queued = parts[:9]
-    queue: tuple[QueueEntry, ...] = tuple(zip(*parts[9:12], strict=True))
-    columns = list(zip(*parts[13:17], strict=True))[: parts[12][0]]
-    texts = parts[17]
+    outputs = zip(
+        part("out_requests"),
+        part("out_choices"),
+        part("out_reasons"),
+        part("out_lens"),
+        range(0, len(texts), length),
+        strict=True,
+    )
     return View(
         geometry=geometry,
-        counts=tuple(counts),
-        used=tuple(map(bool, used)),
-        rows=tuple(tuple(rows[at : at + width]) for at in range(0, slots * width, width)),
-        allocated=tuple(allocated),
-        written=tuple(written),
+        counts=tuple(part("counts")),
+        used=tuple(map(bool, part("used"))),
+        rows=tuple(tuple(rows[at : at + width]) for at in range(0, len(rows), width)),
+        allocated=tuple(part("allocated")),
+        written=tuple(part("written")),
         tokens=tuple(
-            tuple(tokens[slot * length : slot * length + count]) for slot, count in enumerate(known)
+            tuple(tokens[slot * length : slot * length + count])
+            for slot, count in enumerate(part("known"))
         ),
-        finished=tuple(map(bool, finished)),
-        queue=queue[: queued[0]],
+        finished=tuple(map(bool, part("finished"))),
+        queue=tuple(queue[: part("queued")[0]]),
         outputs=tuple(
-            (request, choice, tuple(texts[at * length : at * length + count]), _REASONS[reason])
-            for at, (request, choice, reason, count) in enumerate(columns)
+            (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
+            for request, choice, reason, count, at in islice(outputs, part("outputs")[0])
         ),
-        cells=Cells(packed[meta:]) if cells else None,
+        cells=Cells(snapshot[spans["cache"]]) if "cache" in spans else None,
         expected=model.contents,
     )
+
+
+def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
+    """Where each field of a state lies in its snapshot; the cells, if they are there, are last."""
+    sizes = {name: getattr(shapes(setup), name).size for name in (*LONG, *chain(*SHORT))}
+    ends = accumulate(sizes.values())
+    spans = {
+        name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
+    }
+    return spans | ({"cache": slice(sum(sizes.values()), None)} if cells else {})
 
 
 class Cells(Sequence[object]):
@@ -276,7 +285,6 @@ def _host_plan(plan: DevicePlan) -> BatchPlan:
     )
 
 
-@jax.jit
 def _dead(state: State) -> Array:
     """bool[P, page_size]: cells that no used slot has written."""
     pages, size = state.cache[0].shape[:2]
@@ -287,22 +295,23 @@ def _dead(state: State) -> Array:
     return ~live
 
 
-def _poison_with(state: State, junk: Array, *, live: bool) -> State:
-    dead = _dead(state)[:, :, None, None]
+def _poison_with(setup: Setup, packed: Packed, junk: Array, *, live: bool) -> Packed:
+    dead = _dead(unpack(setup, packed))[:, :, None, None]
     first = jnp.argmin(dead.ravel())
 
     def overwrite(pool: Array) -> Array:
         alive = pool.reshape(-1, *pool.shape[2:])[first]
         return jnp.where(dead, alive if live else junk.astype(pool.dtype), pool)
 
-    return state._replace(cache=tuple(overwrite(pool) for pool in state.cache))
+    return packed._replace(cache=tuple(overwrite(pool) for pool in packed.cache))
 
 
-_poisoned = jax.jit(_poison_with, static_argnames="live", donate_argnums=0)
+_poisoned = jax.jit(_poison_with, static_argnums=0, static_argnames="live", donate_argnums=1)
 
 
-def _read_sets_of(geometry: Geometry, state: State) -> Array:
+def _read_sets_of(setup: Setup, packed: Packed) -> Array:
     """f32[S, P * page_size]: the weight each slot's last query gives each cell; NaN leaks."""
+    geometry, state = setup.geometry, unpack(setup, packed)
     cells = geometry.pages * geometry.page_size
     dead = _dead(state).reshape(cells, 1)
     values = jnp.where(dead, jnp.nan, jnp.eye(cells, dtype=jnp.float32))
