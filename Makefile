@@ -13,10 +13,10 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay bench type lint lock clean trace
+.PHONY: help setup test fuzz replay bench cross-check type lint lock clean trace
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 setup: $(STAMP) ## make .venv from requirements.lock, once; again when it or pyproject.toml changes
 
@@ -31,6 +31,9 @@ replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=fi
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench
+
+cross-check: $(STAMP) ## count the states of the allocator with SPIN and compare; needs spin and cc
+	$(BIN)/python -m conformance.crosscheck
 
 type: $(STAMP) ## mypy --strict
 	$(BIN)/python -m mypy
