@@ -13,7 +13,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay bench cross-check type lint lock clean trace
+.PHONY: help setup test fuzz replay refine bench cross-check type lint lock clean trace
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -28,6 +28,9 @@ fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 
 replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=file FORMAT=azure
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
+
+refine: $(STAMP) ## the engine on every transition of several small geometries, and a table
+	$(BIN)/python -m conformance.refine.scopes
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench

@@ -16,13 +16,16 @@ from impl.models.protocol import Cache
 from impl.setup import Setup
 from impl.state import State, initial
 
-LONG: Final = ("counts", "rows", "tokens", "logprobs", "out_tokens", "out_logprobs")
-"""The fields that grow with the pages or the positions of a sequence."""
+LONG: Final = (
+    *("counts", "rows", "tokens", "logprobs", "stops", "stop_lens"),
+    *("out_tokens", "out_logprobs"),
+)
+"""The fields with more than one number per slot, or that grow with the pages."""
 
 SHORT: Final = (
     (
         *("used", "known", "allocated", "written", "prompt_lens", "max_new", "requests", "choices"),
-        *("seeds", "temperatures", "stops", "stop_lens", "finished"),
+        *("seeds", "temperatures", "finished"),
     ),
     ("queue_tokens", "queue_slots", "queue_positions", "queued"),
     ("out_lens", "out_reasons", "out_requests", "out_choices", "outputs"),

@@ -10,6 +10,15 @@ from spec.machines import cache, lifecycle, naive, pages, scheduling, sharing
 from spec.machines.actions import Append, Enqueue, Generate, Pack, Prefill, Purge, Round
 from spec.table import Sequence
 
+EDGES = (
+    "scheduling to naive",
+    "lifecycle to sharing",
+    "sharing to pages",
+    "pages to cache",
+    "cache to naive",
+)
+"""What is checked, by the names that a broken edge is told by."""
+
 EXTENSIONS = ("lifecycle",)
 """Rungs whose `abstract` is a projection: they claim nothing more than the rung below."""
 

@@ -26,6 +26,7 @@ from impl.setup import Setup
 from impl.state import FINISH_CODES, State
 from spec import model
 from spec.machines import actions as act
+from spec.machines import scheduling
 from spec.table import BatchPlan
 from spec.view import QueueEntry, View
 from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
@@ -104,32 +105,9 @@ class Ours:
         """The engine itself."""
         return self._engine
 
-    def apply(self, action: Action) -> Result:  # noqa: C901, PLR0912 - one table of all actions
-        """Translate an action to a call."""
-        engine = self._engine
+    def apply(self, action: Action) -> Result:
+        """Translate an action to a call; what concerns requests goes to the host."""
         match action:
-            case act.Reserve(slot):
-                return engine.reserve(slot)  # type: ignore[arg-type]
-            case act.Assign(slot, prompt, params):
-                engine.assign(slot, prompt, params, request=action.request, choice=action.choice)
-            case act.Allocate(batch):
-                return _host_plan(engine.allocate(batch))
-            case act.Write(batch):
-                engine.write(batch)
-            case act.Clone(parent, child):
-                return engine.clone(parent, child, choice=action.choice)
-            case act.Free(int(slot)):
-                engine.free(slot)
-            case act.Enqueue(slot, token):
-                engine.enqueue(slot, token)
-            case act.Pack():
-                return engine.pack()
-            case act.Purge(slot):
-                engine.purge(slot)
-            case act.Prefill(requests):
-                engine.prefill(requests)
-            case act.Generate():
-                return Rounds(*engine.generate())
             case act.Submit(request):
                 self._host.submit(request)
             case act.Admit():
@@ -137,22 +115,7 @@ class Ours:
             case act.Reset(mode):
                 self._host.reset(mode)
             case _:
-                return self._apply_simple(action)
-        return None
-
-    def _apply_simple(self, action: Action) -> Result:
-        match action:
-            case act.Round():
-                self._engine.round()
-            case act.FreeFinished():
-                self._engine.free_finished()
-            case act.TakeOutputs():
-                return tuple(
-                    (output.request, output.choice, output.tokens, output.reason)
-                    for output in self._engine.take_outputs()
-                )
-            case _:
-                raise TypeError(action)
+                return drive(self._engine, action)
         return None
 
     def observe(self) -> View:
@@ -186,6 +149,54 @@ class Ours:
             for slot, row in enumerate(times)
             if written[slot]
         }
+
+
+def drive(engine: Engine, action: scheduling.Action) -> Result:  # noqa: C901, PLR0912 - a table
+    """Take an action of the specification on the engine, without a host."""
+    match action:
+        case act.Reserve(slot):
+            return engine.reserve(slot)  # type: ignore[arg-type]
+        case act.Assign(slot, prompt, params):
+            engine.assign(slot, prompt, params, request=action.request, choice=action.choice)
+        case act.Allocate(batch):
+            return _host_plan(engine.allocate(batch))
+        case act.Write(batch):
+            engine.write(batch)
+        case act.Clone(parent, child):
+            return engine.clone(parent, child, choice=action.choice)
+        case act.Free(int(slot)):
+            engine.free(slot)
+        case act.Enqueue(slot, token):
+            engine.enqueue(slot, token)
+        case act.Pack():
+            return engine.pack()
+        case act.Purge(slot):
+            engine.purge(slot)
+        case act.Prefill(requests):
+            engine.prefill(requests)
+        case act.Generate():
+            return Rounds(*engine.generate())
+        case act.Reset(mode):
+            engine.reset(mode)
+        case _:
+            return _drive_simple(engine, action)
+    return None
+
+
+def _drive_simple(engine: Engine, action: scheduling.Action) -> Result:
+    match action:
+        case act.Round():
+            engine.round()
+        case act.FreeFinished():
+            engine.free_finished()
+        case act.TakeOutputs():
+            return tuple(
+                (output.request, output.choice, output.tokens, output.reason)
+                for output in engine.take_outputs()
+            )
+        case _:
+            raise TypeError(action)
+    return None
 
 
 def _snapshot(packed: Packed, *, cells: bool) -> Array:

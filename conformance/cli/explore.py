@@ -1,0 +1,100 @@
+"""`kvspec explore`: every state of the specification at a small geometry, no engine."""
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli import graphs
+from conformance.cli.contract import Report, Verdict
+
+if TYPE_CHECKING:
+    from conformance.cli.graphs import Progress
+    from conformance.graph import Graph
+
+NAME: Final = "explore"
+HELP: Final = "every reachable state and transition of the specification at a small geometry"
+EXAMPLES: Final = (
+    "kvspec explore --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
+    "kvspec explore --pages open                    # any free page; states up to renaming",
+    "kvspec explore --alphabet illegal              # what a caller must not ask, too",
+    "kvspec explore --layer decode --geometry pages=2,slots=2,page_size=2,pages_per_seq=2",
+    "kvspec explore --geometry pages=7,slots=3,page_size=2,pages_per_seq=3 --checkpoint e.npz",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which graph, and whose choice the pages are."""
+    graphs.add_arguments(parser)
+    parser.add_argument(
+        "--pages",
+        choices=("lowest", "open"),
+        default="lowest",
+        help="lowest free page first, or any; with open, states are taken up to renaming",
+    )
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Explore, and say what there is."""
+    from conformance.graph import Graph
+
+    graphs.check_pages(arguments)
+    progress = graphs.Progress(arguments, graphs.about(arguments))
+    loaded = progress.load()
+    graph = loaded[0] if loaded else Graph()
+    started, earlier = time.perf_counter(), graph.transitions
+    try:
+        if arguments.layer == "allocator":
+            _allocator(arguments, report, graph, progress)
+        else:
+            _cells(arguments, report, graph, progress)
+    finally:
+        graphs.tell(graph, report, seconds=time.perf_counter() - started, earlier=earlier)
+    if graph.complete:
+        progress.remove()
+    return graphs.verdict(graph, report)
+
+
+def _allocator(
+    arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
+) -> None:
+    from conformance.compact import Allocator
+    from conformance.compact_clauses import MOVE_CHECKS, STATE_CHECKS
+    from conformance.explore import Plan, explore
+
+    plan = Plan(
+        layer=Allocator(arguments.geometry),
+        illegal=arguments.alphabet == "illegal",
+        open_pages=arguments.pages == "open",
+        most_states=arguments.states,
+    )
+    report.count(invariants=[*dict.fromkeys((*STATE_CHECKS, *MOVE_CHECKS))])
+    report.skip("CONTENT, READ, Q, OUT and the edges below pages", why="explore --layer contents")
+    with report.progress("explore", total=None) as update:
+        broken = explore(plan, graph, update=update, level_done=lambda: progress.save(graph))
+    if broken is not None:
+        report.fail(f"{broken.clause} is violated after {', '.join(broken.history)}")
+
+
+def _cells(
+    arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
+) -> None:
+    from conformance.layers import layer
+    from conformance.search import Search, told
+    from spec import clauses, ladder
+    from spec.vocabulary import CleanupMode
+
+    chosen = layer(arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup))
+    checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
+    report.count(invariants=[*checked, "RESET", "ATOMIC", *ladder.EDGES])
+    report.skip("ATOMIC: refusing for want of a queue entry, an output or length", why=graphs.ROOM)
+    with report.progress("explore", total=None) as update:
+        search = Search(chosen, graph)
+        wrong = search.run(
+            update=update,
+            level_done=lambda: progress.save(graph),
+            most_states=arguments.states,
+        )
+    if wrong is not None:
+        report.fail(
+            f"{wrong.clause} is violated after {told(chosen, graph, wrong)}: {wrong.message}"
+        )

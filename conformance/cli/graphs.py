@@ -1,0 +1,148 @@
+"""What `explore` and `refine` share: which graph, how far, where to go on, and how it is told."""
+
+import argparse
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from conformance.cli.contract import Report, Scope, Verdict, add_geometry
+from conformance.cli.options import integer
+from spec.vocabulary import CleanupMode, InvalidInput
+
+if TYPE_CHECKING:
+    from conformance.graph import Graph
+
+GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
+LAYERS: Final = ("allocator", "contents", "decode")
+CHECKPOINT_SECONDS: Final = 20.0
+"""How much work an interruption may cost, beyond the level that it falls into."""
+ROOM: Final = "only OUT_OF_PAGES is weighed against every choice; the others are the guards' word"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say which graph is meant."""
+    add_geometry(parser, default=GEOMETRY)
+    parser.add_argument(
+        "--layer", choices=LAYERS, default="allocator", help="what is observed (docs/explore.md)"
+    )
+    parser.add_argument(
+        "--alphabet",
+        choices=("legal", "illegal"),
+        default="legal",
+        help="illegal: also what a caller must not ask; each must be refused and change nothing",
+    )
+    parser.add_argument(
+        "--cleanup",
+        choices=[mode.value for mode in CleanupMode],
+        default=CleanupMode.INCREMENTAL.value,
+        help="layer decode: when finished sequences are freed (default incremental)",
+    )
+    parser.add_argument(
+        "--states",
+        type=integer(least=0),
+        default=0,
+        metavar="N",
+        help="stop after the level that reaches as many states; the verdict is then undecided",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="go on from this file if it is there, and keep it current; removed at the end",
+    )
+
+
+class Progress:
+    """The checkpoint of a run: loaded at the start, saved now and then, removed at the end."""
+
+    def __init__(self, arguments: argparse.Namespace, about: dict[str, object]) -> None:
+        self._path = None if arguments.checkpoint is None else Path(arguments.checkpoint)
+        self._about = about | {"source": digest()}
+        self._saved = time.monotonic()
+
+    def load(self) -> tuple["Graph", dict[str, object]] | None:
+        """What an interrupted run left, if there is anything."""
+        from conformance import graph
+
+        return None if self._path is None else graph.load(self._path, self._about)
+
+    def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
+        """Save, if the last time is long enough ago. extra: asked only then."""
+        from conformance import graph
+
+        if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+            graph.save(held, self._path, self._about, extra=extra())
+            self._saved = time.monotonic()
+
+    def remove(self) -> None:
+        """All is done: nothing is left to go on with."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def about(arguments: argparse.Namespace) -> dict[str, object]:
+    """What a checkpoint must agree on, as plain data."""
+    return {
+        "layer": arguments.layer,
+        "geometry": attrs.asdict(arguments.geometry),
+        "alphabet": arguments.alphabet,
+        "cleanup": arguments.cleanup,
+        "pages": getattr(arguments, "pages", "lowest"),
+    }
+
+
+def digest() -> str:
+    """Of our own sources: what was found with other ones is not gone on with."""
+    found = hashlib.sha256()
+    root = Path(__file__).parents[2]
+    for package in ("spec", "impl", "conformance"):
+        for path in sorted((root / package).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def check_pages(arguments: argparse.Namespace) -> None:
+    """Only the allocator's states are taken up to renaming. Raises InvalidInput."""
+    if arguments.pages == "open" and (
+        arguments.layer != "allocator" or arguments.alphabet != "legal"
+    ):
+        raise InvalidInput(
+            "--pages open",
+            seen=f"--layer {arguments.layer} --alphabet {arguments.alphabet}",
+            allowed="--layer allocator --alphabet legal",
+            remedy="Leave one of them out.",
+        )
+
+
+def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) -> None:
+    """The counts of a graph. earlier: transitions that these seconds did not go into."""
+    actions: dict[str, dict[str, int]] = {}
+    for outcome, times in sorted(graph.outcomes.items()):
+        kind, _, name = outcome.partition(": ")
+        actions.setdefault(kind, {})[name] = times
+    report.count(
+        states=graph.states,
+        transitions=graph.transitions,
+        illegal=graph.illegal,
+        depth=graph.depth,
+        per_second=round((graph.transitions - earlier) / seconds, 1) if seconds else 0.0,
+        actions=actions,
+    )
+    for kind, outcomes in actions.items():
+        told = ", ".join(f"{name} {times:,}" for name, times in outcomes.items())
+        report.say(f"  {kind:>14}  {told}")
+
+
+def verdict(graph: "Graph", report: Report) -> Verdict:
+    """Holds only if nothing failed and nothing is left."""
+    if graph.complete:
+        report.scope = Scope.COMPLETE
+    if report.failures:
+        return Verdict.FAILS
+    if not graph.complete:
+        report.say(f"  undecided: {graph.states} states were met and more are left")
+        return Verdict.UNDECIDED
+    return Verdict.HOLDS

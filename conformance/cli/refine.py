@@ -1,0 +1,138 @@
+"""`kvspec refine`: the jitted engine on every transition of the specification's graph."""
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli import graphs
+from conformance.cli.contract import Report, Verdict
+from conformance.cli.options import integer
+
+if TYPE_CHECKING:
+    from conformance.cli.graphs import Progress
+    from conformance.refine.batches import Checker
+    from conformance.refine.run import Refinement
+
+NAME: Final = "refine"
+HELP: Final = "our jitted engine on every transition of the specification's graph"
+EXAMPLES: Final = (
+    "kvspec refine --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
+    "kvspec refine --layer contents --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
+    "kvspec refine --alphabet illegal --json r.json",
+    "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which graph, how many transitions are taken singly, and a bug to plant."""
+    graphs.add_arguments(parser)
+    parser.add_argument(
+        "--unbatched",
+        type=integer(least=0),
+        default=10_000,
+        metavar="N",
+        help="transitions taken again through the entry points as shipped (default 10000)",
+    )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="layer allocator: also time the same check of one transition at a time",
+    )
+    parser.add_argument(
+        "--plant", metavar="ID", help="plant one bug of the catalogue in our engine"
+    )
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Explore and check in one pass."""
+    from conformance import counterexample
+    from conformance.graph import Graph
+    from conformance.refine.batches import Tally
+    from conformance.refine.run import Refinement
+
+    progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
+    loaded = progress.load()
+    held, tally = (loaded[0], Tally(**loaded[1])) if loaded else (Graph(), Tally())  # type: ignore[arg-type]
+    state = Refinement(graph=held, tally=tally)
+    started = time.perf_counter()
+    try:
+        with counterexample.planted(arguments.plant):
+            _refine(arguments, report, state, progress)
+    finally:
+        _tell(arguments, report, state, seconds=time.perf_counter() - started)
+    if state.graph.complete:
+        progress.remove()
+    return graphs.verdict(state.graph, report)
+
+
+def _refine(
+    arguments: argparse.Namespace, report: Report, state: "Refinement", progress: "Progress"
+) -> None:
+    from conformance.compact import Allocator
+    from conformance.explore import Plan
+    from conformance.layers import layer
+    from conformance.refine.run import refine_allocator, refine_cells
+    from spec.vocabulary import CleanupMode
+
+    def level_done(checker: "Checker") -> None:
+        def extra() -> dict[str, object]:
+            checker.flush()
+            return state.extra
+
+        progress.save(state.graph, extra)
+
+    illegal = arguments.alphabet == "illegal"
+    with report.progress("refine", total=None) as update:
+        if arguments.layer == "allocator":
+            plan = Plan(
+                layer=Allocator(arguments.geometry), illegal=illegal, most_states=arguments.states
+            )
+            refine_allocator(
+                plan,
+                state,
+                sample=arguments.unbatched,
+                seed=arguments.seed,
+                update=update,
+                level_done=level_done,
+                measure=arguments.measure,
+            )
+        else:
+            refine_cells(
+                layer(arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup)),
+                state,
+                illegal=illegal,
+                sample=arguments.unbatched,
+                seed=arguments.seed,
+                update=update,
+                level_done=level_done,
+                most_states=arguments.states,
+            )
+
+
+def _tell(
+    arguments: argparse.Namespace, report: Report, state: "Refinement", *, seconds: float
+) -> None:
+    graphs.tell(state.graph, report, seconds=seconds)
+    tally, graph = state.tally, state.graph
+    report.count(
+        checked=tally.checked,
+        checked_unbatched=tally.checked_unbatched,
+        mismatches=tally.mismatches,
+        first_mismatch=", ".join(state.history) or None,
+    )
+    if state.looped_per_second and seconds:
+        times = graph.transitions / seconds / state.looped_per_second
+        report.count(
+            unbatched_per_second=round(state.looped_per_second, 1),
+            times_the_unbatched_loop=round(times, 1),
+        )
+    if state.broken is not None:
+        report.fail(f"the specification itself: {state.broken}")
+    if tally.mismatches:
+        report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
+    wanted = graph.transitions + (graph.illegal if arguments.alphabet == "illegal" else 0)
+    if graph.complete and state.broken is None and tally.checked != wanted:
+        report.fail(f"{tally.checked} transitions were checked, should be {wanted}")
+    if arguments.layer == "allocator":
+        report.skip("contents, queue and outputs", why="refine --layer contents and decode")
+    report.skip("what generate says of the round it stopped before", why="fuzz and replay check it")

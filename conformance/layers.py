@@ -1,0 +1,181 @@
+"""The layers that are explored with the specification itself, and the moves of each.
+
+`contents` is the lifecycle with cells, `decode` is scheduling with the integer model. A layer has a
+fixed list of moves; in a state a move becomes an action, or there is nothing it could mean. What is
+refused for want of room belongs to the alphabet; what a caller must not ask, to the illegal one.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, product
+from typing import Final
+
+from attrs import evolve, frozen
+
+from spec.machines import actions as act
+from spec.machines import scheduling
+from spec.table import Sequence
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Params,
+    Refusal,
+    Request,
+    ResetMode,
+    default_limits,
+)
+from spec.vocabulary.errors import Family
+
+ToAction = Callable[[scheduling.State], scheduling.Action | None]
+
+
+@frozen
+class Move:
+    """One entry of an alphabet. action: what it is in a state, None where it means nothing."""
+
+    name: str
+    action: ToAction
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@frozen(kw_only=True)
+class Layer:
+    """A layer at a geometry: where it begins and what can be asked of it."""
+
+    name: str
+    geometry: Geometry
+    limits: Limits
+    cleanup: CleanupMode
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The alphabet, legal and illegal, in a fixed order."""
+        return tuple(ALPHABETS[self.name](self.geometry))
+
+    def initial(self) -> scheduling.State:
+        """Nothing used."""
+        return scheduling.initial(self.geometry, self.limits, self.cleanup)
+
+
+def layer(name: str, geometry: Geometry, cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> Layer:
+    """A layer by its name. Raises InvalidInput for one that is not explored with the spec."""
+    if name not in ALPHABETS:
+        raise InvalidInput(
+            "layer", seen=name, allowed=", ".join(ALPHABETS), remedy="Choose one of them."
+        )
+    limits = evolve(
+        default_limits(geometry),
+        queue=geometry.slots,
+        outputs=geometry.slots,
+        rounds=2,
+        stops=1,
+        stop_len=1,
+    )
+    return Layer(name=name, geometry=geometry, limits=limits, cleanup=cleanup)
+
+
+def legal(refusals: frozenset[Refusal]) -> bool:
+    """Whether an action may be asked: it is done, or refused for want of room alone."""
+    return all(refusal.reason.family is Family.CAPACITY for refusal in refusals)
+
+
+def _fixed(action: scheduling.Action, name: str) -> Move:
+    return Move(name, lambda _state: action)
+
+
+def _allocate(name: str, *places: tuple[int, int]) -> Move:
+    """Allocate cells of slots: (slot, how far past what it has allocated)."""
+    return Move(name, lambda state: act.Allocate(_batch(state, places, write=False)))
+
+
+def _write(name: str, *places: tuple[int, int]) -> Move:
+    """Write cells of slots: (slot, how far past what it has written)."""
+    return Move(name, lambda state: act.Write(_batch(state, places, write=True)))
+
+
+def _batch(
+    state: scheduling.State, places: tuple[tuple[int, int], ...], *, write: bool
+) -> tuple[tuple[int, int], ...]:
+    """Positions after what each slot has; from 0 if it is unused."""
+
+    def start(slot: int) -> int:
+        sequence = state.sequences[slot] or Sequence()
+        return sequence.written if write else sequence.allocated
+
+    return tuple((slot, start(slot) + offset) for slot, offset in places)
+
+
+def _batches(slots: range, page_size: int) -> Iterator[Move]:
+    for slot, count in product(slots, range(1, page_size + 1)):
+        places = tuple((slot, offset) for offset in range(count))
+        yield _allocate(f"allocate({slot}, {count})", *places)
+        yield _write(f"write({slot}, {count})", *places)
+    for low, high in combinations(slots, 2):
+        yield _allocate(f"allocate({high} and {low})", (high, 0), (low, 0))
+    for slot in slots:
+        yield _allocate(f"gap({slot})", (slot, 1))
+        yield _allocate(f"twice({slot})", (slot, 0), (slot, 0))
+        yield _allocate(f"rewrite({slot})", (slot, -1))
+
+
+def _slots(geometry: Geometry, choice: Callable[[int], int]) -> Iterator[Move]:
+    """What both layers do with slots; a slot past the last one is never legal."""
+    ids = range(geometry.slots + 1)
+    for slot in ids:
+        yield _fixed(act.Free(slot), f"free({slot})")
+    for parent, child in product(ids, ids):
+        yield _fixed(act.Clone(parent, child, choice(child)), f"clone({parent}, {child})")
+    for mode in ResetMode:
+        yield _fixed(act.Reset(mode), f"reset({mode.value})")
+
+
+def _contents(geometry: Geometry) -> Iterator[Move]:
+    """Prompts of two kinds, as long as they can be; a sequence's choice is its slot."""
+    ids = range(geometry.slots + 1)
+    for slot in ids:
+        yield _fixed(act.Reserve(slot), f"reserve({slot})")
+    for slot, first in product(ids, (1, 2)):
+        prompt = (first,) * max(1, geometry.max_len - 1)
+        assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
+        yield _fixed(assign, f"assign({slot}, {first})")
+    yield from _batches(range(geometry.slots), geometry.page_size)
+    yield from _slots(geometry, lambda child: child)
+
+
+PROMPTS: Final = ((1,), (2, 1))
+
+
+def _decode(geometry: Geometry) -> Iterator[Move]:
+    """Two requests, each of one choice or two, that end by their limit or by a stop sequence."""
+    for number, prompt, choices, new in product((1, 2), PROMPTS, (1, 2), (1, 3)):
+        request = Request(
+            id=number,
+            prompt=prompt,
+            params=Params(max_new=new, stops=((3,),)),
+            n_generations=choices,
+        )
+        yield _fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
+    pair = tuple(
+        Request(id=number, prompt=prompt, params=Params(max_new=2))
+        for number, prompt in zip((1, 2), PROMPTS, strict=True)
+    )
+    yield _fixed(act.Prefill(pair), "prefill(both)")
+    yield _fixed(act.Round(), "round")
+    yield _fixed(act.Generate(), "generate")
+    yield _fixed(act.FreeFinished(), "free_finished")
+    yield _fixed(act.TakeOutputs(), "take_outputs")
+    yield _fixed(act.Pack(), "pack")
+    for slot in range(geometry.slots + 1):
+        yield _fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
+        yield _fixed(act.Purge(slot), f"purge({slot})")
+    yield from _slots(geometry, lambda _child: 2)
+
+
+ALPHABETS: Final[dict[str, Callable[[Geometry], Iterator[Move]]]] = {
+    "contents": _contents,
+    "decode": _decode,
+}
+"""The moves of each layer at a geometry."""

@@ -1,0 +1,1 @@
+"""The jitted engine, held to the specification on every transition of a small geometry."""

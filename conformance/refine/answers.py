@@ -1,0 +1,108 @@
+"""What an entry point must return, number by number, and which of the numbers count.
+
+Padding that nobody reads is left open.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from impl.setup import Setup
+from impl.state import FINISH_CODES
+from spec import table
+from spec.machines import actions as act
+from spec.machines import pages, scheduling
+from spec.vocabulary import INVALID
+
+Numbers = list[int | None]
+"""None where any number will do."""
+
+
+class Answer(NamedTuple):
+    """result i32[R], of which only what `care` bool[R] says must be met."""
+
+    result: Any
+    care: Any
+
+
+def nothing(size: int) -> Answer:
+    """Whatever it returns; for what is refused."""
+    return _answer([None] * size)
+
+
+def answer(
+    setup: Setup,
+    state: scheduling.State,
+    action: scheduling.Action,
+    after: scheduling.State,
+    size: int,
+) -> Answer:
+    """What an action that is done returns, `size` numbers."""
+    numbers = _numbers(setup, state, action, after)
+    return _answer(numbers + [None] * (size - len(numbers)))
+
+
+def _numbers(
+    setup: Setup, state: scheduling.State, action: scheduling.Action, after: scheduling.State
+) -> Numbers:
+    below = state.lifecycle.sharing.pages
+    match action:
+        case act.Reserve(slot) if slot is None or isinstance(slot, int):
+            return [pages.reserved_slot(below, slot)]
+        case act.Clone():
+            return [pages.reserved_slot(below, action.child)]
+        case act.Allocate(batch):
+            return _plan(setup, table.plan(after.sequences, batch, setup.geometry.page_size))
+        case act.Pack():
+            leaving, width = scheduling.packed(state), setup.limits.round_tokens
+            return [
+                *_filled([queued.token for queued in leaving], width, None),
+                *_filled([queued.slot for queued in leaving], width, INVALID),
+                *_filled([queued.position for queued in leaving], width, None),
+            ]
+        case act.Generate():
+            return [scheduling.generate(state)[1]]
+        case act.TakeOutputs():
+            return _outputs(setup, state)
+        case _:
+            return []
+
+
+def _plan(setup: Setup, plan: table.BatchPlan) -> Numbers:
+    seqs, tokens = setup.batch_seqs, setup.limits.prefill_tokens
+    width = setup.geometry.pages_per_seq
+    rows = [_filled(row, width, INVALID) for row in plan.page_indices]
+    rows += [_filled([], width, INVALID)] * (seqs - plan.num_seqs)
+    return [
+        *_filled(plan.slot_ids, seqs, INVALID),
+        *(entry for row in rows for entry in row),
+        *_filled(plan.kv_lens, seqs, 0),
+        *_filled(plan.cu_q_lens, seqs + 1, plan.cu_q_lens[-1]),
+        plan.num_seqs,
+        *_filled(plan.order, tokens, None),
+        *_filled(plan.destinations, tokens, INVALID),
+    ]
+
+
+def _outputs(setup: Setup, state: scheduling.State) -> Numbers:
+    outputs, most = state.lifecycle.outputs, setup.limits.outputs
+    texts = [_filled(output.tokens, setup.geometry.max_len, None) for output in outputs]
+    return [
+        len(outputs),
+        *_filled([output.request for output in outputs], most, None),
+        *_filled([output.choice for output in outputs], most, None),
+        *_filled([FINISH_CODES[output.reason] for output in outputs], most, None),
+        *_filled([len(output.tokens) for output in outputs], most, None),
+        *(token for text in texts for token in text),
+    ]
+
+
+def _filled(numbers: Any, size: int, fill: int | None) -> Numbers:
+    return [*numbers, *[fill] * (size - len(numbers))]
+
+
+def _answer(numbers: Numbers) -> Answer:
+    return Answer(
+        np.array([number or 0 for number in numbers], np.int32),
+        np.array([number is not None for number in numbers], np.bool_),
+    )

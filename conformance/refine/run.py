@@ -1,0 +1,178 @@
+"""Exploration and check in one pass: each transition that is met is handed to the engine."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import numpy as np
+from attrs import asdict, define, field
+
+from conformance.compact import Expansion, States
+from conformance.explore import Plan, explore, history_of
+from conformance.graph import Graph
+from conformance.layers import Layer
+from conformance.refine import allocator, cells
+from conformance.refine.batches import Checker, Tally, Transitions
+from conformance.search import Search, Step, told
+from impl.setup import Setup
+from spec.machines import scheduling
+
+ALLOCATOR_BATCH: Final = 1 << 14
+CELLS_BATCH: Final = 1 << 10
+Update = Callable[[float, str], None]
+
+
+@define
+class Refinement:
+    """A run: what was explored, what the engine did, and where it first went wrong.
+
+    broken: the specification itself is. history: of the first mismatch, in words.
+    """
+
+    graph: Graph = field(factory=Graph)
+    tally: Tally = field(factory=Tally)
+    broken: str | None = None
+    history: tuple[str, ...] = ()
+    looped_per_second: float = 0.0
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the graph."""
+        return asdict(self.tally)
+
+
+def refine_allocator(
+    plan: Plan,
+    run: Refinement,
+    *,
+    sample: int,
+    seed: int,
+    update: Update,
+    level_done: Callable[[Checker], None],
+    measure: bool = False,
+) -> None:
+    """The allocator layer. measure: also how fast the same check is one transition at a time."""
+    setup = allocator.setup_of(plan.layer.geometry)
+    checker = Checker(
+        allocator.kinds(setup), size=ALLOCATOR_BATCH, sample=sample, seed=seed, tally=run.tally
+    )
+
+    def visit(states: States, first: int, number: int, found: Expansion) -> None:
+        layer, move = plan.moves[number]
+        entry = allocator.ENTRIES[move.kind]
+        checker.add(entry, allocator.transitions(layer, states, first, move, number, found))
+
+    broken = explore(
+        plan, run.graph, visit=visit, update=update, level_done=lambda: level_done(checker)
+    )
+    checker.finish()
+    if broken is not None:
+        run.broken = f"{broken.clause} after {', '.join(broken.history)}"
+    if run.tally.first is not None:
+        state, move = run.tally.first
+        run.history = history_of(plan, run.graph, state, plan.moves[move][1])
+    if measure:
+        run.looped_per_second = checker.measure_loop()
+
+
+def refine_cells(
+    layer: Layer,
+    run: Refinement,
+    *,
+    illegal: bool,
+    sample: int,
+    seed: int,
+    update: Update,
+    level_done: Callable[[Checker], None],
+    most_states: int,
+) -> None:
+    """A layer with contents."""
+    setup = cells.setup_of(layer)
+    search = Search(layer, run.graph)
+    checker = Checker(
+        cells.kinds(setup),
+        size=CELLS_BATCH,
+        sample=sample,
+        seed=seed,
+        tally=run.tally,
+        optimise=False,
+    )
+    waiting = _Waiting(setup, checker)
+
+    def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
+        action = layer.moves[step.move].action(state)
+        if action is None or not (step.legal or illegal):
+            return
+        asked = cells.ask(setup, state, action, step.after)
+        if isinstance(asked, frozenset):
+            run.tally.checked += 1
+            if not asked or any(not step.mask >> code & 1 for code in asked):
+                run.tally.wrong(number, step.move)
+            return
+        waiting.add(asked, number, step, state, (after, search.states[after]))
+
+    wrong = search.run(
+        update=update,
+        visit=visit,
+        level_done=waiting.before(lambda: level_done(checker)),
+        most_states=most_states,
+    )
+    waiting.flush()
+    checker.finish()
+    if wrong is not None:
+        run.broken = f"{wrong.clause}: {wrong.message} after {told(layer, run.graph, wrong)}"
+    if run.tally.first is not None:
+        state, move = run.tally.first
+        numbers = (*run.graph.history(state), move)
+        run.history = tuple(str(layer.moves[number]) for number in numbers)
+
+
+class _Waiting:
+    """Transitions of each entry point that do not fill a batch yet."""
+
+    def __init__(self, setup: Setup, checker: Checker) -> None:
+        self._table, self._checker = cells.Table(setup), checker
+        self._held: dict[str, list[tuple[int, int, int, int, int, Any]]] = {}
+
+    def add(
+        self,
+        asked: cells.Asked,
+        number: int,
+        step: Step,
+        state: scheduling.State,
+        after: tuple[int, scheduling.State],
+    ) -> None:
+        """Keep one, and hand on what fills a batch."""
+        before, right = self._table.place(number, state), self._table.place(*after)
+        held = self._held.setdefault(asked.entry, [])
+        held.append((number, step.move, before, right, step.mask, asked.call))
+        if len(held) == CELLS_BATCH:
+            self._hand_on(asked.entry)
+
+    def flush(self) -> None:
+        """Hand on everything."""
+        for entry in list(self._held):
+            if self._held[entry]:
+                self._hand_on(entry)
+
+    def before(self, then: Callable[[], None]) -> Callable[[], None]:
+        """Hand on everything, and then do this."""
+
+        def both() -> None:
+            self.flush()
+            then()
+
+        return both
+
+    def _hand_on(self, entry: str) -> None:
+        numbers, moves, before, after, masks, calls = zip(*self._held.pop(entry), strict=True)
+        self._held[entry] = []
+        transitions = Transitions(
+            state=np.array(numbers),
+            move=np.array(moves),
+            before=self._table.gather(np.array(before)),
+            arguments=jax.tree.map(lambda *leaves: np.stack(leaves), *calls),
+            after=self._table.gather(np.array(after)),
+            mask=np.array(masks, np.uint32),
+        )
+        self._checker.add(entry, transitions)
