@@ -112,7 +112,7 @@ def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] |
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             header = json.loads(held["header"].tobytes())
             parents, moves = held["parents"], held["moves"]
         sizes, found = header["levels"], header["about"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from spec_tools import geometry, span
 
 from conformance import crosscheck
 from conformance.cli.contract import Verdict
@@ -14,7 +15,6 @@ from conformance.crosscheck import PINNED, Count, NotRun, Outcome, Pinned, check
 from spec.machines import sharing
 from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
 from spec.vocabulary import Geometry
-from tests.spec_tools import geometry, span
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = [pinned for pinned in PINNED if pinned.states < 10_000]

@@ -17,7 +17,13 @@ from conformance.plants import planted
 from conformance.refine import batches, cells
 from conformance.refine.batches import Checker, Kind, Tally, Transitions
 from conformance.refine.judge import agrees, identical, same_observed
-from conformance.refine.run import Refinement, refine_allocator, refine_cells
+from conformance.refine.run import (
+    Refinement,
+    allocator_checker,
+    cells_checker,
+    refine_allocator,
+    refine_cells,
+)
 from impl.setup import Setup
 from impl.state import State
 from spec.machines import actions as act
@@ -29,10 +35,6 @@ TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
 WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
 LAYER = layer("decode", SMALL)
 SETUP = cells.setup_of(LAYER)
-
-
-def nothing(*_: object) -> None:
-    """No progress is shown, no checkpoint kept."""
 
 
 def live() -> scheduling.State:
@@ -166,7 +168,7 @@ def refined(geometry: Geometry, *, illegal: bool = False, sample: int = 200) -> 
     """The allocator layer, refined."""
     run = Refinement()
     plan = Plan(layer=Allocator(geometry), illegal=illegal)
-    refine_allocator(plan, run, sample=sample, seed=0, update=nothing, level_done=nothing)
+    refine_allocator(plan, run, allocator_checker(plan, run, sample=sample, seed=0))
     return run
 
 
@@ -203,18 +205,9 @@ def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int
 ) -> None:
     """Whole states with cells, queue and outputs; answers and plans too."""
-    run = Refinement()
+    run, chosen = Refinement(), layer(name, geometry)
 
-    refine_cells(
-        layer(name, geometry),
-        run,
-        illegal=True,
-        sample=100,
-        seed=0,
-        update=nothing,
-        level_done=nothing,
-        most_states=0,
-    )
+    refine_cells(chosen, run, cells_checker(chosen, run, sample=100, seed=0), illegal=True)
 
     assert (states, transitions, illegal) == (
         run.graph.states,

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
@@ -54,12 +55,13 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     loaded = progress.load()
     held, tally = (loaded[0], Tally(**loaded[1])) if loaded else (Graph(), Tally())  # type: ignore[arg-type]
     state = Refinement(graph=held, tally=tally)
-    started = time.perf_counter()
+    started, earlier = time.perf_counter(), state.graph.transitions
     try:
         with counterexample.planted(arguments.plant):
             _refine(arguments, report, state, progress)
     finally:
-        _tell(arguments, report, state, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        _tell(arguments, report, state, seconds=seconds, earlier=earlier)
     if state.graph.complete:
         progress.remove()
     return graphs.verdict(state.graph, report)
@@ -68,51 +70,57 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 def _refine(
     arguments: argparse.Namespace, report: Report, state: "Refinement", progress: "Progress"
 ) -> None:
+    from conformance import layers
     from conformance.compact import Allocator
     from conformance.explore import Plan
-    from conformance.layers import layer
-    from conformance.refine.run import refine_allocator, refine_cells
+    from conformance.refine import run as refining
     from spec.vocabulary import CleanupMode
 
-    def level_done(checker: "Checker") -> None:
+    illegal = arguments.alphabet == "illegal"
+    how = {"sample": arguments.unbatched, "seed": arguments.seed}
+
+    def saver(checker: "Checker") -> Callable[[], None]:
         def extra() -> dict[str, object]:
             checker.flush()
             return state.extra
 
-        progress.save(state.graph, extra)
+        return lambda: progress.save(state.graph, extra)
 
-    illegal = arguments.alphabet == "illegal"
     with report.progress("refine", total=None) as update:
         if arguments.layer == "allocator":
-            plan = Plan(
-                layer=Allocator(arguments.geometry), illegal=illegal, most_states=arguments.states
+            layer = Allocator(arguments.geometry)
+            plan = Plan(layer=layer, illegal=illegal, most_states=arguments.states)
+            checker = refining.allocator_checker(plan, state, **how)
+            refining.refine_allocator(
+                plan, state, checker, update=update, level_done=saver(checker)
             )
-            refine_allocator(
-                plan,
-                state,
-                sample=arguments.unbatched,
-                seed=arguments.seed,
-                update=update,
-                level_done=level_done,
-                measure=arguments.measure,
-            )
+            if arguments.measure:
+                state.looped_per_second = checker.measure_loop()
         else:
-            refine_cells(
-                layer(arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup)),
+            chosen = layers.layer(
+                arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup)
+            )
+            checker = refining.cells_checker(chosen, state, **how)
+            refining.refine_cells(
+                chosen,
                 state,
+                checker,
                 illegal=illegal,
-                sample=arguments.unbatched,
-                seed=arguments.seed,
                 update=update,
-                level_done=level_done,
+                level_done=saver(checker),
                 most_states=arguments.states,
             )
 
 
 def _tell(
-    arguments: argparse.Namespace, report: Report, state: "Refinement", *, seconds: float
+    arguments: argparse.Namespace,
+    report: Report,
+    state: "Refinement",
+    *,
+    seconds: float,
+    earlier: int,
 ) -> None:
-    graphs.tell(state.graph, report, seconds=seconds)
+    graphs.tell(state.graph, report, seconds=seconds, earlier=earlier)
     tally, graph = state.tally, state.graph
     report.count(
         checked=tally.checked,
@@ -121,7 +129,7 @@ def _tell(
         first_mismatch=", ".join(state.history) or None,
     )
     if state.looped_per_second and seconds:
-        times = graph.transitions / seconds / state.looped_per_second
+        times = (graph.transitions - earlier) / seconds / state.looped_per_second
         report.count(
             unbatched_per_second=round(state.looped_per_second, 1),
             times_the_unbatched_loop=round(times, 1),

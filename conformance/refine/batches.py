@@ -6,12 +6,12 @@ fetched late, so that the next transitions are found meanwhile.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 Tree = Any
 """A pytree of arrays that share their first axis: one entry per transition."""
@@ -46,6 +46,11 @@ class Kind:
     shipped: Callable[..., bool]
 
 
+def _pair(held: Sequence[int] | None) -> tuple[int, int] | None:
+    """What a checkpoint keeps as a list."""
+    return None if held is None else (held[0], held[1])
+
+
 @define
 class Tally:
     """What was found. first: (state, move) of the first mismatch, by number of state."""
@@ -53,7 +58,7 @@ class Tally:
     checked: int = 0
     mismatches: int = 0
     checked_unbatched: int = 0
-    first: tuple[int, int] | None = None
+    first: tuple[int, int] | None = field(default=None, converter=_pair)
 
     def wrong(self, state: int, move: int) -> None:
         """Count a mismatch."""

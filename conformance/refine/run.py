@@ -1,7 +1,7 @@
 """Exploration and check in one pass: each transition that is met is handed to the engine."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jax
 import numpy as np
@@ -20,6 +20,22 @@ from spec.machines import scheduling
 ALLOCATOR_BATCH: Final = 1 << 14
 CELLS_BATCH: Final = 1 << 10
 Update = Callable[[float, str], None]
+
+
+class Takes(Protocol):
+    """What transitions are handed to: a Checker, or who keeps them."""
+
+    def add(self, kind: str, transitions: Transitions) -> None:
+        """Some transitions of a kind."""
+        ...
+
+    def finish(self) -> None:
+        """There are no more."""
+        ...
+
+
+def _nothing(*_: object) -> None:
+    """Nobody is told."""
 
 
 @define
@@ -41,62 +57,57 @@ class Refinement:
         return asdict(self.tally)
 
 
+def allocator_checker(plan: Plan, run: Refinement, *, sample: int, seed: int) -> Checker:
+    """What checks the transitions of the allocator layer."""
+    kinds = allocator.kinds(allocator.setup_of(plan.layer.geometry))
+    return Checker(kinds, size=ALLOCATOR_BATCH, sample=sample, seed=seed, tally=run.tally)
+
+
+def cells_checker(layer: Layer, run: Refinement, *, sample: int, seed: int) -> Checker:
+    """What checks the transitions of a layer with contents; most of the time is not spent there."""
+    kinds = cells.kinds(cells.setup_of(layer))
+    return Checker(
+        kinds, size=CELLS_BATCH, sample=sample, seed=seed, tally=run.tally, optimise=False
+    )
+
+
 def refine_allocator(
     plan: Plan,
     run: Refinement,
+    checker: Takes,
     *,
-    sample: int,
-    seed: int,
-    update: Update,
-    level_done: Callable[[Checker], None],
-    measure: bool = False,
+    update: Update = _nothing,
+    level_done: Callable[[], None] = _nothing,
 ) -> None:
-    """The allocator layer. measure: also how fast the same check is one transition at a time."""
-    setup = allocator.setup_of(plan.layer.geometry)
-    checker = Checker(
-        allocator.kinds(setup), size=ALLOCATOR_BATCH, sample=sample, seed=seed, tally=run.tally
-    )
+    """The allocator layer: explore, and hand every transition to the checker."""
 
     def visit(states: States, first: int, number: int, found: Expansion) -> None:
         layer, move = plan.moves[number]
         entry = allocator.ENTRIES[move.kind]
         checker.add(entry, allocator.transitions(layer, states, first, move, number, found))
 
-    broken = explore(
-        plan, run.graph, visit=visit, update=update, level_done=lambda: level_done(checker)
-    )
+    broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
     checker.finish()
     if broken is not None:
         run.broken = f"{broken.clause} after {', '.join(broken.history)}"
     if run.tally.first is not None:
         state, move = run.tally.first
         run.history = history_of(plan, run.graph, state, plan.moves[move][1])
-    if measure:
-        run.looped_per_second = checker.measure_loop()
 
 
 def refine_cells(
     layer: Layer,
     run: Refinement,
+    checker: Takes,
     *,
     illegal: bool,
-    sample: int,
-    seed: int,
-    update: Update,
-    level_done: Callable[[Checker], None],
-    most_states: int,
+    update: Update = _nothing,
+    level_done: Callable[[], None] = _nothing,
+    most_states: int = 0,
 ) -> None:
     """A layer with contents."""
     setup = cells.setup_of(layer)
     search = Search(layer, run.graph)
-    checker = Checker(
-        cells.kinds(setup),
-        size=CELLS_BATCH,
-        sample=sample,
-        seed=seed,
-        tally=run.tally,
-        optimise=False,
-    )
     waiting = _Waiting(setup, checker)
 
     def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
@@ -114,7 +125,7 @@ def refine_cells(
     wrong = search.run(
         update=update,
         visit=visit,
-        level_done=waiting.before(lambda: level_done(checker)),
+        level_done=waiting.before(level_done),
         most_states=most_states,
     )
     waiting.flush()
@@ -130,7 +141,7 @@ def refine_cells(
 class _Waiting:
     """Transitions of each entry point that do not fill a batch yet."""
 
-    def __init__(self, setup: Setup, checker: Checker) -> None:
+    def __init__(self, setup: Setup, checker: Takes) -> None:
         self._table, self._checker = cells.Table(setup), checker
         self._held: dict[str, list[tuple[int, int, int, int, int, Any]]] = {}
 
