@@ -171,6 +171,9 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
     for slot in range(geometry.slots + 1):
         yield _fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
         yield _fixed(act.Purge(slot), f"purge({slot})")
+    for slot in range(geometry.slots):
+        yield _allocate(f"allocate({slot}, 1)", (slot, 0))
+        yield _write(f"write({slot}, 1)", (slot, 0))
     yield from _slots(geometry, lambda _child: 2)
 
 

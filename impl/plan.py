@@ -20,15 +20,14 @@ class Batch(NamedTuple):
     """T tokens in plan order: by slot, then position, padding last; B sequences.
 
     order i32[T]: index in the caller's batch. slots, positions i32[T]: INVALID and 0 for padding.
-    valid bool[T]. seqs i32[T]: which sequence of the batch. ranks i32[T]: which token of it.
-    slot_ids i32[B], q_lens i32[B], num_seqs i32[].
+    valid bool[T]. ranks i32[T]: which token of its sequence. slot_ids i32[B], q_lens i32[B],
+    num_seqs i32[].
     """
 
     order: Array
     slots: Array
     positions: Array
     valid: Array
-    seqs: Array
     ranks: Array
     slot_ids: Array
     q_lens: Array
@@ -52,7 +51,6 @@ def sort_batch(slots: Array, positions: Array, *, seqs: int) -> Batch:
         slots=slots,
         positions=jnp.where(valid, positions, 0),
         valid=valid,
-        seqs=jnp.maximum(seq_of, 0),
         ranks=index - start,
         slot_ids=slot_ids,
         q_lens=jnp.zeros((seqs,), jnp.int32).at[counted].add(1, mode="drop"),

@@ -199,7 +199,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal"),
-    [("contents", TINY, 376, 3797, 10491), ("decode", WIDE, 111, 1198, 3464)],
+    [("contents", TINY, 376, 3797, 10491), ("decode", WIDE, 431, 5158, 14668)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int

@@ -78,7 +78,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
 @pytest.mark.usefixtures("no_workers")
 @pytest.mark.parametrize(
     ("chosen", "states", "transitions", "illegal"),
-    [(DECODE, 93, 1_224, 2_682), (SMALLEST, 17, 224, 354)],
+    [(DECODE, 219, 3_210, 6_864), (SMALLEST, 31, 434, 682)],
     ids=["two slots", "one slot"],
 )
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
@@ -101,7 +101,7 @@ def test_the_cleanup_mode_is_part_of_the_layer() -> None:
     search, found = searched(kept)
 
     assert (None, True) == (found, search.graph.complete)
-    assert search.graph.states > 17
+    assert search.graph.states > 31
     assert any(state.lifecycle.finished for state in search.states)
 
 
@@ -126,7 +126,7 @@ def test_each_step_is_visited_with_its_successor() -> None:
 
     assert search.run(update=silent, visit=visit) is None
     assert search.graph.outcomes.total() == len(steps)
-    assert {*range(17)} == {number for number, _ in steps} == {after for _, after in steps}
+    assert {*range(31)} == {number for number, _ in steps} == {after for _, after in steps}
 
 
 def test_a_layer_must_be_known() -> None:

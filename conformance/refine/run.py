@@ -7,19 +7,31 @@ import jax
 import numpy as np
 from attrs import asdict, define, field
 
-from conformance.compact import Expansion, States
+from conformance.compact import Allocator, Expansion, States
 from conformance.explore import Plan, explore, history_of
 from conformance.graph import Graph
-from conformance.layers import Layer
+from conformance.layers import Layer, layer
 from conformance.refine import allocator, cells
 from conformance.refine.batches import Checker, Tally, Transitions
 from conformance.search import Search, Step, told
 from impl.setup import Setup
 from spec.machines import scheduling
+from spec.vocabulary import Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
 CELLS_BATCH: Final = 1 << 10
 Update = Callable[[float, str], None]
+
+
+SMALL: Final = (
+    ("allocator", Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)),
+    ("allocator", Geometry(pages=3, slots=3, page_size=1, pages_per_seq=2)),
+    ("contents", Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)),
+    ("contents", Geometry(pages=2, slots=2, page_size=1, pages_per_seq=2)),
+    ("decode", Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)),
+    ("decode", Geometry(pages=2, slots=2, page_size=3, pages_per_seq=1)),
+)
+"""Layers and geometries that take seconds, and between them reach what a bug needs."""
 
 
 class Takes(Protocol):
@@ -63,12 +75,23 @@ def allocator_checker(plan: Plan, run: Refinement, *, sample: int, seed: int) ->
     return Checker(kinds, size=ALLOCATOR_BATCH, sample=sample, seed=seed, tally=run.tally)
 
 
-def cells_checker(layer: Layer, run: Refinement, *, sample: int, seed: int) -> Checker:
+def cells_checker(chosen: Layer, run: Refinement, *, sample: int, seed: int) -> Checker:
     """What checks the transitions of a layer with contents; most of the time is not spent there."""
-    kinds = cells.kinds(cells.setup_of(layer))
+    kinds = cells.kinds(cells.setup_of(chosen))
     return Checker(
         kinds, size=CELLS_BATCH, sample=sample, seed=seed, tally=run.tally, optimise=False
     )
+
+
+def refine_small(name: str, geometry: Geometry, run: Refinement, taker: Takes | None) -> None:
+    """One of SMALL, legal and illegal moves; the transitions go to `taker`, or are checked."""
+    if name == "allocator":
+        plan = Plan(layer=Allocator(geometry), illegal=True)
+        refine_allocator(plan, run, taker or allocator_checker(plan, run, sample=0, seed=0))
+    else:
+        chosen = layer(name, geometry)
+        checker = taker or cells_checker(chosen, run, sample=0, seed=0)
+        refine_cells(chosen, run, checker, illegal=True)
 
 
 def refine_allocator(
@@ -82,9 +105,9 @@ def refine_allocator(
     """The allocator layer: explore, and hand every transition to the checker."""
 
     def visit(states: States, first: int, number: int, found: Expansion) -> None:
-        layer, move = plan.moves[number]
+        asked, move = plan.moves[number]
         entry = allocator.ENTRIES[move.kind]
-        checker.add(entry, allocator.transitions(layer, states, first, move, number, found))
+        checker.add(entry, allocator.transitions(asked, states, first, move, number, found))
 
     broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
     checker.finish()
@@ -96,7 +119,7 @@ def refine_allocator(
 
 
 def refine_cells(
-    layer: Layer,
+    chosen: Layer,
     run: Refinement,
     checker: Takes,
     *,
@@ -106,12 +129,12 @@ def refine_cells(
     most_states: int = 0,
 ) -> None:
     """A layer with contents."""
-    setup = cells.setup_of(layer)
-    search = Search(layer, run.graph)
+    setup = cells.setup_of(chosen)
+    search = Search(chosen, run.graph)
     waiting = _Waiting(setup, checker)
 
     def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
-        action = layer.moves[step.move].action(state)
+        action = chosen.moves[step.move].action(state)
         if action is None or not (step.legal or illegal):
             return
         asked = cells.ask(setup, state, action, step.after)
@@ -131,11 +154,11 @@ def refine_cells(
     waiting.flush()
     checker.finish()
     if wrong is not None:
-        run.broken = f"{wrong.clause}: {wrong.message} after {told(layer, run.graph, wrong)}"
+        run.broken = f"{wrong.clause}: {wrong.message} after {told(chosen, run.graph, wrong)}"
     if run.tally.first is not None:
         state, move = run.tally.first
         numbers = (*run.graph.history(state), move)
-        run.history = tuple(str(layer.moves[number]) for number in numbers)
+        run.history = tuple(str(chosen.moves[number]) for number in numbers)
 
 
 class _Waiting:
