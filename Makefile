@@ -13,7 +13,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine bench cross-check type lint lock clean trace
+.PHONY: help setup test fuzz replay refine plant mutants bench cross-check type lint lock clean trace
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -31,6 +31,12 @@ replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=fi
 
 refine: $(STAMP) ## the engine on every transition of several small geometries, and a table
 	$(BIN)/python -m conformance.refine.scopes
+
+plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stopped
+	$(BIN)/kvspec plant --json .kvspec/plant.json --write docs/score.md
+
+mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
+	$(BIN)/python -m conformance.mutants.run
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench

@@ -6,12 +6,14 @@ is still violated is. The result needs neither the draws nor Hypothesis to be re
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from attrs import evolve, frozen
 
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Attend, History, PoisonDead, Step
+from conformance.together import smaller_together
 from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from spec.machines import actions as act
 from spec.vocabulary import Params, Reason, Request
@@ -27,6 +29,10 @@ class Finding:
     clause: str
     message: str
     violation: Violation | None = None
+
+
+TakeAgain = Callable[[History], Finding | None]
+"""Takes a history from the initial state; the finding where it goes wrong."""
 
 
 def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
@@ -63,14 +69,15 @@ def replay(
     *,
     seconds: float = FIRST_SECONDS,
     watchdog: Watchdog | None = None,
+    compare: bool = True,
 ) -> Finding | None:
     """Take a history from the initial state; the finding where it goes wrong, if it does.
 
-    seconds: what each step may take, compilation included.
+    seconds: what each step may take, compilation included. compare: see `Lockstep`.
     """
     taken: list[Step] = []
     try:
-        lockstep = Lockstep(make())
+        lockstep = Lockstep(make(), compare=compare)
         for step in history:
             taken.append(step)
             if watchdog is not None:
@@ -84,16 +91,23 @@ def replay(
     return None
 
 
-def shrink(make: MakeEngine, finding: Finding, *, seconds: float) -> Finding:
+def shrink(
+    make: MakeEngine, finding: Finding, *, seconds: float, watchdog: Watchdog | None = None
+) -> Finding:
     """The smallest history found in this time that still violates the same clause.
 
     Ctrl-C ends the shrinking and not the run: what was found is kept.
     """
+    return shrink_with(partial(replay, make, watchdog=watchdog), finding, seconds=seconds)
+
+
+def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Finding:
+    """The same, with another way to take a history again."""
     deadline = time.monotonic() + seconds
     best = finding
     try:
         while time.monotonic() < deadline:
-            smaller = _first_failing(make, best, deadline)
+            smaller = _first_failing(again, best, deadline)
             if smaller is None:
                 break
             best = smaller
@@ -102,24 +116,25 @@ def shrink(make: MakeEngine, finding: Finding, *, seconds: float) -> Finding:
     return best
 
 
-def _first_failing(make: MakeEngine, finding: Finding, deadline: float) -> Finding | None:
+def _first_failing(again: TakeAgain, finding: Finding, deadline: float) -> Finding | None:
     """The first smaller history that violates the same clause; None if none does in time."""
     for candidate in _smaller(finding.history):
         if time.monotonic() > deadline:
             return None
-        again = replay(make, candidate)
-        if again is not None and again.clause == finding.clause:
-            return again
+        found = again(candidate)
+        if found is not None and found.clause == finding.clause:
+            return found
     return None
 
 
 def _smaller(history: History) -> Iterator[History]:
-    """Leave out ever smaller runs of steps, then make single steps smaller."""
+    """Leave out ever smaller runs of steps, change several, then make single steps smaller."""
     size = len(history) // 2
     while size:
         for start in range(0, len(history) - size + 1, size):
             yield history[:start] + history[start + size :]
         size //= 2
+    yield from smaller_together(history)
     for index, step in enumerate(history):
         for simpler in simpler_steps(step):
             yield (*history[:index], simpler, *history[index + 1 :])

@@ -4,6 +4,7 @@ Compilation is not part of the budget. The rate is compared with that of the sam
 with empty bodies, measured in the same run.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from conformance.lockstep import Violation
 from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, Factory
 from conformance.warmup import warmup
-from conformance.watchdog import Watchdog
+from conformance.watchdog import FIRST_SECONDS, Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
@@ -30,8 +31,8 @@ HOME: Final = ".kvspec/hypothesis"
 """Where Hypothesis keeps what it keeps."""
 IDLE_EVERY: Final = 4
 """Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
-TURNS: Final = ("allocator", "decode", "allocator", "requests", "decode")
-"""The levels in the order in which they are taken, before the next geometry is."""
+TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
+"""The levels in the order in which they are taken, each turn at the next geometry."""
 NEEDS: Final[Mapping[str, frozenset[type]]] = {
     "allocator": frozenset({act.Reserve}),
     "decode": frozenset({act.Prefill, act.Round}),
@@ -92,24 +93,36 @@ def run(
     report: Run,
     update: Callable[[float, str], None],
     watchdog: Watchdog | None = None,
+    steps: float = math.inf,
+    ceiling: bool = True,
+    compare: bool = True,
+    first_seconds: float = FIRST_SECONDS,
 ) -> None:
-    """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current."""
+    """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current.
+
+    steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
+    compare: see `Lockstep`. first_seconds: what a step of the warm-up may take.
+    """
     campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
     relatives, turn = geometries(geometry), 0
     empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
     turns = _turns(make(factory, *relatives[0]))
-    while report.active_seconds < seconds and report.finding is None:
-        level = turns[turn % len(turns)]
-        setting = relatives[turn // len(turns) % len(relatives)]
+    while report.active_seconds < seconds and report.steps < steps and report.finding is None:
+        level, setting = turns[turn % len(turns)], relatives[_relative(turn, len(turns))]
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             update(min(report.active_seconds, seconds), "compiling")
-            campaigns[setting] = _campaign(factory, report, watchdog)
-            new = campaigns[setting].make
-            report.finding = replay(new, warmup(new().profile.actions), watchdog=watchdog)
+            new = partial(make, factory, *setting)
+            campaigns[setting] = Campaign(
+                make=new, coverage=report.coverage, watchdog=watchdog, compare=compare
+            )
+            first = warmup(new().profile.actions)
+            report.finding = replay(
+                new, first, seconds=first_seconds, watchdog=watchdog, compare=compare
+            )
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
-        if turn % IDLE_EVERY == 0:
+        if ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, start_seed + turn, report.idle)
         update(min(report.active_seconds, seconds), f"{report.steps} steps")
         turn += 1
@@ -120,16 +133,16 @@ def run(
             report.compilations[name] = engine.compilations()
 
 
+def _relative(turn: int, levels: int) -> int:
+    """Which geometry a turn has: the next one each time, so that each meets every level."""
+    again = turn // levels if levels % 3 == 0 else 0
+    return (turn + again) % 3
+
+
 def _turns(engine: Engine) -> tuple[str, ...]:
     """The turns at levels whose actions this engine offers; all, if it offers those of none."""
     offered = engine.profile.actions
     return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
-
-
-def _campaign(factory: Factory, report: Run, watchdog: Watchdog | None) -> Campaign:
-    assert report.geometry is not None
-    new = partial(make, factory, report.geometry, report.cleanup)
-    return Campaign(make=new, coverage=report.coverage, watchdog=watchdog)
 
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:

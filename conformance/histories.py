@@ -97,9 +97,15 @@ def dump(recorded: Recorded) -> str:
 def load(path: Path) -> Recorded:
     """Read a history file. Raises InvalidInput with the line number."""
     try:
-        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+        data = path.read_bytes()
     except OSError as error:
         raise _bad(path, 0, seen=str(error), allowed="a readable file") from None
+    return loads(data, path)
+
+
+def loads(data: bytes, path: Path) -> Recorded:
+    """The same from the bytes of a file; the path is only named in messages."""
+    lines = data.removesuffix(b"\n").split(b"\n")
     if lines == [b""]:
         raise _bad(path, 1, seen="an empty file", allowed="a header line and one line per step")
     header = _parse(path, 1, lines[0], _recorded)

@@ -6,7 +6,7 @@ refused for want of room belongs to the alphabet; what a caller must not ask, to
 """
 
 from collections.abc import Callable, Iterator
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from typing import Final
 
 from attrs import evolve, frozen
@@ -121,13 +121,21 @@ def _batches(slots: range, page_size: int) -> Iterator[Move]:
         yield _allocate(f"rewrite({slot})", (slot, -1))
 
 
-def _slots(geometry: Geometry, choice: Callable[[int], int]) -> Iterator[Move]:
-    """What both layers do with slots; a slot past the last one is never legal."""
+def _slots(
+    geometry: Geometry, free: Callable[[int], int], taken: Callable[[int], int]
+) -> Iterator[Move]:
+    """What both layers do with slots; a slot past the last one is never legal.
+
+    free: the choice that a child's number gives; taken: one that the parent's may have already.
+    """
     ids = range(geometry.slots + 1)
     for slot in ids:
         yield _fixed(act.Free(slot), f"free({slot})")
     for parent, child in product(ids, ids):
-        yield _fixed(act.Clone(parent, child, choice(child)), f"clone({parent}, {child})")
+        yield _fixed(act.Clone(parent, child, free(child)), f"clone({parent}, {child})")
+    for parent, child in permutations(range(geometry.slots), 2):
+        again = act.Clone(parent, child, taken(parent))
+        yield _fixed(again, f"clone_again({parent}, {child})")
     for mode in ResetMode:
         yield _fixed(act.Reset(mode), f"reset({mode.value})")
 
@@ -141,8 +149,20 @@ def _contents(geometry: Geometry) -> Iterator[Move]:
         prompt = (first,) * max(1, geometry.max_len - 1)
         assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
         yield _fixed(assign, f"assign({slot}, {first})")
+    for slot, other in permutations(range(geometry.slots), 2):
+        yield _assign_again(slot, other)
     yield from _batches(range(geometry.slots), geometry.page_size)
-    yield from _slots(geometry, lambda child: child)
+    yield from _slots(geometry, lambda child: child, lambda parent: parent)
+
+
+def _assign_again(slot: int, other: int) -> Move:
+    """Give a slot the choice that another one has; only where that one has it."""
+
+    def action(state: scheduling.State) -> act.Assign | None:
+        there = state.lifecycle.details[other] is not None
+        return act.Assign(slot, (1,), Params(max_new=1), 1, other) if there else None
+
+    return Move(f"assign_again({slot}, {other})", action)
 
 
 PROMPTS: Final = ((1,), (2, 1))
@@ -154,7 +174,12 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
         request = Request(
             id=number,
             prompt=prompt,
-            params=Params(max_new=new, stops=((3,),)),
+            params=Params(
+                max_new=new,
+                stops=((3,),)[: len(prompt) - 1],
+                temperature=float(len(prompt) - 1),
+                seed=number,
+            ),
             n_generations=choices,
         )
         yield _fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
@@ -174,7 +199,7 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
     for slot in range(geometry.slots):
         yield _allocate(f"allocate({slot}, 1)", (slot, 0))
         yield _write(f"write({slot}, 1)", (slot, 0))
-    yield from _slots(geometry, lambda _child: 2)
+    yield from _slots(geometry, lambda _child: 2, lambda _parent: 0)
 
 
 ALPHABETS: Final[dict[str, Callable[[Geometry], Iterator[Move]]]] = {

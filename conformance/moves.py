@@ -73,8 +73,8 @@ def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
     details = state.lifecycle.details
     taken = sorted(lifecycle.taken_keys(state.lifecycle))
     name = digits.one_of(taken) if taken and digits.rarely(10) else (serial, digits.below(2))
-    bare = [slot for slot in _used_slots(state) if details[slot] is None]
-    slot = _wild_slot(state, digits, bare or _used_slots(state))
+    bare = [slot for slot in used_slots(state) if details[slot] is None]
+    slot = _wild_slot(state, digits, bare or used_slots(state))
     prompt = _prompt(state, digits)
     params = _params(state, digits, prompt, choice=0)
     return Assign(slot, prompt, params, *name)
@@ -83,7 +83,7 @@ def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
 def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
     """The next thing some sequence needs on its way to being written; else a new sequence."""
     digits = Digits(drawn)
-    used = _used_slots(state)
+    used = used_slots(state)
     start = digits.below(max(len(used), 1))
     for slot in used[start:] + used[:start]:
         sequence, detail = state.sequences[slot], state.lifecycle.details[slot]
@@ -108,7 +108,7 @@ def allocate(state: scheduling.State, drawn: int) -> Allocate:
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
-    for slot in _used_slots(state):
+    for slot in used_slots(state):
         sequence = state.sequences[slot]
         if sequence is not None and digits.below(3) != 2:
             start = sequence.allocated
@@ -116,50 +116,9 @@ def allocate(state: scheduling.State, drawn: int) -> Allocate:
     return Allocate(_arranged(state, Digits(arrangement), batch))
 
 
-def fill(state: scheduling.State, drawn: int) -> Action | None:
-    """A step towards a full pool, looking ahead in slots without a prompt; None if none is left.
-
-    The last free slot is left free, so that a clone can be asked for when the pool is full.
-    """
-    size, details = state.geometry.page_size, state.lifecycle.details
-    free = state.lifecycle.sharing.counts.count(0)
-    bare = [slot for slot in _used_slots(state) if details[slot] is None]
-    room = [slot for slot in bare if _allocated(state, slot) < state.geometry.max_len]
-    if not free or not (room or state.sequences.count(None) > 1):
-        return None
-    if not room:
-        return Reserve()
-    slot = Digits(drawn).one_of(room)
-    start = _allocated(state, slot)
-    most = min(state.limits.prefill_tokens, state.geometry.max_len - start)
-    cells = min(most, free * size + (-start) % size)
-    return Allocate(tuple((slot, start + step) for step in range(cells)))
-
-
-def overfill(state: scheduling.State, drawn: int, serial: int) -> Action:
-    """What needs one page more than a full pool has."""
-    digits = Digits(drawn)
-    size = state.geometry.page_size
-    partial = [slot for slot in state.lifecycle.live if _clonable(state, slot)]
-    grows = [
-        slot
-        for slot in _used_slots(state)
-        if slot not in state.lifecycle.finished
-        and _allocated(state, slot) + size <= state.geometry.max_len
-    ]
-    wanted = digits.below(3)
-    if wanted != 1 and partial:
-        return Clone(digits.one_of(partial), None, 1 + digits.below(5))
-    if wanted != 2 and grows:
-        slot = digits.one_of(grows)
-        start = _allocated(state, slot)
-        return Allocate(tuple((slot, start + step) for step in range((-start) % size + 1)))
-    return Prefill((Request(id=serial, prompt=(0,), params=Params(max_new=1)),))
-
-
-def _allocated(state: scheduling.State, slot: int) -> int:
+def _row(state: scheduling.State, slot: int) -> tuple[int, ...]:
     sequence = state.sequences[slot]
-    return 0 if sequence is None else sequence.allocated
+    return () if sequence is None else sequence.row
 
 
 def _written(state: scheduling.State, slot: int) -> int:
@@ -167,33 +126,20 @@ def _written(state: scheduling.State, slot: int) -> int:
     return 0 if sequence is None else sequence.written
 
 
-def has_partial(state: scheduling.State) -> bool:
-    """Whether a clone of some slot would need a page of its own."""
-    return any(_clonable(state, slot) for slot in state.lifecycle.live)
-
-
-def _clonable(state: scheduling.State, slot: int) -> bool:
-    """Whether a clone of this slot would need a page of its own."""
-    sequence = state.sequences[slot]
-    if sequence is None or not sequence.settled or state.lifecycle.details[slot] is None:
-        return False
-    return sequence.written % state.geometry.page_size != 0
-
-
 def write(state: scheduling.State, drawn: int) -> Write:
     """The next known, allocated cells of some slots."""
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
-    for slot in _used_slots(state):
+    for slot in used_slots(state):
         sequence = state.sequences[slot]
         if sequence is None or digits.below(4) == 3:
             continue
         ready = min(sequence.allocated, _first_queued(state, slot, len(sequence.tokens)))
         count = ready - sequence.written - digits.below(2) * digits.below(3)
         batch += [(slot, sequence.written + step) for step in range(count)]
-    if not batch and _used_slots(state):
-        slot = digits.one_of(_used_slots(state))
+    if not batch and used_slots(state):
+        slot = digits.one_of(used_slots(state))
         batch.append((slot, _written(state, slot)))
     return Write(_arranged(state, Digits(arrangement), batch))
 
@@ -208,9 +154,11 @@ def clone(state: scheduling.State, drawn: int) -> Clone:
 
 
 def release(state: scheduling.State, drawn: int) -> Free:
-    """A used slot, rarely an unused one."""
+    """A used slot, often one that shares pages; rarely an unused one."""
     digits = Digits(drawn)
-    return Free(_wild_slot(state, digits, _used_slots(state)))
+    counts, used = state.lifecycle.sharing.counts, used_slots(state)
+    sharing = [slot for slot in used if any(counts[page] > 1 for page in _row(state, slot))]
+    return Free(_wild_slot(state, digits, sharing if sharing and digits.below(2) else used))
 
 
 def enqueue(state: scheduling.State, drawn: int) -> Enqueue:
@@ -253,7 +201,8 @@ def admit() -> Admit:
 
 def _request(state: scheduling.State, digits: Digits, serial: int) -> Request:
     prompt = _prompt(state, digits)
-    choices = digits.one_of((1, 1, 2, 3, state.geometry.slots + 1))
+    too_many = digits.rarely(12)
+    choices = state.geometry.slots + 1 if too_many else digits.one_of((1, 1, 2, 3))
     params = _params(state, digits, prompt, choice=0)
     return Request(id=serial, prompt=prompt, params=params, n_generations=choices)
 
@@ -353,7 +302,8 @@ def _first_queued(state: scheduling.State, slot: int, otherwise: int) -> int:
     return min(waiting) if waiting else otherwise
 
 
-def _used_slots(state: scheduling.State) -> list[int]:
+def used_slots(state: scheduling.State) -> list[int]:
+    """The slots that hold a sequence."""
     return [slot for slot, sequence in enumerate(state.sequences) if sequence is not None]
 
 

@@ -133,16 +133,21 @@ def _take(lockstep: Lockstep, step: Step, tally: Tally) -> frozenset[Reason]:
 
 
 def _collect(lockstep: Lockstep, known: dict[int, Request], tally: Tally) -> None:
-    """Take the outputs, and hold each to what naive decode of its request alone gives."""
+    """Take the outputs, and hold each to what naive decode of its request alone gives.
+
+    A request has finished when nothing of it is left in the specification.
+    """
     outputs = lockstep.decoder.lifecycle.outputs
     _take(lockstep, TakeOutputs(), tally)
     for output in outputs:
-        request = known.pop(output.request)
+        request = known[output.request]
         wanted = naive.generate(request.prompt, request.params, output.choice)
         if (output.tokens, output.reason) != wanted:
             wrong = f"request {request.id} got {output.tokens}, alone it gets {wanted[0]}"
             seen = lockstep.seen
             raise Violation("ALONE", wrong, action=TakeOutputs(), before=seen, after=seen)
-        tally.requests += 1
-        tally.prompt_tokens += len(request.prompt)
         tally.new_tokens += len(output.tokens)
+    running = {request.id for request in (*lockstep.state.waiting, *lockstep.state.admitted)}
+    for name in {output.request for output in outputs} - running:
+        tally.requests += 1
+        tally.prompt_tokens += len(known.pop(name).prompt)

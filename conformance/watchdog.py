@@ -48,6 +48,7 @@ class Watchdog:
     def __init__(self, on_hang: Callable[[tuple[Step, ...], str], None]) -> None:
         self._on_hang = on_hang
         self._history: Sequence[Step] = ()
+        self._began = 0.0
         self._due: float | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -61,7 +62,13 @@ class Watchdog:
 
     def begin(self, history: Sequence[Step], seconds: float) -> None:
         """A step, the last of this history, begins and may take this long."""
-        self._history, self._due = history, time.monotonic() + seconds + GRACE_SECONDS
+        self._history, self._began = history, time.monotonic()
+        self._due = self._began + seconds + GRACE_SECONDS
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the last step began."""
+        return time.monotonic() - self._began
 
     def end(self) -> None:
         """The step has ended."""

@@ -79,6 +79,9 @@ LIVE = [
     ("used", 1),
     ("tokens", (0, 0)),
     ("known", 0),
+    ("known", 1),
+    ("prompt_lens", 1),
+    ("finished", 1),
     ("allocated", 0),
     ("written", 0),
     ("prompt_lens", 0),
@@ -106,7 +109,6 @@ LIVE = [
 DEAD = [
     ("tokens", (0, 3)),
     ("tokens", (1, 0)),
-    ("known", 1),
     ("max_new", 1),
     ("queue_tokens", 1),
     ("out_tokens", (0, 1)),
@@ -199,7 +201,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal"),
-    [("contents", TINY, 376, 3797, 10491), ("decode", WIDE, 431, 5158, 14668)],
+    [("contents", TINY, 376, 3797, 11787), ("decode", WIDE, 431, 5158, 15530)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int

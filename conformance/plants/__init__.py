@@ -1,15 +1,17 @@
 """Bugs that really happened, planted in a pristine engine at run time.
 
 A plant replaces functions of the reference engine while a block runs; it never lives in the
-engine's code path. `catalogue` lists them with the public thread each is modelled on.
+engine's code path. `catalogue` lists them with the public thread each is modelled on, `score` says
+how well the kit catches them.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from spec.vocabulary import InvalidInput
 
@@ -17,15 +19,27 @@ Patch = tuple[str, str, Callable[[Any], Any]]
 """(module, function, what makes the wrong function from the right one)."""
 
 
+KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
+"""Blind to what only options of attention or unusual scores bring out."""
+IDLE: Final = frozenset({"invariants", "replay"})
+"""Blind to attention: they run the exact model, which attends by itself."""
+NO_VIEW: Final = frozenset({"invariants"})
+"""Blind to a step that never returns: there is nothing to look at."""
+
+
 @frozen(kw_only=True)
 class Plant:
-    """One bug. thread: the public report it is modelled on. clause: what it violates first."""
+    """One bug. thread: the public report it is modelled on. clause: what it violates first.
+
+    blind: methods that cannot see it by what they are; see `conformance.plants.methods`.
+    """
 
     id: str
     thread: str
     mechanism: str
     clause: str
     patches: tuple[Patch, ...]
+    blind: frozenset[str] = field(default=frozenset())
 
 
 @contextmanager
@@ -34,7 +48,7 @@ def planted(identifier: str) -> Iterator[Plant]:
     plant = find(identifier)
     with ExitStack() as stack:
         for module, name, make_wrong in plant.patches:
-            stack.enter_context(_replaced(module, name, make_wrong))
+            stack.enter_context(replaced(module, name, make_wrong))
         _forget_compiled()
         stack.callback(_forget_compiled)
         yield plant
@@ -55,15 +69,11 @@ def find(identifier: str) -> Plant:
 
 
 @contextmanager
-def _replaced(module: str, name: str, make_wrong: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a function wherever the engine has imported it by name."""
+def replaced(module: str, name: str, make_wrong: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function wherever the engine or its adapter has imported it by name."""
     right = getattr(sys.modules[module], name)
     wrong = make_wrong(right)
-    holders = [
-        holder
-        for holder_name, holder in list(sys.modules.items())
-        if holder_name.partition(".")[0] == "impl" and getattr(holder, name, None) is right
-    ]
+    holders = [holder for holder in _holders() if getattr(holder, name, None) is right]
     for holder in holders:
         setattr(holder, name, wrong)
     try:
@@ -73,6 +83,19 @@ def _replaced(module: str, name: str, make_wrong: Callable[[Any], Any]) -> Itera
             setattr(holder, name, right)
 
 
+def _holders() -> list[ModuleType]:
+    """The modules of the engine and of its adapter."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "impl" or name.startswith("conformance.engines.")
+    ]
+
+
 def _forget_compiled() -> None:
     """What was compiled before does not have the bug, and what was compiled with it does."""
-    sys.modules["impl.engine"].compiled.cache_clear()
+    for module in _holders():
+        for held in vars(module).values():
+            for forget in ("cache_clear", "clear_cache"):  # of functools, of jax
+                if callable(held) and hasattr(held, forget):
+                    getattr(held, forget)()

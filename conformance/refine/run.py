@@ -16,20 +16,29 @@ from conformance.refine.batches import Checker, Tally, Transitions
 from conformance.search import Search, Step, told
 from impl.setup import Setup
 from spec.machines import scheduling
-from spec.vocabulary import Geometry
+from spec.vocabulary import CleanupMode, Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
 CELLS_BATCH: Final = 1 << 10
 Update = Callable[[float, str], None]
 
 
-SMALL: Final = (
-    ("allocator", Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)),
-    ("allocator", Geometry(pages=3, slots=3, page_size=1, pages_per_seq=2)),
-    ("contents", Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)),
-    ("contents", Geometry(pages=2, slots=2, page_size=1, pages_per_seq=2)),
-    ("decode", Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)),
-    ("decode", Geometry(pages=2, slots=2, page_size=3, pages_per_seq=1)),
+Small = tuple[str, Geometry, CleanupMode]
+
+SMALL: Final[tuple[Small, ...]] = tuple(
+    (
+        name,
+        Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=width),
+        cleanup,
+    )
+    for name, (pages, slots, page_size, width), cleanup in (
+        ("allocator", (3, 2, 2, 2), CleanupMode.INCREMENTAL),
+        ("allocator", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
+        ("contents", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
+        ("contents", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
+        ("decode", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
+        ("decode", (2, 2, 3, 1), CleanupMode.NONE),
+    )
 )
 """Layers and geometries that take seconds, and between them reach what a bug needs."""
 
@@ -83,13 +92,14 @@ def cells_checker(chosen: Layer, run: Refinement, *, sample: int, seed: int) -> 
     )
 
 
-def refine_small(name: str, geometry: Geometry, run: Refinement, taker: Takes | None) -> None:
+def refine_small(small: Small, run: Refinement, taker: Takes | None) -> None:
     """One of SMALL, legal and illegal moves; the transitions go to `taker`, or are checked."""
+    name, geometry, cleanup = small
     if name == "allocator":
         plan = Plan(layer=Allocator(geometry), illegal=True)
         refine_allocator(plan, run, taker or allocator_checker(plan, run, sample=0, seed=0))
     else:
-        chosen = layer(name, geometry)
+        chosen = layer(name, geometry, cleanup)
         checker = taker or cells_checker(chosen, run, sample=0, seed=0)
         refine_cells(chosen, run, checker, illegal=True)
 

@@ -1,0 +1,201 @@
+"""`kvspec plant`: the catalogue of planted bugs, and how well the kit catches them."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.options import integer
+
+if TYPE_CHECKING:
+    from conformance.plants.attempts import Attempts
+    from conformance.plants.score import Plan
+
+NAME: Final = "plant"
+HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
+EXAMPLES: Final = (
+    "kvspec plant --list",
+    "kvspec plant --json p.json                # all of them; goes on where it was cut off",
+    "kvspec plant --only CW5,RC2 --seeds 3 --methods fuzz,replay",
+    "kvspec plant --write docs/score.md",
+)
+RESULTS: Final = ".kvspec/plant.jsonl"
+SEEDS: Final = 10
+STEPS: Final = 9000
+"""Three turns at each level, which is five seconds or ten."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which plants and methods, the budget, and where tries are kept."""
+    parser.add_argument("--list", action="store_true", help="list the catalogue and stop")
+    parser.add_argument("--only", metavar="ID,ID", help="these plants (default all)")
+    parser.add_argument("--methods", metavar="NAME,NAME", help="these methods (default all)")
+    parser.add_argument(
+        "--seeds", type=integer(least=1), default=SEEDS, help=f"tries of each (default {SEEDS})"
+    )
+    parser.add_argument(
+        "--steps",
+        type=integer(least=1),
+        default=STEPS,
+        help=f"steps of fuzzing per try; other methods take a fixed share (default {STEPS})",
+    )
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        default=RESULTS,
+        help=f"tries are kept here, and not made again (default {RESULTS})",
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget the tries made so far")
+    parser.add_argument("--write", metavar="FILE", help="write the score as a page of Markdown")
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Make the tries that are left, and hold what they gave to the targets."""
+    from conformance.plants import score, table
+    from conformance.plants.attempts import Attempts, stamp
+    from conformance.plants.methods import GEOMETRY
+
+    report.scope = Scope.SAMPLED
+    _say_not_checked(report)
+    if arguments.list:
+        return _list(report)
+    plan = _plan(arguments)
+    report.geometry = GEOMETRY
+    path = Path(arguments.results)
+    if arguments.fresh:
+        path.unlink(missing_ok=True)
+    attempts = Attempts(path, stamp(table.versions(), steps=plan.steps))
+    try:
+        left = len(plan.left(attempts))
+        with report.progress("plant", total=left) as update:
+            score.make_all(plan, attempts, update=update, start=score.start)
+    finally:
+        rows = _count(plan, attempts, report)
+    report.say("\n".join(table.lines(rows)))
+    if arguments.write:
+        today = datetime.now(UTC).date().isoformat()
+        page = table.page(report.counts, rows, date=today)
+        Path(arguments.write).write_text(page, encoding="utf-8")
+    return _judge(report)
+
+
+def _plan(arguments: argparse.Namespace) -> "Plan":
+    """What is asked for, the engine without a bug first. Raises InvalidInput."""
+    from conformance.plants import find
+    from conformance.plants.attempts import CLEAN
+    from conformance.plants.catalogue import PLANTS
+    from conformance.plants.methods import METHODS
+    from conformance.plants.score import Plan
+
+    names = tuple(arguments.only.split(",")) if arguments.only else tuple(PLANTS)
+    for name in names:
+        find(name)
+    chosen = tuple(arguments.methods.split(",")) if arguments.methods else tuple(METHODS)
+    for name in chosen:
+        _require_method(name, tuple(METHODS))
+    return Plan(
+        names=(CLEAN, *names),
+        methods={name: METHODS[name] for name in chosen},
+        seeds=arguments.seeds,
+        steps=arguments.steps,
+    )
+
+
+def _require_method(name: str, known: tuple[str, ...]) -> None:
+    from spec.vocabulary import InvalidInput
+
+    if name not in known:
+        raise InvalidInput(
+            "--methods", seen=name, allowed=", ".join(known), remedy="Choose some of them."
+        )
+
+
+def _say_not_checked(report: Report) -> None:
+    from conformance.plants.catalogue import NOT_YET
+    from conformance.plants.methods import METHODS
+
+    for name, method in METHODS.items():
+        if method.run is None:
+            report.skip(name, why=f"{method.what}: this method is not scored yet")
+    report.skip(", ".join(NOT_YET), why="the engine has no such mechanism; kvspec plant --list")
+
+
+def _list(report: Report) -> Verdict:
+    """Print the catalogue: by family, then what is not in it and why."""
+    from conformance.plants.catalogue import FAMILIES, NOT_YET
+
+    for family, plants in FAMILIES.items():
+        report.say(f"{family}:")
+        for plant in plants:
+            report.say(f"  {plant.id:<5} {plant.clause:<8} {plant.mechanism}")
+            report.say(f"{'':<17}{plant.thread}")
+    report.say("not yet:")
+    for name, why in NOT_YET.items():
+        report.say(f"  {name:<5} {why}")
+    report.count(
+        bugs=[
+            {
+                "id": plant.id,
+                "family": family,
+                "clause": plant.clause,
+                "mechanism": plant.mechanism,
+                "thread": plant.thread,
+            }
+            for family, plants in FAMILIES.items()
+            for plant in plants
+        ],
+        not_yet=NOT_YET,
+    )
+    report.scope = Scope.COMPLETE
+    return Verdict.HOLDS
+
+
+def _count(plan: "Plan", attempts: "Attempts", report: Report) -> list[dict[str, object]]:
+    """Add up what was tried so far."""
+    from conformance.plants import find, score, table
+    from conformance.plants.attempts import CLEAN
+
+    attempts.refresh()
+    rows = [score.row(find(name), plan, attempts) for name in plan.names if name != CLEAN]
+    tries, found = score.clean_findings(plan, attempts)
+    missed = score.targets(rows)
+    report.count(
+        bugs=rows,
+        controls={
+            "clean_tries": tries,
+            "clean_findings": len(found),
+            "clean": found,
+            "changed": sum(row["changed"] is True for row in rows),
+        },
+        score={
+            "plants": len(rows),
+            "caught": sum(bool(row["caught"]) for row in rows),
+            "seeds": plan.seeds,
+            "steps": plan.steps,
+            "missed": missed,
+            "slow": score.slow(rows),
+            "undecided": score.undecided(plan, attempts),
+        },
+        tries_left=len(plan.left(attempts)),
+        versions=table.versions(),
+    )
+    return rows
+
+
+def _judge(report: Report) -> Verdict:
+    """Holds if the clean engine gave nothing and every target is met."""
+    controls, score = report.counts["controls"], report.counts["score"]
+    assert isinstance(controls, dict)
+    assert isinstance(score, dict)
+    for found in controls["clean"]:
+        report.fail(f"the engine without a bug: {found}")
+    for target, missed in score["missed"].items():
+        if missed:
+            report.fail(f"{target}: not {', '.join(missed)}")
+    for name, why in score["undecided"].items():
+        report.say(f"  undecided: {name}: {why}")
+    if report.failures:
+        return Verdict.FAILS
+    open_ends = report.counts["tries_left"] or score["undecided"]
+    return Verdict.UNDECIDED if open_ends else Verdict.HOLDS

@@ -1,0 +1,1 @@
+"""Mechanical changes of the engine, one at a time: `refine` notices, or it is explained."""

@@ -1,0 +1,157 @@
+"""Every comparison, constant and index of some functions of the engine, changed one at a time.
+
+A mutant is made from the source of a function, never stored. What a refusal shows of itself, the
+value seen and the value allowed, is left alone: no contract says what it is.
+"""
+
+import ast
+import copy
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Final
+
+from attrs import frozen
+
+TARGETS: Final = {
+    "impl.allocation": ("lowest_free", "plan_pages", "page_guard", "commit_pages"),
+    "impl.plan": ("sort_batch", "slot_guards", "position_guard", "length_guard", "batch_plan"),
+    "impl.sequences": (
+        *("lowest_unused", "used_guards", "unused_guards", "in_range", "choice_taken"),
+        *("begin", "fork_pages", "fork", "release"),
+    ),
+    "impl.queue": ("head", "pop", "push", "purge", "pending", "_keep"),
+    "impl.entries": (
+        *("reserve", "assign", "allocate", "write", "_below", "_queued_guard", "clone", "free"),
+        *("free_finished", "enqueue", "pack", "purge", "reset_logical", "reset_physical"),
+    ),
+    "impl.status": ("first_refusal", "accepted", "target"),
+    "impl.state": ("blank_metadata",),
+    "impl.cache.paged": ("write", "copy_page", "zero"),
+}
+"""What is changed: allocation, clone, free, reset, the queue, and what they stand on."""
+
+FLIPPED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+GUARD_SIZE: Final = 4
+
+
+@frozen
+class Mutant:
+    """One change. before, after: the expression. number: which of the same expressions."""
+
+    module: str
+    function: str
+    before: str
+    after: str
+    number: int
+    tree: ast.Module
+
+    @property
+    def id(self) -> str:
+        """Stable as long as the function's text is."""
+        again = f" ({self.number})" if self.number else ""
+        return f"{self.module}.{self.function}: {self.before} -> {self.after}{again}"
+
+    def build(self, _right: Any) -> Any:
+        """The changed function."""
+        namespace = dict(vars(importlib.import_module(self.module)))
+        exec(compile(self.tree, f"<{self.id}>", "exec"), namespace)
+        return namespace[self.function]
+
+
+def mutants() -> Iterator[Mutant]:
+    """All of them, in order of the source."""
+    for module, functions in TARGETS.items():
+        held = importlib.import_module(module)
+        for function in functions:
+            yield from _of(module, function, inspect.getsource(getattr(held, function)))
+
+
+def _of(module: str, function: str, source: str) -> Iterator[Mutant]:
+    tree = ast.parse(textwrap.dedent(source))
+    count = len(list(_sites(tree)))
+    seen: dict[tuple[str, str], int] = {}
+    for index in range(count):
+        changed = copy.deepcopy(tree)
+        node, kind = list(_sites(changed))[index]
+        before = ast.unparse(node)
+        _CHANGES[kind](node)
+        after = ast.unparse(node)
+        number = seen.get((before, after), 0)
+        seen[before, after] = number + 1
+        yield Mutant(module, function, before, after, number, ast.fix_missing_locations(changed))
+
+
+def _sites(tree: ast.AST) -> Iterator[tuple[Any, str]]:
+    """The nodes to change, each with how: the body alone, not annotations or documentation."""
+    for node in tree.body[0].body:  # type: ignore[attr-defined]
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            yield from _inside(node)
+
+
+def _inside(node: ast.AST) -> Iterator[tuple[Any, str]]:
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in FLIPPED:
+        yield node, "compare"
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int)):
+        yield node, "constant"
+    if isinstance(node, ast.Subscript) and not _is_type(node):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for number, part in enumerate(parts):
+            if not isinstance(part, (ast.Constant, ast.Slice)):
+                yield node, f"index {number}"
+    for child in _children(node):
+        yield from _inside(child)
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    for name, child in ast.iter_fields(node):
+        held = child if isinstance(child, list) else [child]
+        if name not in {"annotation", "returns"}:
+            shown = held[:1] if _is_guard(node) and name == "elts" else held
+            yield from (one for one in shown if isinstance(one, ast.AST))
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """(refuses, Reason, seen, allowed)."""
+    return (
+        isinstance(node, ast.Tuple)
+        and len(node.elts) == GUARD_SIZE
+        and ast.unparse(node.elts[1]).startswith("Reason.")
+    )
+
+
+def _is_type(node: ast.Subscript) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in {"tuple", "list", "dict"}
+
+
+def _flip(node: ast.Compare) -> None:
+    node.ops[0] = FLIPPED[type(node.ops[0])]()
+
+
+def _shift_constant(node: ast.Constant) -> None:
+    value = node.value
+    node.value = not value if isinstance(value, bool) else int(str(value)) + 1
+
+
+def _shift_index(node: ast.Subscript, number: int) -> None:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    moved = ast.BinOp(parts[number], ast.Add(), ast.Constant(1))
+    if isinstance(node.slice, ast.Tuple):
+        node.slice.elts[number] = moved
+    else:
+        node.slice = moved
+
+
+_CHANGES: Final[dict[str, Any]] = {
+    "compare": _flip,
+    "constant": _shift_constant,
+    **{f"index {number}": lambda node, at=number: _shift_index(node, at) for number in range(4)},
+}

@@ -1,0 +1,210 @@
+"""The ways to catch a bug, each a function of a plant, a seed and a budget.
+
+A method runs the engine as it finds it: who calls it has planted the bug. Another way of checking
+joins by one more entry in METHODS.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from conformance import fuzz as fuzzing
+from conformance import histories, traces
+from conformance import replay as traffic
+from conformance.cli.contract import OUR_ENGINE
+from conformance.engines import ours
+from conformance.finding import Finding, replay, shrink
+from conformance.histories import Recorded
+from conformance.plants import Plant, kernel
+from conformance.plants.attempts import Attempt, Budget, Try
+from conformance.plants.catalogue import FAMILIES
+from conformance.plants.refining import refine
+from conformance.protocol import Engine
+from conformance.warmup import warmup
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Params,
+    Request,
+    default_limits,
+)
+from spec.vocabulary.integers import VOCABULARY
+
+GEOMETRY: Final = Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4)
+SEED_STRIDE: Final = 10_000
+"""Between the first draws of two seeds: each turn of a campaign takes the next number."""
+SHRINK_SECONDS: Final = 30.0
+FIRST_SECONDS: Final = 22.0
+"""What a step of the warm-up may take, compilation of one entry point included."""
+STEPS_PER_REQUEST: Final = 3
+"""Steps of the budget for which the traffic has one request."""
+TRAFFIC_SECONDS: Final = 120.0
+"""How long serving the traffic may take before it counts as hanging."""
+
+
+@frozen(kw_only=True)
+class Method:
+    """One way. run: None where it is not written yet. share: of the budget that it may use.
+
+    families: the families of plants that it can see at all; a plant names its own exceptions.
+    past: modules that it goes past; a plant in these alone is not seen. draws: whether a seed makes
+    a difference; if not, one try says all.
+    """
+
+    what: str
+    run: Try | None
+    share: float = 1.0
+    families: frozenset[str] = field(default=frozenset(FAMILIES))
+    past: frozenset[str] = frozenset()
+    draws: bool = True
+
+    def tries(self, seeds: int) -> int:
+        """How many seeds are tried when so many are asked for."""
+        return seeds if self.draws else 1
+
+    def applies(self, name: str, plant: Plant) -> bool:
+        """Whether the method of this name could see this plant."""
+        family = next(key for key, plants in FAMILIES.items() if plant in plants)
+        reached = any(module not in self.past for module, _, _ in plant.patches)
+        return family in self.families and reached and name not in plant.blind
+
+
+def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """The campaign of `kvspec fuzz`, counted in steps, and the shrinking of what it finds."""
+    report = _campaign(seed, budget, compare=True)
+    found = _attempt(report)
+    if report.finding is None or not budget.shrink:
+        return found
+    assert report.geometry is not None
+    make = partial(fuzzing.make, ours.make, report.geometry, report.cleanup)
+    small = shrink(make, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
+    text = histories.dump(recorded(small, report.geometry, report.cleanup, plant=plant))
+    return evolve(found, shrunk=len(small.history), example=text)
+
+
+def invariants(_plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """The clauses alone, on what the engine itself shows along the same random histories."""
+    return _attempt(_campaign(seed, budget, compare=False))
+
+
+def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """Made-up traffic, served in lockstep: every output is held to decoding its request alone."""
+    make = partial(fuzzing.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
+    tally = traffic.Tally()
+    compile_first(make, budget)
+    budget.watchdog.begin(tally.history, TRAFFIC_SECONDS)
+    try:
+        requests = made_up(seed, count=budget.steps // STEPS_PER_REQUEST)
+        traffic.replay(make(), requests, tally=tally, update=lambda _: None)
+    finally:
+        budget.watchdog.end()
+    clause = tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
+    return Attempt(
+        caught=clause is not None, steps=tally.steps, seconds=tally.seconds, clause=clause
+    )
+
+
+def kernel_checks(_plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """Ragged batches through the reference attention, held to the float64 oracle."""
+    kernel.compile_all()
+    started = time.perf_counter()
+    taken, wrong = kernel.check(seed, cases=budget.steps)
+    seconds = time.perf_counter() - started
+    clause = "ATT" if wrong else None
+    return Attempt(caught=wrong, steps=taken, seconds=seconds, clause=clause)
+
+
+METHODS: Final[dict[str, Method]] = {
+    "fuzz": Method(what="random histories in lockstep with the specification", run=fuzz),
+    "invariants": Method(
+        what="the clauses alone, on the engine's own view", run=invariants, share=0.25
+    ),
+    "refine": Method(
+        what="every transition of small state graphs, compilation included",
+        run=refine,
+        families=frozenset(FAMILIES) - {"attention"},
+        past=frozenset({"impl.host"}),
+        draws=False,
+    ),
+    "replay": Method(what="made-up traffic in lockstep", run=replay_traffic, share=0.05),
+    "kernel": Method(
+        what="attention against the float64 oracle",
+        run=kernel_checks,
+        share=0.005,
+        families=frozenset({"attention"}),
+    ),
+}
+"""In the order of the report."""
+
+
+def recorded(
+    finding: Finding, geometry: Geometry, cleanup: CleanupMode, *, plant: str | None
+) -> Recorded:
+    """The finding as a file that `kvspec rerun` takes."""
+    return Recorded(
+        engine=OUR_ENGINE,
+        geometry=geometry,
+        limits=default_limits(geometry),
+        cleanup=cleanup,
+        plant=plant,
+        history=finding.history,
+        clause=finding.clause,
+        message=finding.message,
+    )
+
+
+def compile_first(make: "partial[Engine]", budget: Budget) -> None:
+    """Call every entry point once, whatever comes of it, so that no try pays for compiling."""
+    first = warmup(make().profile.actions)
+    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, compare=False)
+
+
+def made_up(seed: int, *, count: int) -> Iterator[Request]:
+    """Requests of lengths that meet the page boundaries, one to three choices each."""
+    digits = random.Random(seed)
+    longest = GEOMETRY.max_len
+    for index in range(count):
+        prompt = digits.randint(1, longest - 1)
+        tokens = traces.prompt_tokens(index, prompt, None, vocabulary=VOCABULARY)
+        params = Params(
+            max_new=digits.randint(1, longest - prompt),
+            temperature=float(index % 2),
+            seed=index,
+        )
+        choices = digits.choice((1, 1, 2, 3))
+        yield Request(id=index, prompt=tokens, params=params, n_generations=choices)
+
+
+def _campaign(seed: int, budget: Budget, *, compare: bool) -> fuzzing.Run:
+    report = fuzzing.Run()
+    fuzzing.run(
+        ours.make,
+        GEOMETRY,
+        start_seed=SEED_STRIDE * seed,
+        seconds=math.inf,
+        report=report,
+        update=lambda _done, _note: None,
+        watchdog=budget.watchdog,
+        steps=budget.steps,
+        ceiling=False,
+        compare=compare,
+        first_seconds=FIRST_SECONDS,
+    )
+    return report
+
+
+def _attempt(report: fuzzing.Run) -> Attempt:
+    """A finding of the warm-up, which is not counted, is counted by its own length."""
+    found = report.finding
+    warm = found is not None and not report.steps
+    return Attempt(
+        caught=found is not None,
+        steps=len(found.history) if found and warm else report.steps,
+        seconds=report.active_seconds,
+        clause=found.clause if found else None,
+    )

@@ -1,0 +1,97 @@
+"""The score as text: a table for the terminal, and a page of it with its date and versions."""
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spec import SPEC_VERSION
+
+Row = dict[str, Any]
+HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
+
+
+def versions() -> dict[str, str]:
+    """What a score depends on, by name."""
+    found = {"python": platform.python_version(), "kvspec": SPEC_VERSION}
+    for name in ("jax", "jaxlib", "numpy", "hypothesis"):
+        found[name] = importlib.metadata.version(name)
+    return found
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One line of the table."""
+    methods: Mapping[str, Any] = row["methods"]
+    fuzz = methods.get("fuzz")
+    main = fuzz if isinstance(fuzz, dict) else {}
+    others = [
+        f"{name} {tally['caught']}/{tally['tries']}"
+        for name, tally in methods.items()
+        if name != "fuzz" and isinstance(tally, dict)
+    ]
+    clauses = main.get("clauses") or [
+        clause
+        for tally in methods.values()
+        if isinstance(tally, dict)
+        for clause in tally["clauses"]
+    ]
+    return (
+        row["id"],
+        f"{main['caught']}/{main['tries']}" if main else str(fuzz or ""),
+        _number(main.get("steps"), ".0f"),
+        _number(main.get("seconds"), ".1f"),
+        _number(main.get("shrunk"), "d"),
+        " ".join(sorted(set(clauses))),
+        ", ".join(others),
+    )
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """The table, in columns."""
+    table = [HEAD, *(cells(row) for row in rows)]
+    widths = [max(len(line[at]) for line in table) for at in range(len(HEAD))]
+    return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
+
+
+def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
+    """The score as a page of Markdown."""
+    known = ", ".join(f"{name} {version}" for name, version in versions().items())
+    text = [
+        "# Score of the kit on planted bugs",
+        "",
+        f"Written by `kvspec plant --write` on {date}, with {known}.",
+        "",
+        _summary(result),
+        "",
+        "| target | missed by |",
+        "|---|---|",
+        *(
+            f"| {name} | {', '.join(missed) or '-'} |"
+            for name, missed in result["score"]["missed"].items()
+        ),
+        "",
+        f"| {' | '.join((*HEAD, 'mechanism'))} |",
+        f"|{'---|' * (len(HEAD) + 1)}",
+        *(_linked(row) for row in rows),
+    ]
+    return "\n".join(text) + "\n"
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    score, controls = result["score"], result["controls"]
+    return (
+        f"{score['caught']} of {score['plants']} plants are caught. There are {score['seeds']} "
+        f"seeds, and at most {score['steps']} steps of fuzzing for each; steps and seconds are "
+        "medians, compilation left out. The engine without a bug gave "
+        f"{controls['clean_findings']} findings in {controls['clean_tries']} tries under the same "
+        f"budget, and {controls['changed']} plants are shown to change behaviour."
+    )
+
+
+def _linked(row: Row) -> str:
+    first, *rest = cells(row)
+    return f"| [{first}]({row['thread']}) | {' | '.join((*rest, row['mechanism']))} |"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
