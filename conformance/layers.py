@@ -6,6 +6,7 @@ refused for want of room belongs to the alphabet; what a caller must not ask, to
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import combinations, permutations, product
 from typing import Final
 
@@ -53,11 +54,16 @@ class Layer:
     @property
     def moves(self) -> tuple[Move, ...]:
         """The alphabet, legal and illegal, in a fixed order."""
-        return tuple(ALPHABETS[self.name](self.geometry))
+        return _moves(self.name, self.geometry)
 
     def initial(self) -> scheduling.State:
         """Nothing used."""
         return scheduling.initial(self.geometry, self.limits, self.cleanup)
+
+
+@cache
+def _moves(name: str, geometry: Geometry) -> tuple[Move, ...]:
+    return tuple(ALPHABETS[name](geometry))
 
 
 def layer(name: str, geometry: Geometry, cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> Layer:

@@ -39,7 +39,8 @@ SCOPES: Final = (
     Scope("allocator", (6, 3, 2, 3)),
     Scope("contents", (3, 2, 2, 2), "illegal"),
     Scope("contents", (4, 2, 2, 2)),
-    Scope("decode", (3, 2, 2, 2)),
+    Scope("decode", (1, 3, 2, 2), "illegal"),
+    Scope("decode", (2, 2, 2, 2)),
 )
 
 
