@@ -223,8 +223,9 @@ def test_a_real_interrupt_is_reported(tmp_path: Path) -> None:
     """SIGINT to a running process gives 3 and a whole result file."""
     path = tmp_path / "out.json"
     script = (
-        "import sys, time, types\n"
+        "import signal, sys, time, types\n"
         "from conformance.cli.contract import execute\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "def run(arguments, report):\n"
         "    report.count(steps=9)\n"
         "    print('ready', flush=True)\n"
