@@ -40,7 +40,6 @@ SCOPES: Final = (
     Scope("contents", (3, 2, 2, 2), "illegal"),
     Scope("contents", (4, 2, 2, 2)),
     Scope("decode", (1, 3, 2, 2), "illegal"),
-    Scope("decode", (2, 2, 2, 2)),
 )
 
 
