@@ -10,7 +10,7 @@ from functools import partial
 
 from attrs import evolve, frozen
 
-from conformance.lockstep import Lockstep, Violation
+from conformance.lockstep import Lockstep, Oracle, Violation
 from conformance.protocol import Engine
 from conformance.steps import Attend, History, PoisonDead, Step
 from conformance.together import smaller_together
@@ -69,15 +69,15 @@ def replay(
     *,
     seconds: float = FIRST_SECONDS,
     watchdog: Watchdog | None = None,
-    compare: bool = True,
+    oracle: Oracle | None = None,
 ) -> Finding | None:
     """Take a history from the initial state; the finding where it goes wrong, if it does.
 
-    seconds: what each step may take, compilation included. compare: see `Lockstep`.
+    seconds: what each step may take, compilation included. oracle: see `Lockstep`.
     """
     taken: list[Step] = []
     try:
-        lockstep = Lockstep(make(), compare=compare)
+        lockstep = Lockstep(make(), oracle=oracle)
         for step in history:
             taken.append(step)
             if watchdog is not None:

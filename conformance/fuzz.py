@@ -6,7 +6,7 @@ with empty bodies, measured in the same run.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Never
 
@@ -17,13 +17,15 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.coverage import Coverage
 from conformance.finding import Finding, replay
-from conformance.lockstep import Violation
+from conformance.lockstep import Oracle, Violation
 from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, Factory
 from conformance.warmup import warmup
 from conformance.watchdog import FIRST_SECONDS, Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+Setting = tuple[Geometry, CleanupMode]
 
 EXAMPLES: Final = 15
 STEPS: Final = 40
@@ -64,7 +66,7 @@ class Run:
         return self.steps / self.active_seconds if self.active_seconds else 0.0
 
 
-def geometries(main: Geometry) -> tuple[tuple[Geometry, CleanupMode], ...]:
+def geometries(main: Geometry) -> tuple[Setting, ...]:
     """The geometry asked for, and two relatives that reach what it may not, each with its cleanup.
 
     One has pages of one cell, so that every cell is a boundary, and one a pool too small for its
@@ -95,30 +97,30 @@ def run(
     watchdog: Watchdog | None = None,
     steps: float = math.inf,
     ceiling: bool = True,
-    compare: bool = True,
+    oracle: Oracle | None = None,
     first_seconds: float = FIRST_SECONDS,
 ) -> None:
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current.
 
     steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
-    compare: see `Lockstep`. first_seconds: what a step of the warm-up may take.
+    oracle: see `Lockstep`. first_seconds: what a step of the warm-up may take.
     """
-    campaigns: dict[tuple[Geometry, CleanupMode], Campaign] = {}
+    campaigns: dict[Setting, Campaign] = {}
     relatives, turn = geometries(geometry), 0
     empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
     turns = _turns(make(factory, *relatives[0]))
     while report.active_seconds < seconds and report.steps < steps and report.finding is None:
-        level, setting = turns[turn % len(turns)], relatives[_relative(turn, len(turns))]
+        level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             update(min(report.active_seconds, seconds), "compiling")
             new = partial(make, factory, *setting)
             campaigns[setting] = Campaign(
-                make=new, coverage=report.coverage, watchdog=watchdog, compare=compare
+                make=new, coverage=report.coverage, watchdog=watchdog, oracle=oracle
             )
             first = warmup(new().profile.actions)
             report.finding = replay(
-                new, first, seconds=first_seconds, watchdog=watchdog, compare=compare
+                new, first, seconds=first_seconds, watchdog=watchdog, oracle=oracle
             )
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
@@ -133,10 +135,10 @@ def run(
             report.compilations[name] = engine.compilations()
 
 
-def _relative(turn: int, levels: int) -> int:
+def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
     """Which geometry a turn has: the next one each time, so that each meets every level."""
-    again = turn // levels if levels % 3 == 0 else 0
-    return (turn + again) % 3
+    again = turn // levels if levels % len(relatives) == 0 else 0
+    return relatives[(turn + again) % len(relatives)]
 
 
 def _turns(engine: Engine) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ only at allocation and cut only at release: renaming afresh at each step would h
 without its K and V. Source: DESIGN, "Refusals" and "Which page?".
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from attrs import evolve
@@ -40,6 +40,10 @@ FIELDS = {
 """The compared fields of a view, and the clause that a difference in each violates by itself."""
 
 
+Oracle = Callable[[View, View, View], Iterator[tuple[str, str]]]
+"""From the views before and after a step, and the one wanted, to (clause id, what is wrong)."""
+
+
 class Violation(AssertionError):
     """An engine differs from the specification. `clause`: the first one violated."""
 
@@ -55,16 +59,18 @@ class Lockstep:
     """An engine and the specification, side by side.
 
     state: the specification's. seen: the engine's last view. climb: whether each step also checks
-    the specification against its own lower rungs. compare: if not, only the clauses are judged, on
-    the engine's own view, and the specification just goes where the engine can follow.
+    the specification against its own lower rungs. oracle: if given, it alone judges, and the
+    specification just goes where the engine can follow.
     """
 
-    def __init__(self, engine: Engine, *, climb: bool = False, compare: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, *, climb: bool = False, oracle: Oracle | None = None
+    ) -> None:
         profile = engine.profile
         self.engine = engine
         self.state = admission.initial(profile.geometry, profile.limits, profile.cleanup)
         self.seen = engine.observe()
-        self._climb, self._compare = climb, compare
+        self._climb, self._oracle = climb, oracle
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -85,7 +91,7 @@ class Lockstep:
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
         self.seen = self.engine.observe()
-        if expected and not self._compare:
+        if expected and self._oracle is not None:
             self._judge(action, before, self.seen)
             return frozenset()
         if expected:
@@ -108,7 +114,7 @@ class Lockstep:
 
     def attend(self) -> None:
         """Drive the engine's attention, if it can; each query reads its own visible history."""
-        if not isinstance(self.engine, Attends) or not self._compare:
+        if not isinstance(self.engine, Attends) or self._oracle is not None:
             return
         size = self.seen.geometry.page_size
         read = self.engine.attend()
@@ -129,7 +135,7 @@ class Lockstep:
         before: View,
     ) -> None:
         names = ", ".join(sorted(reason.name for reason in given))
-        if not self._compare:
+        if self._oracle is not None:
             expected = given
         if not expected and self.engine.profile.refuses == "exact":
             raise self._violation(action, before, "ATOMIC", f"was refused ({names}), is legal")
@@ -155,7 +161,7 @@ class Lockstep:
                 wanted = result
         if isinstance(action, Allocate):
             wanted = table.plan(self._own_rows(after), action.batch, before.geometry.page_size)
-        if self._compare and result is not None and result != wanted:
+        if self._oracle is None and result is not None and result != wanted:
             clause = _result_clause(action)
             wrong = f"returned {result}, should return {wanted}"
             raise self._violation(action, before, clause, wrong)
@@ -169,13 +175,11 @@ class Lockstep:
 
     def _judge(self, action: object, before: View, seen: View) -> None:
         """Clauses first, since they say what is wrong; then every field against the spec."""
-        for clause, wrong in clauses.violations(seen):
-            raise self._violation(action, before, clause, wrong)
-        for clause, wrong in clauses.step_violations(before, seen):
-            raise self._violation(action, before, clause, wrong)
-        if not self._compare:
-            return
         wanted = view.of(self.decoder)
+        for clause, wrong in (self._oracle or by_clauses)(before, seen, wanted):
+            raise self._violation(action, before, clause, wrong)
+        if self._oracle is not None:
+            return
         reset = "RESET" if isinstance(action, Reset) else None
         for field, clause in FIELDS.items():
             value, right = getattr(seen, field), getattr(wanted, field)
@@ -220,6 +224,12 @@ class Lockstep:
 
     def _violation(self, action: object, before: View, clause: str, wrong: str) -> Violation:
         return Violation(clause, wrong, action=action, before=before, after=self.seen)
+
+
+def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
+    """Every clause, judged on what the engine itself shows."""
+    yield from clauses.violations(seen)
+    yield from clauses.step_violations(before, seen)
 
 
 def expected_result(state: admission.State, action: Action) -> Result:

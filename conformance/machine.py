@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from conformance import brim, moves
 from conformance.coverage import Coverage
 from conformance.finding import Finding, MakeEngine, take
-from conformance.lockstep import Lockstep, Violation
+from conformance.lockstep import Lockstep, Oracle, Violation
 from conformance.protocol import Action, Poison, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
 from conformance.watchdog import STEP_SECONDS, Watchdog
@@ -42,15 +42,15 @@ class Campaign:
     """What the examples of one run share.
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
-    check the specification against its own lower rungs. compare: if not, judge the clauses alone.
-    watchdog: told of each step. finding: the first failure.
+    check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
+    each step. finding: the first failure.
     """
 
     make: MakeEngine
     coverage: Coverage = field(factory=Coverage)
     idle: bool = False
     climb: bool = False
-    compare: bool = True
+    oracle: Oracle | None = None
     watchdog: Watchdog | None = None
     steps: int = 0
     finding: Finding | None = None
@@ -63,7 +63,7 @@ class Session:
         self.campaign = campaign
         self.level = level
         self.outcomes: Counter[object] = Counter()
-        self.lockstep = Lockstep(campaign.make(), climb=campaign.climb, compare=campaign.compare)
+        self.lockstep = Lockstep(campaign.make(), climb=campaign.climb, oracle=campaign.oracle)
         self.actions = self.lockstep.engine.profile.actions
         self.history: list[Step] = []
         self.serial = 0

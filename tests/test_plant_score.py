@@ -9,13 +9,14 @@ import pytest
 from attrs import evolve
 
 from conformance.cli import main
-from conformance.plants import NO_VIEW, find, planted, score, table, worker
+from conformance.plants import NO_VIEW, find, planted, replaced, score, table, worker
 from conformance.plants.attempts import CLEAN, Attempt, Attempts, Budget, stamp
 from conformance.plants.catalogue import FAMILIES, NOT_YET, PLANTS
 from conformance.plants.methods import METHODS, Method
 from conformance.plants.score import Plan
 from conformance.plants.worker import Job, work
 from conformance.warmup import WARMUP
+from impl.engine import compiled
 from spec.machines.actions import Round
 from spec.vocabulary import InvalidInput
 
@@ -185,6 +186,42 @@ def test_a_row_adds_up_the_tries_of_every_method(tmp_path: Path) -> None:
     fast = row | {"decided": True, "methods": row["methods"] | {"fuzz": tally}}
     assert [] == list(score.targets([fast, fast, row | {"decided": True}]).values())[2]
     assert (3, []) == score.clean_findings(plan(METHODS, "CW5", seeds=3), attempts)
+
+
+def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
+    """What is raised is an error of the plant, whichever method meets it."""
+
+    def wrong(_release: object) -> Callable[..., object]:
+        def raises(*_given: object) -> object:
+            raise ZeroDivisionError
+
+        return raises
+
+    with replaced("impl.sequences", "release", wrong):
+        compiled.cache_clear()
+        tries = [run(name)("CW5", 0, Budget(steps=60)) for name in ("fuzz", "replay", "refine")]
+    compiled.cache_clear()
+
+    assert [False] * 3 == [attempt.caught for attempt in tries]
+    assert all("ZeroDivisionError" in (attempt.error or "") for attempt in tries)
+
+
+def test_a_blind_oracle_is_shown_blind(tmp_path: Path) -> None:
+    """It catches nothing of one bug, which the kit catches, and something of another."""
+    chosen = {name: METHODS[name] for name in ("fuzz", "sums")}
+    attempts, asked = Attempts(tmp_path / "tries", "now"), plan(chosen, "AL1", "CL6", seeds=1)
+    attempts.add(("AL1", "fuzz", 0), CAUGHT)
+    attempts.add(("AL1", "sums", 0), MISSED)
+    attempts.add(("CL6", "sums", 0), CAUGHT)
+    (row,) = score.blind(asked, attempts)
+
+    assert [] == score.not_shown_blind([row])
+    assert ("AL1", "0/1", "1/1", "CL6", "1/1") == table.blind_cells(row)[1:]
+    for key in ("missed", "seen", "kit"):
+        other = {"tries": 1, "caught": 1 - row[key]["caught"]}
+        assert ["sums"] == score.not_shown_blind([row | {key: other}])
+    assert [] == score.blind(plan(chosen, "AL1", seeds=1), attempts)
+    assert "sums" not in score.row(find("AL1"), asked, attempts)["methods"]
 
 
 def test_what_is_found_without_a_bug_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from conformance.cli.options import integer
 
 if TYPE_CHECKING:
     from conformance.plants.attempts import Attempts
-    from conformance.plants.score import Plan
+    from conformance.plants.score import Plan, Row
 
 NAME: Final = "plant"
 HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         with report.progress("plant", total=left) as update:
             score.make_all(plan, attempts, update=update, start=score.start)
     finally:
-        rows = _count(plan, attempts, report)
-    report.say("\n".join(table.lines(rows)))
+        rows, blind = _count(plan, attempts, report)
+    report.say("\n".join(table.lines(rows) + table.blind_lines(blind)))
     if arguments.write:
         today = datetime.now(UTC).date().isoformat()
         page = table.page(report.counts, rows, date=today)
@@ -151,15 +151,16 @@ def _list(report: Report) -> Verdict:
     return Verdict.HOLDS
 
 
-def _count(plan: "Plan", attempts: "Attempts", report: Report) -> list[dict[str, object]]:
-    """Add up what was tried so far."""
+def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Row]", "list[Row]"]:
+    """Add up what was tried so far: by plant, and of the blind oracles."""
     from conformance.plants import find, score, table
     from conformance.plants.attempts import CLEAN
 
     attempts.refresh()
     rows = [score.row(find(name), plan, attempts) for name in plan.names if name != CLEAN]
     tries, found = score.clean_findings(plan, attempts)
-    missed = score.targets(rows)
+    blind = score.blind(plan, attempts)
+    missed = score.targets(rows) | {"blind oracles shown blind": score.not_shown_blind(blind)}
     report.count(
         bugs=rows,
         controls={
@@ -177,10 +178,11 @@ def _count(plan: "Plan", attempts: "Attempts", report: Report) -> list[dict[str,
             "slow": score.slow(rows),
             "undecided": score.undecided(plan, attempts),
         },
+        blind=blind,
         tries_left=len(plan.left(attempts)),
         versions=table.versions(),
     )
-    return rows
+    return rows, blind
 
 
 def _judge(report: Report) -> Verdict:

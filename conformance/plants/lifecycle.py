@@ -1,6 +1,6 @@
 """Plants in release, reset and reuse: what a slot leaves behind.
 
-Rows CL, RS and PT1 of the catalogue of real bugs.
+Rows CL, RS, PT1 and the defragmentation (DF) of the catalogue of real bugs.
 """
 
 from typing import Any, Final
@@ -57,6 +57,24 @@ def _release_leaving_one(release: Any) -> Any:
 def _release_keeping_row(release: Any) -> Any:
     def wrong(state: Any, slots: Any, geometry: Any) -> Any:
         return release(state, slots, geometry)._replace(rows=state.rows)
+
+    return wrong
+
+
+def _release_and_defragment(release: Any) -> Any:
+    def wrong(state: Any, slots: Any, geometry: Any) -> Any:
+        after = release(state, slots, geometry)
+        first = after.rows[:, 0]
+        alone = after.counts.at[first].get(mode="fill", fill_value=0) == 1
+        slot = jnp.argmax(alone & after.used)
+        (free,) = jnp.nonzero(after.counts == 0, size=1, fill_value=geometry.pages)
+        moves = (alone & after.used)[slot] & (free[0] < first[slot])
+        new = jnp.where(moves, free[0], first[slot])
+        counts = after.counts.at[first[slot]].add(-moves.astype(jnp.int32), mode="drop")
+        return after._replace(
+            rows=after.rows.at[slot, 0].set(new),
+            counts=counts.at[new].add(moves.astype(jnp.int32), mode="drop"),
+        )
 
     return wrong
 
@@ -224,6 +242,13 @@ PLANTS: Final = (
         mechanism="a reset leaves the counts as they were",
         clause="CONS",
         patches=(("impl.entries", "reset_logical", _keep_counts_on_reset),),
+    ),
+    Plant(
+        id="DF1",
+        thread="https://github.com/ggml-org/llama.cpp/issues/12253",
+        mechanism="a defragmentation moves a page in its row, and K and V stay where they were",
+        clause="CONTENT",
+        patches=(("impl.sequences", "release", _release_and_defragment),),
     ),
 )
 """In the order of the report."""

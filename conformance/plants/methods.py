@@ -20,19 +20,16 @@ from conformance.cli.contract import OUR_ENGINE
 from conformance.engines import ours
 from conformance.finding import Finding, replay, shrink
 from conformance.histories import Recorded
+from conformance.lockstep import Oracle, by_clauses
 from conformance.plants import Plant, kernel
 from conformance.plants.attempts import Attempt, Budget, Try
+from conformance.plants.blind import BLIND
 from conformance.plants.catalogue import FAMILIES
 from conformance.plants.refining import refine
 from conformance.protocol import Engine
 from conformance.warmup import warmup
-from spec.vocabulary import (
-    CleanupMode,
-    Geometry,
-    Params,
-    Request,
-    default_limits,
-)
+from spec.view import View
+from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
 from spec.vocabulary.integers import VOCABULARY
 
 GEOMETRY: Final = Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4)
@@ -41,6 +38,7 @@ SEED_STRIDE: Final = 10_000
 SHRINK_SECONDS: Final = 30.0
 FIRST_SECONDS: Final = 22.0
 """What a step of the warm-up may take, compilation of one entry point included."""
+INVARIANTS_SHARE: Final = 0.25
 STEPS_PER_REQUEST: Final = 3
 """Steps of the budget for which the traffic has one request."""
 TRAFFIC_SECONDS: Final = 120.0
@@ -53,7 +51,8 @@ class Method:
 
     families: the families of plants that it can see at all; a plant names its own exceptions.
     past: modules that it goes past; a plant in these alone is not seen. draws: whether a seed makes
-    a difference; if not, one try says all.
+    a difference; if not, one try says all. only: the plants that a blind oracle is shown at; what
+    it sees counts for nothing.
     """
 
     what: str
@@ -62,13 +61,16 @@ class Method:
     families: frozenset[str] = field(default=frozenset(FAMILIES))
     past: frozenset[str] = frozenset()
     draws: bool = True
+    only: frozenset[str] | None = None
 
     def tries(self, seeds: int) -> int:
         """How many seeds are tried when so many are asked for."""
         return seeds if self.draws else 1
 
     def applies(self, name: str, plant: Plant) -> bool:
-        """Whether the method of this name could see this plant."""
+        """Whether the method of this name is to be tried at this plant."""
+        if self.only is not None:
+            return plant.id in self.only
         family = next(key for key, plants in FAMILIES.items() if plant in plants)
         reached = any(module not in self.past for module, _, _ in plant.patches)
         return family in self.families and reached and name not in plant.blind
@@ -76,10 +78,11 @@ class Method:
 
 def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
     """The campaign of `kvspec fuzz`, counted in steps, and the shrinking of what it finds."""
-    report = _campaign(seed, budget, compare=True)
+    report = _campaign(seed, budget)
     found = _attempt(report)
-    if report.finding is None or not budget.shrink:
+    if not found.caught or not budget.shrink:
         return found
+    assert report.finding is not None
     assert report.geometry is not None
     make = partial(fuzzing.make, ours.make, report.geometry, report.cleanup)
     small = shrink(make, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
@@ -87,9 +90,9 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
     return evolve(found, shrunk=len(small.history), example=text)
 
 
-def invariants(_plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """The clauses alone, on what the engine itself shows along the same random histories."""
-    return _attempt(_campaign(seed, budget, compare=False))
+def judged(oracle: Oracle, _plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """This oracle alone, on what the engine itself shows along the same random histories."""
+    return _attempt(_campaign(seed, budget, oracle))
 
 
 def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
@@ -104,8 +107,13 @@ def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
     finally:
         budget.watchdog.end()
     clause = tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
+    error = _raised(tally.finding)
     return Attempt(
-        caught=clause is not None, steps=tally.steps, seconds=tally.seconds, clause=clause
+        caught=clause is not None and error is None,
+        steps=tally.steps,
+        seconds=tally.seconds,
+        clause=clause,
+        error=error,
     )
 
 
@@ -122,7 +130,9 @@ def kernel_checks(_plant: str | None, seed: int, budget: Budget) -> Attempt:
 METHODS: Final[dict[str, Method]] = {
     "fuzz": Method(what="random histories in lockstep with the specification", run=fuzz),
     "invariants": Method(
-        what="the clauses alone, on the engine's own view", run=invariants, share=0.25
+        what="the clauses alone, on the engine's own view",
+        run=partial(judged, by_clauses),
+        share=INVARIANTS_SHARE,
     ),
     "refine": Method(
         what="every transition of small state graphs, compilation included",
@@ -138,6 +148,15 @@ METHODS: Final[dict[str, Method]] = {
         share=0.005,
         families=frozenset({"attention"}),
     ),
+    **{
+        name: Method(
+            what=oracle.what,
+            run=partial(judged, oracle.judge),
+            share=INVARIANTS_SHARE,
+            only=frozenset({oracle.misses, oracle.sees}),
+        )
+        for name, oracle in BLIND.items()
+    },
 }
 """In the order of the report."""
 
@@ -161,7 +180,12 @@ def recorded(
 def compile_first(make: "partial[Engine]", budget: Budget) -> None:
     """Call every entry point once, whatever comes of it, so that no try pays for compiling."""
     first = warmup(make().profile.actions)
-    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, compare=False)
+    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, oracle=_unmoved)
+
+
+def _unmoved(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
+    """Finds nothing."""
+    yield from ()
 
 
 def made_up(seed: int, *, count: int) -> Iterator[Request]:
@@ -180,7 +204,7 @@ def made_up(seed: int, *, count: int) -> Iterator[Request]:
         yield Request(id=index, prompt=tokens, params=params, n_generations=choices)
 
 
-def _campaign(seed: int, budget: Budget, *, compare: bool) -> fuzzing.Run:
+def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> fuzzing.Run:
     report = fuzzing.Run()
     fuzzing.run(
         ours.make,
@@ -192,7 +216,7 @@ def _campaign(seed: int, budget: Budget, *, compare: bool) -> fuzzing.Run:
         watchdog=budget.watchdog,
         steps=budget.steps,
         ceiling=False,
-        compare=compare,
+        oracle=oracle,
         first_seconds=FIRST_SECONDS,
     )
     return report
@@ -201,10 +225,17 @@ def _campaign(seed: int, budget: Budget, *, compare: bool) -> fuzzing.Run:
 def _attempt(report: fuzzing.Run) -> Attempt:
     """A finding of the warm-up, which is not counted, is counted by its own length."""
     found = report.finding
-    warm = found is not None and not report.steps
+    warm, error = found is not None and not report.steps, _raised(found)
     return Attempt(
-        caught=found is not None,
+        caught=found is not None and error is None,
         steps=len(found.history) if found and warm else report.steps,
         seconds=report.active_seconds,
         clause=found.clause if found else None,
+        error=error,
     )
+
+
+def _raised(finding: Finding | None) -> str | None:
+    """What the engine raised, if it broke down: a plant that does so has not been caught."""
+    violation = finding.violation if finding else None
+    return violation.message if violation and violation.__cause__ else None

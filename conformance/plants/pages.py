@@ -107,7 +107,8 @@ def _rows_rotated(batch_plan: Any) -> Any:
 def _lengths_in_callers_order(sort_batch: Any) -> Any:
     def wrong(slots: Any, positions: Any, *, seqs: int) -> Any:
         batch = sort_batch(slots, positions, seqs=seqs)
-        counted = jnp.where(batch.valid, batch.seqs, seqs)
+        sequence = jnp.cumsum(batch.valid & (batch.ranks == 0)) - 1
+        counted = jnp.where(batch.valid, sequence, seqs)
         first = jnp.full((seqs,), INVALID).at[counted].min(batch.order, mode="drop")
         return batch._replace(q_lens=batch.q_lens[jnp.argsort(first)])
 

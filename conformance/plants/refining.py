@@ -11,18 +11,20 @@ from conformance.refine.run import SMALL, Refinement, refine_small
 
 
 def refine(_plant: str | None, _seed: int, _budget: Budget) -> Attempt:
-    """Until a graph shows a mismatch. steps: transitions checked; shrunk: the shortest moves."""
+    """Until a graph shows a mismatch. steps: transitions checked; shrunk: the shortest moves.
+
+    A plant that does not even run has not been caught: that is an error of the plant.
+    """
     started, checked = time.perf_counter(), 0
     for small in SMALL:
         run = Refinement()
-        error = None
         try:
             refine_small(small, run, None)
-        except Exception as raised:  # an engine that cannot be run is caught too
-            error = type(raised).__name__
+        except Exception as raised:
+            seconds, error = time.perf_counter() - started, f"{type(raised).__name__}: {raised}"
+            return Attempt(caught=False, steps=checked, seconds=seconds, error=error)
         checked += run.tally.checked
-        if run.tally.mismatches or error is not None:
-            seconds = time.perf_counter() - started
-            length = len(run.history) or None
-            return Attempt(caught=True, steps=checked, seconds=seconds, shrunk=length, error=error)
+        if run.tally.mismatches:
+            seconds, length = time.perf_counter() - started, len(run.history)
+            return Attempt(caught=True, steps=checked, seconds=seconds, shrunk=length)
     return Attempt(caught=False, steps=checked, seconds=time.perf_counter() - started)

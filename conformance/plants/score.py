@@ -15,6 +15,7 @@ from attrs import frozen
 
 from conformance.plants import Plant
 from conformance.plants.attempts import CLEAN, Attempt, Attempts, Key
+from conformance.plants.blind import BLIND
 from conformance.plants.methods import Method
 from conformance.plants.worker import Job, command, pending
 
@@ -105,7 +106,7 @@ def row(plant: Plant, plan: Plan, attempts: Attempts) -> Row:
     by = {
         name: found
         for name, method in plan.methods.items()
-        if method.run is not None and method.applies(name, plant)
+        if method.run is not None and method.only is None and method.applies(name, plant)
         for found in [_tally(plant.id, name, plan, attempts)]
     }
     main = by.get("fuzz") or min(by.values(), key=lambda one: -one["share"], default=None)
@@ -125,7 +126,11 @@ def row(plant: Plant, plan: Plan, attempts: Attempts) -> Row:
             one["tries"] == plan.methods[name].tries(plan.seeds) and not one["errors"]
             for name, one in by.items()
         ),
-        "methods": {name: by.get(name) or _why_not(name, plan, plant) for name in plan.methods},
+        "methods": {
+            name: by.get(name) or _why_not(name, plan, plant)
+            for name, method in plan.methods.items()
+            if method.only is None
+        },
     }
 
 
@@ -210,6 +215,38 @@ def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
         ),
         "shown to change behaviour": [one["id"] for one in rows if one["changed"] is not True],
     }
+
+
+def blind(plan: Plan, attempts: Attempts) -> list[Row]:
+    """For each blind oracle that was tried: what it caught of the bug it misses and of one it sees.
+
+    kit: what fuzzing caught of the former.
+    """
+    return [
+        {
+            "oracle": name,
+            "what": oracle.what,
+            "misses": oracle.misses,
+            "missed": _tally(oracle.misses, name, plan, attempts),
+            "kit": _tally(oracle.misses, "fuzz", plan, attempts),
+            "sees": oracle.sees,
+            "seen": _tally(oracle.sees, name, plan, attempts),
+        }
+        for name, oracle in BLIND.items()
+        if name in plan.methods and {oracle.misses, oracle.sees} <= set(plan.names)
+    ]
+
+
+def not_shown_blind(rows: Sequence[Row]) -> list[str]:
+    """The oracles that are not blind after all, or see nothing, or miss what the kit misses too."""
+    return _names(
+        (
+            one["oracle"],
+            one["missed"]["caught"] or not one["seen"]["caught"] or not one["kit"]["caught"],
+        )
+        for one in rows
+        if one["missed"]["tries"] and one["seen"]["tries"] and one["kit"]["tries"]
+    )
 
 
 def slow(rows: Sequence[Row]) -> list[str]:

@@ -10,6 +10,12 @@ from spec import SPEC_VERSION
 Row = dict[str, Any]
 HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
 
+BLIND_NOTE = (
+    "Each judges the same histories instead of the kit. It is tried at a bug that it cannot see "
+    "and, to be fair to it, at one that it does see."
+)
+BLIND_HEAD = ("what it looks at", "misses", "caught", "caught by the kit", "sees", "caught")
+
 
 def versions() -> dict[str, str]:
     """What a score depends on, by name."""
@@ -53,6 +59,26 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
 
 
+def blind_cells(row: Row) -> tuple[str, ...]:
+    """One line of the table of blind oracles."""
+    return (
+        row["what"],
+        row["misses"],
+        _share(row["missed"]),
+        _share(row["kit"]),
+        row["sees"],
+        _share(row["seen"]),
+    )
+
+
+def blind_lines(rows: Sequence[Row]) -> list[str]:
+    """That table, in sentences; nothing where no such oracle was tried."""
+    return [
+        f"  blind: {what}: {missed} of {misses} (the kit {kit}), {seen} of {sees}"
+        for what, misses, missed, kit, sees, seen in map(blind_cells, rows)
+    ]
+
+
 def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
     """The score as a page of Markdown."""
     known = ", ".join(f"{name} {version}" for name, version in versions().items())
@@ -73,6 +99,14 @@ def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
         f"| {' | '.join((*HEAD, 'mechanism'))} |",
         f"|{'---|' * (len(HEAD) + 1)}",
         *(_linked(row) for row in rows),
+        "",
+        "## Blind oracles",
+        "",
+        BLIND_NOTE,
+        "",
+        f"| {' | '.join(BLIND_HEAD)} |",
+        f"|{'---|' * len(BLIND_HEAD)}",
+        *(f"| {' | '.join(blind_cells(row))} |" for row in result["blind"]),
     ]
     return "\n".join(text) + "\n"
 
@@ -91,6 +125,10 @@ def _summary(result: Mapping[str, Any]) -> str:
 def _linked(row: Row) -> str:
     first, *rest = cells(row)
     return f"| [{first}]({row['thread']}) | {' | '.join((*rest, row['mechanism']))} |"
+
+
+def _share(tally: Row) -> str:
+    return f"{tally['caught']}/{tally['tries']}"
 
 
 def _number(value: float | None, form: str) -> str:
