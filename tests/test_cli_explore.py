@@ -69,7 +69,7 @@ def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
     status, found = run(result, "--layer", "decode", "--geometry", TINY)
 
     assert (0, "complete") == (status, found["scope"])
-    assert (31, 434, 682, 6) == tuple(
+    assert (31, 434, 713, 6) == tuple(
         found[key] for key in ("states", "transitions", "illegal", "depth")
     )
     assert {"CONTENT", "OUT", "RESET", "ATOMIC", "sharing to pages"} < {*found["invariants"]}

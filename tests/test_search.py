@@ -78,7 +78,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
 @pytest.mark.usefixtures("no_workers")
 @pytest.mark.parametrize(
     ("chosen", "states", "transitions", "illegal"),
-    [(DECODE, 225, 3_334, 7_466), (SMALLEST, 31, 434, 682)],
+    [(DECODE, 225, 3_308, 7_717), (SMALLEST, 31, 434, 713)],
     ids=["two slots", "one slot"],
 )
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
