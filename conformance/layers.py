@@ -155,10 +155,22 @@ def _contents(geometry: Geometry) -> Iterator[Move]:
         prompt = (first,) * max(1, geometry.max_len - 1)
         assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
         yield _fixed(assign, f"assign({slot}, {first})")
+    for slot in range(geometry.slots):
+        yield _assign_another(slot, geometry.slots)
     for slot, other in permutations(range(geometry.slots), 2):
         yield _assign_again(slot, other)
     yield from _batches(range(geometry.slots), geometry.page_size)
     yield from _slots(geometry, lambda child: child, lambda parent: parent)
+
+
+def _assign_another(slot: int, choice: int) -> Move:
+    """Give a slot that has a prompt another one, as a choice that nobody has."""
+
+    def action(state: scheduling.State) -> act.Assign | None:
+        there = state.lifecycle.details[slot] is not None
+        return act.Assign(slot, (1,), Params(max_new=1), 1, choice) if there else None
+
+    return Move(f"assign_another({slot})", action)
 
 
 def _assign_again(slot: int, other: int) -> Move:

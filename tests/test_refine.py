@@ -201,7 +201,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("contents", TINY, 376, 3797, 11787, 100), ("decode", WIDE, 431, 5163, 15956, 0)],
+    [("contents", TINY, 376, 3797, 12331, 100), ("decode", WIDE, 431, 5163, 15956, 0)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int

@@ -67,7 +67,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
     graph = search.graph
 
     assert (None, True) == (found, graph.complete)
-    assert (376, 3_797, 11_787) == (graph.states, graph.transitions, graph.illegal)
+    assert (376, 3_797, 12_331) == (graph.states, graph.transitions, graph.illegal)
     assert 376 == len(search.states) == len({*search.states})
     assert graph.transitions + graph.illegal == graph.outcomes.total()
     for number in range(0, 376, 25):

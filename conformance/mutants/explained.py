@@ -4,6 +4,8 @@ from typing import Final
 
 LOGPROBS: Final = "the specification has no log-probabilities; the tests of the engine hold them"
 
+CLAMPED: Final = "an array of one: an index past its end is clamped to it"
+
 EQUIVALENT: Final[dict[str, str]] = {
     "impl.plan.sort_batch: 2 -> 3": "the third key is the index, as a stable sort has it anyway",
     "impl.plan.sort_batch: True -> False": "entries that tie are padding, or a batch to refuse",
@@ -13,6 +15,18 @@ EQUIVALENT: Final[dict[str, str]] = {
     "impl.queue.head: 0 -> 1": "nobody reads the position of padding",
     "impl.sequences.fork: state.logprobs.at[children] -> state.logprobs.at[children + 1]": LOGPROBS,
     "impl.sequences.fork: state.logprobs[parents] -> state.logprobs[parents + 1]": LOGPROBS,
+    "impl.entries.assign: 0 -> 1": CLAMPED,
+    "impl.entries.assign: 0 -> 1 (2)": CLAMPED,
+    "impl.entries.clone: 0 -> 1 (4)": CLAMPED,
+    "impl.entries.pack: 0 -> 1": "nobody reads the token of padding",
+    "impl.entries.pack: 2 -> 3": "no two entries have the same slot and position",
+    "impl.state.blank_metadata: 0 -> 1": LOGPROBS,
+    "impl.cache.paged.copy_page: origin < pages -> origin <= pages": (
+        "what is copied is a page of a row; a copy that is called off has no destination"
+    ),
+    "impl.cache.paged.zero: 0 -> 1": (
+        "no state but the initial one is compared in dead cells; the tests of the cache hold it"
+    ),
     "impl.sequences.fork: entry < full[:, None] -> entry <= full[:, None]": (
         "a settled parent has a page there only if it is partial, and the copy takes its place"
     ),

@@ -124,7 +124,7 @@ def _is_guard(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Tuple)
         and len(node.elts) == GUARD_SIZE
-        and ast.unparse(node.elts[1]).startswith("Reason.")
+        and ast.unparse(node.elts[1]).lower().startswith("reason")
     )
 
 

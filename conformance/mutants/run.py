@@ -8,7 +8,7 @@ the kept transitions, until one comes out wrong. What survives must be explained
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
@@ -28,8 +28,16 @@ from conformance.plants import replaced
 from conformance.refine import allocator, cells
 from conformance.refine.batches import UNOPTIMISED, Kind, Transitions, joined, padded, part
 from conformance.refine.run import SMALL, Refinement, Small, refine_small
+from spec.vocabulary import CleanupMode, Geometry
 
 SIZE: Final = 1 << 11
+LARGER: Final[Small] = (
+    "contents",
+    Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2),
+    CleanupMode.INCREMENTAL,
+)
+"""What survives the small graphs is taken through this one: it has more pages than a page cells."""
+
 RESULTS: Final = Path(".kvspec/mutants.jsonl")
 
 
@@ -83,11 +91,7 @@ class Fate:
     noticed: str | None
 
 
-def kept() -> list[Kept]:
-    """All small graphs."""
-    return [_keep(small) for small in SMALL]
-
-
+@cache
 def _keep(small: Small) -> Kept:
     name, geometry, cleanup = small
     if name == "allocator":
@@ -125,7 +129,13 @@ def _reached(found: Kept) -> dict[str, set[str]]:
     return reached
 
 
-def fate(mutant: Mutant, graphs: list[Kept]) -> Fate:
+def judge(mutant: Mutant) -> Fate:
+    """Its fate in the small graphs or, if it survives them, in the larger one."""
+    found = fate(mutant, map(_keep, SMALL))
+    return found if found.noticed else fate(mutant, [_keep(LARGER)])
+
+
+def fate(mutant: Mutant, graphs: Iterable[Kept]) -> Fate:
     """Plant a mutant, and look until it is noticed."""
     with replaced(mutant.module, mutant.function, mutant.build):
         for graph in graphs:
@@ -145,9 +155,8 @@ def main() -> int:
     """Judge every mutant that was not judged before; 0 if each survivor is explained."""
     done = _done()
     left = [mutant for mutant in mutants() if mutant.id not in done]
-    graphs = kept() if left else []
     for mutant in track(left, description="mutants", console=Console(stderr=True)):
-        found = fate(mutant, graphs)
+        found = judge(mutant)
         done[mutant.id] = found.noticed
         _append(found)
     return _tell(done)
@@ -159,6 +168,9 @@ def _tell(done: dict[str, str | None]) -> int:
     gone = sorted(set(EQUIVALENT) - set(survivors))
     print(f"{len(done)} mutants, {len(done) - len(survivors)} noticed, "
           f"{len(survivors) - len(unexplained)} explained as equivalent")  # fmt: skip
+    for name in survivors:
+        if name in EQUIVALENT:
+            print(f"equivalent: {name}: {EQUIVALENT[name]}")
     for name in unexplained:
         print(f"NOT noticed and not explained: {name}")
     for name in gone:

@@ -36,6 +36,7 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("allocator", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
         ("contents", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
         ("contents", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
+        ("decode", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
         ("decode", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
         ("decode", (2, 2, 3, 1), CleanupMode.NONE),
     )
