@@ -24,6 +24,7 @@ from conformance.refine.run import (
     refine_allocator,
     refine_cells,
 )
+from conformance.watchdog import Watchdog
 from impl.setup import Setup
 from impl.state import State
 from spec.machines import actions as act
@@ -310,3 +311,18 @@ def test_the_setup_of_a_layer_is_one_engine() -> None:
     """Contents and decoding at one geometry are the same engine, compiled once."""
     assert cells.setup_of(layer("contents", TINY)) == cells.setup_of(layer("decode", TINY))
     assert isinstance(SETUP, Setup)
+
+
+def test_a_batch_that_does_not_return_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the call until it is back, and from waiting for the answer until it is there."""
+    told: list[str] = []
+    watchdog = Watchdog(lambda _history, _message: None)
+    monkeypatch.setattr(watchdog, "begin", lambda _history, _seconds: told.append("begin"))
+    monkeypatch.setattr(watchdog, "end", lambda: told.append("end"))
+    kinds = counting(batched=lambda number: number >= 0, shipped=lambda _number: True)
+    checker = Checker(kinds, size=2, sample=0, seed=0, tally=Tally(), watchdog=watchdog)
+
+    checker.add("one", numbers([1, 2]))
+    checker.finish()
+
+    assert ["begin", "end"] * 2 == told

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
     from conformance.refine.batches import Checker
     from conformance.refine.run import Refinement
+    from conformance.watchdog import Watchdog
 
 NAME: Final = "refine"
 HELP: Final = "our jitted engine on every transition of the specification's graph"
@@ -50,6 +51,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.graph import Graph
     from conformance.refine.batches import Tally
     from conformance.refine.run import Refinement
+    from conformance.watchdog import Watchdog
+
+    def on_hang(_history: object, _message: str) -> None:
+        report.fail("PROG: a batch does not return from compiled code; kvspec fuzz shrinks a hang")
+        report.abort()
 
     progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
     loaded = progress.load()
@@ -57,8 +63,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     state = Refinement(graph=held, tally=tally)
     started, earlier = time.perf_counter(), state.graph.transitions
     try:
-        with counterexample.planted(arguments.plant):
-            _refine(arguments, report, state, progress)
+        with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
+            _refine(arguments, report, state, progress, watchdog)
     finally:
         seconds = time.perf_counter() - started
         _tell(arguments, report, state, seconds=seconds, earlier=earlier)
@@ -68,7 +74,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _refine(
-    arguments: argparse.Namespace, report: Report, state: "Refinement", progress: "Progress"
+    arguments: argparse.Namespace,
+    report: Report,
+    state: "Refinement",
+    progress: "Progress",
+    watchdog: "Watchdog",
 ) -> None:
     from conformance import layers
     from conformance.compact import Allocator
@@ -77,7 +87,7 @@ def _refine(
     from spec.vocabulary import CleanupMode
 
     illegal = arguments.alphabet == "illegal"
-    how = {"sample": arguments.unbatched, "seed": arguments.seed}
+    how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
 
     def saver(checker: "Checker") -> Callable[[], None]:
         def extra() -> dict[str, object]:

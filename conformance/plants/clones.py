@@ -46,7 +46,7 @@ def _fork_with_known_of_parent(fork: Any) -> Any:
 def _fork_copying_one_layer(fork: Any) -> Any:
     def wrong(state: Any, *rest: Any) -> Any:
         after = fork(state, *rest)
-        return after._replace(cache=(after.cache[0], *state.cache[1:]))
+        return after._replace(cache=(*after.cache[:1], *state.cache[1:]))
 
     return wrong
 

@@ -7,17 +7,22 @@ fetched late, so that the next transitions are found meanwhile.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
 from attrs import define, field, frozen
 
+from conformance.watchdog import Watchdog
+
 Tree = Any
 """A pytree of arrays that share their first axis: one entry per transition."""
 
 PENDING: Final = 3
 UNOPTIMISED: Final = {"xla_backend_optimization_level": 0}
+BATCH_SECONDS: Final = 240.0
+"""How long a batch may take, compilation included, before it counts as hanging."""
 LOOP: Final = 1000
 """Transitions in the timed loop that is not batched."""
 
@@ -71,7 +76,7 @@ class Checker:
     """Takes transitions of all kinds, checks all in batches of `size`, and `sample` of them singly.
 
     tally: what was found so far; an earlier one is gone on with. optimise: compile for speed, which
-    takes longer.
+    takes longer. watchdog: told of each batch.
     """
 
     def __init__(
@@ -83,7 +88,9 @@ class Checker:
         seed: int,
         tally: Tally,
         optimise: bool = True,
+        watchdog: Watchdog | None = None,
     ) -> None:
+        self._watchdog = watchdog
         self.tally, self._size = tally, size
         self._kinds = kinds
         self._batched = {
@@ -136,17 +143,28 @@ class Checker:
                 bool(singly[kind](one.before, one.arguments, one.after, one.mask))
         return len(chosen) / (time.perf_counter() - started)
 
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Compiled code runs here, and might never return."""
+        if self._watchdog is not None:
+            self._watchdog.begin((), BATCH_SECONDS)
+        yield
+        if self._watchdog is not None:
+            self._watchdog.end()
+
     def _dispatch(self, kind: str, transitions: Transitions) -> None:
         size = len(transitions.mask)
         filled = padded(transitions, self._size)
-        answer = self._batched[kind](filled.before, filled.arguments, filled.after, filled.mask)
+        with self._watching():
+            answer = self._batched[kind](filled.before, filled.arguments, filled.after, filled.mask)
         self._pending.append((transitions, size, answer))
         while len(self._pending) > PENDING:
             self._fetch()
 
     def _fetch(self) -> None:
         transitions, size, answer = self._pending.popleft()
-        right = np.asarray(answer)[:size]
+        with self._watching():
+            right = np.asarray(answer)[:size]
         self.tally.checked += size
         for index in np.flatnonzero(~right):
             self.tally.wrong(int(transitions.state[index]), int(transitions.move[index]))

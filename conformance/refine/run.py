@@ -14,6 +14,7 @@ from conformance.layers import Layer, layer
 from conformance.refine import allocator, cells
 from conformance.refine.batches import Checker, Tally, Transitions
 from conformance.search import Search, Step, told
+from conformance.watchdog import Watchdog
 from impl.setup import Setup
 from spec.machines import scheduling
 from spec.vocabulary import CleanupMode, Geometry
@@ -79,17 +80,32 @@ class Refinement:
         return asdict(self.tally)
 
 
-def allocator_checker(plan: Plan, run: Refinement, *, sample: int, seed: int) -> Checker:
+def allocator_checker(
+    plan: Plan, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
     """What checks the transitions of the allocator layer."""
-    kinds = allocator.kinds(allocator.setup_of(plan.layer.geometry))
-    return Checker(kinds, size=ALLOCATOR_BATCH, sample=sample, seed=seed, tally=run.tally)
-
-
-def cells_checker(chosen: Layer, run: Refinement, *, sample: int, seed: int) -> Checker:
-    """What checks the transitions of a layer with contents; most of the time is not spent there."""
-    kinds = cells.kinds(cells.setup_of(chosen))
     return Checker(
-        kinds, size=CELLS_BATCH, sample=sample, seed=seed, tally=run.tally, optimise=False
+        allocator.kinds(allocator.setup_of(plan.layer.geometry)),
+        size=ALLOCATOR_BATCH,
+        sample=sample,
+        seed=seed,
+        tally=run.tally,
+        watchdog=watchdog,
+    )
+
+
+def cells_checker(
+    chosen: Layer, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
+    """What checks the transitions of a layer with contents; most of the time is not spent there."""
+    return Checker(
+        cells.kinds(cells.setup_of(chosen)),
+        size=CELLS_BATCH,
+        sample=sample,
+        seed=seed,
+        tally=run.tally,
+        optimise=False,
+        watchdog=watchdog,
     )
 
 
