@@ -80,14 +80,16 @@ def error_bound(
     sliding_window: int | None = None,
     block_cells: int = 1,
     accumulator: DTypeLike = np.float32,
+    weights: DTypeLike | None = None,
     result: DTypeLike | None = None,
 ) -> Floats:
     """How far blocked online softmax may be from the oracle, element by element, [T, q_heads, D].
 
     The arguments of `ragged_paged_attention`, and: block_cells, the cells that the kernel takes in
     one step (1 covers every blocking, and is loose for long sequences); accumulator, the dtype
-    all of its arithmetic is rounded to; result, that of its output (None: q's). Infinite where the
-    analysis decides nothing; 0 where the answer is exactly 0. Raises InvalidInput as the oracle
+    all of its arithmetic is rounded to; weights, what those are rounded to before V is weighed
+    (None: no further); result, the dtype of its output (None: q's). Infinite where the analysis
+    decides nothing; 0 where the answer is exactly 0. Raises InvalidInput as the oracle
     does, and for block_cells below 1.
     """
     if block_cells < 1:
@@ -98,6 +100,7 @@ def error_bound(
     bound = np.zeros_like(queries)
     arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
     precision = _precision(accumulator)
+    narrow = 0.0 if weights is None else _precision(weights).step
     for query in _queries(queries, *arrays, window=sliding_window):
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, len(query.keys)) - 1 + blocks
@@ -109,7 +112,7 @@ def error_bound(
             if soft_cap is not None:
                 delta = _capped_error(delta, scores, soft_cap, precision)
             bound[query.row, head] = _mean_error(
-                scores, values, delta, blocks, additions, precision
+                scores, values, delta, blocks, additions, precision, narrow
             )
     exact = ragged_paged_attention(
         q, *arrays, scale=scale, soft_cap=soft_cap, sliding_window=sliding_window
@@ -231,15 +234,21 @@ def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: _Precision)
 
 
 def _mean_error(
-    scores: Floats, values: Floats, delta: Floats, blocks: int, additions: int, p: _Precision
+    scores: Floats,
+    values: Floats,
+    delta: Floats,
+    blocks: int,
+    additions: int,
+    p: _Precision,
+    narrow: float,
 ) -> Floats:
     """Steps 3 to 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
     shares = _softmax(scores)
     mean = shares @ values
     gaps = (scores + delta).max() - scores + delta
-    common = delta + p.unit * gaps + blocks * p.elementary
+    common = delta + np.expm1(3 * p.step) * gaps + blocks * p.elementary
     in_sum = (additions + blocks - 1) * p.step
-    in_mean = in_sum + p.step
+    in_mean = in_sum + p.step + narrow
     lost = 4 * (len(scores) + blocks) * p.tiny
     with np.errstate(over="ignore", invalid="ignore"):
         remaining = 1 - shares @ np.expm1(common + in_sum) - lost

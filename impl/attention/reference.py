@@ -20,7 +20,7 @@ from attrs import field, frozen
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from spec.vocabulary.errors import InvalidInput
+from impl.attention.interface import check_options, check_shapes
 
 
 @frozen(kw_only=True)
@@ -32,16 +32,6 @@ class _Options:
     sliding_window: int | None
     q_block: int
     kv_block_pages: int
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("q_block", "kv_block_pages", "sliding_window"):
-            value = getattr(self, name)
-            if value is None and name == "sliding_window":
-                continue
-            fits = type(value) is int and value >= 1
-            _require(name, value, "an integer, 1 or more", holds=fits)
-        cap = self.soft_cap
-        _require("soft_cap", cap, "above 0, or None", holds=cap is None or cap > 0)
 
 
 class _Row(NamedTuple):
@@ -94,7 +84,13 @@ def ragged_paged_attention(
     are rows of q and pages that one step of the loops takes; they change speed and rounding only.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
-    _check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    check_options(
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        q_block=q_block,
+        kv_block_pages=kv_block_pages,
+    )
     options = _Options(
         scale=scale,
         soft_cap=soft_cap,
@@ -105,37 +101,6 @@ def ragged_paged_attention(
     count = jnp.reshape(jnp.asarray(num_seqs), ())
     out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, options)
     return out
-
-
-def _require(name: str, seen: object, allowed: str, *, holds: bool) -> None:
-    if not holds:
-        raise InvalidInput(
-            name, seen=seen, allowed=allowed, remedy="See ragged_paged_attention for what it means."
-        )
-
-
-def _check_shapes(
-    q: Array,
-    kv_pages: Array,
-    kv_lens: Array,
-    page_indices: Array,
-    cu_q_lens: Array,
-    num_seqs: tuple[int, ...],
-) -> None:
-    _require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3)
-    pool, heads = kv_pages.shape, kv_pages.shape[2] // 2 if kv_pages.ndim == 4 else 0
-    layout = "[pages, page_size, 2 * kv_heads, head_dim]"
-    _require("kv_pages", pool, layout, holds=heads > 0 and pool[2] == 2 * heads)
-    _require("q", (q.shape, pool), "no empty axis", holds=0 not in q.shape + pool)
-    _require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
-    _require("q", q.shape, f"a multiple of {heads} KV heads", holds=q.shape[1] % heads == 0)
-    rows = page_indices.shape[0] if page_indices.ndim == 2 else 0
-    table = rows > 0 and page_indices.shape[1] > 0
-    _require("page_indices", page_indices.shape, "[B, pages_per_seq]", holds=table)
-    _require("kv_lens", kv_lens.shape, f"({rows},)", holds=kv_lens.shape == (rows,))
-    bounds = (rows + 1,)
-    _require("cu_q_lens", cu_q_lens.shape, f"{bounds}", holds=cu_q_lens.shape == bounds)
-    _require("num_seqs", num_seqs, "() or (1,)", holds=num_seqs in ((), (1,)))
 
 
 @partial(jax.jit, static_argnames="options")

@@ -1,0 +1,46 @@
+"""What every implementation of ragged paged attention is given, checked before it begins."""
+
+from jax import Array
+
+from spec.vocabulary.errors import InvalidInput
+
+
+def check_options(*, soft_cap: float | None, sliding_window: int | None, **blocks: int) -> None:
+    """Raises InvalidInput for options out of range; `blocks`, by name, are at least 1."""
+    for name, value in {"sliding_window": sliding_window, **blocks}.items():
+        fits = (type(value) is int and value >= 1) or (value is None and name == "sliding_window")
+        require(name, value, "an integer, 1 or more", holds=fits)
+    require("soft_cap", soft_cap, "above 0, or None", holds=soft_cap is None or soft_cap > 0)
+
+
+def require(name: str, seen: object, allowed: str, *, holds: bool) -> None:
+    """Raises InvalidInput unless it holds."""
+    if not holds:
+        raise InvalidInput(
+            name, seen=seen, allowed=allowed, remedy="See ragged_paged_attention for what it means."
+        )
+
+
+def check_shapes(
+    q: Array,
+    kv_pages: Array,
+    kv_lens: Array,
+    page_indices: Array,
+    cu_q_lens: Array,
+    num_seqs: tuple[int, ...],
+) -> None:
+    """Raises InvalidInput for shapes that do not fit together. num_seqs: its shape."""
+    require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3)
+    pool, heads = kv_pages.shape, kv_pages.shape[2] // 2 if kv_pages.ndim == 4 else 0
+    layout = "[pages, page_size, 2 * kv_heads, head_dim]"
+    require("kv_pages", pool, layout, holds=heads > 0 and pool[2] == 2 * heads)
+    require("q", (q.shape, pool), "no empty axis", holds=0 not in q.shape + pool)
+    require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
+    require("q", q.shape, f"a multiple of {heads} KV heads", holds=q.shape[1] % heads == 0)
+    rows = page_indices.shape[0] if page_indices.ndim == 2 else 0
+    table = rows > 0 and page_indices.shape[1] > 0
+    require("page_indices", page_indices.shape, "[B, pages_per_seq]", holds=table)
+    require("kv_lens", kv_lens.shape, f"({rows},)", holds=kv_lens.shape == (rows,))
+    bounds = (rows + 1,)
+    require("cu_q_lens", cu_q_lens.shape, f"{bounds}", holds=cu_q_lens.shape == bounds)
+    require("num_seqs", num_seqs, "() or (1,)", holds=num_seqs in ((), (1,)))

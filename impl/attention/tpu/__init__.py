@@ -1,0 +1,160 @@
+"""Ragged paged attention for TPUs in Pallas: the interface of the reference, compiled for a chip.
+
+The kernel reads K and V through the page table, page by page, while it works on what came before.
+A sequence with one query takes the path for decoding, in `decode`; others take the one in
+`prefill`. `flow` decides what is copied when, `cells` takes K and V out of the pool's rows, and
+`blocks` plans the sizes.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from attrs import evolve
+from jax import Array
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.typing import ArrayLike
+
+from impl.attention.interface import check_options, check_shapes, require
+from impl.attention.tpu import blocks as planning
+from impl.attention.tpu import decode, prefill
+from impl.attention.tpu.flow import Buffers, Flow, Inputs
+from impl.attention.tpu.shape import Blocks, Shape, ceil_div
+
+NAME: Final = "kvspec_ragged_paged_attention"
+DEFAULT: Final = "v5e"
+"""The chip whose blocks are taken where nothing is compiled for one."""
+Q_DTYPES: Final = ("bfloat16", "float32")
+KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn")
+
+
+def ragged_paged_attention(
+    q: Array,
+    kv_pages: Array,
+    kv_lens: Array,
+    page_indices: Array,
+    cu_q_lens: Array,
+    num_seqs: ArrayLike,
+    *,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    k_scale: float | None = None,
+    v_scale: float | None = None,
+    blocks: Blocks | None = None,
+    chip: str | None = None,
+    interpret: Any = False,
+) -> Array:
+    """Attend as `impl.attention.reference.ragged_paged_attention`, which explains the rest.
+
+    q bfloat16 or float32. kv_pages bfloat16, float32, int8 or float8_e4m3fn; page_size a power of
+    two from 8 on. k_scale, v_scale: what stored K and V are multiplied with. Page ids must be in
+    range: one that is not is clamped, so that nothing outside the pool is read.
+
+    blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`; the one that the
+    program runs on unless given, and needed to compile ahead of time. interpret:
+    `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for what cannot be done.
+    """
+    check_options(soft_cap=soft_cap, sliding_window=sliding_window)
+    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    _check_kinds(q, kv_pages)
+    target = planning.CHIPS[DEFAULT] if interpret and chip is None else planning.chip_of(chip)
+    heads = kv_pages.shape[2] // 2
+    shape = Shape(
+        tokens=q.shape[0],
+        seqs=page_indices.shape[0],
+        q_heads=ceil_div(q.shape[1], 8) * 8,
+        kv_heads=heads,
+        group=q.shape[1] // heads,
+        head_dim=q.shape[2],
+        page_size=kv_pages.shape[1],
+        pages=kv_pages.shape[0],
+        pages_per_seq=page_indices.shape[1],
+        q_dtype=jnp.dtype(q.dtype),
+        kv_dtype=jnp.dtype(kv_pages.dtype),
+        scale=scale * (1.0 if k_scale is None else k_scale),
+        v_scale=1.0 if v_scale is None else v_scale,
+        soft_cap=soft_cap,
+        window=sliding_window,
+        vmem=target.limit,
+        blocks=blocks or planning.UNPLANNED,
+    )
+    if blocks is None:
+        shape = evolve(shape, blocks=planning.plan(shape, target))
+    else:
+        planning.check(shape, target)
+    count = jnp.reshape(jnp.asarray(num_seqs, jnp.int32), (1,))
+    out: Array = _call(shape, interpret, q, kv_pages, kv_lens, page_indices, cu_q_lens, count)
+    return out
+
+
+def _check_kinds(q: Array, kv_pages: Array) -> None:
+    seen, size = (str(q.dtype), str(kv_pages.dtype)), kv_pages.shape[1]
+    require("q", seen[0], ", ".join(Q_DTYPES), holds=seen[0] in Q_DTYPES)
+    require("kv_pages", seen[1], ", ".join(KV_DTYPES), holds=seen[1] in KV_DTYPES)
+    fits = size >= 8 and size & (size - 1) == 0
+    require("page_size", size, "a power of two, 8 or more", holds=fits)
+    width = q.shape[2]
+    fits = width <= 128 or width % 128 == 0
+    require("head_dim", width, "at most 128, or a multiple of it", holds=fits)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _call(
+    shape: Shape,
+    interpret: Any,
+    q: Array,
+    kv_pages: Array,
+    kv_lens: Array,
+    page_indices: Array,
+    cu_q_lens: Array,
+    num_seqs: Array,
+) -> Array:
+    _, q_heads, head_dim = q.shape
+    wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
+    missing = shape.table_rows * 128 - shape.pages_per_seq
+    ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, 128)
+    pool = kv_pages.reshape(shape.pages, shape.page_rows, head_dim)
+    blank = jnp.zeros_like(wide)
+    out: Array = pl.pallas_call(
+        partial(_kernel, shape),
+        out_shape=jax.typeof(blank),
+        in_specs=[
+            *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3,
+            *[pl.BlockSpec(memory_space=pltpu.HBM)] * 4,
+        ],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=_scratch(shape),
+        input_output_aliases={6: 0},  # rows of no sequence stay 0
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=shape.vmem),
+        interpret=interpret,
+        name=NAME,
+    )(kv_lens, cu_q_lens, num_seqs, ids, wide, pool, blank)
+    return out[:, :q_heads, :head_dim]
+
+
+def _kernel(shape: Shape, *refs: Any) -> None:
+    inputs, out = Inputs(*refs[:6]), refs[7]
+    buffers, held = Buffers(*refs[8:17]), refs[17:]
+    middle = len(decode.Scratch._fields)
+    scratch = decode.Scratch(*held[:middle]), prefill.Scratch(*held[middle:])
+    Flow(shape, inputs, out, buffers, scratch).run()
+
+
+def _scratch(shape: Shape) -> list[Any]:
+    """In the order of `Buffers`, then of both `Scratch`."""
+    blocks = shape.blocks
+    block = (2, blocks.q_rows, shape.q_heads, shape.width)
+    rows = 2 * blocks.kv_pages * shape.page_rows
+    return [
+        pltpu.SMEM((2 * shape.id_rows, 1, 128), jnp.int32),
+        pltpu.VMEM((rows, shape.head_dim), shape.kv_dtype),
+        pltpu.VMEM(block, shape.q_dtype),
+        pltpu.VMEM(block, shape.q_dtype),
+        pltpu.SMEM((2,), jnp.int32),
+        *[pltpu.SemaphoreType.DMA((2,))] * 4,
+        *decode.sized(shape),
+        *prefill.sized(shape),
+    ]

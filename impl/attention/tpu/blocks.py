@@ -1,0 +1,207 @@
+"""Block sizes by what fits into a chip's vector memory, spilled registers included.
+
+What the kernel allocates is known to the byte; what the compiler spills is bounded by a model, see
+`spills`. Sizes are tried from the largest that pay to the smallest that work.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from attrs import evolve, frozen
+
+from impl.attention.tpu import decode, prefill
+from impl.attention.tpu.shape import Blocks, Shape, ceil_div
+from spec.vocabulary.errors import InvalidInput
+
+MIB: Final = 1 << 20
+SUBLANES: Final = 8
+LANES: Final = 128
+WORDS: Final = 2048
+"""Rows of K that a step of decoding takes, of all KV heads together."""
+MOST_DECODE_CELLS: Final = 512
+
+
+UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, prefill_cells=1)
+"""Stands in a shape until there is a plan."""
+
+
+@frozen
+class Chip:
+    """name, as in `--target`; kind, as jax calls it; vmem: bytes of vector memory of a core."""
+
+    name: str
+    kind: str
+    vmem: int
+
+    @property
+    def limit(self) -> int:
+        """What the kernel may use of it."""
+        return self.vmem - max(self.vmem // 16, MIB)
+
+
+CHIPS: Final = {
+    chip.name: chip
+    for chip in (
+        Chip("v4", "TPU v4", 16 * MIB),
+        Chip("v5e", "TPU v5 lite", 128 * MIB),
+        Chip("v5p", "TPU v5", 64 * MIB),
+        Chip("v6e", "TPU v6 lite", 128 * MIB),
+        Chip("7x", "TPU7x", 64 * MIB),
+    )
+}
+"""Sizes as the compiler reports them."""
+
+
+def chip_of(name: str | None) -> Chip:
+    """The chip of this name, or the one that the program runs on. Raises InvalidInput."""
+    if name is None:
+        kind = jax.devices()[0].device_kind
+        found = [chip for chip in CHIPS.values() if chip.kind == kind]
+        name = found[0].name if found else f"none, on {kind}"
+    if name not in CHIPS:
+        raise InvalidInput(
+            "chip",
+            seen=name,
+            allowed=", ".join(CHIPS),
+            remedy="Name the chip to compile for, interpret, or use the reference instead.",
+        )
+    return CHIPS[name]
+
+
+def plan(shape: Shape, chip: Chip) -> Blocks:
+    """The first of `candidates` that fits. Raises InvalidInput if none does."""
+    least = None
+    for blocks in candidates(shape):
+        needed = need(evolve(shape, blocks=blocks))
+        if needed <= chip.limit:
+            return blocks
+        least = min(least or needed, needed)
+    raise InvalidInput(
+        "blocks",
+        seen=f"{least} bytes for the smallest blocks",
+        allowed=f"at most {chip.limit} bytes of {chip.name}",
+        remedy="Use smaller pages, fewer KV heads on a device, or a smaller head_dim.",
+    )
+
+
+def check(shape: Shape, chip: Chip) -> None:
+    """Raises InvalidInput unless explicit sizes go together and fit."""
+    blocks = shape.blocks
+    fetch = shape.fetch_cells
+    for name in ("kv_pages", "q_rows"):
+        value = getattr(blocks, name)
+        _require(name, value, "a power of two", holds=_is_power(value))
+    for name, least in (("decode_cells", 16), ("prefill_cells", LANES)):
+        value = getattr(blocks, name)
+        allowed = f"a power of two, at least {least} and at most kv_pages * page_size, {fetch}"
+        _require(name, value, allowed, holds=_is_power(value) and least <= value <= fetch)
+    rows = blocks.decode_cells * shape.kv_heads
+    allowed = f"a multiple of {LANES} when multiplied with {shape.kv_heads} KV heads"
+    _require("decode_cells", blocks.decode_cells, allowed, holds=rows % LANES == 0)
+    steps = blocks.decode_steps
+    _require(
+        "decode_steps",
+        steps,
+        f"a multiple of {decode.BUFFERS}, at least {decode.BUFFERS}",
+        holds=steps > 0 and steps % decode.BUFFERS == 0,
+    )
+    needed = need(shape)
+    if needed > chip.limit:
+        raise InvalidInput(
+            "blocks",
+            seen=f"{blocks}, which need {needed} bytes",
+            allowed=f"at most {chip.limit} bytes of {chip.name}",
+            remedy=f"The nearest that fit: {plan(shape, chip)}.",
+        )
+
+
+def candidates(shape: Shape) -> Iterator[Blocks]:
+    """Best first: long fetches matter most, then many queries for each cell that is read."""
+    decode_cells = _decode_cells(shape)
+    rows = min(128, _power_from(shape.tokens))
+    for fetch, q_rows, steps in product((2048, 1024, 512, 256, 128), (128, 64, 32, 16), (8, 4)):
+        cells = min(max(fetch, decode_cells, shape.page_size), _power_from(shape.capacity))
+        cells = max(cells, decode_cells, 128)
+        if q_rows > max(rows, 16) or steps * decode_cells > max(cells, 4 * decode_cells):
+            continue
+        yield Blocks(
+            kv_pages=max(1, cells // shape.page_size),
+            decode_cells=decode_cells,
+            decode_steps=steps,
+            q_rows=q_rows,
+            prefill_cells=min(cells, 512, max(128, 2**18 // (shape.group * q_rows))),
+        )
+
+
+def need(shape: Shape) -> int:
+    """Bytes of vector memory: what is allocated, and what the compiler may spill."""
+    return sum(map(padded, allocated(shape))) + spills(shape)
+
+
+def allocated(shape: Shape) -> list[Any]:
+    """Shape and dtype of every buffer in vector memory."""
+    blocks = shape.blocks
+    block = (2, blocks.q_rows, shape.q_heads, shape.width)
+    rows = 2 * blocks.kv_pages * shape.page_rows
+    return [
+        _Buffer((rows, shape.head_dim), shape.kv_dtype),
+        *[_Buffer(block, shape.q_dtype)] * 2,
+        *decode.sized(shape),
+        *prefill.sized(shape),
+    ]
+
+
+def padded(buffer: Any) -> int:
+    """Bytes of a buffer: the last axis fills registers of 128 lanes, the one before of 8 rows."""
+    *outer, rows, width = buffer.shape
+    size: int = jnp.dtype(buffer.dtype).itemsize
+    tall = ceil_div(rows, SUBLANES * 4 // size) * SUBLANES * 4 // size
+    return int(prod(outer)) * tall * ceil_div(width, LANES) * LANES * size
+
+
+def spills(shape: Shape) -> int:
+    """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
+
+    Calibrated against the compiler's report; the tests hold it to that.
+    """
+    blocks = shape.blocks
+    one = shape.group * blocks.q_rows * blocks.prefill_cells * 4
+    other = shape.q_heads * blocks.decode_cells * shape.kv_heads * 4
+    return 2 * MIB + 2 * one + 2 * other
+
+
+@frozen
+class _Buffer:
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def _decode_cells(shape: Shape) -> int:
+    """A power of two of cells whose rows fill whole registers."""
+    cells = max(16, min(MOST_DECODE_CELLS, _power_to(WORDS // shape.kv_heads)))
+    while cells * shape.kv_heads % LANES:
+        cells *= 2
+    return cells
+
+
+def _power_to(number: int) -> int:
+    return 1 << (max(1, number).bit_length() - 1)
+
+
+def _power_from(number: int) -> int:
+    return 1 << (max(1, number) - 1).bit_length()
+
+
+def _is_power(value: Any) -> bool:
+    return type(value) is int and value > 0 and value & (value - 1) == 0
+
+
+def _require(name: str, seen: object, allowed: str, *, holds: bool) -> None:
+    if not holds:
+        raise InvalidInput(
+            name, seen=seen, allowed=allowed, remedy="Leave blocks out to have them planned."
+        )

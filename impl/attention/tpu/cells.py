@@ -1,0 +1,105 @@
+"""K and V out of the rows of the pool: a cell has the rows k0, v0, k1, v1, ... of its heads.
+
+In 16 bits K and V of a head are the two halves of one row of 32-bit words, so that whole registers
+are taken apart by shifts. Two rows of words make one of 16-bit pairs, which is why K and V come in
+pairs of cells: one of the first half beside one of the second. Softmax does not mind, as long as K,
+V and the positions agree on the order. Eight bits are widened to 16 first.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from impl.attention.tpu.shape import Shape
+
+LOW = 0xFFFF
+HIGH = 0xFFFF0000
+
+
+class Words(NamedTuple):
+    """What K and V are made from: 32-bit rows [n, head_dim]; the same twice if they are paired."""
+
+    keys: Array
+    values: Array
+
+
+def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
+    """`count` cells of a buffer from cell `start` on, [count * rows of a cell, head_dim]."""
+    first = pl.multiple_of(start * shape.rows, shape.rows)
+    found: Array = kv[pl.ds(first, count * shape.rows), :]
+    return found.astype(jnp.bfloat16) if found.dtype.itemsize == 1 else found
+
+
+def words(shape: Shape, held: Array, strided: Any) -> Words:
+    """One row for each head of each cell. strided: where rows that are not paired come apart."""
+    if shape.paired:
+        found = pltpu.bitcast(held, jnp.uint32)
+        return Words(found, found)
+    put(strided, held)
+    count = held.shape[0] // 2
+    return Words(every(shape, strided, 0, count, 2), every(shape, strided, 1, count, 2))
+
+
+def put(strided: Any, held: Array) -> None:
+    """Store rows where they can be loaded with a stride: registers of 128 lanes, one by one."""
+    for lane in range(strided.shape[0]):
+        part = held[:, lane * 128 : (lane + 1) * 128]
+        strided[lane, : held.shape[0], : part.shape[1]] = part
+
+
+def every(shape: Shape, strided: Any, first: Any, count: int, stride: int) -> Array:
+    """`count` rows from `first` on, [count, head_dim]."""
+    parts = [
+        strided[lane, pl.ds(first, count, stride=stride), :] for lane in range(strided.shape[0])
+    ]
+    whole = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
+    return whole[:, : shape.head_dim]
+
+
+def keys(shape: Shape, words: Array) -> Array:
+    """K of these words, in the dtype that is computed in."""
+    if not shape.paired:
+        return words
+    if shape.exact:
+        return pltpu.bitcast(words << 16, jnp.float32)
+    low, high = _halves(words)
+    return pltpu.bitcast((low & jnp.uint32(LOW)) | (high << 16), jnp.bfloat16)
+
+
+def values(shape: Shape, words: Array) -> Array:
+    """V of these words."""
+    if not shape.paired:
+        return words
+    if shape.exact:
+        return pltpu.bitcast(words & jnp.uint32(HIGH), jnp.float32)
+    low, high = _halves(words)
+    return pltpu.bitcast((low >> 16) | (high & jnp.uint32(HIGH)), jnp.bfloat16)
+
+
+def _halves(words: Array) -> tuple[Array, Array]:
+    half = words.shape[0] // 2
+    return words[:half], words[half:]
+
+
+def place(shape: Shape, index: Array, count: int) -> Array:
+    """Which of `count` words each row of `keys` and `values` is, by its index."""
+    if shape.exact:
+        return index
+    return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
+
+
+def divide(number: Array, size: int) -> tuple[Array, Array]:
+    """Quotient and rest of what is not negative."""
+    if size & (size - 1) == 0:
+        return lax.shift_right_logical(number, size.bit_length() - 1), number & (size - 1)
+    by = jnp.int32(size)
+    return lax.div(number, by), lax.rem(number, by)
+
+
+def blanked(words: Array, low: Array, high: Array) -> Array:
+    """Zero in the rows before `low` and from `high` on: 0 * NaN is NaN."""
+    index = lax.broadcasted_iota(jnp.int32, words.shape, 0)
+    return jnp.where((index >= low) & (index < high), words, jnp.zeros_like(words))

@@ -1,0 +1,220 @@
+"""One query token of a sequence against one fetch of its cells: all heads at once.
+
+The rows of K of all KV heads are one matrix, which every query head is multiplied with; the scores
+of the other heads' rows are masked. That is more arithmetic than needed, and no row of the pool is
+ever moved: the matrix unit has to be filled with K and V once either way, which is what decoding
+costs. Steps overlap: while one is summed up, the largest score of the next is found and the
+products of the one after that are taken. Of four buffers of scores three are in use at a time, so
+that a group of four steps, or of eight, has each in the same place every time.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental.pallas import tpu as pltpu
+
+from impl.attention.tpu import cells
+from impl.attention.tpu.shape import Shape
+
+LOWEST = -jnp.inf
+BUFFERS = 4
+AHEAD = 2
+
+
+class Scratch(NamedTuple):
+    """scores f32[4, q_heads, words]; largest, total f32[q_heads, 128]; sums f32[q_heads, D].
+
+    rows f32[D/128, rows of a step, 128]: where K and V come apart if they are not paired.
+    """
+
+    scores: Any
+    largest: Any
+    total: Any
+    sums: Any
+    rows: Any
+
+
+class Span(NamedTuple):
+    """Which cells of a fetch are visible: low to high, from its own start.
+
+    start: where the fetch begins, in cells of the buffer.
+    """
+
+    start: Array
+    low: Array
+    high: Array
+
+
+def begin(scratch: Scratch) -> None:
+    """Nothing was seen yet."""
+    scratch.largest[...] = jnp.full_like(scratch.largest, LOWEST)
+    scratch.total[...] = jnp.zeros_like(scratch.total)
+    scratch.sums[...] = jnp.zeros_like(scratch.sums)
+
+
+def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:
+    """Take in one fetch. queries [q_heads, width] in the dtype that is computed in."""
+    steps, size = shape.blocks.decode_steps, shape.blocks.decode_cells
+    group = steps * size
+    work = _Work(shape, scratch, kv, queries[:, : shape.head_dim], span)
+
+    def turn(index: Array, carry: tuple[Array, Array], step: int | None) -> tuple[Array, Array]:
+        """One step; step: its number in a group of which all cells are visible, or None."""
+        before, now = carry
+        masked, last = step is None, step is None or step == steps - 1
+        work.add(index, _slot(index, step, 0), before, now, masked=masked)
+        work.score(index + AHEAD, _slot(index, step, AHEAD))
+        return now, work.largest(index + 1, _slot(index, step, 1), now, masked=last)
+
+    def whole(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        for step in range(steps):
+            carry = turn(number * steps + step, carry, step)
+        return carry
+
+    def ragged(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return turn(index, carry, None)
+
+    first, last = lax.div(span.low, size), lax.div(span.high + size - 1, size)
+    low = lax.div(span.low + group - 1, group)
+    high = jnp.maximum(lax.div(span.high, group), low)
+    for ahead in range(AHEAD):
+        work.score(first + ahead, _slot(first, None, ahead))
+    before = scratch.largest[...]
+    carry = (before, work.largest(first, _slot(first, None, 0), before, masked=True))
+    if shape.window is not None:
+        carry = lax.fori_loop(first, jnp.minimum(low * steps, last), ragged, carry)
+    carry = lax.fori_loop(low, high, whole, carry)
+    carry = lax.fori_loop(high * steps, last, ragged, carry)
+    scratch.largest[...] = carry[0]
+
+
+def _slot(index: Array, step: int | None, ahead: int) -> Any:
+    """Which buffer of scores: known beforehand inside a group, which lets its steps overlap."""
+    return lax.rem(index + ahead, BUFFERS) if step is None else (step + ahead) % BUFFERS
+
+
+def result(scratch: Scratch) -> Array:
+    """f32 [q_heads, head_dim]; 0 where nothing was seen."""
+    total = jnp.sum(scratch.total[...], axis=1, keepdims=True)
+    return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
+
+
+class _Work:
+    """The three parts of a step. index: which step of the fetch; slot: which buffer of scores."""
+
+    def __init__(self, shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:
+        self.shape, self.scratch, self.kv = shape, scratch, kv
+        self.queries, self.span = queries, span
+        self.cells = shape.blocks.decode_cells
+        self.count = self.cells * shape.kv_heads
+        like = (shape.q_heads, self.count)
+        place = cells.place(shape, lax.broadcasted_iota(jnp.int32, like, 1), self.count)
+        self.cell, head = cells.divide(place, shape.kv_heads)
+        row, _ = cells.divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)
+        self.own = head == row
+
+    def _load(self, index: Array) -> cells.Words:
+        start = jnp.minimum(index * self.cells, self.shape.fetch_cells - self.cells)
+        held = cells.rows(self.shape, self.kv, self.span.start + start, self.cells)
+        return cells.words(self.shape, held, self.scratch.rows)
+
+    def score(self, index: Array, slot: Any) -> None:
+        """Multiply Q with K, past the end as well: nothing is done with those scores."""
+        found = cells.keys(self.shape, self._load(index).keys)
+        self.scratch.scores[slot] = jnp.where(
+            self.own, scores(self.shape, self.queries, found), LOWEST
+        )
+
+    def _scores(self, index: Array, slot: Any, *, masked: bool) -> Array:
+        held: Array = self.scratch.scores[slot]
+        if not masked:
+            return held
+        cell = index * self.cells + self.cell
+        return jnp.where((cell >= self.span.low) & (cell < self.span.high), held, LOWEST)
+
+    def largest(self, index: Array, slot: Any, before: Array, *, masked: bool) -> Array:
+        """The largest score so far, this step's included; f32[q_heads, 128], all lanes the same."""
+        held = self._scores(index, slot, masked=masked)
+        return jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
+
+    def add(self, index: Array, slot: Any, before: Array, now: Array, *, masked: bool) -> None:
+        """Weigh V."""
+        origin = jnp.where(now == LOWEST, 0.0, now)
+        rescale = power(self.shape, before - origin)
+        held = self._scores(index, slot, masked=masked)
+        weights = power(self.shape, held - spread(origin, held.shape[1]))
+        found = self._load(index).values
+        if masked:
+            low, high = ((end - index * self.cells) for end in (self.span.low, self.span.high))
+            heads = self.shape.kv_heads
+            found = cells.blanked(found, low * heads, high * heads)
+        total, sums = self.scratch.total, self.scratch.sums
+        total[...] = total[...] * rescale + by_lane(weights)
+        added = weigh(self.shape, weights, cells.values(self.shape, found))
+        sums[...] = sums[...] * spread(rescale, added.shape[1]) + added
+
+
+def scores(shape: Shape, queries: Array, keys: Array) -> Array:
+    """f32 [rows of Q, rows of K]: capped if there is a cap, and what `power` makes weights from."""
+    found = lax.dot_general(
+        queries,
+        keys,
+        (((1,), (1,)), ((), ())),
+        precision=precision(shape),
+        preferred_element_type=jnp.float32,
+    )
+    if shape.soft_cap is None:
+        return found if shape.scale > 0.0 else found * shape.scale
+    return shape.soft_cap * jnp.tanh(found * shape.scale / shape.soft_cap)
+
+
+def power(shape: Shape, difference: Array) -> Array:
+    """e to a difference of scores; a positive scale is multiplied in here, where one is anyway."""
+    left = shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
+    return jnp.exp2(difference * (left / math.log(2.0)))
+
+
+def weigh(shape: Shape, weights: Array, values: Array) -> Array:
+    """f32 [rows of the weights, head_dim]."""
+    return lax.dot_general(
+        weights.astype(values.dtype),
+        values,
+        (((1,), (0,)), ((), ())),
+        precision=precision(shape),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def precision(shape: Shape) -> Any:
+    """Of products."""
+    return lax.Precision.HIGHEST if shape.exact else lax.Precision.DEFAULT
+
+
+def spread(column: Array, width: int) -> Array:
+    """[rows, 128], all lanes the same, to [rows, width]: registers again, and no lane is moved."""
+    if width <= 128:
+        return column[:, :width]
+    return jnp.concatenate([column] * (width // 128), axis=1)
+
+
+def by_lane(weights: Array) -> Array:
+    """Sum over the registers of a row, f32[rows, 128]: the lanes are added once, at the end."""
+    total = weights[:, :128]
+    for start in range(128, weights.shape[1], 128):
+        total = total + weights[:, start : start + 128]
+    return total
+
+
+def sized(shape: Shape) -> Scratch:
+    """The shapes of the scratch."""
+    words = shape.blocks.decode_cells * shape.kv_heads
+    heads = shape.q_heads
+    return Scratch(
+        scores=pltpu.VMEM((BUFFERS, heads, words), jnp.float32),
+        largest=pltpu.VMEM((heads, 128), jnp.float32),
+        total=pltpu.VMEM((heads, 128), jnp.float32),
+        sums=pltpu.VMEM((heads, shape.head_dim), jnp.float32),
+        rows=pltpu.VMEM((shape.width // 128, 8 if shape.paired else 2 * words, 128), jnp.float32),
+    )

@@ -1,0 +1,336 @@
+"""The order of the work: every fetch of every block of queries, with the copies two ahead.
+
+A fetch is some pages of one sequence for one block of its queries; the fetches of all sequences
+form one list. While one is worked on, the pages of the next are under way, and the page ids of the
+one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
+whole. Tables lie in main memory, so that they may be of any size.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from impl.attention.tpu import decode, prefill
+from impl.attention.tpu.decode import Span
+from impl.attention.tpu.shape import Shape
+
+
+class Inputs(NamedTuple):
+    """kv_lens, cu_q_lens, num_seqs in scalar memory; ids, queries, pool in main memory."""
+
+    kv_lens: Any
+    cu_q_lens: Any
+    num_seqs: Any
+    ids: Any
+    queries: Any
+    pool: Any
+
+
+class Buffers(NamedTuple):
+    """Two of each: ids in scalar memory; pages, queries and results in vector memory.
+
+    stored: how many rows of each result are on their way out. The rest are semaphores.
+    """
+
+    ids: Any
+    pages: Any
+    queries: Any
+    results: Any
+    stored: Any
+    ids_here: Any
+    pages_here: Any
+    queries_here: Any
+    results_gone: Any
+
+
+class Fetch(NamedTuple):
+    """Which fetch: sequence, block of queries, fetch of that block, and its number in the list.
+
+    item: the number of the block of queries. All i32[].
+    """
+
+    seq: Array
+    block: Array
+    fetch: Array
+    number: Array
+    item: Array
+
+
+class Flow:
+    """One run of the kernel."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        inputs: Inputs,
+        out: Any,
+        buffers: Buffers,
+        scratch: tuple[decode.Scratch, prefill.Scratch],
+    ) -> None:
+        self.shape, self.inputs, self.out, self.buffers = shape, inputs, out, buffers
+        self.decode, self.prefill = scratch
+
+    def run(self) -> None:
+        """Work through the list."""
+        self.buffers.stored[0], self.buffers.stored[1] = jnp.int32(0), jnp.int32(0)
+        zero = jnp.int32(0)
+        first = self._begin(self._next_seq(zero), zero, zero)
+        self._start_ids(first)
+        self._start_pages(first)
+        second = self._after(first)
+        self._start_ids(second)
+
+        def body(carry: tuple[Fetch, Fetch]) -> tuple[Fetch, Fetch]:
+            now, ahead = carry
+            later = self._after(ahead)
+            self._start_pages(ahead)
+            self._start_ids(later)
+            self._work(now)
+            return ahead, later
+
+        lax.while_loop(lambda carry: self._exists(carry[0]), body, (first, second))
+        for slot in range(2):
+            self._wait_result(slot)
+
+    def _exists(self, fetch: Fetch) -> Array:
+        found: Array = fetch.seq < self._seqs()
+        return found
+
+    def _seqs(self) -> Array:
+        return jnp.minimum(self.inputs.num_seqs[0], self.shape.seqs)
+
+    def _next_seq(self, seq: Array) -> Array:
+        """The first sequence from this one on that has queries and cells."""
+
+        def empty(seq: Array) -> Array:
+            at = jnp.minimum(seq, self.shape.seqs - 1)
+            nothing = (self._q_len(at) <= 0) | (self.inputs.kv_lens[at] <= 0)
+            skipped: Array = (seq < self._seqs()) & nothing
+            return skipped
+
+        found: Array = lax.while_loop(empty, lambda seq: seq + 1, seq)
+        return found
+
+    def _q_len(self, seq: Array) -> Array:
+        length: Array = self.inputs.cu_q_lens[seq + 1] - self.inputs.cu_q_lens[seq]
+        return length
+
+    def _begin(self, seq: Array, number: Array, item: Array) -> Fetch:
+        """The first fetch of a sequence: queries at negative positions see nothing."""
+        at = jnp.minimum(seq, self.shape.seqs - 1)
+        early = jnp.maximum(self._q_len(at) - self.inputs.kv_lens[at], 0)
+        block = lax.div(early, jnp.int32(self.shape.blocks.q_rows))
+        return self._first_of(seq, block, number, item)
+
+    def _first_of(self, seq: Array, block: Array, number: Array, item: Array) -> Fetch:
+        start = Fetch(seq, block, jnp.int32(0), number, item)
+        low, _ = self._visible(start)
+        return start._replace(fetch=lax.div(low, jnp.int32(self.shape.fetch_cells)))
+
+    def _after(self, fetch: Fetch) -> Fetch:
+        """The next one of the list; past its end it stays there."""
+        _, high = self._visible(fetch)
+        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
+        number, item = fetch.number + 1, fetch.item + 1
+        same = (fetch.fetch + 1) * self.shape.fetch_cells < high
+        blocks = lax.div(self._q_len(at) + self.shape.blocks.q_rows - 1, self.shape.blocks.q_rows)
+        more = ~same & (fetch.block + 1 < blocks)
+        onward = Fetch(fetch.seq, fetch.block, fetch.fetch + 1, number, fetch.item)
+        block = self._first_of(fetch.seq, fetch.block + 1, number, item)
+        following = self._next_seq(jnp.where(same | more, self._seqs(), fetch.seq + 1))
+        seq = self._begin(following, number, item)
+        return Fetch(
+            *(
+                jnp.where(same, one, jnp.where(more, other, third))
+                for one, other, third in zip(onward, block, seq, strict=True)
+            )
+        )
+
+    def _visible(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The cells of the sequence that its block of queries may see: from, to."""
+        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
+        kv_len, rows = self.inputs.kv_lens[at], self.shape.blocks.q_rows
+        first = kv_len - self._q_len(at) + fetch.block * rows
+        high = jnp.minimum(jnp.minimum(kv_len, first + rows), self.shape.capacity)
+        if self.shape.window is None:
+            return jnp.int32(0), high
+        return jnp.maximum(first - self.shape.window + 1, 0), high
+
+    def _span(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The visible cells of this fetch, from its own start."""
+        low, high = self._visible(fetch)
+        start, size = fetch.fetch * self.shape.fetch_cells, self.shape.fetch_cells
+        return jnp.maximum(low - start, 0), jnp.minimum(high - start, size)
+
+    def _pages(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The pages of the fetch that hold visible cells: from, to."""
+        low, high = self._span(fetch)
+        size = self.shape.page_size
+        return lax.div(low, jnp.int32(size)), lax.div(high + size - 1, jnp.int32(size))
+
+    def _start_ids(self, fetch: Fetch) -> None:
+        @pl.when(self._exists(fetch))
+        def _() -> None:
+            self._ids_copy(fetch).start()
+
+    def _ids_copy(self, fetch: Fetch) -> Any:
+        shape, slot = self.shape, lax.rem(fetch.number, 2)
+        page = fetch.fetch * shape.blocks.kv_pages
+        row = fetch.seq * shape.table_rows + lax.div(page, jnp.int32(128))
+        return _copy(
+            self.inputs.ids.at[pl.ds(row, shape.id_rows)],
+            self.buffers.ids.at[pl.ds(slot * shape.id_rows, shape.id_rows)],
+            self.buffers.ids_here.at[slot],
+        )
+
+    def _start_pages(self, fetch: Fetch) -> None:
+        """Copy the pages; and the queries, if this is their first fetch."""
+
+        @pl.when(self._exists(fetch))
+        def _() -> None:
+            self._ids_copy(fetch).wait()
+            slot = lax.rem(fetch.number, 2)
+            first, last = self._pages(fetch)
+            lax.fori_loop(first, last, lambda page, _: self._start_page(fetch, slot, page), None)
+            low, _ = self._visible(fetch)
+            opens = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
+            pl.when(opens)(lambda: self._start_queries(fetch))
+
+    def _start_page(self, fetch: Fetch, slot: Array, page: Array) -> None:
+        shape = self.shape
+        offset = lax.rem(fetch.fetch * shape.blocks.kv_pages, jnp.int32(128)) + page
+        row = slot * shape.id_rows + lax.div(offset, jnp.int32(128))
+        named = self.buffers.ids[row, 0, lax.rem(offset, jnp.int32(128))]
+        inside = jnp.clip(named, 0, shape.pages - 1)
+        place = (slot * shape.blocks.kv_pages + page) * shape.page_rows
+        _copy(
+            self.inputs.pool.at[inside],
+            self.buffers.pages.at[pl.ds(pl.multiple_of(place, shape.page_rows), shape.page_rows)],
+            self.buffers.pages_here.at[slot],
+        ).start()
+
+    def _wait_pages(self, fetch: Fetch) -> None:
+        """One wait for a whole fetch, and one for each power of two otherwise."""
+        slot = lax.rem(fetch.number, 2)
+        first, last = self._pages(fetch)
+        for size in _powers(self.shape.blocks.kv_pages):
+            rows = pl.ds(0, size * self.shape.page_rows)
+            held = self.buffers.pages.at[rows]
+
+            @pl.when(((last - first) & size) != 0)
+            def _(held: Any = held) -> None:
+                _copy(held, held, self.buffers.pages_here.at[slot]).wait()
+
+    def _rows_of(self, fetch: Fetch) -> tuple[Array, Array]:
+        """Where in q the queries of this block begin, and how many they are."""
+        done = fetch.block * self.shape.blocks.q_rows
+        count = jnp.minimum(self._q_len(fetch.seq) - done, self.shape.blocks.q_rows)
+        return self.inputs.cu_q_lens[fetch.seq] + done, count
+
+    def _start_queries(self, fetch: Fetch) -> None:
+        first, count = self._rows_of(fetch)
+        slot = lax.rem(fetch.item, 2)
+        for size in _powers(self.shape.blocks.q_rows):
+            done = count & ~(2 * size - 1)
+
+            @pl.when((count & size) != 0)
+            def _(size: int = size, done: Array = done) -> None:
+                _copy(
+                    self.inputs.queries.at[pl.ds(first + done, size)],
+                    self.buffers.queries.at[slot, pl.ds(done, size)],
+                    self.buffers.queries_here.at[slot],
+                ).start()
+
+    def _wait_queries(self, fetch: Fetch) -> None:
+        _, count = self._rows_of(fetch)
+        slot = lax.rem(fetch.item, 2)
+        self._wait_rows(self.buffers.queries, count, self.buffers.queries_here.at[slot])
+
+    def _wait_rows(self, held: Any, count: Array, semaphore: Any) -> None:
+        for size in _powers(self.shape.blocks.q_rows):
+            part = held.at[0, pl.ds(0, size)]
+
+            @pl.when((count & size) != 0)
+            def _(part: Any = part) -> None:
+                _copy(part, part, semaphore).wait()
+
+    def _work(self, fetch: Fetch) -> None:
+        """Wait for what it needs, take it in, and hand out the results of a block at its end."""
+        low, high = self._visible(fetch)
+        size = jnp.int32(self.shape.fetch_cells)
+        opens = fetch.fetch == lax.div(low, size)
+        closes = (fetch.fetch + 1) * size >= high
+        single = self._q_len(fetch.seq) == 1
+        pl.when(opens)(lambda: self._wait_queries(fetch))
+        self._wait_pages(fetch)
+        pl.when(single)(lambda: self._decode(fetch, opens, closes))
+        pl.when(~single)(lambda: self._prefill(fetch, opens, closes))
+
+    def _in_buffer(self, fetch: Fetch) -> Span:
+        start = lax.rem(fetch.number, 2) * self.shape.fetch_cells
+        return Span(start, *self._span(fetch))
+
+    def _decode(self, fetch: Fetch, opens: Array, closes: Array) -> None:
+        shape, slot = self.shape, lax.rem(fetch.item, 2)
+        pl.when(opens)(lambda: decode.begin(self.decode))
+        queries = self.buffers.queries[slot, 0].astype(shape.compute)
+        decode.absorb(shape, self.decode, self.buffers.pages, queries, self._in_buffer(fetch))
+
+        @pl.when(closes)
+        def _() -> None:
+            self._wait_result(slot)
+            found = decode.result(self.decode) * shape.v_scale
+            held = self.buffers.results
+            held[slot, 0, :, : shape.head_dim] = found.astype(held.dtype)
+            self._store(fetch)
+
+    def _prefill(self, fetch: Fetch, opens: Array, closes: Array) -> None:
+        shape, slot = self.shape, lax.rem(fetch.item, 2)
+        pl.when(opens)(lambda: prefill.begin(shape, self.prefill, self.buffers.queries[slot]))
+        seq = fetch.seq
+        position = self.inputs.kv_lens[seq] - self._q_len(seq)
+        position += fetch.block * shape.blocks.q_rows - fetch.fetch * shape.fetch_cells
+        span = self._in_buffer(fetch)
+        prefill.absorb(shape, self.prefill, self.buffers.pages, position, span)
+
+        @pl.when(closes)
+        def _() -> None:
+            self._wait_result(slot)
+            found = prefill.result(shape, self.prefill) * shape.v_scale
+            self.buffers.results[slot] = found.astype(self.buffers.results.dtype)
+            self._store(fetch)
+
+    def _store(self, fetch: Fetch) -> None:
+        first, count = self._rows_of(fetch)
+        slot = lax.rem(fetch.item, 2)
+        for size in _powers(self.shape.blocks.q_rows):
+            done = count & ~(2 * size - 1)
+
+            @pl.when((count & size) != 0)
+            def _(size: int = size, done: Array = done) -> None:
+                _copy(
+                    self.buffers.results.at[slot, pl.ds(done, size)],
+                    self.out.at[pl.ds(first + done, size)],
+                    self.buffers.results_gone.at[slot],
+                ).start()
+
+        self.buffers.stored[slot] = count
+
+    def _wait_result(self, slot: Any) -> None:
+        """Until what was last handed out from this buffer is gone."""
+        semaphore = self.buffers.results_gone.at[slot]
+        self._wait_rows(self.buffers.results, self.buffers.stored[slot], semaphore)
+        self.buffers.stored[slot] = jnp.int32(0)
+
+
+def _copy(source: Any, destination: Any, semaphore: Any) -> Any:
+    """To be started, or waited for: a wait looks at the size of the destination alone."""
+    return pltpu.make_async_copy(source, destination, semaphore)
+
+
+def _powers(most: int) -> list[int]:
+    """The powers of two up to a power of two, largest first."""
+    return [1 << exponent for exponent in reversed(range(most.bit_length()))]

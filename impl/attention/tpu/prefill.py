@@ -1,0 +1,187 @@
+"""A block of query tokens of a sequence against one fetch of its cells, KV head by KV head.
+
+K and V of a head are strided rows of the words of a fetch. What is found is used for all queries of
+the block that read this head, so that taking it apart costs little.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from impl.attention.tpu import cells
+from impl.attention.tpu.decode import LOWEST, Span, by_lane, power, scores, spread, weigh
+from impl.attention.tpu.shape import Shape
+
+
+class Scratch(NamedTuple):
+    """queries, sums [kv_heads, rows, head_dim]; largest, total f32[kv_heads, rows, 128].
+
+    words [D/128, rows of a step, 128], mixed f32[D/128, q_rows * q_heads, 128]: where what lies
+    side by side comes apart. A row is a query head of the group and a query token; the tokens of
+    a head are together.
+    """
+
+    queries: Any
+    words: Any
+    mixed: Any
+    largest: Any
+    total: Any
+    sums: Any
+
+
+def lanes(shape: Shape) -> int:
+    """Registers of 128 lanes that a head fills."""
+    return shape.width // 128
+
+
+def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
+    """Nothing was seen yet. block [q_rows, q_heads, width]: the queries, as they lie in q."""
+    scratch.largest[...] = jnp.full_like(scratch.largest, LOWEST)
+    scratch.total[...] = jnp.zeros_like(scratch.total)
+    scratch.sums[...] = jnp.zeros_like(scratch.sums)
+    wide = block.astype(jnp.float32).reshape(-1, shape.width)
+    size = shape.blocks.q_rows
+    for lane in range(lanes(shape)):
+        scratch.mixed[lane] = wide[:, lane * 128 : (lane + 1) * 128]
+    for head in range(shape.kv_heads):
+        for member in range(shape.group):
+            row = head * shape.group + member
+            found = [
+                scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :]
+                for lane in range(lanes(shape))
+            ]
+            rows = slice(member * size, (member + 1) * size)
+            scratch.queries[head, rows, :] = joined(found).astype(shape.compute)[
+                :, : shape.head_dim
+            ]
+
+
+def result(shape: Shape, scratch: Scratch) -> Array:
+    """f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
+    size = shape.blocks.q_rows
+    for head in range(shape.kv_heads):
+        total = jnp.sum(scratch.total[head], axis=1, keepdims=True)
+        found = scratch.sums[head] / jnp.where(total == 0.0, 1.0, total)
+        found = jnp.where(total == 0.0, 0.0, found)
+        for member in range(shape.group):
+            row = head * shape.group + member
+            for lane in range(lanes(shape)):
+                part = found[member * size : (member + 1) * size, lane * 128 : (lane + 1) * 128]
+                part = jnp.pad(part, ((0, 0), (0, 128 - part.shape[1])))
+                scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :] = part
+    whole = joined([scratch.mixed[lane] for lane in range(lanes(shape))])
+    return whole.reshape(size, shape.q_heads, shape.width)
+
+
+def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:
+    """Take in one fetch. position: of the first query token, from the start of the fetch."""
+    size = shape.blocks.prefill_cells
+
+    def step(index: Array, _: None) -> None:
+        inner = span.low <= index * size
+        inner &= (index + 1) * size <= jnp.minimum(span.high, position + 1)
+        if shape.window is not None:
+            inner &= index * size > position + shape.blocks.q_rows - 1 - shape.window
+        pl.when(inner)(lambda: _step(shape, scratch, kv, position, span, index, masked=False))
+        pl.when(~inner)(lambda: _step(shape, scratch, kv, position, span, index, masked=True))
+
+    lax.fori_loop(lax.div(span.low, size), lax.div(span.high + size - 1, size), step, None)
+
+
+def _step(
+    shape: Shape,
+    scratch: Scratch,
+    kv: Any,
+    position: Array,
+    span: Span,
+    index: Array,
+    *,
+    masked: bool,
+) -> None:
+    size = shape.blocks.prefill_cells
+    start = index * size
+    _take_apart(shape, scratch, kv, span, start, masked=masked)
+    seen = _seen(shape, position, span, start) if masked else None
+
+    def absorb_head(head: Array) -> None:
+        keys, values = _head(shape, scratch, head)
+        held = scores(shape, scratch.queries[head], keys)
+        if seen is not None:
+            held = jnp.where(seen, held, LOWEST)
+        before = scratch.largest[head]
+        now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
+        origin = jnp.where(now == LOWEST, 0.0, now)
+        rescale = power(shape, before - origin)
+        weights = power(shape, held - spread(origin, held.shape[1]))
+        scratch.largest[head] = now
+        scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
+        added = weigh(shape, weights, values)
+        scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.head_dim) + added
+
+    each = 2 - shape.kv_heads % 2  # two at a time overlap
+
+    def heads(turn: Array, _: None) -> None:
+        for member in range(each):
+            absorb_head(turn * each + member)
+
+    lax.fori_loop(0, shape.kv_heads // each, heads, None)
+
+
+def _take_apart(
+    shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, *, masked: bool
+) -> None:
+    """Copy the words of a step to where rows of a head can be loaded with a stride."""
+    size = shape.blocks.prefill_cells
+    held = cells.rows(shape, kv, span.start + start, size)
+    found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
+    each = found.shape[0] // size
+    low, high = (span.low - start) * each, (span.high - start) * each
+    cells.put(scratch.words, cells.blanked(found, low, high) if masked else found)
+
+
+def _head(shape: Shape, scratch: Scratch, head: Array) -> tuple[Array, Array]:
+    """K and V of one head [cells, head_dim], in the dtype that is computed in."""
+    size, heads = shape.blocks.prefill_cells, shape.kv_heads
+    if shape.paired:
+        words = cells.every(shape, scratch.words, head, size, heads)
+        return cells.keys(shape, words), cells.values(shape, words)
+    first = 2 * head
+    return (
+        cells.every(shape, scratch.words, first, size, 2 * heads),
+        cells.every(shape, scratch.words, first + 1, size, 2 * heads),
+    )
+
+
+def _seen(shape: Shape, position: Array, span: Span, start: Array) -> Array:
+    """bool [rows, cells]: which cell each query may see; causality keeps it below the length."""
+    size, rows = shape.blocks.prefill_cells, shape.group * shape.blocks.q_rows
+    index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
+    cell = start + cells.place(shape, index, size)
+    _, token = cells.divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
+    seen = (cell <= position + token) & (cell < span.high)
+    return seen if shape.window is None else seen & (cell > position + token - shape.window)
+
+
+def joined(parts: list[Array]) -> Array:
+    """Side by side."""
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
+
+
+def sized(shape: Shape) -> Scratch:
+    """The shapes of the scratch."""
+    blocks, heads = shape.blocks, shape.kv_heads
+    rows, deep = shape.group * blocks.q_rows, lanes(shape)
+    words = blocks.prefill_cells * heads * (1 if shape.paired else 2)
+    kind = jnp.uint32 if shape.paired else jnp.float32
+    found = jnp.float32
+    return Scratch(
+        queries=pltpu.VMEM((heads, rows, shape.head_dim), shape.compute),
+        words=pltpu.VMEM((deep, words, 128), kind),
+        mixed=pltpu.VMEM((deep, blocks.q_rows * shape.q_heads, 128), found),
+        largest=pltpu.VMEM((heads, rows, 128), found),
+        total=pltpu.VMEM((heads, rows, 128), found),
+        sums=pltpu.VMEM((heads, rows, shape.head_dim), found),
+    )

@@ -1,0 +1,107 @@
+"""What is static of one kernel: sizes, block sizes, options. Everything is hashable."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from attrs import frozen
+
+
+def ceil_div(number: int, size: int) -> int:
+    """Rounded up; both are plain integers."""
+    return -(-number // size)
+
+
+@frozen(kw_only=True)
+class Blocks:
+    """How the kernel cuts its work.
+
+    kv_pages: pages of one fetch, a power of two; two fetches are in VMEM at a time. decode_cells:
+    cells of one step of decoding. decode_steps: steps that are scheduled together. q_rows: query
+    tokens of one block of a prefill, a power of two. prefill_cells: cells of one of its steps, a
+    multiple of 128.
+    """
+
+    kv_pages: int
+    decode_cells: int
+    decode_steps: int
+    q_rows: int
+    prefill_cells: int
+
+
+@frozen(kw_only=True)
+class Shape:
+    """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
+
+    vmem: bytes of vector memory that the compiler may use.
+    """
+
+    tokens: int
+    seqs: int
+    q_heads: int
+    kv_heads: int
+    group: int
+    head_dim: int
+    page_size: int
+    pages: int
+    pages_per_seq: int
+    q_dtype: Any
+    kv_dtype: Any
+    scale: float
+    v_scale: float
+    soft_cap: float | None
+    window: int | None
+    vmem: int
+    blocks: Blocks
+
+    @property
+    def width(self) -> int:
+        """Lanes of a query: head_dim, rounded up to a multiple of 128."""
+        return ceil_div(self.head_dim, 128) * 128
+
+    @property
+    def rows(self) -> int:
+        """Rows of one cell: K and V of every KV head."""
+        return 2 * self.kv_heads
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of one page."""
+        return self.page_size * self.rows
+
+    @property
+    def fetch_cells(self) -> int:
+        """Cells of one fetch."""
+        return self.blocks.kv_pages * self.page_size
+
+    @property
+    def capacity(self) -> int:
+        """Cells that a table row can name."""
+        return self.pages_per_seq * self.page_size
+
+    @property
+    def exact(self) -> bool:
+        """Whether products are taken in float32: one side has more bits than bfloat16."""
+        sizes = jnp.dtype(self.q_dtype).itemsize, jnp.dtype(self.kv_dtype).itemsize
+        return bool(max(sizes) > 2)
+
+    @property
+    def compute(self) -> Any:
+        """The dtype that the matrix unit is given."""
+        return jnp.float32 if self.exact else jnp.bfloat16
+
+    @property
+    def paired(self) -> bool:
+        """Whether K and V of a head share 32-bit words, low half and high half."""
+        return bool(jnp.dtype(self.kv_dtype).itemsize < 4)
+
+    @property
+    def id_rows(self) -> int:
+        """Rows of 128 page ids that one fetch needs."""
+        return ceil_div(self.blocks.kv_pages, 128)
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of 128 page ids that a sequence's table row fills."""
+        return ceil_div(self.pages_per_seq, max(128, self.blocks.kv_pages)) * max(
+            1, self.blocks.kv_pages // 128
+        )

@@ -1,0 +1,278 @@
+"""The TPU kernel, interpreted: copies at the last moment, NaN where nothing was written."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve, frozen
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance import oracle
+from impl.attention.tpu import cells, decode, flow, ragged_paged_attention
+from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
+from impl.attention.tpu.shape import Blocks, Shape
+from spec.vocabulary.errors import InvalidInput
+
+SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=8, prefill_cells=128)
+MIXED: Final = ((1, 37), (5, 130), (17, 17), (1, 1), (0, 9), (1, 300), (3, 65))
+"""Query tokens and cells of each sequence: decoding beside prefill, one with no queries."""
+
+
+@frozen(kw_only=True)
+class Case:
+    """Shapes and options of one batch."""
+
+    q_heads: int = 8
+    kv_heads: int = 2
+    head_dim: int = 128
+    page_size: int = 16
+    kv: str = "bfloat16"
+    q: str = "bfloat16"
+    lens: tuple[tuple[int, int], ...] = MIXED
+    blocks: Blocks = SMALL
+    races: bool = False
+    options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
+
+    def arrays(self) -> tuple[Any, ...]:
+        """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs; NaN in every dead cell."""
+        rng = np.random.default_rng(len(self.lens) + self.head_dim)
+        counts = [-(-count // self.page_size) for _, count in self.lens]
+        pages, width = sum(counts) + 2, max(counts) + 1
+        order = iter(rng.permutation(pages))
+        table = np.full((len(self.lens), width), 1 << 20, np.int32)
+        pool = rng.normal(size=(pages, self.page_size, 2 * self.kv_heads, self.head_dim))
+        dead = np.ones((pages, self.page_size), bool)
+        for row, (_, count) in enumerate(self.lens):
+            for entry in range(counts[row]):
+                table[row, entry] = next(order)
+                dead[table[row, entry], : count - entry * self.page_size] = False
+        pool[dead] = 100 if self.kv == "int8" else np.nan
+        starts = np.cumsum([0, *(queries for queries, _ in self.lens)])
+        q = rng.normal(size=(starts[-1] + 3, self.q_heads, self.head_dim))
+        return (
+            jnp.asarray(q, self.q),
+            jnp.asarray(pool * 20 if self.kv == "int8" else pool).astype(self.kv),
+            jnp.array([count for _, count in self.lens]),
+            jnp.asarray(table),
+            jnp.asarray(starts),
+            jnp.array(len(self.lens)),
+        )
+
+
+CASES: Final = {
+    "bfloat16": Case(races=True),
+    "float32, window and cap": Case(
+        kv="float32",
+        q="float32",
+        head_dim=64,
+        options={"sliding_window": 20, "soft_cap": 5.0, "scale": 0.1},
+    ),
+    "8 bits, one head": Case(
+        q_heads=4,
+        kv_heads=1,
+        page_size=32,
+        kv="float8_e4m3fn",
+        blocks=evolve(SMALL, decode_cells=128),
+        options={"k_scale": 0.5, "v_scale": 2.0, "scale": 0.1},
+    ),
+    "wide heads, odd many": Case(
+        q_heads=6,
+        kv_heads=3,
+        head_dim=256,
+        page_size=8,
+        q="float32",
+        blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
+        options={"scale": -0.1, "sliding_window": 70},
+    ),
+}
+
+
+@pytest.fixture
+def interpreted() -> Iterator[pltpu.InterpretParams]:
+    """Copies happen when they are waited for; what is not written is NaN; no read is outside."""
+    yield pltpu.InterpretParams(
+        dma_execution_mode="on_wait", uninitialized_memory="nan", out_of_bounds_reads="raise"
+    )
+    pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+
+
+def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
+    """The largest error of a row that belongs to a sequence, over the bound; NaN is infinite."""
+    arrays, options = case.arrays(), dict(case.options)
+    found = np.asarray(
+        ragged_paged_attention(*arrays, **options, blocks=case.blocks, interpret=interpret),
+        np.float64,
+    )
+    options["scale"] = options.get("scale", 1.0) * options.pop("k_scale", 1.0)
+    by = options.pop("v_scale", 1.0)
+    known: Any = [np.asarray(array, np.float64) for array in arrays[:2]]
+    known += [np.asarray(array) for array in arrays[2:]]
+    right = by * oracle.ragged_paged_attention(*known, **options)
+    exact = "float32" in {case.q, case.kv}
+    given: Any = options | {"result": case.q, "weights": None if exact else "bfloat16"}
+    sizes = (case.blocks.decode_cells, case.blocks.prefill_cells)
+    bound = by * np.maximum(
+        *(oracle.error_bound(*known, **given, block_cells=size) for size in sizes)
+    )
+    assert not found[case.arrays()[4][-1] :].any()  # rows of no sequence
+    error = np.where(bound > 0, np.abs(found - right) / np.where(bound > 0, bound, 1), found)
+    return float(np.max(np.where(np.isnan(error), np.inf, error)))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
+    """Within the bound, whatever dead cells hold."""
+    if case.races:
+        interpreted = pltpu.InterpretParams(
+            dma_execution_mode="on_wait",
+            uninitialized_memory="nan",
+            out_of_bounds_reads="raise",
+            detect_races=True,
+        )
+
+    assert difference(case, interpreted) <= 1.0
+
+
+def unchanged(words: Any, _low: Any, _high: Any) -> Any:
+    """Rows as they are."""
+    return words
+
+
+def one_more(span: Callable[..., Any]) -> Callable[..., Any]:
+    """A fetch whose visible cells end one too late."""
+
+    def wrong(held: Any, fetch: Any) -> Any:
+        low, high = span(held, fetch)
+        return low, high + 1
+
+    return wrong
+
+
+def next_page(copy: Callable[..., Any]) -> Callable[..., Any]:
+    """Page ids are read one entry further on."""
+
+    def wrong(held: Any, fetch: Any, slot: Any, page: Any) -> None:
+        copy(held, fetch, slot, page + 1)
+
+    return wrong
+
+
+PLANTED: Final[dict[str, tuple[Any, str, Any]]] = {
+    "nobody waits for pages": (flow.Flow, "_wait_pages", lambda _self, _fetch: None),
+    "V of dead cells is not blanked": (cells, "blanked", unchanged),
+    "one cell too many": (flow.Flow, "_span", one_more(flow.Flow._span)),
+    "the next page": (flow.Flow, "_start_page", next_page(flow.Flow._start_page)),
+    "the largest score starts at 0": (decode, "LOWEST", 0.0),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED.values(), ids=PLANTED)
+def test_a_planted_bug_is_caught(
+    bug: tuple[Any, str, Any],
+    interpreted: pltpu.InterpretParams,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By its values, or because the interpreter will not go on."""
+    monkeypatch.setattr(*bug)
+    case = Case(lens=((1, 37), (3, 65)), blocks=evolve(SMALL, kv_pages=16))
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+
+    try:
+        assert difference(case, interpreted) > 1.0
+    except jax.errors.JaxRuntimeError as error:
+        assert "Out-of-bounds" in str(error)  # noqa: PT017  (a wrong value is as good)
+    finally:
+        jax.clear_caches()  # type: ignore[no-untyped-call]
+
+
+def shape(heads: tuple[int, int, int], page_size: int, kv: str) -> Shape:
+    """512 tokens of 64 sequences, 8,192 positions each."""
+    q_heads, kv_heads, head_dim = heads
+    return Shape(
+        tokens=512,
+        seqs=64,
+        q_heads=max(8, q_heads),
+        kv_heads=kv_heads,
+        group=q_heads // kv_heads,
+        head_dim=head_dim,
+        page_size=page_size,
+        pages=1024,
+        pages_per_seq=8192 // page_size,
+        q_dtype=jnp.dtype(jnp.bfloat16),
+        kv_dtype=jnp.dtype(kv),
+        scale=1.0,
+        v_scale=1.0,
+        soft_cap=None,
+        window=None,
+        vmem=0,
+        blocks=UNPLANNED,
+    )
+
+
+HEADS: Final = (
+    *((32, 8, 128), (64, 8, 128), (16, 8, 128), (16, 8, 256), (32, 8, 64), (8, 1, 128)),
+    *((32, 32, 128), (4, 1, 128), (8, 1, 256)),
+)
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: Any) -> None:
+    """Every page size and kind, on every chip."""
+    for page_size in (8, 16, 32, 64, 128, 256):
+        for kv in ("bfloat16", "float8_e4m3fn", "float32"):
+            asked = shape(heads, page_size, kv)
+            try:
+                planned = evolve(asked, blocks=plan(asked, chip))
+            except InvalidInput as error:
+                assert (chip.name, "blocks") == ("v4", error.name)  # noqa: PT017
+                continue
+            check(planned, chip)
+            assert need(planned) <= chip.limit
+
+
+@pytest.mark.parametrize(
+    ("blocks", "what"),
+    [
+        (evolve(SMALL, kv_pages=12), "kv_pages"),
+        (evolve(SMALL, decode_cells=256), "decode_cells"),
+        (evolve(SMALL, prefill_cells=64), "prefill_cells"),
+        (evolve(SMALL, decode_steps=6), "decode_steps"),
+        (evolve(SMALL, kv_pages=1 << 12), "blocks"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
+    """With what is allowed; and, if they are too large, with what they need and what would fit."""
+    arrays = Case().arrays()
+
+    with pytest.raises(InvalidInput) as caught:
+        ragged_paged_attention(*arrays, blocks=blocks, chip="v5p")
+    assert what == caught.value.name
+    if what == "blocks":
+        assert "bytes" in str(caught.value)
+        assert "Blocks(kv_pages=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "what"),
+    [
+        (Case(q="float16"), {}, "q"),
+        (Case(kv="float16"), {}, "kv_pages"),
+        (Case(page_size=24), {}, "page_size"),
+        (Case(head_dim=192), {}, "head_dim"),
+        (Case(), {"chip": "v3"}, "chip"),
+        (Case(), {"chip": None}, "chip"),
+        (Case(), {"sliding_window": 0}, "sliding_window"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(
+    case: Case, options: dict[str, Any], what: str
+) -> None:
+    """Before anything is compiled, and never by taking another implementation."""
+    with pytest.raises(InvalidInput) as caught:
+        ragged_paged_attention(*case.arrays(), **({"chip": "v5e"} | options))
+    assert what == caught.value.name
