@@ -251,6 +251,7 @@ def test_it_is_a_model_and_a_static_argument(weights: LlamaWeights) -> None:
         ("rope_theta", 0.0),
         ("norm_eps", float("nan")),
         ("dtype", "int32"),
+        ("attention", "fastest"),
         ("q_block", 0),
         ("kv_block_pages", -1),
     ],
@@ -267,3 +268,13 @@ def test_a_cache_of_another_depth_is_named(weights: LlamaWeights) -> None:
 
     with pytest.raises(InvalidInput, match=r"Llama\.cache: saw 1"):
         run(LLAMA, weights, poisoned()[:1], plan, np.zeros(WIDTH, np.int32), positions)
+
+
+def test_a_kernel_that_cannot_run_is_not_replaced(weights: LlamaWeights) -> None:
+    """Off TPU the default is the reference; who asks for the kernel is told why it cannot be."""
+    assert "reference" == LLAMA.attention
+    plan, positions = plan_of({0: [0]})
+    asked = evolve(LLAMA, attention="tpu")
+
+    with pytest.raises(InvalidInput, match="page_size: saw 4"):
+        run(asked, weights, poisoned(), plan, np.zeros(WIDTH, np.int32), positions)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from attrs import field, fields, frozen
 from jax import Array, lax
 
-from impl.attention.reference import ragged_paged_attention
+from impl.attention import reference, tpu
 from impl.cache import paged
 from impl.models import sampler
 from impl.models.protocol import BatchPlan, Cache
@@ -23,6 +23,7 @@ from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 
 DTYPES = ("float32", "bfloat16", "float16")
+ATTENTION = ("reference", "tpu")
 _Part = tuple[tuple[int, ...], int]
 """The shape of one array of weights, and how many inputs each of its outputs adds up."""
 
@@ -61,7 +62,9 @@ class Llama:
     vocabulary, layers, embed, q_heads, kv_heads, head_dim (even), mlp: sizes; q_heads is a
     multiple of kv_heads. rope_theta: base of the rotary frequencies. norm_eps: added to the mean
     square in RMSNorm. dtype: of weights, activations and cache, one of DTYPES; norms, rotation
-    and attention compute in float32. q_block and kv_block_pages: see `ragged_paged_attention`.
+    and attention compute in float32. attention: the implementation, one of ATTENTION; by default
+    the one for the backend that the configuration is made on. A kernel that cannot run raises
+    InvalidInput, and no other takes its place. q_block and kv_block_pages: of the reference.
     """
 
     vocabulary: int
@@ -74,6 +77,7 @@ class Llama:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     dtype: str = field(default="float32")
+    attention: str = field(factory=lambda: "tpu" if jax.default_backend() == "tpu" else "reference")
     q_block: int = 16
     kv_block_pages: int = 16
 
@@ -84,6 +88,8 @@ class Llama:
                 raise _invalid(name, value, "an integer, 1 or more")
             if attribute.type is float and not (math.isfinite(value) and value > 0):
                 raise _invalid(name, value, "finite and above 0")
+        if self.attention not in ATTENTION:
+            raise _invalid("attention", self.attention, f"one of {ATTENTION}")
         if self.dtype not in DTYPES:
             raise _invalid("dtype", self.dtype, f"one of {DTYPES}")
         if self.head_dim % 2:
@@ -121,20 +127,24 @@ class Llama:
         for layer, pool in zip(params.layers, cache, strict=True):
             q, k, v = self._project(layer, x, positions)
             kv_pages = paged.write(pool, plan.destinations, k, v)
-            mixed = ragged_paged_attention(
-                q,
-                kv_pages,
-                plan.kv_lens,
-                plan.page_indices,
-                plan.cu_q_lens,
-                plan.num_seqs,
-                scale=self.head_dim**-0.5,
-                q_block=self.q_block,
-                kv_block_pages=self.kv_block_pages,
-            )
-            x = self._finish_layer(layer, x, mixed)
+            x = self._finish_layer(layer, x, self._attend(q, kv_pages, plan))
             written.append(kv_pages)
         return self._norm(x, params.norm), tuple(written)
+
+    def _attend(self, q: Array, kv_pages: Array, plan: BatchPlan) -> Array:
+        """[T, q_heads, head_dim], by the implementation that was chosen."""
+        arrays = (plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
+        scale = self.head_dim**-0.5
+        if self.attention == "tpu":
+            return tpu.ragged_paged_attention(q, kv_pages, *arrays, scale=scale)
+        return reference.ragged_paged_attention(
+            q,
+            kv_pages,
+            *arrays,
+            scale=scale,
+            q_block=self.q_block,
+            kv_block_pages=self.kv_block_pages,
+        )
 
     def logits(self, params: LlamaWeights, rows: Array) -> Array:
         """f32 [N, vocabulary] of rows [N, embed] from `decode`."""
