@@ -100,7 +100,7 @@ def error_bound(
     bound = np.zeros_like(queries)
     arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
     precision = _precision(accumulator)
-    narrow = 0.0 if weights is None else _precision(weights).step
+    narrow = 0.0 if weights is None else _narrowing(weights, precision)
     for query in _queries(queries, *arrays, window=sliding_window):
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, len(query.keys)) - 1 + blocks
@@ -219,6 +219,19 @@ def _precision(dtype: DTypeLike) -> _Precision:
             "dtype", seen=name, allowed=f"one of {tuple(_PRECISIONS)}", remedy="Widen the output."
         )
     return _PRECISIONS[name]
+
+
+def _narrowing(dtype: DTypeLike, p: _Precision) -> float:
+    """What rounding a weight once more does to its logarithm, if nothing underflows by it."""
+    found = _precision(dtype)
+    if found.tiny > p.tiny:
+        raise InvalidInput(
+            "weights",
+            seen=np.dtype(dtype).name,
+            allowed="a format with the range of the accumulator",
+            remedy="Small weights would vanish, which the bound does not cover.",
+        )
+    return found.step
 
 
 def _score_error(magnitudes: Floats, width: int, scale: float, p: _Precision) -> Floats:

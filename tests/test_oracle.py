@@ -147,6 +147,8 @@ def test_a_visible_position_without_a_page_is_invalid() -> None:
         oracle.error_bound(q, kv, lengths, table, starts, count, block_cells=0)
     with pytest.raises(InvalidInput, match="dtype: saw 'int8'"):
         oracle.error_bound(q, kv, lengths, table, starts, count, result=np.int8)
+    with pytest.raises(InvalidInput, match="weights: saw 'float16'"):
+        oracle.error_bound(q, kv, lengths, table, starts, count, weights=np.float16)
 
 
 def rounding_online(

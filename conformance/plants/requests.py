@@ -65,10 +65,10 @@ def _submit_what_never_fits(submit_refusals: Any) -> Any:
     return wrong
 
 
-def _wait_out_of_turn(admissible: Any) -> Any:
+def _wait_out_of_turn(chosen: Any) -> Any:
     def wrong(state: Any, setup: Any, stats: Any) -> Any:
         shortest = sorted(state.waiting, key=lambda request: len(request.prompt))
-        return admissible(impl.host.HostState(tuple(shortest), state.admitted), setup, stats)
+        return chosen(impl.host.HostState(tuple(shortest), state.admitted), setup, stats)
 
     return wrong
 
@@ -143,7 +143,9 @@ PLANTS: Final = (
         thread="https://github.com/marin-community/levanter/issues/1178",
         mechanism="the shortest waiting prompt is admitted first",
         clause="ALONE",
-        patches=(("impl.host", "admissible", _wait_out_of_turn),),
+        patches=tuple(
+            ("impl.host", name, _wait_out_of_turn) for name in ("admissible", "_admit_refusals")
+        ),
     ),
 )
 """In the order of the report."""

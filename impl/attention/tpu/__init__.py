@@ -51,7 +51,8 @@ def ragged_paged_attention(
 
     q bfloat16 or float32. kv_pages bfloat16, float32, int8 or float8_e4m3fn; page_size a power of
     two from 8 on. k_scale, v_scale: what stored K and V are multiplied with. Page ids must be in
-    range: one that is not is clamped, so that nothing outside the pool is read.
+    range: one that is not is clamped, so that nothing outside the pool is read. cu_q_lens must
+    stay within q: the results of rows that are not there would be written past its end.
 
     blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`; the one that the
     program runs on unless given, and needed to compile ahead of time. interpret:
@@ -74,9 +75,9 @@ def ragged_paged_attention(
         pages_per_seq=page_indices.shape[1],
         q_dtype=jnp.dtype(q.dtype),
         kv_dtype=jnp.dtype(kv_pages.dtype),
-        scale=scale * (1.0 if k_scale is None else k_scale),
-        v_scale=1.0 if v_scale is None else v_scale,
-        soft_cap=soft_cap,
+        scale=float(scale) * (1.0 if k_scale is None else float(k_scale)),
+        v_scale=1.0 if v_scale is None else float(v_scale),
+        soft_cap=None if soft_cap is None else float(soft_cap),
         window=sliding_window,
         vmem=target.limit,
         blocks=blocks or planning.UNPLANNED,

@@ -20,6 +20,8 @@ from spec.vocabulary.errors import InvalidInput
 MIB: Final = 1 << 20
 SUBLANES: Final = 8
 LANES: Final = 128
+FEWEST: Final = 16
+"""Rows of 16 bits in a register: blocks are not smaller."""
 WORDS: Final = 2048
 """Rows of K that a step of decoding takes, of all KV heads together."""
 MOST_DECODE_CELLS: Final = 512
@@ -31,10 +33,10 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 
 @frozen
 class Chip:
-    """name, as in `--target`; kind, as jax calls it; vmem: bytes of vector memory of a core."""
+    """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core."""
 
     name: str
-    kind: str
+    kinds: tuple[str, ...]
     vmem: int
 
     @property
@@ -46,11 +48,11 @@ class Chip:
 CHIPS: Final = {
     chip.name: chip
     for chip in (
-        Chip("v4", "TPU v4", 16 * MIB),
-        Chip("v5e", "TPU v5 lite", 128 * MIB),
-        Chip("v5p", "TPU v5", 64 * MIB),
-        Chip("v6e", "TPU v6 lite", 128 * MIB),
-        Chip("7x", "TPU7x", 64 * MIB),
+        Chip("v4", ("TPU v4",), 16 * MIB),
+        Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB),
+        Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB),
+        Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB),
+        Chip("7x", ("TPU7x",), 64 * MIB),
     )
 }
 """Sizes as the compiler reports them."""
@@ -60,7 +62,7 @@ def chip_of(name: str | None) -> Chip:
     """The chip of this name, or the one that the program runs on. Raises InvalidInput."""
     if name is None:
         kind = jax.devices()[0].device_kind
-        found = [chip for chip in CHIPS.values() if chip.kind == kind]
+        found = [chip for chip in CHIPS.values() if kind in chip.kinds]
         name = found[0].name if found else f"none, on {kind}"
     if name not in CHIPS:
         raise InvalidInput(
@@ -76,8 +78,10 @@ def plan(shape: Shape, chip: Chip) -> Blocks:
     """The first of `candidates` that fits. Raises InvalidInput if none does."""
     least = None
     for blocks in candidates(shape):
-        needed = need(evolve(shape, blocks=blocks))
+        planned = evolve(shape, blocks=blocks)
+        needed = need(planned)
         if needed <= chip.limit:
+            check_sizes(planned)
             return blocks
         least = min(least or needed, needed)
     raise InvalidInput(
@@ -90,12 +94,26 @@ def plan(shape: Shape, chip: Chip) -> Blocks:
 
 def check(shape: Shape, chip: Chip) -> None:
     """Raises InvalidInput unless explicit sizes go together and fit."""
+    check_sizes(shape)
+    needed = need(shape)
+    if needed > chip.limit:
+        raise InvalidInput(
+            "blocks",
+            seen=f"{shape.blocks}, which need {needed} bytes",
+            allowed=f"at most {chip.limit} bytes of {chip.name}",
+            remedy=f"These would fit: {plan(shape, chip)}.",
+        )
+
+
+def check_sizes(shape: Shape) -> None:
+    """Raises InvalidInput unless the sizes go together; see `Blocks`."""
     blocks = shape.blocks
     fetch = shape.fetch_cells
-    for name in ("kv_pages", "q_rows"):
+    for name, fewest in (("kv_pages", 1), ("q_rows", FEWEST)):
         value = getattr(blocks, name)
-        _require(name, value, "a power of two", holds=_is_power(value))
-    for name, least in (("decode_cells", 16), ("prefill_cells", LANES)):
+        allowed = f"a power of two, at least {fewest}"
+        _require(name, value, allowed, holds=_is_power(value) and value >= fewest)
+    for name, least in (("decode_cells", FEWEST), ("prefill_cells", LANES)):
         value = getattr(blocks, name)
         allowed = f"a power of two, at least {least} and at most kv_pages * page_size, {fetch}"
         _require(name, value, allowed, holds=_is_power(value) and least <= value <= fetch)
@@ -109,14 +127,6 @@ def check(shape: Shape, chip: Chip) -> None:
         f"a multiple of {decode.BUFFERS}, at least {decode.BUFFERS}",
         holds=steps > 0 and steps % decode.BUFFERS == 0,
     )
-    needed = need(shape)
-    if needed > chip.limit:
-        raise InvalidInput(
-            "blocks",
-            seen=f"{blocks}, which need {needed} bytes",
-            allowed=f"at most {chip.limit} bytes of {chip.name}",
-            remedy=f"The nearest that fit: {plan(shape, chip)}.",
-        )
 
 
 def candidates(shape: Shape) -> Iterator[Blocks]:
@@ -125,15 +135,15 @@ def candidates(shape: Shape) -> Iterator[Blocks]:
     rows = min(128, _power_from(shape.tokens))
     for fetch, q_rows, steps in product((2048, 1024, 512, 256, 128), (128, 64, 32, 16), (8, 4)):
         cells = min(max(fetch, decode_cells, shape.page_size), _power_from(shape.capacity))
-        cells = max(cells, decode_cells, 128)
-        if q_rows > max(rows, 16) or steps * decode_cells > max(cells, 4 * decode_cells):
+        cells = max(cells, decode_cells, LANES)
+        if q_rows > max(rows, FEWEST) or steps * decode_cells > max(cells, 4 * decode_cells):
             continue
         yield Blocks(
             kv_pages=max(1, cells // shape.page_size),
             decode_cells=decode_cells,
             decode_steps=steps,
             q_rows=q_rows,
-            prefill_cells=min(cells, 512, max(128, 2**18 // (shape.group * q_rows))),
+            prefill_cells=min(cells, 512, max(LANES, _power_to(2**18 // (shape.group * q_rows)))),
         )
 
 
@@ -166,7 +176,7 @@ def padded(buffer: Any) -> int:
 def spills(shape: Shape) -> int:
     """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
 
-    Calibrated against the compiler's report; the tests hold it to that.
+    Compared by hand with the compiler's report, see docs/tpu.md; no test compiles for a chip yet.
     """
     blocks = shape.blocks
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4

@@ -27,8 +27,8 @@ class Words(NamedTuple):
 
 
 def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
-    """`count` cells of a buffer from cell `start` on, [count * rows of a cell, head_dim]."""
-    first = pl.multiple_of(start * shape.rows, shape.rows)
+    """`count` cells of a buffer from cell `start` on, a multiple of it: [rows, head_dim]."""
+    first = pl.multiple_of(start * shape.rows, count * shape.rows)
     found: Array = kv[pl.ds(first, count * shape.rows), :]
     return found.astype(jnp.bfloat16) if found.dtype.itemsize == 1 else found
 

@@ -157,7 +157,8 @@ class Flow:
         high = jnp.minimum(jnp.minimum(kv_len, first + rows), self.shape.capacity)
         if self.shape.window is None:
             return jnp.int32(0), high
-        return jnp.maximum(first - self.shape.window + 1, 0), high
+        # A length past the table, which is a misuse, must not leave fewer cells than none.
+        return jnp.clip(first - self.shape.window + 1, 0, jnp.maximum(high - 1, 0)), high
 
     def _span(self, fetch: Fetch) -> tuple[Array, Array]:
         """The visible cells of this fetch, from its own start."""

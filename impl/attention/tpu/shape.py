@@ -13,12 +13,13 @@ def ceil_div(number: int, size: int) -> int:
 
 @frozen(kw_only=True)
 class Blocks:
-    """How the kernel cuts its work.
+    """How the kernel cuts its work; all but decode_steps are powers of two.
 
-    kv_pages: pages of one fetch, a power of two; two fetches are in VMEM at a time. decode_cells:
-    cells of one step of decoding. decode_steps: steps that are scheduled together. q_rows: query
-    tokens of one block of a prefill, a power of two. prefill_cells: cells of one of its steps, a
-    multiple of 128.
+    kv_pages: pages of one fetch; two fetches are in VMEM at a time. decode_cells: cells of one step
+    of decoding, 16 or more, no more than a fetch has, and a multiple of 128 when multiplied with
+    the KV heads. decode_steps: steps that are scheduled together, a multiple of 4. q_rows: query
+    tokens of one block of a prefill, 16 or more. prefill_cells: cells of one of its steps, 128 or
+    more, and no more than a fetch has.
     """
 
     kv_pages: int
