@@ -97,6 +97,10 @@ def _check_kinds(q: Array, kv_pages: Array) -> None:
     require("kv_pages", seen[1], ", ".join(KV_DTYPES), holds=seen[1] in KV_DTYPES)
     fits = size >= 8 and size & (size - 1) == 0
     require("page_size", size, "a power of two, 8 or more", holds=fits)
+    rows, tile = size * kv_pages.shape[2], 32 // kv_pages.dtype.itemsize
+    allowed = f"a page of rows that fill tiles of {tile}: a larger page_size"
+    fits = rows % tile == 0 or tile % rows == 0
+    require("kv_pages", f"{rows} rows of a page", allowed, holds=fits)
     width = q.shape[2]
     fits = width <= 128 or width % 128 == 0
     require("head_dim", width, "at most 128, or a multiple of it", holds=fits)
