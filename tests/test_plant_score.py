@@ -199,10 +199,10 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
 
     with replaced("impl.sequences", "release", wrong):
         compiled.cache_clear()
-        tries = [run(name)("CW5", 0, Budget(steps=60)) for name in ("fuzz", "replay", "refine")]
+        tries = [run(name)("CW5", 0, Budget(steps=60)) for name in ("fuzz", "replay")]
     compiled.cache_clear()
 
-    assert [False] * 3 == [attempt.caught for attempt in tries]
+    assert [False] * 2 == [attempt.caught for attempt in tries]
     assert all("ZeroDivisionError" in (attempt.error or "") for attempt in tries)
 
 

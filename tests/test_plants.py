@@ -9,7 +9,8 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.finding import replay
-from conformance.plants import Plant, find, planted
+from conformance.plants import Plant, find, planted, refining
+from conformance.plants.attempts import Budget
 from conformance.plants.catalogue import FAMILIES, NOT_YET, PLANTS
 from conformance.protocol import Engine
 from conformance.steps import History
@@ -126,3 +127,15 @@ def test_a_plant_is_caught_on_a_short_history(plant: str, history: History) -> N
     assert PLANTS[plant].clause == found.clause
     assert history == found.history
     assert None is replay(engine, history)
+
+
+def test_refining_what_breaks_down_is_no_catch_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is told."""
+
+    def raises(*_given: object) -> None:
+        raise IndexError("of nothing")
+
+    monkeypatch.setattr("conformance.plants.refining.refine_small", raises)
+    attempt = refining.refine("CW5", 0, Budget(steps=1))
+
+    assert (False, "IndexError: of nothing") == (attempt.caught, attempt.error)
