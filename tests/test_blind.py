@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -9,10 +10,12 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.finding import replay
-from conformance.plants import planted
+from conformance.plants import find, planted, score, table
+from conformance.plants.attempts import CLEAN, Attempt, Attempts
 from conformance.plants.blind import BLIND
 from conformance.plants.catalogue import PLANTS
 from conformance.plants.methods import METHODS
+from conformance.plants.score import Plan
 from conformance.steps import History
 from spec.machines import actions as act
 from spec.view import View
@@ -81,3 +84,40 @@ def test_one_of_them_is_blind() -> None:
         assert found is not None
         assert "CONTENT" == found.clause
         assert None is replay(make, history, oracle=BLIND["renamed"].judge)
+
+
+CAUGHT = Attempt(caught=True, steps=7, seconds=0.5, clause="RC", shrunk=3)
+MISSED = Attempt(caught=False, steps=100, seconds=2.0)
+
+
+def asked(*methods: str) -> Plan:
+    """One seed of these methods at the bug that `sums` misses and the one that it sees."""
+    chosen = {name: METHODS[name] for name in methods}
+    return Plan(names=(CLEAN, "AL1", "CL6"), methods=chosen, seeds=1, steps=100)
+
+
+def test_a_blind_oracle_is_shown_blind(tmp_path: Path) -> None:
+    """It catches nothing of one bug, which the kit catches, and something of another."""
+    attempts, plan = Attempts(tmp_path / "tries", "now"), asked("fuzz", "sums")
+    attempts.add(("AL1", "fuzz", 0), CAUGHT)
+    attempts.add(("AL1", "sums", 0), MISSED)
+    attempts.add(("CL6", "sums", 0), CAUGHT)
+    (row,) = score.blind(plan, attempts)
+
+    assert [] == score.not_shown_blind([row])
+    assert {} == score.undecided(plan, attempts)
+    assert ("AL1", "0/1", "1/1", "CL6", "1/1") == table.blind_cells(row)[1:]
+    for key in ("missed", "seen", "kit"):
+        other = {"tries": 1, "caught": 1 - row[key]["caught"]}
+        assert ["sums"] == score.not_shown_blind([row | {key: other}])
+    assert [] == score.blind(evolve(plan, names=(CLEAN, "AL1")), attempts)
+    assert "sums" not in score.row(find("AL1"), plan, attempts)["methods"]
+
+
+def test_without_the_kit_an_oracle_is_not_shown_blind(tmp_path: Path) -> None:
+    """There is nothing to compare it with, and the score does not hold."""
+    attempts, plan = Attempts(tmp_path / "tries", "now"), asked("sums")
+    attempts.add(("AL1", "sums", 0), MISSED)
+    attempts.add(("CL6", "sums", 0), CAUGHT)
+
+    assert ["sums"] == [*score.undecided(plan, attempts)]

@@ -165,6 +165,23 @@ def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
     assert () == engine.take_outputs()[0].logprobs
 
 
+def test_a_clone_takes_the_log_probabilities_along() -> None:
+    """Those of the tokens that its parent had drawn by then are its own as well."""
+    engine = Engine(KEPT)
+    prompt = (4, 5, 6)
+    engine.prefill([request(1, prompt, 4)])
+    engine.round()
+
+    child = engine.clone(0, 2, choice=1)
+
+    held = engine.extract()
+    drawn = tuple(held.tokens[child, len(prompt) : int(held.known[child])].tolist())
+    kept = expected_logprobs(prompt, drawn)
+    assert 2 == len(drawn)
+    for slot in (0, child):
+        assert [*kept] == held.logprobs[slot, len(prompt) : len(prompt) + 2].tolist()
+
+
 TEXT, _ = naive.generate((3, 1), params(6))
 """What greedy decoding appends to the prompt (3, 1)."""
 

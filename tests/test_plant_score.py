@@ -206,24 +206,6 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
     assert all("ZeroDivisionError" in (attempt.error or "") for attempt in tries)
 
 
-def test_a_blind_oracle_is_shown_blind(tmp_path: Path) -> None:
-    """It catches nothing of one bug, which the kit catches, and something of another."""
-    chosen = {name: METHODS[name] for name in ("fuzz", "sums")}
-    attempts, asked = Attempts(tmp_path / "tries", "now"), plan(chosen, "AL1", "CL6", seeds=1)
-    attempts.add(("AL1", "fuzz", 0), CAUGHT)
-    attempts.add(("AL1", "sums", 0), MISSED)
-    attempts.add(("CL6", "sums", 0), CAUGHT)
-    (row,) = score.blind(asked, attempts)
-
-    assert [] == score.not_shown_blind([row])
-    assert ("AL1", "0/1", "1/1", "CL6", "1/1") == table.blind_cells(row)[1:]
-    for key in ("missed", "seen", "kit"):
-        other = {"tries": 1, "caught": 1 - row[key]["caught"]}
-        assert ["sums"] == score.not_shown_blind([row | {key: other}])
-    assert [] == score.blind(plan(chosen, "AL1", seeds=1), attempts)
-    assert "sums" not in score.row(find("AL1"), asked, attempts)["methods"]
-
-
 def test_what_is_found_without_a_bug_is_told(tmp_path: Path) -> None:
     """The control names the method, the seed and the clause."""
     attempts = Attempts(tmp_path / "tries", "now")
@@ -321,6 +303,19 @@ def test_an_interrupted_command_is_undecided(
     assert 3 == main.main([*words, "--json", str(answer)])
     found = json.loads(answer.read_text(encoding="utf-8"))
     assert (True, 3) == (found["interrupted"], found["tries_left"])
+
+
+def test_what_came_to_nothing_is_on_the_page(
+    tmp_path: Path, fakes: Callable[[dict[str, Method]], None]
+) -> None:
+    """A try that broke down decides nothing, and the page says so."""
+    broken = evolve(MISSED, error="the engine raised")
+    fakes({"fuzz": Method(what="breaks down", run=lambda plant, *_: broken if plant else MISSED)})
+    page, tries = tmp_path / "score.md", str(tmp_path / "tries")
+
+    words = ["plant", "--only", "CW5", "--seeds", "1", "--results", tries, "--write", str(page)]
+    assert 3 == main.main(words)
+    assert "## Undecided\n\n- CW5: the engine raised\n" in page.read_text(encoding="utf-8")
 
 
 def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.say("\n".join(table.lines(rows) + table.blind_lines(blind)))
     if arguments.write:
         today = datetime.now(UTC).date().isoformat()
-        page = table.page(report.counts, rows, date=today) + _open_ends(report)
+        page = table.page(report.counts, rows, date=today)
         Path(arguments.write).write_text(page, encoding="utf-8")
     return _judge(report)
 
@@ -183,16 +183,6 @@ def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Ro
         versions=table.versions(),
     )
     return rows, blind
-
-
-def _open_ends(report: Report) -> str:
-    """What came to nothing, for the page."""
-    score = report.counts["score"]
-    assert isinstance(score, dict)
-    lines = [f"- {name}: {why}" for name, why in score["undecided"].items()]
-    if report.counts["tries_left"]:
-        lines.append(f"- {report.counts['tries_left']} tries are not made yet")
-    return "\n".join(["", "## Undecided", "", *lines, ""]) if lines else ""
 
 
 def _judge(report: Report) -> Verdict:

@@ -25,7 +25,7 @@ EQUIVALENT: Final[dict[str, str]] = {
         "what is copied is a page of a row; a copy that is called off has no destination"
     ),
     "impl.cache.paged.zero: 0 -> 1": (
-        "no state but the initial one is compared in dead cells; the tests of the cache hold it"
+        "dead cells are compared by nothing here, and zeroing kills them; the tests of the cache do"
     ),
     "impl.sequences.fork: entry < full[:, None] -> entry <= full[:, None]": (
         "a settled parent has a page there only if it is partial, and the copy takes its place"

@@ -180,11 +180,11 @@ def recorded(
 def compile_first(make: "partial[Engine]", budget: Budget) -> None:
     """Call every entry point once, whatever comes of it, so that no try pays for compiling."""
     first = warmup(make().profile.actions)
-    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, oracle=_unmoved)
+    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, oracle=_finds_nothing)
 
 
-def _unmoved(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
-    """Finds nothing."""
+def _finds_nothing(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
+    """An oracle for compiling alone."""
     yield from ()
 
 

@@ -189,12 +189,17 @@ def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[Row]]:
 
 
 def undecided(plan: Plan, attempts: Attempts) -> dict[str, str]:
-    """Why there are plants of which some try came to nothing."""
-    return {
+    """Why there are plants, or blind oracles, of which nothing can be said."""
+    nothing = {
         key[0]: one.error
         for key, one in attempts.made.items()
         if one.error and not one.caught and key[0] in plan.names
     }
+    for one in blind(plan, attempts):
+        if not _compared(one):
+            places = f"at {one['misses']} and {one['sees']}"
+            nothing[one["oracle"]] = f"it and fuzz were not both tried {places}"
+    return nothing
 
 
 def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -238,15 +243,23 @@ def blind(plan: Plan, attempts: Attempts) -> list[Row]:
 
 
 def not_shown_blind(rows: Sequence[Row]) -> list[str]:
-    """The oracles that are not blind after all, or see nothing, or miss what the kit misses too."""
+    """The oracles that are not blind after all, or see nothing, or miss what the kit misses too.
+
+    Those without the tries to say are in `undecided`.
+    """
     return _names(
         (
             one["oracle"],
             one["missed"]["caught"] or not one["seen"]["caught"] or not one["kit"]["caught"],
         )
         for one in rows
-        if one["missed"]["tries"] and one["seen"]["tries"] and one["kit"]["tries"]
+        if _compared(one)
     )
+
+
+def _compared(blind: Row) -> bool:
+    """Whether there are tries of the oracle at both bugs, and of the kit."""
+    return all(blind[tally]["tries"] for tally in ("missed", "seen", "kit"))
 
 
 def slow(rows: Sequence[Row]) -> list[str]:

@@ -107,6 +107,7 @@ def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
         f"| {' | '.join(BLIND_HEAD)} |",
         f"|{'---|' * len(BLIND_HEAD)}",
         *(f"| {' | '.join(blind_cells(row))} |" for row in result["blind"]),
+        *_open_ends(result),
     ]
     return "\n".join(text) + "\n"
 
@@ -120,6 +121,14 @@ def _summary(result: Mapping[str, Any]) -> str:
         f"{controls['clean_findings']} findings in {controls['clean_tries']} tries under the same "
         f"budget, and {controls['changed']} plants are shown to change behaviour."
     )
+
+
+def _open_ends(result: Mapping[str, Any]) -> list[str]:
+    """What came to nothing."""
+    lines = [f"- {name}: {why}" for name, why in result["score"]["undecided"].items()]
+    if result["tries_left"]:
+        lines.append(f"- {result['tries_left']} tries are not made yet")
+    return ["", "## Undecided", "", *lines] if lines else []
 
 
 def _linked(row: Row) -> str:

@@ -148,9 +148,11 @@ class Checker:
         """Compiled code runs here, and might never return."""
         if self._watchdog is not None:
             self._watchdog.begin((), BATCH_SECONDS)
-        yield
-        if self._watchdog is not None:
-            self._watchdog.end()
+        try:
+            yield
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.end()
 
     def _dispatch(self, kind: str, transitions: Transitions) -> None:
         size = len(transitions.mask)
