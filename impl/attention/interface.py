@@ -13,12 +13,17 @@ def check_options(*, soft_cap: float | None, sliding_window: int | None, **block
     require("soft_cap", soft_cap, "above 0, or None", holds=soft_cap is None or soft_cap > 0)
 
 
-def require(name: str, seen: object, allowed: str, *, holds: bool) -> None:
+def require(
+    name: str,
+    seen: object,
+    allowed: str,
+    *,
+    holds: bool,
+    remedy: str = "See ragged_paged_attention for what it means.",
+) -> None:
     """Raises InvalidInput unless it holds."""
     if not holds:
-        raise InvalidInput(
-            name, seen=seen, allowed=allowed, remedy="See ragged_paged_attention for what it means."
-        )
+        raise InvalidInput(name, seen=seen, allowed=allowed, remedy=remedy)
 
 
 def check_shapes(

@@ -7,6 +7,7 @@ A sequence with one query takes the path for decoding, in `decode`; others take 
 """
 
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import jax
@@ -19,12 +20,11 @@ from jax.typing import ArrayLike
 
 from impl.attention.interface import check_options, check_shapes, require
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import decode, prefill
-from impl.attention.tpu.flow import Buffers, Flow, Inputs
-from impl.attention.tpu.shape import Blocks, Shape, ceil_div
+from impl.attention.tpu import decode, flow, prefill
+from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
 
 NAME: Final = "kvspec_ragged_paged_attention"
-DEFAULT: Final = "v5e"
+INTERPRETED_CHIP: Final = "v5e"
 """The chip whose blocks are taken where nothing is compiled for one."""
 Q_DTYPES: Final = ("bfloat16", "float32")
 KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn")
@@ -61,7 +61,9 @@ def ragged_paged_attention(
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     _check_kinds(q, kv_pages)
-    target = planning.CHIPS[DEFAULT] if interpret and chip is None else planning.chip_of(chip)
+    target = (
+        planning.CHIPS[INTERPRETED_CHIP] if interpret and chip is None else planning.chip_of(chip)
+    )
     heads = kv_pages.shape[2] // 2
     shape = Shape(
         tokens=q.shape[0],
@@ -102,8 +104,8 @@ def _check_kinds(q: Array, kv_pages: Array) -> None:
     fits = rows % tile == 0 or tile % rows == 0
     require("kv_pages", f"{rows} rows of a page", allowed, holds=fits)
     width = q.shape[2]
-    fits = width <= 128 or width % 128 == 0
-    require("head_dim", width, "at most 128, or a multiple of it", holds=fits)
+    fits = width <= LANES or width % LANES == 0
+    require("head_dim", width, f"at most {LANES}, or a multiple of it", holds=fits)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -119,8 +121,8 @@ def _call(
 ) -> Array:
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
-    missing = shape.table_rows * 128 - shape.pages_per_seq
-    ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, 128)
+    missing = shape.table_rows * LANES - shape.pages_per_seq
+    ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
     pool = kv_pages.reshape(shape.pages, shape.page_rows, head_dim)
     blank = jnp.zeros_like(wide)
     out: Array = pl.pallas_call(
@@ -131,7 +133,7 @@ def _call(
             *[pl.BlockSpec(memory_space=pltpu.HBM)] * 4,
         ],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=_scratch(shape),
+        scratch_shapes=[*flow.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
         input_output_aliases={6: 0},  # rows of no sequence stay 0
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=shape.vmem),
         interpret=interpret,
@@ -141,25 +143,13 @@ def _call(
 
 
 def _kernel(shape: Shape, *refs: Any) -> None:
-    inputs, out = Inputs(*refs[:6]), refs[7]
-    buffers, held = Buffers(*refs[8:17]), refs[17:]
-    middle = len(decode.Scratch._fields)
-    scratch = decode.Scratch(*held[:middle]), prefill.Scratch(*held[middle:])
-    Flow(shape, inputs, out, buffers, scratch).run()
+    given = iter(refs)
 
+    def take(kind: Any) -> Any:
+        return kind(*islice(given, len(kind._fields)))
 
-def _scratch(shape: Shape) -> list[Any]:
-    """In the order of `Buffers`, then of both `Scratch`."""
-    blocks = shape.blocks
-    block = (2, blocks.q_rows, shape.q_heads, shape.width)
-    rows = 2 * blocks.kv_pages * shape.page_rows
-    return [
-        pltpu.SMEM((2 * shape.id_rows, 1, 128), jnp.int32),
-        pltpu.VMEM((rows, shape.head_dim), shape.kv_dtype),
-        pltpu.VMEM(block, shape.q_dtype),
-        pltpu.VMEM(block, shape.q_dtype),
-        pltpu.SMEM((2,), jnp.int32),
-        *[pltpu.SemaphoreType.DMA((2,))] * 4,
-        *decode.sized(shape),
-        *prefill.sized(shape),
-    ]
+    inputs = take(flow.Inputs)
+    _blank, out = next(given), next(given)
+    buffers = take(flow.Buffers)
+    scratch = take(decode.Scratch), take(prefill.Scratch)
+    flow.Flow(shape, inputs, out, buffers, scratch).run()

@@ -5,6 +5,7 @@ What the kernel allocates is known to the byte; what the compiler spills is boun
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -12,14 +13,15 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 from attrs import evolve, frozen
+from jax.experimental.pallas import tpu as pltpu
 
-from impl.attention.tpu import decode, prefill
-from impl.attention.tpu.shape import Blocks, Shape, ceil_div
+from impl.attention import interface
+from impl.attention.tpu import decode, flow, prefill
+from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
 from spec.vocabulary.errors import InvalidInput
 
 MIB: Final = 1 << 20
 SUBLANES: Final = 8
-LANES: Final = 128
 FEWEST: Final = 16
 """Rows of 16 bits in a register: blocks are not smaller."""
 WORDS: Final = 2048
@@ -107,21 +109,22 @@ def check(shape: Shape, chip: Chip) -> None:
 
 def check_sizes(shape: Shape) -> None:
     """Raises InvalidInput unless the sizes go together; see `Blocks`."""
+    require = partial(interface.require, remedy="Leave blocks out to have them planned.")
     blocks = shape.blocks
     fetch = shape.fetch_cells
     for name, fewest in (("kv_pages", 1), ("q_rows", FEWEST)):
         value = getattr(blocks, name)
         allowed = f"a power of two, at least {fewest}"
-        _require(name, value, allowed, holds=_is_power(value) and value >= fewest)
+        require(name, value, allowed, holds=_is_power(value) and value >= fewest)
     for name, least in (("decode_cells", FEWEST), ("prefill_cells", LANES)):
         value = getattr(blocks, name)
         allowed = f"a power of two, at least {least} and at most kv_pages * page_size, {fetch}"
-        _require(name, value, allowed, holds=_is_power(value) and least <= value <= fetch)
+        require(name, value, allowed, holds=_is_power(value) and least <= value <= fetch)
     rows = blocks.decode_cells * shape.kv_heads
     allowed = f"a multiple of {LANES} when multiplied with {shape.kv_heads} KV heads"
-    _require("decode_cells", blocks.decode_cells, allowed, holds=rows % LANES == 0)
+    require("decode_cells", blocks.decode_cells, allowed, holds=rows % LANES == 0)
     steps = blocks.decode_steps
-    _require(
+    require(
         "decode_steps",
         steps,
         f"a multiple of {decode.BUFFERS}, at least {decode.BUFFERS}",
@@ -153,16 +156,9 @@ def need(shape: Shape) -> int:
 
 
 def allocated(shape: Shape) -> list[Any]:
-    """Shape and dtype of every buffer in vector memory."""
-    blocks = shape.blocks
-    block = (2, blocks.q_rows, shape.q_heads, shape.width)
-    rows = 2 * blocks.kv_pages * shape.page_rows
-    return [
-        _Buffer((rows, shape.head_dim), shape.kv_dtype),
-        *[_Buffer(block, shape.q_dtype)] * 2,
-        *decode.sized(shape),
-        *prefill.sized(shape),
-    ]
+    """Every buffer of the kernel that is in vector memory."""
+    every = (*flow.sized(shape), *decode.sized(shape), *prefill.sized(shape))
+    return [buffer for buffer in every if buffer.memory_space == pltpu.VMEM]
 
 
 def padded(buffer: Any) -> int:
@@ -184,12 +180,6 @@ def spills(shape: Shape) -> int:
     return 2 * MIB + 2 * one + 2 * other
 
 
-@frozen
-class _Buffer:
-    shape: tuple[int, ...]
-    dtype: Any
-
-
 def _decode_cells(shape: Shape) -> int:
     """A power of two of cells whose rows fill whole registers."""
     cells = max(16, min(MOST_DECODE_CELLS, _power_to(WORDS // shape.kv_heads)))
@@ -208,10 +198,3 @@ def _power_from(number: int) -> int:
 
 def _is_power(value: Any) -> bool:
     return type(value) is int and value > 0 and value & (value - 1) == 0
-
-
-def _require(name: str, seen: object, allowed: str, *, holds: bool) -> None:
-    if not holds:
-        raise InvalidInput(
-            name, seen=seen, allowed=allowed, remedy="Leave blocks out to have them planned."
-        )

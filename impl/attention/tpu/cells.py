@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import LANES, Shape
 
 LOW = 0xFFFF
 HIGH = 0xFFFF0000
@@ -46,7 +46,7 @@ def words(shape: Shape, held: Array, strided: Any) -> Words:
 def put(strided: Any, held: Array) -> None:
     """Store rows where they can be loaded with a stride: registers of 128 lanes, one by one."""
     for lane in range(strided.shape[0]):
-        part = held[:, lane * 128 : (lane + 1) * 128]
+        part = held[:, lane * LANES : (lane + 1) * LANES]
         strided[lane, : held.shape[0], : part.shape[1]] = part
 
 

@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import LANES, Shape
 
 LOWEST = -jnp.inf
 BUFFERS = 4
@@ -194,27 +194,27 @@ def precision(shape: Shape) -> Any:
 
 def spread(column: Array, width: int) -> Array:
     """[rows, 128], all lanes the same, to [rows, width]: registers again, and no lane is moved."""
-    if width <= 128:
+    if width <= LANES:
         return column[:, :width]
-    return jnp.concatenate([column] * (width // 128), axis=1)
+    return jnp.concatenate([column] * (width // LANES), axis=1)
 
 
 def by_lane(weights: Array) -> Array:
     """Sum over the registers of a row, f32[rows, 128]: the lanes are added once, at the end."""
-    total = weights[:, :128]
-    for start in range(128, weights.shape[1], 128):
-        total = total + weights[:, start : start + 128]
+    total = weights[:, :LANES]
+    for start in range(LANES, weights.shape[1], LANES):
+        total = total + weights[:, start : start + LANES]
     return total
 
 
 def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch."""
     words = shape.blocks.decode_cells * shape.kv_heads
-    heads = shape.q_heads
+    heads, strided = shape.q_heads, 8 if shape.paired else 2 * words
     return Scratch(
         scores=pltpu.VMEM((BUFFERS, heads, words), jnp.float32),
-        largest=pltpu.VMEM((heads, 128), jnp.float32),
-        total=pltpu.VMEM((heads, 128), jnp.float32),
+        largest=pltpu.VMEM((heads, LANES), jnp.float32),
+        total=pltpu.VMEM((heads, LANES), jnp.float32),
         sums=pltpu.VMEM((heads, shape.head_dim), jnp.float32),
-        rows=pltpu.VMEM((shape.width // 128, 8 if shape.paired else 2 * words, 128), jnp.float32),
+        rows=pltpu.VMEM((shape.width // LANES, strided, LANES), jnp.float32),
     )

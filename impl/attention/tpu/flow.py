@@ -6,6 +6,8 @@ one after that. Only pages that hold visible cells are copied, and each fetch is
 whole. Tables lie in main memory, so that they may be of any size.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import decode, prefill
 from impl.attention.tpu.decode import Span
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import LANES, Shape
 
 
 class Inputs(NamedTuple):
@@ -160,6 +162,12 @@ class Flow:
         # A length past the table, which is a misuse, must not leave fewer cells than none.
         return jnp.clip(first - self.shape.window + 1, 0, jnp.maximum(high - 1, 0)), high
 
+    def _opens(self, fetch: Fetch) -> Array:
+        """Whether it is the first of its block of queries."""
+        low, _ = self._visible(fetch)
+        first: Array = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
+        return first
+
     def _span(self, fetch: Fetch) -> tuple[Array, Array]:
         """The visible cells of this fetch, from its own start."""
         low, high = self._visible(fetch)
@@ -180,7 +188,7 @@ class Flow:
     def _ids_copy(self, fetch: Fetch) -> Any:
         shape, slot = self.shape, lax.rem(fetch.number, 2)
         page = fetch.fetch * shape.blocks.kv_pages
-        row = fetch.seq * shape.table_rows + lax.div(page, jnp.int32(128))
+        row = fetch.seq * shape.table_rows + lax.div(page, jnp.int32(LANES))
         return _copy(
             self.inputs.ids.at[pl.ds(row, shape.id_rows)],
             self.buffers.ids.at[pl.ds(slot * shape.id_rows, shape.id_rows)],
@@ -196,15 +204,13 @@ class Flow:
             slot = lax.rem(fetch.number, 2)
             first, last = self._pages(fetch)
             lax.fori_loop(first, last, lambda page, _: self._start_page(fetch, slot, page), None)
-            low, _ = self._visible(fetch)
-            opens = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
-            pl.when(opens)(lambda: self._start_queries(fetch))
+            pl.when(self._opens(fetch))(lambda: self._start_queries(fetch))
 
     def _start_page(self, fetch: Fetch, slot: Array, page: Array) -> None:
         shape = self.shape
-        offset = lax.rem(fetch.fetch * shape.blocks.kv_pages, jnp.int32(128)) + page
-        row = slot * shape.id_rows + lax.div(offset, jnp.int32(128))
-        named = self.buffers.ids[row, 0, lax.rem(offset, jnp.int32(128))]
+        offset = lax.rem(fetch.fetch * shape.blocks.kv_pages, jnp.int32(LANES)) + page
+        row = slot * shape.id_rows + lax.div(offset, jnp.int32(LANES))
+        named = self.buffers.ids[row, 0, lax.rem(offset, jnp.int32(LANES))]
         inside = jnp.clip(named, 0, shape.pages - 1)
         place = (slot * shape.blocks.kv_pages + page) * shape.page_rows
         _copy(
@@ -217,13 +223,12 @@ class Flow:
         """One wait for a whole fetch, and one for each power of two otherwise."""
         slot = lax.rem(fetch.number, 2)
         first, last = self._pages(fetch)
-        for size in _powers(self.shape.blocks.kv_pages):
-            rows = pl.ds(0, size * self.shape.page_rows)
-            held = self.buffers.pages.at[rows]
 
-            @pl.when(((last - first) & size) != 0)
-            def _(held: Any = held) -> None:
-                _copy(held, held, self.buffers.pages_here.at[slot]).wait()
+        def wait(_done: Array, size: int) -> None:
+            held = self.buffers.pages.at[pl.ds(0, size * self.shape.page_rows)]
+            _copy(held, held, self.buffers.pages_here.at[slot]).wait()
+
+        _in_powers(last - first, self.shape.blocks.kv_pages, wait)
 
     def _rows_of(self, fetch: Fetch) -> tuple[Array, Array]:
         """Where in q the queries of this block begin, and how many they are."""
@@ -234,16 +239,15 @@ class Flow:
     def _start_queries(self, fetch: Fetch) -> None:
         first, count = self._rows_of(fetch)
         slot = lax.rem(fetch.item, 2)
-        for size in _powers(self.shape.blocks.q_rows):
-            done = count & ~(2 * size - 1)
 
-            @pl.when((count & size) != 0)
-            def _(size: int = size, done: Array = done) -> None:
-                _copy(
-                    self.inputs.queries.at[pl.ds(first + done, size)],
-                    self.buffers.queries.at[slot, pl.ds(done, size)],
-                    self.buffers.queries_here.at[slot],
-                ).start()
+        def start(done: Array, size: int) -> None:
+            _copy(
+                self.inputs.queries.at[pl.ds(first + done, size)],
+                self.buffers.queries.at[slot, pl.ds(done, size)],
+                self.buffers.queries_here.at[slot],
+            ).start()
+
+        _in_powers(count, self.shape.blocks.q_rows, start)
 
     def _wait_queries(self, fetch: Fetch) -> None:
         _, count = self._rows_of(fetch)
@@ -251,19 +255,17 @@ class Flow:
         self._wait_rows(self.buffers.queries, count, self.buffers.queries_here.at[slot])
 
     def _wait_rows(self, held: Any, count: Array, semaphore: Any) -> None:
-        for size in _powers(self.shape.blocks.q_rows):
+        def wait(_done: Array, size: int) -> None:
             part = held.at[0, pl.ds(0, size)]
+            _copy(part, part, semaphore).wait()
 
-            @pl.when((count & size) != 0)
-            def _(part: Any = part) -> None:
-                _copy(part, part, semaphore).wait()
+        _in_powers(count, self.shape.blocks.q_rows, wait)
 
     def _work(self, fetch: Fetch) -> None:
         """Wait for what it needs, take it in, and hand out the results of a block at its end."""
-        low, high = self._visible(fetch)
-        size = jnp.int32(self.shape.fetch_cells)
-        opens = fetch.fetch == lax.div(low, size)
-        closes = (fetch.fetch + 1) * size >= high
+        _, high = self._visible(fetch)
+        opens = self._opens(fetch)
+        closes = (fetch.fetch + 1) * self.shape.fetch_cells >= high
         single = self._q_len(fetch.seq) == 1
         pl.when(opens)(lambda: self._wait_queries(fetch))
         self._wait_pages(fetch)
@@ -307,17 +309,15 @@ class Flow:
     def _store(self, fetch: Fetch) -> None:
         first, count = self._rows_of(fetch)
         slot = lax.rem(fetch.item, 2)
-        for size in _powers(self.shape.blocks.q_rows):
-            done = count & ~(2 * size - 1)
 
-            @pl.when((count & size) != 0)
-            def _(size: int = size, done: Array = done) -> None:
-                _copy(
-                    self.buffers.results.at[slot, pl.ds(done, size)],
-                    self.out.at[pl.ds(first + done, size)],
-                    self.buffers.results_gone.at[slot],
-                ).start()
+        def start(done: Array, size: int) -> None:
+            _copy(
+                self.buffers.results.at[slot, pl.ds(done, size)],
+                self.out.at[pl.ds(first + done, size)],
+                self.buffers.results_gone.at[slot],
+            ).start()
 
+        _in_powers(count, self.shape.blocks.q_rows, start)
         self.buffers.stored[slot] = count
 
     def _wait_result(self, slot: Any) -> None:
@@ -332,6 +332,31 @@ def _copy(source: Any, destination: Any, semaphore: Any) -> Any:
     return pltpu.make_async_copy(source, destination, semaphore)
 
 
-def _powers(most: int) -> list[int]:
-    """The powers of two up to a power of two, largest first."""
-    return [1 << exponent for exponent in reversed(range(most.bit_length()))]
+def _in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> None:
+    """Cut into powers of two, largest first: act is given where a part begins, and its size.
+
+    most: a power of two, which count does not exceed. Copies have static sizes.
+    """
+    for exponent in reversed(range(most.bit_length())):
+        size = 1 << exponent
+        done = count & ~(2 * size - 1)
+        pl.when((count & size) != 0)(partial(act, done, size))
+
+
+def sized(shape: Shape) -> Buffers:
+    """The shapes of the buffers."""
+    block = (2, shape.blocks.q_rows, shape.q_heads, shape.width)
+    semaphores = pltpu.SemaphoreType.DMA((2,))
+    return Buffers(
+        ids=pltpu.SMEM((2 * shape.id_rows, 1, LANES), jnp.int32),
+        pages=pltpu.VMEM(
+            (2 * shape.blocks.kv_pages * shape.page_rows, shape.head_dim), shape.kv_dtype
+        ),
+        queries=pltpu.VMEM(block, shape.q_dtype),
+        results=pltpu.VMEM(block, shape.q_dtype),
+        stored=pltpu.SMEM((2,), jnp.int32),
+        ids_here=semaphores,
+        pages_here=semaphores,
+        queries_here=semaphores,
+        results_gone=semaphores,
+    )

@@ -13,7 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
 from impl.attention.tpu.decode import LOWEST, Span, by_lane, power, scores, spread, weigh
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import LANES, Shape
 
 
 class Scratch(NamedTuple):
@@ -34,7 +34,7 @@ class Scratch(NamedTuple):
 
 def lanes(shape: Shape) -> int:
     """Registers of 128 lanes that a head fills."""
-    return shape.width // 128
+    return shape.width // LANES
 
 
 def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
@@ -45,7 +45,7 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
     wide = block.astype(jnp.float32).reshape(-1, shape.width)
     size = shape.blocks.q_rows
     for lane in range(lanes(shape)):
-        scratch.mixed[lane] = wide[:, lane * 128 : (lane + 1) * 128]
+        scratch.mixed[lane] = wide[:, lane * LANES : (lane + 1) * LANES]
     for head in range(shape.kv_heads):
         for member in range(shape.group):
             row = head * shape.group + member
@@ -69,8 +69,8 @@ def result(shape: Shape, scratch: Scratch) -> Array:
         for member in range(shape.group):
             row = head * shape.group + member
             for lane in range(lanes(shape)):
-                part = found[member * size : (member + 1) * size, lane * 128 : (lane + 1) * 128]
-                part = jnp.pad(part, ((0, 0), (0, 128 - part.shape[1])))
+                part = found[member * size : (member + 1) * size, lane * LANES : (lane + 1) * LANES]
+                part = jnp.pad(part, ((0, 0), (0, LANES - part.shape[1])))
                 scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :] = part
     whole = joined([scratch.mixed[lane] for lane in range(lanes(shape))])
     return whole.reshape(size, shape.q_heads, shape.width)
@@ -179,9 +179,9 @@ def sized(shape: Shape) -> Scratch:
     found = jnp.float32
     return Scratch(
         queries=pltpu.VMEM((heads, rows, shape.head_dim), shape.compute),
-        words=pltpu.VMEM((deep, words, 128), kind),
-        mixed=pltpu.VMEM((deep, blocks.q_rows * shape.q_heads, 128), found),
-        largest=pltpu.VMEM((heads, rows, 128), found),
-        total=pltpu.VMEM((heads, rows, 128), found),
+        words=pltpu.VMEM((deep, words, LANES), kind),
+        mixed=pltpu.VMEM((deep, blocks.q_rows * shape.q_heads, LANES), found),
+        largest=pltpu.VMEM((heads, rows, LANES), found),
+        total=pltpu.VMEM((heads, rows, LANES), found),
         sums=pltpu.VMEM((heads, rows, shape.head_dim), found),
     )

@@ -1,9 +1,12 @@
 """What is static of one kernel: sizes, block sizes, options. Everything is hashable."""
 
-from typing import Any
+from typing import Any, Final
 
 import jax.numpy as jnp
 from attrs import frozen
+
+LANES: Final = 128
+"""Numbers of 32 bits side by side in one row of a register, and page ids in one row of a table."""
 
 
 def ceil_div(number: int, size: int) -> int:
@@ -57,7 +60,7 @@ class Shape:
     @property
     def width(self) -> int:
         """Lanes of a query: head_dim, rounded up to a multiple of 128."""
-        return ceil_div(self.head_dim, 128) * 128
+        return ceil_div(self.head_dim, LANES) * LANES
 
     @property
     def rows(self) -> int:
@@ -98,11 +101,11 @@ class Shape:
     @property
     def id_rows(self) -> int:
         """Rows of 128 page ids that one fetch needs."""
-        return ceil_div(self.blocks.kv_pages, 128)
+        return ceil_div(self.blocks.kv_pages, LANES)
 
     @property
     def table_rows(self) -> int:
         """Rows of 128 page ids that a sequence's table row fills."""
-        return ceil_div(self.pages_per_seq, max(128, self.blocks.kv_pages)) * max(
-            1, self.blocks.kv_pages // 128
+        return ceil_div(self.pages_per_seq, max(LANES, self.blocks.kv_pages)) * max(
+            1, self.blocks.kv_pages // LANES
         )
