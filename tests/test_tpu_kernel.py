@@ -164,7 +164,7 @@ PLANTED: Final[dict[str, tuple[Any, str, Any]]] = {
     "nobody waits for pages": (flow.Flow, "_wait_pages", lambda _self, _fetch: None),
     "V of dead cells is not blanked": (cells, "blanked", unchanged),
     "one cell too many": (flow.Flow, "_span", one_more(flow.Flow._span)),
-    "decoding leaves whole groups out": (decode._Work, "add", only_masked(decode._Work.add)),
+    "decoding leaves whole groups out": (decode.Work, "add", only_masked(decode.Work.add)),
     "a prefill leaves whole steps out": (prefill, "_step", only_masked(prefill._step)),
     "the largest score starts at 0": (decode, "LOWEST", 0.0),
 }

@@ -37,6 +37,7 @@ EXTRAS: Final = {
     "jax": "jax",
     "jaxlib": "jax",
     "numpy": "jax",
+    "libtpu": "tpu",
     "crosshair": "dev",
     "mypy": "dev",
     "pytest": "dev",

@@ -58,7 +58,7 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
     """Take in one fetch. queries [q_heads, width] in the dtype that is computed in."""
     steps, size = shape.blocks.decode_steps, shape.blocks.decode_cells
     group = steps * size
-    work = _Work(shape, scratch, kv, queries[:, : shape.head_dim], span)
+    work = Work(shape, scratch, kv, queries[:, : shape.head_dim], span)
 
     def turn(index: Array, carry: tuple[Array, Array], step: int | None) -> tuple[Array, Array]:
         """One step; step: its number in a group of which all cells are visible, or None."""
@@ -101,7 +101,7 @@ def result(scratch: Scratch) -> Array:
     return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
 
 
-class _Work:
+class Work:
     """The three parts of a step. index: which step of the fetch; slot: which buffer of scores."""
 
     def __init__(self, shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:

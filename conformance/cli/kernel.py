@@ -1,0 +1,151 @@
+"""`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from conformance.cli import kernel_targets
+from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.options import integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.kernel.campaign import Tried
+    from conformance.kernel.subject import Subject
+
+NAME: Final = "kernel"
+HELP: Final = "holds a kernel of ragged paged attention to the oracle; no TPU is needed"
+EXAMPLES: Final = (
+    "kvspec kernel tpu                         # our kernel for TPUs, interpreted",
+    "kvspec kernel mine.kernels:attention --json k.json",
+    "kvspec kernel tpu --mutants               # is each planted bug caught?",
+    "kvspec kernel tpu --target v5e,v6e --shapes llama-3-8b --json t.json",
+    "kvspec kernel tpu --target v5e,v6e --shapes llama-3-8b --baseline t.json",
+)
+CASES: Final = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which kernel, and how much is tried."""
+    parser.add_argument(
+        "kernel",
+        metavar="KERNEL",
+        help="MODULE:FUNCTION with the interface of ragged paged attention, or: tpu, reference "
+        "(ours), jax (the one that comes with it)",
+    )
+    parser.add_argument(
+        "--cases",
+        type=integer(least=1),
+        default=CASES,
+        help=f"batches of each shape; other block sizes and layouts take some more "
+        f"(default {CASES})",
+    )
+    parser.add_argument(
+        "--stall",
+        type=integer(least=1),
+        default=120,
+        metavar="SECONDS",
+        help="without a batch for so long a kernel counts as hanging (default 120)",
+    )
+    parser.add_argument(
+        "--mutants", action="store_true", help="plant bugs in our kernel, and say which are caught"
+    )
+    kernel_targets.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Try every shape in processes of their own."""
+    from conformance.kernel.subject import find
+
+    report.scope = Scope.SAMPLED
+    subject = find(arguments.kernel)
+    if arguments.target:
+        return kernel_targets.run(arguments, report)
+    if arguments.mutants:
+        return _mutants(arguments, report)
+    return _cases(arguments, report, subject)
+
+
+def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") -> Verdict:
+    from conformance.kernel import plan
+
+    planned = plan.plan(subject, cases=arguments.cases, seed=arguments.seed)
+    for name, options in planned.left_out.items():
+        report.skip(name, why=f"the function does not take {options}")
+    tried = _make(arguments, report, planned.jobs)
+    ran = [one for one in tried if one.cases]
+    for one in tried:
+        if one.undecided:
+            report.skip(_where(one), why=f"it raised after {one.cases} batches: {one.text}")
+        elif one.wrong:
+            report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
+            report.say(f"    {one.batch}")
+    report.count(**plan.totals(tried), races=_races(report, tried))
+    if not any(one.ended == "passed" for one in tried) and not report.failures:
+        return Verdict.UNDECIDED
+    report.say(f"  {sum(one.cases for one in ran)} cases in {len(ran)} runs")
+    return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
+    """How many were found; None, and said to be so, if they could not be looked for."""
+    from conformance.kernel import campaign
+
+    eager = [one for one in tried if one.job.mode == "eager" and one.cases]
+    if not any(one.pallas for one in eager):
+        report.skip("races, reads outside", why="nothing of it ran in the interpreter of the TPU")
+        return None
+    if not campaign.sees_races():
+        report.skip("races", why="this jax does not find the race of the control")
+        return None
+    report.skip("races between cores, or with other kernels", why="one core is interpreted, alone")
+    return sum("race" in one.what for one in eager)
+
+
+def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
+    from attrs import evolve
+
+    from conformance.kernel import plan
+
+    jobs = plan.of_mutants(cases=arguments.cases)
+    public = [evolve(job, plain=True) for job in jobs]
+    tried = _make(arguments, report, [*jobs, *public])
+    kit, usual = tried[: len(jobs)], tried[len(jobs) :]
+    rows = []
+    for ours, theirs in zip(kit, usual, strict=True):
+        rows.append(
+            {
+                "mutant": ours.job.mutant,
+                "caught": ours.wrong,
+                "by": ours.what or [ours.ended],
+                "cases": ours.cases,
+                "caught_by_usual_tests": theirs.wrong,
+            }
+        )
+        report.say(_line(rows[-1]))
+        if not ours.wrong:
+            report.fail(f"{ours.job.mutant}: not caught in {ours.cases} cases")
+    report.count(mutants=rows, caught=sum(one.wrong for one in kit))
+    return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _line(row: dict[str, Any]) -> str:
+    usual = "caught" if row["caught_by_usual_tests"] else "not caught"
+    by = ", ".join(row["by"])
+    return f"  {row['mutant']:<45} {by:<16} after {row['cases']:>3}; usual tests: {usual}"
+
+
+def _make(
+    arguments: argparse.Namespace, report: Report, jobs: "Sequence[Any]"
+) -> "Sequence[Tried]":
+    from conformance.kernel import campaign
+
+    total = sum(job.cases for job in jobs)
+    with report.progress("kernel", total=total) as update:
+        return campaign.make_all(jobs, update=update, stall=arguments.stall)
+
+
+def _where(one: "Tried") -> str:
+    job = one.job
+    twin = f", twin {job.twin}" if job.twin else ""
+    return f"{job.sizes} (block sizes {job.variant}, copies {job.mode}{twin})"

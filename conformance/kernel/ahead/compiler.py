@@ -1,0 +1,190 @@
+"""What the compiler of each TPU says of a kernel, on a machine without one.
+
+`compile_cell` starts a process (`compiling`) that compiles one cell ahead of time, and reads the
+compiler's own memory report and schedule. Nothing is skipped in silence: what was not compiled is
+`undecided`, with the reason.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import evolve
+
+from conformance.kernel import subject
+from conformance.kernel.ahead import bundles, counting, vmem
+from conformance.kernel.ahead.compiled import NOTHING, Compiled
+from conformance.kernel.ahead.grid import Cell
+from conformance.kernel.ahead.job import Job
+from conformance.kernel.ahead.reasons import short
+from spec.vocabulary.errors import InvalidInput
+
+SECONDS: Final = 600.0
+"""How long one cell may take."""
+PROCESS: Final = "conformance.kernel.ahead.compiling"
+ENVIRONMENT: Final = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+}
+"""What makes libtpu compile without a TPU. The type stands for any: topologies name the target."""
+UNCACHED: Final = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+"""What comes from a cache is not compiled, and leaves no report."""
+PASSES: Final = "packed-bundles-post-ra|vmem_report"
+RESULT: Final = "result.json"
+SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
+REPORTS: Final = "*vmem_report.html"
+SHORT: Final = {long: short for short, long in subject.KNOWN.items()}
+"""What is known of a kernel is known by its short name."""
+EXTRAS: Final = {"jax": "jax", "libtpu": "tpu"}
+"""Which extra of kvspec installs what is needed."""
+FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that say nothing of the compiler."""
+
+
+def missing() -> str | None:
+    """What has to be installed before anything can be compiled, and how; None if nothing."""
+    for module, extra in EXTRAS.items():
+        if find_spec(module) is None:
+            return f"{module} is missing. Run pip install 'kvspec[{extra}]'."
+    return None
+
+
+def compile_cell(
+    cell: Cell,
+    kernel: str,
+    *,
+    seconds: float = SECONDS,
+    options: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """Compile one cell in a process of its own.
+
+    kernel: a short name or MODULE:FUNCTION, see `subject`. options: such as scale, by our name.
+    given: arguments of the kernel's own, such as block sizes; None for those that are known of
+    kernels with a short name. Raises InvalidInput if there is no such kernel.
+    """
+    kernel = SHORT.get(kernel, kernel)
+    nothing = Compiled(kernel=kernel, cell=cell, verdict="undecided", given=dict(given or {}))
+    lacking = missing()
+    if lacking:
+        return evolve(nothing, reason=lacking, cause="missing")
+    with tempfile.TemporaryDirectory(prefix="kvspec-kernel-") as name:
+        folder = Path(name)
+        job = Job(
+            kernel=kernel,
+            cell=cell,
+            options=dict(options),
+            given=None if given is None else dict(given),
+            result=str(folder / RESULT),
+        )
+        found = _run(job.to_json(), folder, seconds)
+        if found["verdict"] == "bad input":
+            raise InvalidInput(**found["error"])
+        return _measured(_record(nothing, found), found.get("sizes"), folder)
+
+
+def _run(job: str, folder: Path, seconds: float) -> dict[str, Any]:
+    """Let the process do the job; what it wrote last, and what is known of its end."""
+    dump = folder / "dump"
+    options = {
+        "xla_jf_dump_to": dump,
+        "xla_jf_dump_llo_text": "true",
+        "xla_jf_dump_llo_pass_label_regex": PASSES,
+    }
+    flags = " ".join(f"--{name}={value}" for name, value in options.items())
+    environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
+    with (folder / "stderr").open("wb") as errors:
+        try:
+            ended: int | None = subprocess.run(
+                [sys.executable, "-m", PROCESS, job],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            ended = None
+    said = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
+    found = _written(folder / RESULT)
+    if found["verdict"] == "bad input" or "seconds" in found:
+        return found
+    return {**found, **_ending(ended, found.get("stage", "starting"), said, seconds)}
+
+
+def _written(result: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"verdict": "undecided"}
+    return found
+
+
+def _ending(ended: int | None, stage: str, said: str, seconds: float) -> dict[str, str]:
+    """The verdict on a process that left none. A compiler that crashes on a kernel fails it."""
+    if ended is None:
+        why = f"no answer within {seconds:g} seconds, {stage}; allow more"
+        return {"verdict": "undecided", "cause": "timeout", "reason": why}
+    last = short(next((line for line in reversed(said.splitlines()) if line.strip()), "no word"))
+    name = signal.Signals(-ended).name if ended < 0 else f"status {ended}"
+    crashed = stage == "compiling" and ended < 0 and -ended not in FROM_OUTSIDE
+    return {
+        "verdict": "fails" if crashed else "undecided",
+        "cause": "crash" if crashed else "process",
+        "reason": f"the process ended with {name}, {stage}: {last}",
+    }
+
+
+def _record(nothing: Compiled, found: Mapping[str, Any]) -> Compiled:
+    names = ("verdict", "reason", "cause", "smem", "given", "seconds", "versions")
+    return evolve(nothing, **{name: found[name] for name in names if name in found})
+
+
+def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:
+    """The same with what the compiler's dump says; only a cell that compiled has a whole one."""
+    if record.verdict != "ok":
+        return record
+    dump = folder / "dump"
+    try:
+        memory = vmem.parse(_only(dump, REPORTS))
+    except ValueError as error:
+        return evolve(record, not_known=f"vector memory and cycles: {error}")
+    record = evolve(record, vmem=memory.used, spilled=memory.spilled, capacity=memory.capacity)
+    try:
+        schedule = _schedule(dump, memory.kernels)
+    except ValueError as error:
+        return evolve(record, not_known=f"cycles: {error}")
+    record = evolve(record, loops=tuple(loop for loop in schedule.loops if loop.products))
+    known = counting.count(record.kernel, schedule, sizes)
+    return evolve(record, decode=known.decode, prefill=known.prefill, not_known=known.why)
+
+
+def _only(dump: Path, pattern: str) -> str:
+    found = sorted(dump.glob(pattern))
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} files like {pattern} from the compiler, 1 expected")
+    return found[0].read_text(encoding="utf-8")
+
+
+def _schedule(dump: Path, kernels: tuple[str, ...]) -> bundles.Schedule:
+    """That of the kernel with the most products. Raises ValueError if there is none."""
+    texts = [
+        path.read_text(encoding="utf-8", errors="replace")
+        for path in sorted(dump.glob(SCHEDULES))
+        if any(f"-{kernel}-" in path.name for kernel in kernels)
+    ]
+    if not texts:
+        raise ValueError("no schedule of a kernel from the compiler")
+    found = [bundles.parse(text) for text in texts]
+    return max(found, key=lambda one: sum(loop.products for loop in one.outer()))

@@ -1,0 +1,167 @@
+"""The process that compiles one cell for one chip, ahead of time.
+
+A process of its own, because the compiler reads its options once, and may take for ever or end the
+process. What it finds is a JSON file that is there from the start: how far it came is known of a
+process that ended.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+
+from conformance.kernel import subject
+from conformance.kernel.ahead import own
+from conformance.kernel.ahead.grid import Cell
+from conformance.kernel.ahead.job import Job
+from conformance.kernel.ahead.peaks import PEAKS
+from conformance.kernel.ahead.reasons import explain, short
+from spec.vocabulary.errors import InvalidInput
+
+
+def work(job: Job) -> dict[str, Any]:
+    """Compile, and say what came of it: a verdict with its reason, and what was found before."""
+    found: dict[str, Any] = {"verdict": "undecided", "reason": "the compiler did not start"}
+    told: list[str] = []
+
+    def tell(**news: Any) -> None:
+        found.update(news)
+        Path(job.result).write_text(json.dumps(found), encoding="utf-8")
+
+    def end(**news: Any) -> None:
+        tell(**news, seconds=round(time.perf_counter() - started, 2))
+
+    tell()
+    try:
+        under_test = subject.find(job.kernel)
+    except InvalidInput as error:
+        known = {"name": error.name, "seen": str(error.seen)}
+        known |= {"allowed": error.allowed, "remedy": error.remedy}
+        tell(verdict="bad input", error=known)
+        return found
+    target = topologies.get_topology_desc(PEAKS[job.cell.chip].topology, platform="tpu")
+    given = own.arguments(job.kernel, job.cell) if job.given is None else dict(job.given)
+    tell(versions=_versions(), given=given, stage="tracing")
+    started = time.perf_counter()
+    try:
+        with _asked_for_devices(told):
+            asked = _compile(job, under_test, target.devices[0], given, tell)
+    except InvalidInput as error:
+        end(verdict="refused", reason=short(str(error)), cause=error.name)
+    except Exception as error:
+        cause, reason = explain(error)
+        if told and found["stage"] == "tracing":
+            end(verdict="undecided", cause="device", reason=f"{told[0]} {reason}")
+        else:
+            end(verdict="fails", cause=cause, reason=reason)
+    else:
+        end(verdict="ok", reason="", cause="")
+        tell(sizes=own.sizes(job.kernel, job.cell, given, asked))
+    return found
+
+
+def _compile(
+    job: Job,
+    under_test: subject.Subject,
+    device: Any,
+    given: Mapping[str, Any],
+    tell: Callable[..., None],
+) -> list[list[int]]:
+    """Trace, lower and compile; the chip is in the mesh, where kernels may ask for it.
+
+    Returns the shapes that the kernel asked for in vector memory.
+    """
+    cell = job.cell
+    mesh = jax.sharding.Mesh(np.array([device]), ("x",))
+    placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
+
+    def call(*arrays: Any) -> Any:
+        return under_test.call(*arrays, options=job.options, chip=cell.chip, **given)
+
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        traced = jax.jit(call, in_shardings=placed, out_shardings=placed).trace(*arguments(cell))
+        declared = list(references(traced.jaxpr))
+        tell(smem=sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one)))
+        lowered = traced.lower()
+        tell(stage="compiling", reason="the compiler did not come to an end")
+        lowered.compile()
+    return scratch(declared)
+
+
+def arguments(cell: Cell) -> tuple[Any, ...]:
+    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs: shapes alone."""
+    heads = cell.heads
+    shapes = (
+        ((cell.tokens, heads.q, heads.dim), cell.q),
+        ((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), cell.kv),
+        ((cell.seqs,), "int32"),
+        ((cell.seqs, cell.pages_per_seq), "int32"),
+        ((cell.seqs + 1,), "int32"),
+        ((1,), "int32"),
+    )
+    struct: Any = jax.ShapeDtypeStruct
+    return tuple(struct(shape, jnp.dtype(dtype)) for shape, dtype in shapes)
+
+
+def scratch(declared: Iterable[Any]) -> list[list[int]]:
+    """The shapes that kernels ask for in vector memory, of `references`."""
+    return [list(one.shape) for one in declared if str(one.memory_space) == "vmem"]
+
+
+def references(program: Any) -> Iterator[Any]:
+    """What every kernel of a traced program reads and writes, with the memory it lies in."""
+    program = getattr(program, "jaxpr", program)
+    for equation in getattr(program, "eqns", ()):
+        if equation.primitive.name == "pallas_call":
+            for variable in equation.params["jaxpr"].invars:
+                if hasattr(variable.aval, "memory_space"):
+                    yield variable.aval
+            continue
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                yield from references(part)
+
+
+def _is_scalar(reference: Any) -> bool:
+    return str(reference.memory_space) == "smem" and hasattr(reference.dtype, "itemsize")
+
+
+@contextmanager
+def _asked_for_devices(told: list[str]) -> Iterator[None]:
+    """Note whether the function asks for the devices of this machine, which are no TPU.
+
+    Tracing that fails after that says nothing of the kernel.
+    """
+    real = jax.devices
+
+    def devices(*given: Any, **named: Any) -> Any:
+        if not told:
+            told.append(
+                "It asks for the device that it runs on, and there is none ahead of time: let it"
+                " take `chip`, or sizes of its own."
+            )
+        return real(*given, **named)
+
+    jax.devices = devices
+    try:
+        yield
+    finally:
+        jax.devices = real
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "libtpu") if find_spec(name)}
+
+
+if __name__ == "__main__":
+    work(Job.from_json(sys.argv[1]))

@@ -1,0 +1,106 @@
+"""Which loop of a schedule is the inner one, and how many KV tokens one pass of it takes in.
+
+That has to be known of each kernel; see `READERS`. Of others the loops are listed, and nothing is
+said about tokens. What is found must agree with the sizes that the kernel was compiled with, and
+otherwise is not known: a wrong number is worse than none.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from conformance.kernel.ahead.bundles import Loop, Schedule
+
+Sizes = Mapping[str, int]
+
+
+@frozen
+class Pass:
+    """One pass of an inner loop. cells: KV tokens that it takes in, of all heads; tokens: queries.
+
+    cycles: static, for all heads.
+    """
+
+    cycles: int
+    cells: int
+    tokens: int
+
+    @property
+    def per_token(self) -> float:
+        """Cycles for one KV token."""
+        return self.cycles / self.cells
+
+
+@frozen
+class Counted:
+    """decode, prefill: None where not known, and `why` says why."""
+
+    decode: Pass | None = None
+    prefill: Pass | None = None
+    why: str = ""
+
+
+def count(name: str, schedule: Schedule, sizes: Sizes | None) -> Counted:
+    """What is known of the kernel of this name. sizes: what it was compiled with, if known."""
+    reader = READERS.get(name)
+    if reader is None:
+        return Counted(why="not known which loop takes in how many KV tokens: the loops are listed")
+    if sizes is None:
+        return Counted(why="not known which block sizes the kernel was compiled with")
+    return reader(schedule, sizes)
+
+
+def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
+    """`impl.attention.tpu`: decoding has a loop of groups of steps and one of single steps.
+
+    The last loop is that of a prefill. A step of it is in the program twice, first without a mask
+    and then with one; the former is counted, as most are.
+    """
+    outer = schedule.outer()
+    parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
+    if len(parts) < 3:
+        return Counted(why=f"{len(parts)} inner loops with products, at least 3 expected")
+    *decoding, prefill = parts
+    groups = max(decoding, key=lambda loop: loop.products)
+    single = min(decoding, key=lambda loop: loop.products)
+    steps = sizes["decode_steps"]
+    if groups.products != steps * single.products:
+        return Counted(why=f"no loop has {steps} times the products of a single step")
+    decode = Pass(groups.cycles, steps * sizes["decode_cells"], 1)
+    cycles = _unmasked(schedule, prefill, sizes)
+    if cycles is None:
+        return Counted(decode, why="a step of the prefill is not there once with and once without")
+    return Counted(decode, Pass(cycles, sizes["prefill_cells"], sizes["q_rows"]))
+
+
+def _unmasked(schedule: Schedule, loop: Loop, sizes: Sizes) -> int | None:
+    """Cycles of a step without its twin: what both share, and its heads as often as they repeat."""
+    heads, pairs = schedule.inside(loop), sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2)
+    twins = schedule.branches(loop)
+    if len(twins) != 2 or twins[0].products != twins[1].products:
+        return None
+    repeated = [part for part in heads if twins[0].holds(part)]
+    if len(repeated) > 1 or (pairs > 1 and not repeated):
+        return None
+    more = (pairs - 1) * sum(part.cycles for part in repeated)
+    return loop.cycles - twins[1].cycles + more
+
+
+def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:
+    """jax's own kernel: one loop over blocks of KV serves both, for a block of queries and heads.
+
+    A token that is decoded takes a whole block of queries, since sequences are not put together.
+    """
+    found = schedule.innermost()
+    if len(found) != 1:
+        return Counted(why=f"{len(found)} innermost loops with products, 1 expected")
+    cycles, cells = found[0].cycles * sizes["head_blocks"], sizes["kv_cells"]
+    return Counted(Pass(cycles, cells, 1), Pass(cycles, cells, sizes["q_rows"]))
+
+
+READERS: Final[Mapping[str, Callable[[Schedule, Sizes], Counted]]] = {
+    "tpu": _ours,
+    "jax": _of_jax,
+}
+"""By the short name of the kernel, see `subject.KNOWN`."""

@@ -1,0 +1,172 @@
+"""What is compiled: a cell is one shape of the interface on one chip; the grid is many of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Final
+
+from attrs import evolve, frozen
+
+from spec.vocabulary.errors import InvalidInput
+
+CHIPS: Final = ("v4", "v5e", "v5p", "v6e", "7x")
+PAGE_SIZES: Final = (16, 32, 64, 128, 256)
+BITS: Final = {"bfloat16": 16, "float8_e4m3fn": 8, "int8": 8, "float32": 32}
+"""Of a number of each dtype."""
+
+
+@frozen
+class Heads:
+    """Query heads, KV heads and head dim of a model, or of its share on one device."""
+
+    q: int
+    kv: int
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.q}x{self.kv}x{self.dim}"
+
+    def shared(self, devices: int) -> "Heads":
+        """What one of so many devices has. Raises InvalidInput if KV heads do not divide."""
+        if devices < 1 or self.kv % devices:
+            raise InvalidInput(
+                "devices",
+                seen=devices,
+                allowed=f"a divisor of {self.kv} KV heads",
+                remedy="Use fewer devices, or name the heads of one.",
+            )
+        return Heads(self.q // devices, self.kv // devices, self.dim)
+
+
+MODELS: Final = {
+    "llama-3-8b": Heads(32, 8, 128),
+    "llama-3-70b": Heads(64, 8, 128),
+    "qwen3-1.7b": Heads(16, 8, 128),
+    "gemma-2-9b": Heads(16, 8, 256),
+    "llama-3.2-1b": Heads(32, 8, 64),
+    "llama-2-7b": Heads(32, 32, 128),
+}
+"""Shapes by the public name of a model that has them."""
+SHAPES: Final = (
+    *(MODELS[name] for name in ("llama-3-8b", "llama-3-70b", "qwen3-1.7b", "gemma-2-9b")),
+    *(MODELS["llama-3.2-1b"], Heads(8, 1, 128), MODELS["llama-2-7b"]),
+)
+"""The seven of the grid."""
+SHARDS: Final = tuple(
+    MODELS[name].shared(devices) for name in ("llama-3-8b", "llama-3-70b") for devices in (4, 8)
+)
+
+
+@frozen(kw_only=True)
+class Cell:
+    """One program: shapes, dtypes, chip. positions: cells that a page table row can name.
+
+    pages: of the pool; the compiler does not care. tokens: rows of q, of all sequences together.
+    """
+
+    heads: Heads
+    page_size: int
+    chip: str
+    kv: str = "bfloat16"
+    q: str = "bfloat16"
+    tokens: int = 512
+    seqs: int = 64
+    positions: int = 8192
+    pages: int = 1024
+
+    def __attrs_post_init__(self) -> None:
+        """Raises InvalidInput for a chip, a dtype or a size that is none."""
+        for name, seen, allowed in (
+            ("chip", self.chip, CHIPS),
+            ("kv", self.kv, tuple(BITS)),
+            ("q", self.q, tuple(BITS)),
+        ):
+            if seen not in allowed:
+                raise InvalidInput(
+                    name, seen=seen, allowed=", ".join(allowed), remedy="Name one of these."
+                )
+        for name in ("page_size", "tokens", "seqs", "positions", "pages"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(
+                    name, seen=getattr(self, name), allowed="1 or more", remedy="Enlarge it."
+                )
+
+    @property
+    def pages_per_seq(self) -> int:
+        """Entries of a page table row."""
+        return -(-self.positions // self.page_size)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V of one token."""
+        return 2 * self.heads.kv * self.heads.dim * BITS[self.kv] // 8
+
+    def __str__(self) -> str:
+        return f"{self.heads} {self.kv} page {self.page_size} on {self.chip}"
+
+
+def heads(name: str) -> Heads:
+    """The shape that a name says: MODEL, MODEL/DEVICES, or as in 32x8x128. Raises InvalidInput."""
+    model, slash, devices = name.partition("/")
+    if model in MODELS and (not slash or _is_number(devices)):
+        return MODELS[model].shared(int(devices)) if slash else MODELS[model]
+    sizes = name.split("x")
+    if len(sizes) == 3 and all(map(_is_number, sizes)) and int(sizes[0]) % int(sizes[1]) == 0:
+        return Heads(*map(int, sizes))
+    raise InvalidInput(
+        "shape",
+        seen=name,
+        allowed=f"QxKVxDIM such as 32x8x128, or one of {', '.join(MODELS)}, each /DEVICES or not",
+        remedy="For example llama-3-70b/8 is what each of 8 devices has.",
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) > 0
+
+
+def cells(
+    shapes: Iterable[Heads],
+    *,
+    chips: Sequence[str],
+    page_sizes: Sequence[int] = PAGE_SIZES,
+    kv: Sequence[str] = ("bfloat16",),
+) -> tuple[Cell, ...]:
+    """Every combination, chip by chip. Raises InvalidInput for what is none of ours."""
+    return tuple(
+        Cell(heads=shape, page_size=size, chip=chip, kv=kind)
+        for chip, shape, kind, size in product(chips, shapes, kv, page_sizes)
+    )
+
+
+def grid() -> tuple[Cell, ...]:
+    """The grid on which public kernels were counted: 105 in bf16, 28 in fp8, 7 in int8, 6 on v5p.
+
+    It is uneven on purpose: this is what was measured of jax's own kernel.
+    """
+    three = (MODELS["llama-3-8b"], MODELS["llama-3-70b"], MODELS["llama-2-7b"])
+    return (
+        *cells(SHAPES, chips=("v5e", "v6e", "7x")),
+        *cells(SHAPES, chips=("v5e", "v6e"), page_sizes=(16, 128), kv=("float8_e4m3fn",)),
+        *cells(SHAPES, chips=("v6e",), page_sizes=(16,), kv=("int8",)),
+        *cells(three, chips=("v5p",), page_sizes=(16, 128)),
+    )
+
+
+def grid_on_v4() -> tuple[Cell, ...]:
+    """Every distinct program of the grid, on v4."""
+    return tuple(dict.fromkeys(evolve(cell, chip="v4") for cell in grid()))
+
+
+def shards(chips: Sequence[str] = CHIPS, page_sizes: Sequence[int] = (16, 128)) -> tuple[Cell, ...]:
+    """What one of 4 and of 8 devices has of the 8B and of the 70B model."""
+    return cells(SHARDS, chips=chips, page_sizes=page_sizes)
+
+
+def names(shape: Heads) -> Iterator[str]:
+    """The public names that this shape has."""
+    for model, whole in MODELS.items():
+        if whole == shape:
+            yield model
+    for model, devices in product(("llama-3-8b", "llama-3-70b"), (4, 8)):
+        if MODELS[model].shared(devices) == shape:
+            yield f"{model}/{devices}"

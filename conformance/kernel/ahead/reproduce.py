@@ -1,0 +1,106 @@
+"""One file that compiles one cell, and needs nothing but jax and the module of the kernel."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from conformance.kernel import subject
+from conformance.kernel.ahead.compiled import NOTHING
+from conformance.kernel.ahead.compiler import ENVIRONMENT, SHORT
+from conformance.kernel.ahead.grid import Cell
+from conformance.kernel.ahead.peaks import PEAKS
+
+FILE = '''\
+"""{kernel}, compiled ahead of time for {chip} with no TPU: {cell}.
+
+Needs jax and libtpu{module_needed}. Prints "compiles", or the error of the compiler.
+"""
+
+import os
+
+os.environ.update(
+{environment}
+)
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from {module} import {function} as kernel
+
+target = topologies.get_topology_desc({topology!r}, platform="tpu").devices[0]
+mesh = jax.sharding.Mesh(np.array([target]), ("x",))
+placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+arguments = (
+    jax.ShapeDtypeStruct(({cell.tokens}, {heads.q}, {heads.dim}), jnp.{cell.q}),  # q
+    jax.ShapeDtypeStruct(  # kv_pages
+        ({cell.pages}, {cell.page_size}, {rows}, {heads.dim}), jnp.{cell.kv}
+    ),
+    jax.ShapeDtypeStruct(({cell.seqs},), jnp.int32),  # kv_lens
+    jax.ShapeDtypeStruct(({cell.seqs}, {cell.pages_per_seq}), jnp.int32),  # page_indices
+    jax.ShapeDtypeStruct(({starts},), jnp.int32),  # cu_q_lens
+    jax.ShapeDtypeStruct((1,), jnp.int32),  # num_seqs
+)
+
+
+def call(*arrays):
+    return kernel(*arrays{options})
+
+
+try:
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # kernels may look for the chip here
+        jitted = jax.jit(call, in_shardings=placed, out_shardings=placed)
+        jitted.lower(*arguments).compile()
+    print("compiles")
+except Exception as error:
+    raise SystemExit(f"{{type(error).__name__}}: {{error}}")
+'''
+
+
+def source(
+    cell: Cell,
+    kernel: str,
+    *,
+    options: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] | None = None,
+) -> str:
+    """The text of the file; arguments as of `compiler.compile_cell`. Raises InvalidInput.
+
+    given: as the record of the cell has it, or None for what is known of the kernel; that needs
+    jax. The kernel is imported, to see what it takes.
+    """
+    found = subject.find(kernel)
+    if given is None:
+        from conformance.kernel.ahead import own
+
+        given = own.arguments(SHORT.get(kernel, kernel), cell)
+    asked = {found.names[name]: value for name, value in options.items()}
+    told = {"chip": cell.chip} if found.told_chip else {}
+    every = {**asked, **told, **given}
+    module, _, function = subject.KNOWN.get(kernel, kernel).partition(":")
+    return FILE.format(
+        kernel=f"{module}.{function}",
+        chip=cell.chip,
+        cell=cell,
+        module_needed="" if module.startswith("jax.") else f", and {module}",
+        environment="\n".join(f'    {name}="{value}",' for name, value in ENVIRONMENT.items()),
+        module=module,
+        function=function,
+        topology=PEAKS[cell.chip].topology,
+        heads=cell.heads,
+        rows=2 * cell.heads.kv,
+        starts=cell.seqs + 1,
+        options="".join(f", {name}={value!r}" for name, value in every.items()),
+    )
+
+
+def write(
+    path: Path,
+    cell: Cell,
+    kernel: str,
+    *,
+    options: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] | None = None,
+) -> None:
+    """Write `source` to a file."""
+    path.write_text(source(cell, kernel, options=options, given=given), encoding="utf-8")

@@ -1,0 +1,54 @@
+"""The memory report of the compiler: what every operation of a program has in vector memory."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+DATA: Final = re.compile(r"const\s+DATA\s*=\s*")
+SPILL: Final = "SPILL"
+KERNEL: Final = "pallas_call"
+
+
+@frozen
+class Memory:
+    """Bytes of vector memory: of the kernel, of which spilled registers, and of the core.
+
+    kernels: the names of all kernels of the program.
+    """
+
+    used: int
+    spilled: int
+    capacity: int
+    kernels: tuple[str, ...]
+
+
+def parse(page: str) -> Memory:
+    """Read a report, which is a JSON object in a page. Raises ValueError if no kernel is in it.
+
+    A program of several kernels has one after another in memory: the largest counts.
+    """
+    found = DATA.search(page)
+    if found is None:
+        raise ValueError("no data in the memory report of the compiler")
+    data: dict[str, Any]
+    data, _ = json.JSONDecoder().raw_decode(page, found.end())
+    every = data["hlo_breakdowns"].items()
+    parts = {name: part for name, part in every if KERNEL in part["metadata"]}
+    if not parts:
+        raise ValueError("no kernel in the memory report of the compiler")
+    used, spilled = max(_of(part) for part in parts.values())
+    return Memory(used, spilled, int(data["global_info"]["vmem_capacity"]), tuple(parts))
+
+
+def _of(part: Mapping[str, Any]) -> tuple[int, int]:
+    """What is given to the kernel itself, and spilled; XLA's own temporaries are no part of it."""
+    blocks = [block for block in part["blocks"] if block["block_type"] == "SCOPED"]
+    used = sum(block["block_size"] for block in blocks)
+    return int(used), _spilled(one for block in blocks for one in block["allocations"])
+
+
+def _spilled(allocations: Iterable[Mapping[str, Any]]) -> int:
+    return sum(int(one["size"]) for one in allocations if one.get("tag") == SPILL)

@@ -1,0 +1,319 @@
+"""Ragged batches that are hard on a kernel, and the arrays that they stand for.
+
+Shapes are few, since each costs a compilation; what a batch holds is drawn on top of them. Every
+cell that no query may see is NaN (or the largest integer), and needles stand at the edges of masks:
+a key so like one query that whoever sees it answers with its value, and whoever does not, does not.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from attrs import asdict, frozen
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from spec.attention import visible
+
+FAR: Final = 1 << 20
+"""A page id that no pool has."""
+LOUD: Final = 16.0
+"""The score of a needle: e to it is more than all other weights together."""
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+class Needle(Enum):
+    """Where a needle stands, seen from the query that it is like."""
+
+    LAST = "the last position: kv_len - 1"
+    PAST = "past the end: kv_len"
+    NEXT = "the position after the query"
+    OWN = "the query's own position"
+    BEHIND = "just behind the window: q - w"
+    OLDEST = "the oldest in the window: q - w + 1"
+
+
+@frozen(kw_only=True)
+class Sizes:
+    """What is static. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
+
+    rows: sequences that there is room for. options: by the names of `subject.OPTIONS`.
+    """
+
+    name: str
+    heads: tuple[int, int, int]
+    page_size: int
+    kinds: tuple[str, str] = ("bfloat16", "bfloat16")
+    pages_per_seq: int = 9
+    rows: int = 5
+    tokens: int = 40
+    options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
+
+    @property
+    def pages(self) -> int:
+        """Of the pool: one for each entry of the table, and one that is nobody's."""
+        return self.rows * self.pages_per_seq + 1
+
+    @property
+    def capacity(self) -> int:
+        """Cells that a row of the table can name."""
+        return self.page_size * self.pages_per_seq
+
+    @property
+    def window(self) -> int | None:
+        """Positions that a query may see, its own included."""
+        window: int | None = self.options.get("sliding_window")
+        return window
+
+
+@frozen(kw_only=True)
+class Batch:
+    """One batch. lens: (queries, cells) of each sequence. seed: of numbers and of page ids.
+
+    needles: (sequence, query of it, where). shared: sequences whose full pages are those of the
+    first, as far as both have them. repeated: sequences of which the second page is the first one.
+    far: whether entries past the end of a row name no page at all, or a page full of NaN. plain:
+    dead cells are 0, as in most tests of kernels.
+    """
+
+    lens: tuple[tuple[int, int], ...]
+    seed: int = 0
+    needles: tuple[tuple[int, int, Needle], ...] = ()
+    shared: tuple[int, ...] = ()
+    repeated: tuple[int, ...] = ()
+    far: bool = False
+    plain: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for `from_json`."""
+        return asdict(self) | {
+            "needles": [[row, index, where.name] for row, index, where in self.needles]
+        }
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> "Batch":
+        """What `to_json` gave."""
+        needles = tuple((row, index, Needle[where]) for row, index, where in held["needles"])
+        lens = tuple((queries, cells) for queries, cells in held["lens"])
+        lists = {name: tuple(held[name]) for name in ("shared", "repeated")}
+        return cls(**{**held, **lists, "needles": needles, "lens": lens})
+
+
+@frozen(eq=False)
+class Arrays:
+    """The arguments of the interface, in its order."""
+
+    q: Any
+    kv_pages: Any
+    kv_lens: Ints
+    page_indices: Ints
+    cu_q_lens: Ints
+    num_seqs: Ints
+
+    def __iter__(self) -> Iterator[Any]:
+        """In the order of the interface."""
+        return iter(
+            (
+                self.q,
+                self.kv_pages,
+                self.kv_lens,
+                self.page_indices,
+                self.cu_q_lens,
+                self.num_seqs,
+            )
+        )
+
+
+def build(sizes: Sizes, batch: Batch) -> Arrays:
+    """The arrays of a batch. q f32, kv_pages f32 with values that the pool's dtype has exactly."""
+    draws = np.random.default_rng(batch.seed)
+    table = _table(sizes, batch, draws)
+    q_heads, kv_heads, width = sizes.heads
+    q = draws.normal(size=(sizes.tokens, q_heads, width)).astype(np.float32)
+    cells = draws.normal(size=(sizes.pages, sizes.page_size, 2 * kv_heads, width))
+    pool = _rounded(sizes, (cells * _unit(sizes)).astype(np.float32))
+    count = len(batch.lens)  # what lies past it describes nothing, and is not to be read
+    starts = np.resize(np.array([0, sizes.tokens], np.int32), sizes.rows + 1)
+    starts[: count + 1] = np.cumsum([0, *(queries for queries, _ in batch.lens)])
+    q = _narrowed(q, sizes.kinds[0])
+    kept = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
+    _blank(sizes, batch, pool, table, {place for place in kept if place})
+    lens = np.full(sizes.rows, sizes.capacity, np.int32)
+    lens[:count] = [cells for _, cells in batch.lens]
+    return Arrays(q, pool, lens, table, starts, np.array([count], np.int32))
+
+
+def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
+    """Page ids in random order; past the end of a row what must not be read."""
+    nobody = sizes.pages - 1
+    order = draws.permutation(nobody).astype(np.int32).reshape(sizes.rows, sizes.pages_per_seq)
+    full = [cells // sizes.page_size for _, cells in batch.lens]
+    for row in batch.shared:
+        both = min(full[0], full[row])
+        order[row, :both] = order[0, :both]
+    for row in batch.repeated:
+        if full[row] >= 2 and row not in batch.shared and (row or not batch.shared):
+            order[row, 1] = order[row, 0]
+    for row in range(sizes.rows):
+        used = -(-batch.lens[row][1] // sizes.page_size) if row < len(batch.lens) else 0
+        order[row, used:] = FAR if batch.far else nobody
+    return order
+
+
+def _unit(sizes: Sizes) -> float:
+    return 20.0 if sizes.kinds[1] == "int8" else 1.0
+
+
+def _rounded(sizes: Sizes, pool: Floats) -> Floats:
+    if sizes.kinds[1] == "int8":
+        return np.clip(np.round(pool), -127, 127)
+    return _narrowed(pool, sizes.kinds[1])
+
+
+def _narrowed(numbers: Floats, kind: str) -> Floats:
+    import ml_dtypes  # comes with jax
+
+    narrow = np.dtype(getattr(ml_dtypes, kind, kind))
+    return numbers.astype(narrow).astype(np.float32)
+
+
+def _put(
+    sizes: Sizes,
+    batch: Batch,
+    needle: tuple[int, int, Needle],
+    held: tuple[Floats, Floats, Ints, Ints],
+) -> tuple[int, int] | None:
+    """Make a key like a query, and its value large; where, unless there is no such cell."""
+    q, pool, table, starts = held
+    row, index, where = needle
+    queries, length = batch.lens[row]
+    position = length - queries + index
+    at = _position(where, position=position, length=length, window=sizes.window)
+    if at is None or not 0 <= at < -(-length // sizes.page_size) * sizes.page_size:
+        return None
+    page, offset = int(table[row, at // sizes.page_size]), at % sizes.page_size
+    token, width = starts[row] + index, sizes.heads[2]
+    direction = np.sign(q[token, 0]) + (q[token, 0] == 0)
+    q[token] = direction
+    grown = sizes.options.get("scale", 1.0) * sizes.options.get("k_scale", 1.0) * width
+    pool[page, offset, 0::2] = _rounded(sizes, direction * np.float32(LOUD / grown))
+    pool[page, offset, 1::2] = _rounded(sizes, np.float32(4 * _unit(sizes)) * direction)
+    return page, offset
+
+
+def _position(where: Needle, *, position: int, length: int, window: int | None) -> int | None:
+    oldest = None if window is None else position - window + 1
+    return {
+        Needle.LAST: length - 1,
+        Needle.PAST: length,
+        Needle.NEXT: position + 1,
+        Needle.OWN: position,
+        Needle.BEHIND: None if oldest is None else oldest - 1,
+        Needle.OLDEST: oldest,
+    }[where]
+
+
+def _blank(
+    sizes: Sizes, batch: Batch, pool: Floats, table: Ints, kept: set[tuple[int, int]]
+) -> None:
+    """NaN, or the largest integer, in what no query may see; needles are kept where they stand."""
+    dead = np.ones(pool.shape[:2], bool)
+    for row, (queries, length) in enumerate(batch.lens):
+        for position in range(length - queries, length):
+            for seen in visible(position, length, sizes.window):
+                dead[table[row, seen // sizes.page_size], seen % sizes.page_size] = False
+    for page, offset in kept:
+        dead[page, offset] = False
+    loud = 127.0 if sizes.kinds[1] == "int8" else np.nan
+    pool[dead] = 0.0 if batch.plain else loud
+
+
+def drawn(sizes: Sizes, *, steps: tuple[int, ...]) -> st.SearchStrategy[Batch]:
+    """Batches of these sizes. steps: cells that the kernel takes at a time, as far as known."""
+    edges = {0, 1, sizes.capacity - 1, sizes.capacity}
+    for step in (sizes.page_size, *steps):
+        edges |= {step - 1, step, step + 1, 2 * step, 2 * step + 1}
+    lengths = st.sampled_from(sorted(edge for edge in edges if 0 <= edge <= sizes.capacity))
+    cells = lengths | st.integers(0, sizes.capacity)
+    queries = st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | st.integers(0, 9)
+    wanted = st.lists(st.tuples(queries, cells), min_size=1, max_size=sizes.rows)
+    return wanted.flatmap(lambda lens: _with_extras(_fitting(sizes, lens)))
+
+
+def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """No more queries than a sequence has cells, or than there is room for."""
+    left, lens = sizes.tokens, []
+    for queries, cells in wanted:
+        lens.append((min(queries, cells, left), cells))
+        left -= lens[-1][0]
+    return tuple(lens)
+
+
+def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
+    """Needles at queries that there are, and pages that are held together."""
+    asking = [(row, index) for row, (queries, _) in enumerate(lens) for index in range(queries)]
+    needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
+    some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
+    return st.builds(
+        lambda seed, needles, shared, repeated, far: Batch(
+            lens=lens,
+            seed=seed,
+            needles=tuple((row, index, where) for (row, index), where in needles),
+            shared=tuple(row for row in shared if row),
+            repeated=tuple(repeated),
+            far=far,
+        ),
+        st.integers(0, 2**16),
+        st.lists(needle, max_size=3 if asking else 0),
+        some_rows,
+        some_rows,
+        st.booleans(),
+    )
+
+
+SIZES: Final = (
+    Sizes(name="grouped heads", heads=(8, 2, 128), page_size=16, pages_per_seq=19),
+    Sizes(
+        name="float32, a window that cuts pages, a cap",
+        heads=(8, 2, 64),
+        page_size=16,
+        kinds=("float32", "float32"),
+        options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
+    ),
+    Sizes(
+        name="one KV head, a window",
+        heads=(4, 1, 128),
+        page_size=16,
+        pages_per_seq=11,
+        options={"scale": 0.1, "sliding_window": 16},
+    ),
+    Sizes(
+        name="fp8 with scales",
+        heads=(4, 1, 128),
+        page_size=32,
+        kinds=("bfloat16", "float8_e4m3fn"),
+        pages_per_seq=5,
+        options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
+    ),
+    Sizes(
+        name="int8 with scales",
+        heads=(8, 2, 128),
+        page_size=32,
+        kinds=("bfloat16", "int8"),
+        pages_per_seq=5,
+        options={"scale": 0.1, "k_scale": 0.02, "v_scale": 0.05},
+    ),
+    Sizes(
+        name="wide heads, three of them, small pages",
+        heads=(6, 3, 256),
+        page_size=8,
+        kinds=("float32", "bfloat16"),
+        pages_per_seq=19,
+    ),
+    Sizes(name="a head_dim of 80, no groups", heads=(4, 4, 80), page_size=16),
+)
+"""What every kernel is put to; the first is what each of them can do."""

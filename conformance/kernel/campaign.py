@@ -1,0 +1,153 @@
+"""The processes of the bench: started, watched, and ended when one hangs."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import Factory, define, evolve, field
+
+from conformance.kernel.tries import Job, command
+
+POLL_SECONDS: Final = 0.05
+STALL_SECONDS: Final = 120.0
+"""Without a batch for so long a kernel counts as hanging; compiling is part of the first one."""
+
+
+@define
+class Tried:
+    """What came of a job. what: of a finding. batch: as JSON. text: of what was raised.
+
+    ended: "passed", "finding", "raised", "hangs" or "died". pallas: whether it is a Pallas kernel.
+    """
+
+    job: Job
+    cases: int = 0
+    ratio: float = 0.0
+    ended: str = ""
+    what: list[str] = Factory(list)
+    batch: dict[str, Any] | None = None
+    text: str = ""
+    pallas: bool | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing is said of it: it does not take these shapes, or the interpreter cannot.
+
+        A kernel does not raise once it runs; what does is the interpreter.
+        """
+        interpreter = self.text.startswith("JaxRuntimeError")
+        return self.ended == "raised" and (self.cases == 0 or interpreter)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there is something to report."""
+        return self.ended not in ("passed", "") and not self.undecided
+
+    def take(self, line: dict[str, Any]) -> None:
+        """One line that the process wrote."""
+        if "begin" in line:
+            self.batch = line["begin"]
+        elif "ended" in line:
+            self.ended, self.text = line["ended"], line.get("text", "")
+            self.what = line.get("what", [])
+            self.batch = line.get("batch", self.batch)
+        elif "pallas" in line:
+            self.pallas = line["pallas"]
+        else:
+            self.cases += 1
+            self.ratio = max(self.ratio, line["ratio"] or 0.0)
+
+
+@define
+class _Process:
+    """One that runs. read: how much of its file is known."""
+
+    tried: Tried
+    handle: "subprocess.Popen[bytes]"
+    path: Path
+    read: int = 0
+    since: float = field(factory=time.monotonic)
+
+    def refresh(self) -> None:
+        """Take in the lines that are complete."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.read)
+            whole, _, _ = file.read().rpartition(b"\n")
+        if whole:
+            self.read += len(whole) + 1
+            self.since = time.monotonic()
+            for line in whole.splitlines():
+                self.tried.take(json.loads(line))
+
+    def over(self, stall: float) -> bool:
+        """Whether it has ended, by itself or because it stalled."""
+        ended = self.handle.poll() is not None
+        self.refresh()
+        if ended:
+            said = (self.path.parent / f"{self.path.name}.err").read_text("utf-8", "replace")
+            if not self.tried.ended:
+                self.tried.ended = "died"
+                self.tried.text = (said.strip().splitlines() or ["no word"])[-1]
+            return True
+        if time.monotonic() - self.since > stall:
+            self.end()
+            self.tried.ended = "hangs"
+            return True
+        return False
+
+    def end(self) -> None:
+        """Kill it."""
+        self.handle.kill()
+        self.handle.wait()
+
+
+def make_all(
+    jobs: Sequence[Job],
+    *,
+    update: Callable[[float, str], None],
+    stall: float = STALL_SECONDS,
+    at_once: int | None = None,
+) -> list[Tried]:
+    """Do the jobs, as many at once as there are cores; what came of each, in their order."""
+    most = at_once or os.cpu_count() or 1
+    every: list[Tried] = [Tried(job) for job in jobs]
+    running: list[_Process] = []
+    with tempfile.TemporaryDirectory() as folder:
+        waiting: Iterator[tuple[int, Tried]] = enumerate(every)
+        try:
+            while running or any(not tried.ended for tried in every):
+                while len(running) < most and (following := next(waiting, None)):
+                    running.append(_start(following[1], Path(folder) / str(following[0])))
+                running = [one for one in running if not one.over(stall)]
+                done = sum(tried.cases for tried in every)
+                update(done, running[0].tried.job.sizes if running else "")
+                time.sleep(POLL_SECONDS)
+        finally:
+            for one in running:
+                one.end()
+    return every
+
+
+def _start(tried: Tried, path: Path) -> _Process:
+    job = evolve(tried.job, results=str(path))
+    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
+    with path.with_name(f"{path.name}.err").open("wb") as errors:
+        handle = subprocess.Popen(command(job), stdout=subprocess.DEVNULL, stderr=errors, env=quiet)
+    return _Process(tried, handle, path)
+
+
+def sees_races() -> bool:
+    """The control: whether the interpreter finds a race that is there."""
+    control = [sys.executable, "-m", "conformance.kernel.interpret"]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(control, check=False, timeout=STALL_SECONDS).returncode == 0
+    return False

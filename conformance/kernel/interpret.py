@@ -1,0 +1,143 @@
+"""Running a kernel in the interpreter of the TPU, and hearing what it says.
+
+Copies happen when they are waited for, or at once; what was not written is NaN; a read outside is
+an error. Races and semaphores that are left over are printed by it, on the standard output of the
+process, so a process that comes here has given that output away.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import frozen
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.kernel.batches import Arrays, Sizes
+from conformance.kernel.subject import Subject
+
+CHIP: Final = "v5e"
+"""Told to a kernel that asks; the interpreter stands for none in particular."""
+RACE: Final = "RACE DETECTED"
+LEFT_OVER: Final = "non-zero count"
+OUTSIDE: Final = ("out-of-bounds", "out of bounds")
+
+
+class Mode(Enum):
+    """When a copy happens. EAGER also looks for races, which takes longer."""
+
+    WAIT = "on_wait"
+    EAGER = "eager"
+
+
+@frozen(eq=False)
+class Answer:
+    """out: [T, q_heads, head_dim], None if it did not come so far. said: what else was found."""
+
+    out: Any
+    said: tuple[str, ...]
+
+
+def parameters(mode: Mode) -> pltpu.InterpretParams:
+    """Of the interpreter."""
+    return pltpu.InterpretParams(
+        dma_execution_mode=mode.value,
+        uninitialized_memory="nan",
+        out_of_bounds_reads="raise",
+        detect_races=mode is Mode.EAGER,
+    )
+
+
+def attend(
+    subject: Subject, sizes: Sizes, arrays: Arrays, *, mode: Mode, own: Mapping[str, Any]
+) -> Answer:
+    """Call it once. Raises what it raises, unless the interpreter stopped at a read outside."""
+    given = _given(sizes, arrays)
+    out, outside = None, []
+    with printed() as lines:
+        try:
+            with pltpu.force_tpu_interpret_mode(parameters(mode)):
+                found = subject.call(*given, options=sizes.options, chip=CHIP, **own)
+                out = np.asarray(found).astype(np.float64)
+        except jax.errors.JaxRuntimeError as error:
+            text = str(error).lower()
+            if not any(words in text for words in OUTSIDE):
+                raise
+            outside = ["out_of_bounds"]
+        finally:
+            if out is None:
+                pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+    said = {"race": RACE, "semaphore": LEFT_OVER}
+    heard = [name for name, words in said.items() if any(words in line for line in lines)]
+    return Answer(out, tuple(outside + heard))
+
+
+def is_pallas(subject: Subject, sizes: Sizes, arrays: Arrays, *, own: Mapping[str, Any]) -> bool:
+    """Whether a Pallas kernel is in it; what cannot be traced has none."""
+
+    def call(*given: Any) -> Any:
+        return subject.call(*given, options=sizes.options, chip=CHIP, **own)
+
+    try:
+        return "pallas_call" in str(jax.make_jaxpr(call)(*_given(sizes, arrays)))
+    except Exception:  # a function of arrays that are not jax's, or one that refuses them
+        return False
+
+
+def _given(sizes: Sizes, arrays: Arrays) -> list[Any]:
+    """The arrays in the dtypes that they are for."""
+    q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
+    pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
+    return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
+
+
+@contextmanager
+def printed() -> Iterator[list[str]]:
+    """The lines that this process printed meanwhile; they are there when the block is left."""
+    lines: list[str] = []
+    sys.stdout.flush()
+    before = os.dup(1)
+    with tempfile.TemporaryFile("w+b") as held:
+        os.dup2(held.fileno(), 1)
+        try:
+            yield lines
+        finally:
+            sys.stdout.flush()
+            os.dup2(before, 1)
+            os.close(before)
+            held.seek(0)
+            lines += held.read().decode("utf-8", "replace").splitlines()
+
+
+def sees_races() -> bool:
+    """The control: whether a copy into what is being read is found, by this jax."""
+
+    def reads_too_early(source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        copy: Any = pltpu.make_async_copy(source, held, semaphore)
+        copy.start()
+        out[...] = held[...]
+        copy.wait()
+
+    kind: Any = jax.typeof(jnp.zeros((16, 128), jnp.float32))
+    with printed() as lines:
+        found: Any = pl.pallas_call(
+            reads_too_early,
+            out_shape=kind,
+            in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+            scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
+            interpret=parameters(Mode.EAGER),
+        )(jnp.zeros(kind.shape, kind.dtype))
+        found.block_until_ready()
+    pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+    return any(RACE in line for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if sees_races() else 1)

@@ -1,0 +1,90 @@
+"""Which jobs a run of the bench has, and what they come to together."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import frozen
+
+from conformance.kernel.batches import SIZES
+from conformance.kernel.campaign import Tried
+from conformance.kernel.mutants import MUTANTS
+from conformance.kernel.subject import Subject
+from conformance.kernel.tries import Job
+from conformance.kernel.twins import TWINS
+from conformance.kernel.variants import variants
+
+SHARE: Final = 4
+"""One in so many cases goes to other block sizes, to eager copies, and to each twin."""
+
+
+@frozen
+class Plan:
+    """jobs, and for each of the sizes that are left out the options that the function lacks."""
+
+    jobs: Sequence[Job]
+    left_out: Mapping[str, str]
+
+
+def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
+    """Every shape with every block size that we know of, copies late and at once, and the twins."""
+    left_out = {
+        sizes.name: ", ".join(missing)
+        for sizes in SIZES
+        if (missing := subject.lacks(sizes.options))
+    }
+    return Plan([*_jobs(subject.name, left_out, cases, seed)], left_out)
+
+
+def _jobs(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
+    few = -(-cases // SHARE)
+    for sizes in SIZES:
+        if sizes.name not in left_out:
+            for index, _ in enumerate(variants(name, sizes)):
+                count = few if index else cases
+                yield Job(kernel=name, sizes=sizes.name, variant=index, cases=count, seed=seed)
+            yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
+    if SIZES[0].name not in left_out:
+        for twin in TWINS:
+            yield Job(kernel=name, sizes=SIZES[0].name, twin=twin, cases=few, seed=seed)
+
+
+def of_mutants(*, cases: int, names: Sequence[str] | None = None) -> list[Job]:
+    """Our kernel with each of these bugs, or with any."""
+    return [
+        Job(
+            kernel="tpu",
+            sizes=MUTANTS[name].sizes,
+            variant=MUTANTS[name].variant,
+            mode=MUTANTS[name].mode,
+            cases=cases,
+            mutant=name,
+            shrink=False,
+        )
+        for name in (MUTANTS if names is None else names)
+    ]
+
+
+def totals(tried: Sequence[Tried]) -> dict[str, Any]:
+    """The numbers of the report. Those of what did not end come to what is known of it."""
+    found = Counter(what for one in tried for what in one.what)
+    return {
+        "cases": sum(one.cases for one in tried),
+        "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
+        "out_of_bounds": found["out_of_bounds"],
+        "findings": [describe(one) for one in tried if one.wrong],
+    }
+
+
+def describe(one: Tried) -> dict[str, Any]:
+    """A finding as plain data."""
+    job = one.job
+    return {
+        "what": one.what or [one.ended],
+        "sizes": job.sizes,
+        "variant": job.variant,
+        "mode": job.mode,
+        "twin": job.twin,
+        "batch": one.batch,
+        "text": one.text,
+    }

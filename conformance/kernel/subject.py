@@ -1,0 +1,71 @@
+"""What is put to the bench: a function with the interface of ragged paged attention.
+
+Its arrays are those of `impl.attention.reference.ragged_paged_attention`, in that order, with
+num_seqs i32[1]. What else it takes is read off its signature.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from spec.vocabulary.errors import InvalidInput
+
+KNOWN: Final = {
+    "reference": "impl.attention.reference:ragged_paged_attention",
+    "tpu": "impl.attention.tpu:ragged_paged_attention",
+    "jax": "jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention",
+}
+"""Short names. The last is the kernel that comes with jax."""
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "scale": ("scale", "sm_scale"),
+    "soft_cap": ("soft_cap",),
+    "sliding_window": ("sliding_window",),
+    "k_scale": ("k_scale",),
+    "v_scale": ("v_scale",),
+}
+"""What a case may ask for, and under which names functions take it; the first is ours."""
+
+
+@frozen
+class Subject:
+    """One function. names: for each option that it takes, the name that it takes it by.
+
+    told_chip: whether it takes `chip`, the name of the chip that it is compiled for.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    names: Mapping[str, str]
+    told_chip: bool
+
+    def lacks(self, options: Mapping[str, Any]) -> list[str]:
+        """The options, by our name, that it does not take."""
+        return [name for name in options if name not in self.names]
+
+    def call(self, *arrays: Any, options: Mapping[str, Any], chip: str, **own: Any) -> Any:
+        """What it answers [T, q_heads, head_dim]. own: arguments of its own, such as blocks."""
+        asked = {self.names[name]: value for name, value in options.items()}
+        told = {"chip": chip} if self.told_chip else {}
+        return self.function(*arrays, **asked, **told, **own)
+
+
+def find(name: str) -> Subject:
+    """The function of a short name or MODULE:FUNCTION. Raises InvalidInput."""
+    module_name, colon, attribute = KNOWN.get(name, name).partition(":")
+    allowed = f"MODULE:FUNCTION, or one of {', '.join(KNOWN)}"
+    if not (module_name and colon and attribute):
+        raise InvalidInput(
+            "kernel", seen=name, allowed=allowed, remedy="Name a function that can be imported."
+        )
+    try:
+        function = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            "kernel", seen=name, allowed=allowed, remedy=f"It cannot be imported: {error}."
+        ) from error
+    takes = inspect.signature(function).parameters
+    names = {ours: theirs for ours, every in OPTIONS.items() for theirs in every if theirs in takes}
+    return Subject(name, function, names, "chip" in takes)

@@ -1,0 +1,177 @@
+"""One process of the bench: a kernel on batches of one shape, each written down as it is tried.
+
+    python -m conformance.kernel.tries JOB
+
+JOB is a `Job` as JSON. Lines of JSON are appended to its file: `begin` before each batch, so that
+who waits knows on which one a kernel hangs; then its `ratio`; at last how it `ended`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import asdict, define, evolve, frozen
+
+from conformance.kernel.batches import SIZES, Arrays, Batch, Sizes, build, drawn
+from conformance.kernel.variants import Own, variants
+
+SHRINK_SECONDS: Final = 20.0
+
+
+@frozen(kw_only=True)
+class Job:
+    """What a process is to try. kernel: as for `subject.find`. sizes: by name. variant: which of
+    `variants`. mode: of the interpreter. mutant: a bug to plant first. plain: batches as in most
+    tests of kernels, judged by their tolerance. twin: the layout to compare with, see `TWINS`.
+    shrink: whether a batch that fails is made small.
+    """
+
+    kernel: str
+    sizes: str
+    variant: int = 0
+    mode: str = "on_wait"
+    cases: int = 20
+    seed: int = 0
+    mutant: str | None = None
+    plain: bool = False
+    twin: str | None = None
+    shrink: bool = True
+    results: str = ""
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes of this name."""
+        return next(sizes for sizes in SIZES if sizes.name == self.sizes)
+
+
+class Wrong(AssertionError):
+    """A batch on which the kernel is wrong."""
+
+
+class Enough(BaseException):
+    """There is nothing more to learn: shrinking has taken its time, or the kernel raised."""
+
+
+@define
+class Trial:
+    """The work of one process, and what it found. found: of the smallest batch that failed.
+
+    since: when the first one did. pallas: whether the interpreter has anything to do, once known.
+    """
+
+    job: Job
+    subject: Any
+    own: Own
+    found: dict[str, Any] | None = None
+    since: float | None = None
+    pallas: bool | None = None
+
+    def tell(self, **line: Any) -> None:
+        """Write a line."""
+        with Path(self.job.results).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def check(self, batch: Batch) -> None:
+        """One batch. Raises Wrong if the kernel is."""
+        from conformance.kernel import judge
+
+        if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
+            raise Enough
+        job = self.job
+        batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
+        arrays = build(job.shape, batch)
+        self.tell(begin=batch.to_json())
+        answer = self._attend(job.shape, batch, arrays)
+        rows, right = int(arrays.cu_q_lens[len(batch.lens)]), judge.right(job.shape, arrays)
+        ratio, said = None, list(answer.said)
+        if answer.out is not None:
+            ratio = right.ratio(answer.out, rows=rows)
+            fits = right.tolerated(answer.out, rows=rows) if job.plain else ratio <= 1.0
+            said += [] if fits else ["wrong"]
+        if job.twin is not None and not said:
+            said = self._differs(batch, arrays, answer, right.bound)
+        self.tell(ratio=ratio if said == [] else None)
+        if said:
+            self.since = time.monotonic() if self.since is None else self.since
+            self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}
+            raise Wrong
+
+    def _differs(self, batch: Batch, arrays: Arrays, answer: Any, bound: Any) -> list[str]:
+        """What is wrong with the twin: it says something, or is not near enough."""
+        from conformance.kernel import judge, twins
+
+        shape, twin = self.job.shape, str(self.job.twin)
+        there, laid = twins.other(shape, twin), twins.laid_out(shape, batch, arrays, twin)
+        found = self._attend(there, batch, laid)
+        if found.out is None:
+            return list(found.said)
+        its = twins.in_order(shape, batch, twin, judge.right(there, laid).bound)
+        both = judge.Right(answer.out, bound[: len(its)] + its)
+        ratio = both.ratio(twins.in_order(shape, batch, twin, found.out), rows=len(its))
+        return [*found.said, *(["twin"] if ratio > 1.0 else [])]
+
+    def _attend(self, sizes: Sizes, batch: Batch, arrays: Arrays) -> Any:
+        from conformance.kernel import interpret
+
+        mode = interpret.Mode(self.job.mode)
+        if self.pallas is None and mode is interpret.Mode.EAGER:
+            self.pallas = interpret.is_pallas(self.subject, sizes, arrays, own=self.own)
+            self.tell(pallas=self.pallas)
+        try:
+            return interpret.attend(self.subject, sizes, arrays, mode=mode, own=self.own)
+        except Exception as error:  # whatever a foreign function raises is what is told of it
+            lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+            text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
+            self.found = {"ended": "raised", "text": text, "batch": batch.to_json()}
+            raise Enough from error
+
+
+def run(trial: Trial) -> None:
+    """Draw batches until one fails or all are tried; say how it ended."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    job = trial.job
+    steps = variants(job.kernel, job.shape)[job.variant][1]
+    phases = (Phase.generate, Phase.shrink) if job.shrink else (Phase.generate,)
+    chosen = settings(
+        max_examples=job.cases,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )
+    search = seed(job.seed)(chosen(given(drawn(job.shape, steps=steps))(trial.check)))
+    try:
+        search()
+    except (Wrong, Enough):
+        trial.tell(**(trial.found or {}))
+    else:
+        trial.tell(ended="passed")
+
+
+def main() -> None:
+    """Do the job that is named on the command line."""
+    from conformance.kernel.mutants import planted
+    from conformance.kernel.subject import find
+
+    held: Mapping[str, Any] = json.loads(sys.argv[1])
+    job = Job(**held)
+    with ExitStack() as stack:
+        if job.mutant is not None:
+            stack.enter_context(planted(job.mutant))
+        own, _ = variants(job.kernel, job.shape)[job.variant]
+        run(Trial(job, find(job.kernel), own))
+
+
+def command(job: Job) -> list[str]:
+    """The command line of a process that does it."""
+    return [sys.executable, "-m", "conformance.kernel.tries", json.dumps(asdict(job))]
+
+
+if __name__ == "__main__":
+    main()

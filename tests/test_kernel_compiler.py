@@ -1,0 +1,213 @@
+"""What is said of a kernel that is compiled for a chip that is not there, and what is not said."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import jax
+import pytest
+from attrs import evolve
+from jax.experimental import topologies
+
+from conformance.kernel.ahead import compiler, compiling, grid, own, reproduce
+from conformance.kernel.ahead.compiler import compile_cell, missing
+from conformance.kernel.ahead.grid import Cell, Heads
+from conformance.kernel.ahead.job import Job
+from impl.attention.tpu import ragged_paged_attention
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+EIGHT_BILLION: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e")
+SHARE: Final = Cell(heads=Heads(8, 1, 128), page_size=16, chip="v6e")
+needs_libtpu = pytest.mark.skipif(
+    missing() is not None, reason=f"NOT CHECKED, no compiler for TPUs: {missing()}"
+)
+
+
+def test_without_libtpu_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record says what to install, and no process is started."""
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None if name == "libtpu" else name)
+    found = compile_cell(EIGHT_BILLION, "tpu")
+
+    assert "undecided" == found.verdict
+    assert "libtpu is missing. Run pip install 'kvspec[tpu]'." == found.reason
+
+
+STAND_IN: Final = """\
+import json, os, sys, time
+job = json.loads(sys.argv[1])
+def tell(**found): open(job["result"], "w").write(json.dumps({"verdict": "undecided"} | found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "verdict", "cause", "reason"),
+    [
+        ("tell(stage='compiling'); os.abort()", "fails", "crash", "SIGABRT, compiling: no word"),
+        ("tell(stage='tracing'); os.abort()", "undecided", "process", "SIGABRT, tracing"),
+        ("tell(stage='compiling'); os.kill(os.getpid(), 9)", "undecided", "process", "SIGKILL"),
+        ("sys.exit('no /some/where/chip')", "undecided", "process", "status 1, starting: no chip"),
+        ("tell(stage='compiling'); time.sleep(60)", "undecided", "timeout", "within 2 seconds"),
+        ("tell(verdict='fails', seconds=1.0, reason='why'); os.abort()", "fails", "", "why"),
+        ("tell(verdict='ok', seconds=1.0)", "ok", "", ""),
+    ],
+)
+def test_a_process_that_ends_otherwise_is_told_apart(
+    does: str,
+    verdict: str,
+    cause: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A crash of the compiler fails the cell; whatever else ends a process decides nothing."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compiler, "PROCESS", "stand_in")
+    monkeypatch.setattr(compiler, "missing", lambda: None)
+    found = compile_cell(SHARE, "tpu", seconds=2.0)
+
+    assert (verdict, cause) == (found.verdict, found.cause)
+    assert reason in found.reason
+    if verdict == "ok":  # without a report of the compiler there are no figures
+        assert found.vmem is None
+        assert "memory report" in found.not_known or "0 files" in found.not_known
+
+
+def asks_for_the_chip(*_arrays: Any) -> Any:
+    """A kernel that looks at the machine that it runs on."""
+    raise ValueError(f"no TPU but {jax.devices()[0].device_kind}")
+
+
+def wrong(*_arrays: Any) -> Any:
+    """A kernel that cannot be traced."""
+    raise ValueError("no such tiling")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cell", "verdict", "reason"),
+    [
+        ("tpu", evolve(SHARE, page_size=24), "refused", "page_size: saw 24"),
+        (f"{__name__}:wrong", SHARE, "fails", "ValueError: no such tiling"),
+        (f"{__name__}:asks_for_the_chip", SHARE, "undecided", "none ahead of time"),
+        (f"{__name__}:absent", SHARE, "bad input", ""),
+    ],
+)
+def test_what_goes_wrong_before_compiling_is_told_apart(
+    kernel: str,
+    cell: Cell,
+    verdict: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is no failure, and asking for a chip that is not there decides nothing."""
+    anything = SimpleNamespace(devices=jax.devices())
+    monkeypatch.setattr(topologies, "get_topology_desc", lambda *_, **__: anything)
+    result = tmp_path / "result.json"
+    job = Job(kernel=kernel, cell=cell, options={}, given=None, result=str(result))
+    found = compiling.work(Job.from_json(job.to_json()))
+
+    assert verdict == found["verdict"]
+    assert reason in found.get("reason", "")
+    assert found == json.loads(result.read_text(encoding="utf-8"))
+
+
+def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
+    """Our planner's sizes are believed only beside exactly their buffers; jax's are its own."""
+    call = partial(ragged_paged_attention, chip=SHARE.chip)
+    traced: Any = jax.jit(call).trace(*compiling.arguments(SHARE))
+    declared = list(compiling.references(traced.jaxpr))
+    asked = compiling.scratch(declared)
+
+    sizes = own.sizes("tpu", SHARE, {}, asked)
+    assert sizes["kv_heads"] == 1
+    assert sizes["decode_cells"] >= 16
+    assert own.sizes("tpu", SHARE, {}, asked[1:]) is None
+    assert own.sizes("somebody:kernel", SHARE, {}, asked) is None
+    given = own.arguments("jax", EIGHT_BILLION)
+    expected = {"head_blocks": 1, "kv_cells": 64 * 128, "q_rows": 32}
+    assert expected == own.sizes("jax", EIGHT_BILLION, given, asked)
+    assert {} == own.arguments("jax", evolve(SHARE, kv="int8"))  # it refuses before
+
+
+def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
+    """It compiles as Python, imports jax and the kernel's module alone, and names its sizes."""
+    path = tmp_path / "cell.py"
+    reproduce.write(path, evolve(SHARE, kv="float8_e4m3fn"), "tpu", options={"scale": 0.5})
+    text = path.read_text(encoding="utf-8")
+
+    compile(text, str(path), "exec")
+    assert "kernel(*arrays, scale=0.5, chip='v6e')" in text
+    assert "(1024, 16, 2, 128), jnp.float8_e4m3fn" in text
+    assert "conformance" not in text
+    of_jax = reproduce.source(EIGHT_BILLION, "jax")
+    assert "kernel(*arrays, num_kv_pages_per_block=64, num_queries_per_block=32)" in of_jax
+
+
+def alone(path: Path) -> "subprocess.CompletedProcess[str]":
+    """A file that is run in a process of its own."""
+    return subprocess.run(
+        [sys.executable, path],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs_libtpu
+@pytest.mark.parametrize("chip", grid.CHIPS)
+def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
+    """A small cell compiles, and everything is known of it."""
+    found = compile_cell(evolve(SHARE, chip=chip), "tpu")
+
+    assert ("ok", "") == (found.verdict, found.reason)
+    assert "" == found.not_known
+    assert found.vmem is not None
+    assert found.spilled is not None
+    assert found.capacity is not None
+    assert 0 < found.spilled < found.vmem < found.capacity
+    assert found.smem
+    assert found.mbu is not None
+    assert found.mfu is not None
+    assert 0.0 < found.mfu < 1.0
+    assert 0.0 < found.mbu <= 1.0
+
+
+@needs_libtpu
+def test_a_token_of_decoding_costs_what_it_should() -> None:
+    """At most 2.05 static cycles for a KV token of the 8B shape on v6e."""
+    found = compile_cell(EIGHT_BILLION, "tpu")
+
+    assert found.decode is not None
+    assert found.decode.per_token <= 2.05
+
+
+@needs_libtpu
+def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
+    """jax's kernel with its own sizes; and the reproducer of that cell fails in the same way."""
+    cell = evolve(SHARE, page_size=128, chip="v5e")
+    found = compile_cell(cell, "jax")
+    path = tmp_path / "cell.py"
+    reproduce.write(path, cell, "jax", given=found.given)
+    run = alone(path)
+
+    assert ("fails", "vmem") == (found.verdict, found.cause)
+    assert "MiB of vmem, limit 16.00 MiB" in found.reason
+    assert 1 == run.returncode
+    assert "Ran out of memory in memory space vmem" in run.stderr
+
+
+@needs_libtpu
+def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
+    """It is run as it is, beside the kernel's package alone."""
+    path = tmp_path / "cell.py"
+    reproduce.write(path, SHARE, "tpu")
+    run = alone(path)
+
+    assert (0, "compiles") == (run.returncode, run.stdout.strip())

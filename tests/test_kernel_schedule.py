@@ -1,0 +1,186 @@
+"""What is read in the compiler's own report and schedule, on small excerpts made by hand."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from conformance.kernel.ahead import bundles, counting, reasons, vmem
+from conformance.kernel.ahead.bundles import Loop
+from conformance.kernel.ahead.counting import Pass
+
+SIZES: Final = {
+    "decode_steps": 4,
+    "decode_cells": 256,
+    "prefill_cells": 512,
+    "q_rows": 128,
+    "kv_heads": 4,
+}
+
+
+def schedule(*lines: str) -> str:
+    """The text of a schedule: a bundle for each line, which is a label or nothing, and text."""
+    bundle = "  {number:#x} {label:2s}: {depth} {{ {text} }}"
+    found = []
+    for number, line in enumerate(lines):
+        label, _, text = line.partition("|")
+        found.append(bundle.format(number=number, label=label.strip(), depth=">", text=text))
+    return "= control target key start\nLB: loop body\n\n" + "\n".join(found)
+
+
+def jump(target: int) -> str:
+    """An instruction that goes there if its predicate holds."""
+    return f"%12 = sbr.rel (!%p1_p2) target bundleno = {target} ({target:#x}), region = 7"
+
+
+PRODUCT: Final = "%3 = vmatmul.mubr.bf16.gmra.mxu0 %v1"
+OURS: Final = schedule(
+    "LB|",  # 0: the work
+    *("LB|", *[f"| {PRODUCT} ;; {PRODUCT}"] * 2, f"| {jump(1)}", "|"),  # 1-5: groups of 4 steps
+    *("LB|", f"| {PRODUCT}", f"| {jump(6)}", "|"),  # 6-9: single steps
+    *("LB|", f"| {jump(19)}", "|"),  # 10-12: a prefill; past its first twin
+    *("|", "LB|", f"| {PRODUCT}", f"| {jump(14)}", "|", "|"),  # 13-18: two heads of four
+    *(f"PF| {jump(26)}", "|", "|", "LB|", f"| {PRODUCT}", f"| {jump(22)}", "|"),  # 19-25: masked
+    *("PF|", f"| {jump(10)}", "|"),  # 26-28
+    *(f"PF| {jump(0)}", "|", "PF|"),  # 29-31
+)
+
+
+def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
+    """A loop runs to its jump and what is executed behind it; loops inside are known as such."""
+    found = bundles.parse(OURS)
+
+    assert 32 == found.bundles
+    assert (Loop(0, 31, 7),) == found.outer()
+    assert (Loop(1, 6, 4), Loop(6, 10, 1), Loop(10, 29, 2)) == found.inside(found.outer()[0])
+    assert (Loop(12 + 1, 19, 1), Loop(21, 26, 1)) == found.branches(Loop(10, 29, 2))
+    assert [1, 6, 14, 22] == [loop.start for loop in found.innermost()]
+
+
+@pytest.mark.parametrize("text", ["", "no bundle", "  0x4   :  { }"])
+def test_what_is_no_schedule_is_not_read(text: str) -> None:
+    """Nothing is counted in a text that has no bundles, or not all of them."""
+    with pytest.raises(ValueError, match="schedule"):
+        bundles.parse(text)
+
+
+def test_cycles_of_our_kernel_are_counted() -> None:
+    """Decoding by its groups; a prefill without the masked twin, and with all of its heads."""
+    found = counting.count("tpu", bundles.parse(OURS), SIZES)
+
+    assert Pass(5, 4 * 256, 1) == found.decode
+    assert Pass(19 - 5 + 4, 512, 128) == found.prefill
+    assert "" == found.why
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"decode_steps": 8}, "8 times the products"),
+        ({"kv_heads": 6}, None),
+        (None, "which block sizes"),
+    ],
+)
+def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: str | None) -> None:
+    """Sizes that do not explain the loops give no cycles per token."""
+    sizes = None if change is None else SIZES | change
+    found = counting.count("tpu", bundles.parse(OURS), sizes)
+
+    if why is None:  # another number of heads only repeats the loop of heads
+        assert found.prefill is not None
+        assert 19 - 5 + 2 * 4 == found.prefill.cycles
+    else:
+        assert found.decode is None
+        assert why in found.why
+
+
+def test_a_loop_too_many_is_not_known() -> None:
+    """jax's kernel has one inner loop, ours at least three; anything else is not explained."""
+    two = schedule("LB|", f"| {PRODUCT} ;; {jump(0)}", "|", "LB|", f"| {PRODUCT} ;; {jump(3)}", "|")
+    found = bundles.parse(two)
+
+    assert "2 innermost loops" in counting.count("jax", found, {"head_blocks": 1}).why
+    assert "0 inner loops" in counting.count("tpu", found, SIZES).why
+    assert "loops are listed" in counting.count("somebody:kernel", found, None).why
+
+
+def test_cycles_of_the_kernel_of_jax_are_counted() -> None:
+    """Its only inner loop, once for each block of heads, serves decoding and prefill."""
+    text = schedule("|", "LB|", "LB|", f"| {PRODUCT}", f"| {jump(2)}", f"| {jump(1)}", "PF|")
+    sizes = {"head_blocks": 2, "kv_cells": 512, "q_rows": 32}
+    found = counting.count("jax", bundles.parse(text), sizes)
+
+    assert Pass(6, 512, 1) == found.decode
+    assert Pass(6, 512, 32) == found.prefill
+
+
+def page(**breakdowns: Any) -> str:
+    """A memory report with these operations."""
+    data = {"global_info": {"vmem_capacity": 1000}, "hlo_breakdowns": breakdowns}
+    return f"<script>\n  // the source\n  const DATA ={json.dumps(data)};\n  const x = 1;</script>"
+
+
+def operation(metadata: str, *allocations: tuple[str, int]) -> dict[str, Any]:
+    """An operation with these allocations, and a temporary that is not its own."""
+    every = [{"tag": tag, "size": size} for tag, size in allocations]
+    scoped = {"allocations": every, "block_size": sum(size for _, size in allocations)}
+    other = {"allocations": [], "block_size": 512, "block_type": "HLO_TEMPORARY"}
+    return {"blocks": [other, scoped | {"block_type": "SCOPED"}], "metadata": metadata}
+
+
+def test_vector_memory_is_that_of_the_largest_kernel() -> None:
+    """Scratch and spills of a kernel; neither other operations nor XLA's temporaries."""
+    kernel = 'op_name="jit(f)/kernel/pallas_call"'
+    found = vmem.parse(
+        page(
+            small=operation(kernel, ("scratch operand", 10)),
+            large=operation(kernel, ("scratch operand", 70), ("SPILL", 20), ("SPILL", 5)),
+            other=operation('op_name="jit(f)/pad"', ("operand", 500)),
+        )
+    )
+
+    assert vmem.Memory(95, 25, 1000, ("small", "large")) == found
+
+
+@pytest.mark.parametrize("text", ["", page(), page(pad=operation("jit(f)/pad", ("operand", 1)))])
+def test_a_report_without_a_kernel_is_not_read(text: str) -> None:
+    """No figure is made up where there is none."""
+    with pytest.raises(ValueError, match="memory report"):
+        vmem.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            RuntimeError(
+                "RESOURCE_EXHAUSTED: E1001:\nRan out of memory in memory space vmem while on stack"
+                " for %k = bf16[5]. Scoped allocation with size 65.54M and limit 16.00M exceeded"
+                " scoped vmem limit by 49.54M."
+            ),
+            ("vmem", "needs 65.54 MiB of vmem, limit 16.00 MiB"),
+        ),
+        (
+            RuntimeError("Ran out of memory in memory space smem. Used 1.05M of 1.00M smem. Exce"),
+            ("smem", "needs 1.05 MiB of smem, limit 1.00 MiB"),
+        ),
+        (
+            NotImplementedError("\nno tiling, see /a/b c/some/file.py:3\nmore"),
+            ("NotImplementedError", "NotImplementedError: no tiling, see b c/some/file.py:3"),
+        ),
+    ],
+)
+def test_a_reason_is_one_line_without_folders(error: Exception, expected: tuple[str, str]) -> None:
+    """The need and the limit where memory does not do, and the first line of anything else."""
+    assert expected == reasons.explain(error)
+
+
+def test_an_error_without_words_is_told_by_its_line() -> None:
+    """An assertion without a message is what was asserted, and in which file."""
+    seen = [1]
+    try:
+        assert seen == []
+    except AssertionError as error:
+        cause, text = reasons.explain(AssertionError().with_traceback(error.__traceback__))
+    assert "AssertionError" == cause
+    assert "AssertionError: assert seen == [] (test_kernel_schedule.py)" == text
