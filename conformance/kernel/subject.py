@@ -67,5 +67,8 @@ def find(name: str) -> Subject:
             "kernel", seen=name, allowed=allowed, remedy=f"It cannot be imported: {error}."
         ) from error
     takes = inspect.signature(function).parameters
+    anything = any(one.kind is one.VAR_KEYWORD for one in takes.values())
     names = {ours: theirs for ours, every in OPTIONS.items() for theirs in every if theirs in takes}
+    if anything:
+        names = {ours: ours for ours in OPTIONS} | names
     return Subject(name, function, names, "chip" in takes)

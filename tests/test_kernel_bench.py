@@ -1,0 +1,287 @@
+"""The bench for kernels: batches, needles, twins, processes, planted bugs, and the command."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+
+from conformance.cli import main
+from conformance.kernel import campaign, judge, plan, tries, twins
+from conformance.kernel.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
+from conformance.kernel.mutants import MUTANTS, planted
+from conformance.kernel.subject import find
+from conformance.kernel.tries import Job
+from conformance.kernel.variants import variants
+from spec.vocabulary.errors import InvalidInput
+
+WINDOWED = SIZES[2]
+LENS = ((1, 40), (3, 37))
+STALL = 20.0
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes find the kernels of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+def quiet(done: float, note: str) -> None:
+    """No news."""
+    del done, note
+
+
+def answer(sizes: Sizes, arrays: Arrays) -> Any:
+    """The oracle's, float64."""
+    return judge.right(sizes, arrays).answer
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: sizes.name)
+def test_every_batch_can_be_answered(sizes: Sizes) -> None:
+    """The oracle meets no NaN and no page that is not there, and the bound decides everything."""
+
+    @settings(max_examples=8, deadline=None)
+    @given(drawn(sizes, steps=(64,)))
+    def holds(batch: Batch) -> None:
+        assert batch == Batch.from_json(json.loads(json.dumps(batch.to_json())))
+        found = judge.right(sizes, build(sizes, batch))
+        assert np.isfinite(found.answer).all()
+        assert np.isfinite(found.bound).all()
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("where", "seen"),
+    [
+        (Needle.LAST, False),
+        (Needle.PAST, False),
+        (Needle.NEXT, False),
+        (Needle.OWN, True),
+        (Needle.BEHIND, False),
+        (Needle.OLDEST, True),
+    ],
+)
+def test_a_needle_is_seen_where_it_should_be(*, where: Needle, seen: bool) -> None:
+    """The first of three queries answers with the needle's value if it may see it."""
+    batch = Batch(lens=LENS, needles=((1, 0, where),))
+    arrays = build(WINDOWED, batch)
+    values = arrays.kv_pages[..., 1::2, :]
+    loudest = np.nanmax(np.abs(answer(WINDOWED, arrays)[1]))
+
+    assert 4.0 == np.nanmax(np.abs(np.where(np.abs(values) == 4.0, values, 0.0)))
+    assert seen == bool(loudest > 3.9)
+
+
+def test_a_needle_behind_the_window_shows_what_the_public_tolerance_lets_pass() -> None:
+    """One key too many among twenty: far outside the bound, and with plain values inside 0.15."""
+    longer = evolve(WINDOWED, options={**WINDOWED.options, "sliding_window": 17})
+    plain, needled = (
+        Batch(lens=LENS, plain=True),
+        Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),)),
+    )
+    verdicts = []
+    for batch in (plain, needled):
+        arrays = build(WINDOWED, batch)
+        arrays.kv_pages[np.isnan(arrays.kv_pages)] = 0.0
+        wrong, right = answer(longer, arrays), judge.right(WINDOWED, arrays)
+        verdicts.append((right.tolerated(wrong, rows=4), right.ratio(wrong, rows=4) > 1.0))
+
+    assert (False, True) == verdicts[1]
+    assert verdicts[0][1]
+
+
+def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
+    """Whatever lies past the last sequence is not looked at."""
+    right = judge.right(WINDOWED, build(WINDOWED, Batch(lens=LENS)))
+    found = right.answer.copy()
+    found[4:] = np.nan
+
+    assert 0.0 == right.ratio(found, rows=4)
+    found[3, 0, 0] = np.nan
+    assert float("inf") == right.ratio(found, rows=4)
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_a_twin_has_the_same_answer(twin: str) -> None:
+    """By the oracle, with the same options."""
+    batch = Batch(lens=((1, 40), (3, 37), (0, 5), (16, 16)), shared=(1,), seed=3)
+    arrays = build(WINDOWED, batch)
+    there, laid = twins.other(WINDOWED, twin), twins.laid_out(WINDOWED, batch, arrays, twin)
+
+    found = twins.in_order(WINDOWED, batch, twin, answer(there, laid))
+
+    np.testing.assert_allclose(answer(WINDOWED, arrays)[:20], found, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "no.such:thing", "math:nothing", ":"])
+def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(InvalidInput, match="MODULE:FUNCTION"):
+        find(name)
+
+
+@pytest.mark.usefixtures("toys")
+def test_every_end_of_a_process_is_told_apart() -> None:
+    """Passed, a finding with a small batch, a hang, a death, and what it does not take."""
+    jobs = [
+        Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=30)
+        for name in ("right", "window_too_long", "choosy")
+    ]
+    jobs += [
+        Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=30)
+        for name in ("deaf", "mortal")
+    ]
+
+    passed, wrong, choosy, hangs, died = campaign.make_all(jobs, update=quiet, stall=STALL)
+
+    assert ("passed", 30, False) == (passed.ended, passed.cases, passed.wrong)
+    assert passed.ratio < 1.0
+    assert ("finding", ["wrong"], True) == (wrong.ended, wrong.what, wrong.wrong)
+    assert wrong.batch is not None
+    assert 1 == len(wrong.batch["lens"])
+    assert 1 == wrong.batch["lens"][0][0]
+    assert ("hangs", 2, True) == (hangs.ended, hangs.cases, hangs.wrong)
+    assert ("died", 2, True) == (died.ended, died.cases, died.wrong)
+    assert (True, False) == (choosy.undecided, choosy.wrong)
+    assert "NotImplementedError: no such head_dim" == choosy.text
+
+
+CAUGHT_SOON = (
+    "pages are not waited for",
+    "a cell too many",
+    "one position into the future",
+    "a window that is longer",
+    "decoding leaves whole steps out",
+    "sequences past the last",
+)
+"""A few of each kind; `make kernel` has all."""
+
+
+def test_planted_bugs_are_caught() -> None:
+    """And the kernel without any passes where they are caught."""
+    jobs = plan.of_mutants(cases=40, names=CAUGHT_SOON)
+    control = [evolve(jobs[0], mutant=None, cases=6)]
+
+    clean, *bugs = campaign.make_all(control + jobs, update=quiet)
+
+    assert ("passed", "") == (clean.ended, clean.text)
+    assert dict.fromkeys(CAUGHT_SOON, True) == {one.job.mutant: one.wrong for one in bugs}
+    by = {one.job.mutant: one.what for one in bugs}
+    assert ["out_of_bounds"] == by["a cell too many"]
+
+
+def test_a_bug_is_planted_and_taken_out_again() -> None:
+    """Each replaces something that is there, by something else."""
+    for name, mutant in MUTANTS.items():
+        before = mutant.place.__dict__[mutant.name]
+        with planted(name):
+            assert before is not mutant.place.__dict__[mutant.name]
+        assert before is mutant.place.__dict__[mutant.name]
+    with pytest.raises(InvalidInput, match="mutant"), planted("no such bug"):
+        pass
+    assert len(MUTANTS) >= 30
+
+
+def test_races_are_looked_for_only_if_one_is_found() -> None:
+    """The control is a copy into what is being read."""
+    assert campaign.sees_races()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts results in place of processes: each job ends as the function says."""
+
+    def put(end: Callable[[Job], campaign.Tried], *, races: bool = True) -> None:
+        monkeypatch.setattr(campaign, "make_all", lambda jobs, **_: [end(job) for job in jobs])
+        monkeypatch.setattr(campaign, "sees_races", lambda: races)
+
+    return put
+
+
+def test_the_command_keeps_the_contract(
+    tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Holds, fails with what and where, or undecided where nothing ran."""
+    target = tmp_path / "k.json"
+    words = ["kernel", "tpu", "--cases", "4", "--json", str(target)]
+
+    made(lambda job: campaign.Tried(job, 4, 0.5, "passed", pallas=True))
+    assert 0 == main.main(words)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert (0, 0, 0.5) == (found["races"], found["out_of_bounds"], found["max_error_over_bound"])
+    assert 4 * len(plan.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
+
+    one = {"lens": [[1, 1]]}
+    made(lambda job: campaign.Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
+    assert 1 == main.main(words)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert found["races"] == len(SIZES)
+    assert one == found["findings"][0]["batch"]
+    assert "FAILS: grouped heads (block sizes 0, copies on_wait): race" in capsys.readouterr().out
+
+    made(lambda job: campaign.Tried(job, 0, 0.0, "raised", text="ValueError: no"))
+    assert 3 == main.main(words)
+    assert "it raised after 0 batches: ValueError: no" in capsys.readouterr().out
+
+
+def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:
+    """Options that a function lacks; races without Pallas, or where the control is not found."""
+    target = tmp_path / "k.json"
+
+    made(lambda job: campaign.Tried(job, 4, 0.5, "passed"))
+    assert 0 == main.main(["kernel", "reference", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert found["races"] is None
+    assert "fp8 with scales: the function does not take k_scale, v_scale" in found["not_checked"]
+
+    made(lambda job: campaign.Tried(job, 4, 0.5, "passed", pallas=True), races=False)
+    assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert found["races"] is None
+    assert "races: this jax does not find the race of the control" in found["not_checked"]
+
+
+def test_the_command_scores_mutants(made: Callable[..., None]) -> None:
+    """It fails where one is not caught."""
+
+    def end(job: Job) -> campaign.Tried:
+        ended = "passed" if job.plain or job.mutant == "no cap" else "finding"
+        return campaign.Tried(job, 3, 0.5, ended, [])
+
+    made(end)
+    assert 1 == main.main(["kernel", "tpu", "--mutants"])
+    made(lambda job: campaign.Tried(job, 3, 0.5, "finding", ["wrong"]))
+    assert 0 == main.main(["kernel", "tpu", "--mutants"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nowhere"],
+        ["tpu", "--target", "v3"],
+        ["tpu", "--target", "v5e", "--shapes", "llama-9"],
+        ["tpu", "--target", "v5e", "--shapes", "llama-3-8b", "--page-sizes", "x"],
+        ["tpu", "--cases", "0"],
+    ],
+)
+def test_bad_usage_of_kernel_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says what is allowed."""
+    assert 2 == main.main(["kernel", *words])
+    assert 1 == capsys.readouterr().err.count("\n")
+
+
+def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
+    """Before each batch, so that a hang has one; and the ratio after it."""
+    job = Job(kernel="reference", sizes=WINDOWED.name, results=str(tmp_path / "lines"), cases=2)
+    own, _ = variants(job.kernel, job.shape)[0]
+
+    tries.Trial(job, find("reference"), own).check(Batch(lens=LENS))
+
+    first, second = map(json.loads, Path(job.results).read_text(encoding="utf-8").splitlines())
+    assert [[1, 40], [3, 37]] == first["begin"]["lens"]
+    assert 0.0 <= second["ratio"] <= 1.0
