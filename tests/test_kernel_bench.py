@@ -1,6 +1,8 @@
 """The bench for kernels: batches, needles, twins, processes, planted bugs, and the command."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -285,3 +287,26 @@ def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
     first, second = map(json.loads, Path(job.results).read_text(encoding="utf-8").splitlines())
     assert [[1, 40], [3, 37]] == first["begin"]["lens"]
     assert 0.0 <= second["ratio"] <= 1.0
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_finding_is_written_as_one_file(tmp_path: Path, made: Callable[..., None]) -> None:
+    """It runs without kvspec, fails with the kernel that is wrong and passes with the other."""
+    path, batch = tmp_path / "shows.py", Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),))
+
+    def end(job: Job) -> campaign.Tried:
+        found = job.sizes == WINDOWED.name and job.mode == "on_wait"
+        ended, what = ("finding", ["wrong"]) if found else ("passed", [])
+        return campaign.Tried(job, 3, 0.5, ended, what, batch.to_json())
+
+    made(end)
+    assert 1 == main.main(["kernel", "kernel_toys:window_too_long", "--reproduce", str(path)])
+    text = path.read_text(encoding="utf-8")
+    right = tmp_path / "right.py"
+    right.write_text(text.replace("import window_too_long as", "import right as"), encoding="utf-8")
+    for file, status in ((path, 1), (right, 0)):
+        ran = subprocess.run(
+            [sys.executable, file], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert status == ran.returncode, ran.stderr
+        assert "largest error over bound:" in ran.stdout

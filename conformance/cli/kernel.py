@@ -1,6 +1,7 @@
 """`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conformance.cli import kernel_targets
@@ -80,11 +81,24 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
         elif one.wrong:
             report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
             report.say(f"    {one.batch}")
+    wrong = [one for one in tried if one.wrong and one.batch]
+    if wrong and arguments.reproduce:
+        _reproduce(Path(arguments.reproduce), wrong[0], report)
     report.count(**plan.totals(tried), races=_races(report, tried))
     if not any(one.ended == "passed" for one in tried) and not report.failures:
         return Verdict.UNDECIDED
     report.say(f"  {sum(one.cases for one in ran)} cases in {len(ran)} runs")
     return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _reproduce(path: Path, one: "Tried", report: Report) -> None:
+    from conformance.kernel import standalone
+    from conformance.kernel.batches import Batch
+
+    assert one.batch is not None
+    what = ", ".join(one.what) or one.ended
+    standalone.write(path, one.job, Batch.from_json(one.batch), what)
+    report.say(f"  {path} shows the first finding, without kvspec")
 
 
 def _races(report: Report, tried: "Sequence[Tried]") -> int | None:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reproduce",
         metavar="FILE",
-        help="write one file that needs nothing of kvspec and shows the first failure",
+        help="write one file that needs nothing of kvspec and shows the first failure or finding",
     )
     parser.add_argument(
         "--results",
