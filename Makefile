@@ -7,13 +7,15 @@ TRACE ?= $(wildcard ../shared/traces/azure_conv_2023.csv)
 
 BIN := .venv/bin
 STAMP := .venv/.setup-done
+TPU_STAMP := .venv/.tpu-done
+CHIPS := v4,v5e,v5p,v6e,7x
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
     exit 2; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants bench cross-check type lint lock clean trace
+.PHONY: help setup test fuzz replay refine plant mutants kernel grid bench cross-check type lint lock clean trace
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -38,6 +40,14 @@ plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stop
 mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
 	$(BIN)/python -m conformance.mutants.run
 
+kernel: $(STAMP) ## our TPU kernel interpreted, and each of many bugs planted in it
+	$(BIN)/kvspec kernel tpu --json .kvspec/kernel.json
+	$(BIN)/kvspec kernel tpu --mutants --json .kvspec/kernel-mutants.json
+
+grid: $(TPU_STAMP) ## our kernel and the one of jax through the compiler of each TPU; can be resumed
+	$(BIN)/kvspec kernel tpu --target $(CHIPS) --json .kvspec/grid.json
+	-$(BIN)/kvspec kernel jax --target $(CHIPS) --json .kvspec/grid-jax.json
+
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench
 
@@ -60,6 +70,10 @@ lock: ## remake requirements.lock: the newest versions that pyproject.toml allow
 	  build/lock/bin/python -m pip freeze --all | grep -E '^[A-Za-z0-9._-]+==' \
 	    | grep -vE '^(pip|wheel)=='; } > build/requirements.lock
 	mv build/requirements.lock requirements.lock
+	build/lock/bin/python -m pip install --quiet ".[tpu]"
+	{ sed -n '/^#/p' requirements-tpu.lock; \
+	  build/lock/bin/python -m pip freeze --all | grep '^libtpu=='; } > build/requirements-tpu.lock
+	mv build/requirements-tpu.lock requirements-tpu.lock
 	rm -rf build/lock
 
 clean: ## remove .venv, caches and build outputs
@@ -71,6 +85,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TPU_STAMP): $(STAMP) requirements-tpu.lock
+	$(BIN)/python -m pip install --quiet --requirement requirements-tpu.lock
 	@touch $@
 
 trace:

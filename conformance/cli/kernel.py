@@ -77,7 +77,7 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
     ran = [one for one in tried if one.cases]
     for one in tried:
         if one.undecided:
-            report.skip(_where(one), why=f"it raised after {one.cases} batches: {one.text}")
+            report.skip(f"{one.job.sizes}, in part or whole", why=f"it raised {one.text}")
         elif one.wrong:
             report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
             report.say(f"    {one.batch}")

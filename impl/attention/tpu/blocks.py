@@ -172,7 +172,7 @@ def padded(buffer: Any) -> int:
 def spills(shape: Shape) -> int:
     """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
 
-    Compared by hand with the compiler's report, see docs/tpu.md; no test compiles for a chip yet.
+    `kvspec kernel tpu --target` prints what the compiler does spill, see docs/kernel.md.
     """
     blocks = shape.blocks
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4
