@@ -10,7 +10,13 @@ from spec.vocabulary.errors import InvalidInput
 
 CHIPS: Final = ("v4", "v5e", "v5p", "v6e", "7x")
 PAGE_SIZES: Final = (16, 32, 64, 128, 256)
-BITS: Final = {"bfloat16": 16, "float8_e4m3fn": 8, "int8": 8, "float32": 32}
+BITS: Final = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+    "int8": 8,
+    "float32": 32,
+}
 """Of a number of each dtype."""
 
 

@@ -27,7 +27,7 @@ NAME: Final = "kvspec_ragged_paged_attention"
 INTERPRETED_CHIP: Final = "v5e"
 """The chip whose blocks are taken where nothing is compiled for one."""
 Q_DTYPES: Final = ("bfloat16", "float32")
-KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn")
+KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn", "float8_e5m2")
 
 
 def ragged_paged_attention(
@@ -49,10 +49,10 @@ def ragged_paged_attention(
 ) -> Array:
     """Attend as `impl.attention.reference.ragged_paged_attention`, which explains the rest.
 
-    q bfloat16 or float32. kv_pages bfloat16, float32, int8 or float8_e4m3fn; page_size a power of
-    two from 8 on. k_scale, v_scale: what stored K and V are multiplied with. Page ids must be in
-    range: one that is not is clamped, so that nothing outside the pool is read. cu_q_lens must
-    stay within q: the results of rows that are not there would be written past its end.
+    q bfloat16 or float32. kv_pages of one of KV_DTYPES; page_size a power of two from 8 on.
+    k_scale, v_scale: what stored K and V are multiplied with. Page ids must be in range: one that
+    is not is clamped, so that nothing outside the pool is read. cu_q_lens must stay within q: the
+    results of rows that are not there would be written past its end.
 
     blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`; the one that the
     program runs on unless given, and needed to compile ahead of time. interpret:

@@ -27,6 +27,9 @@ FEWEST: Final = 16
 WORDS: Final = 2048
 """Rows of K that a step of decoding takes, of all KV heads together."""
 MOST_DECODE_CELLS: Final = 512
+WIDENING: Final = {"int8": 5, "float8_e4m3fn": 5, "float8_e5m2": 9}
+"""Bytes that may be spilled for each number in a step of a prefill; decoding takes twice as many.
+"""
 
 
 UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, prefill_cells=1)
@@ -133,8 +136,17 @@ def check_sizes(shape: Shape) -> None:
 
 
 def candidates(shape: Shape) -> Iterator[Blocks]:
-    """Best first: long fetches matter most, then many queries for each cell that is read."""
-    decode_cells = _decode_cells(shape)
+    """Best first: long fetches matter most, then many queries for each cell that is read.
+
+    Steps of decoding are cut short only where nothing else fits.
+    """
+    most = _decode_cells(shape)
+    for decode_cells in (most, most // 2, most // 4):
+        if decode_cells >= FEWEST and decode_cells * shape.kv_heads % LANES == 0:
+            yield from _with_decode_cells(shape, decode_cells)
+
+
+def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
     rows = min(128, _power_from(shape.tokens))
     for fetch, q_rows, steps in product((2048, 1024, 512, 256, 128), (128, 64, 32, 16), (8, 4)):
         cells = min(max(fetch, decode_cells, shape.page_size), _power_from(shape.capacity))
@@ -172,12 +184,16 @@ def padded(buffer: Any) -> int:
 def spills(shape: Shape) -> int:
     """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
 
+    Eight bits are widened on their way, which a chip that does not know them does in many pieces.
     `kvspec kernel tpu --target` prints what the compiler does spill, see docs/kernel.md.
     """
     blocks = shape.blocks
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4
     other = shape.q_heads * blocks.decode_cells * shape.kv_heads * 4
-    return 2 * MIB + 2 * one + 2 * other
+    cells = max(2 * blocks.decode_cells, blocks.prefill_cells)
+    bytes_each = WIDENING.get(str(jnp.dtype(shape.kv_dtype)), 0)
+    widened = bytes_each * cells * shape.rows * shape.width + MIB // 2
+    return max(2 * MIB + 2 * one + 2 * other, widened)
 
 
 def _decode_cells(shape: Shape) -> int:
