@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from hypothesis import given, settings
 
 from conformance.cli import main
 from conformance.kernel import campaign, judge, plan, tries, twins
 from conformance.kernel.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
+from conformance.kernel.campaign import Tried
 from conformance.kernel.mutants import MUTANTS, planted
 from conformance.kernel.subject import find
 from conformance.kernel.tries import Job
@@ -139,8 +140,10 @@ def test_every_end_of_a_process_is_told_apart() -> None:
         for name in ("deaf", "mortal")
     ]
 
-    passed, wrong, choosy, hangs, died = campaign.make_all(jobs, update=quiet, stall=STALL)
+    every = [Tried(job) for job in jobs]
+    campaign.make_all(every, update=quiet, stall=STALL)
 
+    passed, wrong, choosy, hangs, died = every
     assert ("passed", 30, False) == (passed.ended, passed.cases, passed.wrong)
     assert passed.ratio < 1.0
     assert ("finding", ["wrong"], True) == (wrong.ended, wrong.what, wrong.wrong)
@@ -169,8 +172,10 @@ def test_planted_bugs_are_caught() -> None:
     jobs = plan.of_mutants(cases=40, names=CAUGHT_SOON)
     controls = [Job(kernel="tpu", sizes=SIZES[index].name, cases=6) for index in (0, 3)]
 
-    first, second, *bugs = campaign.make_all(controls + jobs, update=quiet)
+    every = [Tried(job) for job in controls + jobs]
+    campaign.make_all(every, update=quiet)
 
+    first, second, *bugs = every
     assert ["passed", "passed"] == [first.ended, second.ended]
     assert dict.fromkeys(CAUGHT_SOON, True) == {one.job.mutant: one.wrong for one in bugs}
     by = {one.job.mutant: one.what for one in bugs}
@@ -198,8 +203,13 @@ def test_races_are_looked_for_only_if_one_is_found() -> None:
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts results in place of processes: each job ends as the function says."""
 
-    def put(end: Callable[[Job], campaign.Tried], *, races: bool = True) -> None:
-        monkeypatch.setattr(campaign, "make_all", lambda jobs, **_: [end(job) for job in jobs])
+    def put(end: Callable[[Job], Tried], *, races: bool = True) -> None:
+        def make_all(every: list[Tried], **_: object) -> None:
+            for one in every:
+                for name, value in asdict(end(one.job), recurse=False).items():
+                    setattr(one, name, value)
+
+        monkeypatch.setattr(campaign, "make_all", make_all)
         monkeypatch.setattr(campaign, "sees_races", lambda: races)
 
     return put
@@ -212,21 +222,21 @@ def test_the_command_keeps_the_contract(
     target = tmp_path / "k.json"
     words = ["kernel", "tpu", "--cases", "4", "--json", str(target)]
 
-    made(lambda job: campaign.Tried(job, 4, 0.5, "passed", pallas=True))
+    made(lambda job: Tried(job, 4, 0.5, "passed", pallas=True))
     assert 0 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
     assert (0, 0, 0.5) == (found["races"], found["out_of_bounds"], found["max_error_over_bound"])
     assert 4 * len(plan.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
 
     one = {"lens": [[1, 1]]}
-    made(lambda job: campaign.Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
+    made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
     assert 1 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
     assert found["races"] == len(SIZES)
     assert one == found["findings"][0]["batch"]
     assert "FAILS: grouped heads (block sizes 0, copies on_wait): race" in capsys.readouterr().out
 
-    made(lambda job: campaign.Tried(job, 0, 0.0, "raised", text="ValueError: no"))
+    made(lambda job: Tried(job, 0, 0.0, "raised", text="ValueError: no"))
     assert 3 == main.main(words)
     assert "grouped heads, in part or whole: it raised ValueError: no" in capsys.readouterr().out
 
@@ -235,30 +245,36 @@ def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[...
     """Options that a function lacks; races without Pallas, or where the control is not found."""
     target = tmp_path / "k.json"
 
-    made(lambda job: campaign.Tried(job, 4, 0.5, "passed"))
+    made(lambda job: Tried(job, 4, 0.5, "passed"))
     assert 0 == main.main(["kernel", "reference", "--json", str(target)])
     found = json.loads(target.read_text(encoding="utf-8"))
     assert found["races"] is None
     assert "fp8 with scales: the function does not take k_scale, v_scale" in found["not_checked"]
 
-    made(lambda job: campaign.Tried(job, 4, 0.5, "passed", pallas=True), races=False)
+    made(lambda job: Tried(job, 4, 0.5, "passed", pallas=True), races=False)
     assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
     found = json.loads(target.read_text(encoding="utf-8"))
     assert found["races"] is None
     assert "races: this jax does not find the race of the control" in found["not_checked"]
 
 
-def test_the_command_scores_mutants(made: Callable[..., None]) -> None:
-    """It fails where one is not caught."""
+def test_the_command_scores_mutants(
+    made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails where one is not caught, or something is found without a bug."""
 
-    def end(job: Job) -> campaign.Tried:
-        ended = "passed" if job.plain or job.mutant == "no cap" else "finding"
-        return campaign.Tried(job, 3, 0.5, ended, [])
+    def end(job: Job) -> Tried:
+        missed = job.plain or job.mutant in {None, "no cap"}
+        return Tried(job, 3, 0.5, "passed" if missed else "finding", [])
 
     made(end)
     assert 1 == main.main(["kernel", "tpu", "--mutants"])
-    made(lambda job: campaign.Tried(job, 3, 0.5, "finding", ["wrong"]))
+    assert "FAILS: no cap: not caught in 3 cases" in capsys.readouterr().out
+    made(lambda job: Tried(job, 3, 0.5, "finding" if job.mutant else "passed"))
     assert 0 == main.main(["kernel", "tpu", "--mutants"])
+    made(lambda job: Tried(job, 3, 0.5, "finding"))
+    assert 1 == main.main(["kernel", "tpu", "--mutants"])
+    assert "FAILS: without a bug: grouped heads" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -294,10 +310,10 @@ def test_a_finding_is_written_as_one_file(tmp_path: Path, made: Callable[..., No
     """It runs without kvspec, fails with the kernel that is wrong and passes with the other."""
     path, batch = tmp_path / "shows.py", Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),))
 
-    def end(job: Job) -> campaign.Tried:
+    def end(job: Job) -> Tried:
         found = job.sizes == WINDOWED.name and job.mode == "on_wait"
         ended, what = ("finding", ["wrong"]) if found else ("passed", [])
-        return campaign.Tried(job, 3, 0.5, ended, what, batch.to_json())
+        return Tried(job, 3, 0.5, ended, what, batch.to_json())
 
     made(end)
     assert 1 == main.main(["kernel", "kernel_toys:window_too_long", "--reproduce", str(path)])

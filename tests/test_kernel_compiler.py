@@ -19,6 +19,7 @@ from conformance.kernel.ahead.compiler import compile_cell, missing
 from conformance.kernel.ahead.grid import Cell, Heads
 from conformance.kernel.ahead.job import Job
 from impl.attention.tpu import ragged_paged_attention
+from impl.attention.tpu.blocks import need
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EIGHT_BILLION: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e")
@@ -153,7 +154,7 @@ def alone(path: Path) -> "subprocess.CompletedProcess[str]":
     """A file that is run in a process of its own."""
     return subprocess.run(
         [sys.executable, path],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | compiler.ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -163,7 +164,7 @@ def alone(path: Path) -> "subprocess.CompletedProcess[str]":
 @needs_libtpu
 @pytest.mark.parametrize("chip", grid.CHIPS)
 def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
-    """A small cell compiles, and everything is known of it."""
+    """A small cell compiles within the memory that was planned, and everything is known of it."""
     found = compile_cell(evolve(SHARE, chip=chip), "tpu")
 
     assert ("ok", "") == (found.verdict, found.reason)
@@ -172,6 +173,7 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
     assert found.spilled is not None
     assert found.capacity is not None
     assert 0 < found.spilled < found.vmem < found.capacity
+    assert found.vmem <= need(own.planned(found.cell))  # the planner's bound, spills included
     assert found.smem
     assert found.mbu is not None
     assert found.mfu is not None
@@ -211,3 +213,39 @@ def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
     run = alone(path)
 
     assert (0, "compiles") == (run.returncode, run.stdout.strip())
+
+
+SHARDED: Final = """\
+from functools import partial
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from impl.attention.tpu import ragged_paged_attention as kernel
+
+target = topologies.get_topology_desc("v5e:2x2", platform="tpu")
+mesh = Mesh(np.array(target.devices), ("x",))
+heads, all_of_it = P(None, "x", None), P()
+specs = (heads, P(None, None, "x", None), *[all_of_it] * 4)
+sharded = jax.shard_map(
+    partial(kernel, scale=0.09, chip="v5e"),
+    mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False,
+)
+kinds = [((512, 32, 128), jnp.bfloat16), ((1024, 128, 16, 128), jnp.bfloat16)]
+kinds += [(shape, jnp.int32) for shape in ((64,), (64, 64), (65,), (1,))]
+placed = [NamedSharding(mesh, spec) for spec in specs]
+jitted = jax.jit(sharded, in_shardings=placed, out_shardings=placed[0])
+jitted.lower(*(jax.ShapeDtypeStruct(*kind) for kind in kinds)).compile()
+print("compiles")
+"""
+
+
+@needs_libtpu
+def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
+    """KV heads of the 8B shape, divided among the devices of a v5e by `shard_map`."""
+    path = tmp_path / "sharded.py"
+    path.write_text(SHARDED, encoding="utf-8")
+    run = alone(path)
+
+    assert (0, "compiles") == (run.returncode, run.stdout.strip()), run.stderr

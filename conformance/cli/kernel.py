@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from conformance.kernel.campaign import Tried
     from conformance.kernel.subject import Subject
+    from conformance.kernel.tries import Job
 
 NAME: Final = "kernel"
 HELP: Final = "holds a kernel of ragged paged attention to the oracle; no TPU is needed"
@@ -73,22 +74,30 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
     planned = plan.plan(subject, cases=arguments.cases, seed=arguments.seed)
     for name, options in planned.left_out.items():
         report.skip(name, why=f"the function does not take {options}")
-    tried = _make(arguments, report, planned.jobs)
-    ran = [one for one in tried if one.cases]
+    tried = _new(planned.jobs)
+    try:
+        _make(arguments, report, tried)
+    finally:
+        _tell(report, tried)
+    wrong = [one for one in tried if one.wrong and one.batch]
+    if wrong and arguments.reproduce:
+        _reproduce(Path(arguments.reproduce), wrong[0], report)
+    report.count(races=_races(report, tried))
+    if not any(one.ended == "passed" for one in tried) and not report.failures:
+        return Verdict.UNDECIDED
+    return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _tell(report: Report, tried: "Sequence[Tried]") -> None:
+    from conformance.kernel import plan
+
+    report.count(**plan.totals(tried))
     for one in tried:
         if one.undecided:
             report.skip(f"{one.job.sizes}, in part or whole", why=f"it raised {one.text}")
         elif one.wrong:
             report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
             report.say(f"    {one.batch}")
-    wrong = [one for one in tried if one.wrong and one.batch]
-    if wrong and arguments.reproduce:
-        _reproduce(Path(arguments.reproduce), wrong[0], report)
-    report.count(**plan.totals(tried), races=_races(report, tried))
-    if not any(one.ended == "passed" for one in tried) and not report.failures:
-        return Verdict.UNDECIDED
-    report.say(f"  {sum(one.cases for one in ran)} cases in {len(ran)} runs")
-    return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
 def _reproduce(path: Path, one: "Tried", report: Report) -> None:
@@ -117,29 +126,27 @@ def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
 
 
 def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Each bug under the bench, and under tests as they are usual; then the kernel without any."""
     from attrs import evolve
 
     from conformance.kernel import plan
 
     jobs = plan.of_mutants(cases=arguments.cases)
-    public = [evolve(job, plain=True) for job in jobs]
-    tried = _make(arguments, report, [*jobs, *public])
-    kit, usual = tried[: len(jobs)], tried[len(jobs) :]
-    rows = []
-    for ours, theirs in zip(kit, usual, strict=True):
-        rows.append(
-            {
-                "mutant": ours.job.mutant,
-                "caught": ours.wrong,
-                "by": ours.what or [ours.ended],
-                "cases": ours.cases,
-                "caught_by_usual_tests": theirs.wrong,
-            }
-        )
-        report.say(_line(rows[-1]))
-        if not ours.wrong:
-            report.fail(f"{ours.job.mutant}: not caught in {ours.cases} cases")
-    report.count(mutants=rows, caught=sum(one.wrong for one in kit))
+    clean = dict.fromkeys(evolve(job, mutant=None) for job in jobs)
+    kit, controls = _new(jobs), _new([*clean])
+    usual = _new([evolve(job, plain=True) for job in jobs])
+    try:
+        _make(arguments, report, [*kit, *controls, *usual])
+    finally:
+        rows = [plan.score(*pair) for pair in zip(kit, usual, strict=True)]
+        report.count(mutants=rows, caught=sum(row["caught"] for row in rows))
+    for row in rows:
+        report.say(_line(row))
+        if not row["caught"]:
+            report.fail(f"{row['mutant']}: not caught in {row['cases']} cases")
+    for one in controls:
+        if one.ended != "passed":
+            report.fail(f"without a bug: {_where(one)}: {one.ended} {one.text}")
     return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
@@ -149,14 +156,18 @@ def _line(row: dict[str, Any]) -> str:
     return f"  {row['mutant']:<45} {by:<16} after {row['cases']:>3}; usual tests: {usual}"
 
 
-def _make(
-    arguments: argparse.Namespace, report: Report, jobs: "Sequence[Any]"
-) -> "Sequence[Tried]":
+def _new(jobs: "Sequence[Job]") -> "list[Tried]":
+    from conformance.kernel.campaign import Tried
+
+    return [Tried(job) for job in jobs]
+
+
+def _make(arguments: argparse.Namespace, report: Report, tried: "Sequence[Tried]") -> None:
     from conformance.kernel import campaign
 
-    total = sum(job.cases for job in jobs)
+    total = sum(one.job.cases for one in tried)
     with report.progress("kernel", total=total) as update:
-        return campaign.make_all(jobs, update=update, stall=arguments.stall)
+        campaign.make_all(tried, update=update, stall=arguments.stall)
 
 
 def _where(one: "Tried") -> str:

@@ -111,15 +111,13 @@ class _Process:
 
 
 def make_all(
-    jobs: Sequence[Job],
+    every: Sequence[Tried],
     *,
     update: Callable[[float, str], None],
     stall: float = STALL_SECONDS,
-    at_once: int | None = None,
-) -> list[Tried]:
-    """Do the jobs, as many at once as there are cores; what came of each, in their order."""
-    most = at_once or os.cpu_count() or 1
-    every: list[Tried] = [Tried(job) for job in jobs]
+) -> None:
+    """Do these jobs, as many at once as there are cores; each knows what came of it so far."""
+    most = os.cpu_count() or 1
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
         waiting: Iterator[tuple[int, Tried]] = enumerate(every)
@@ -134,7 +132,6 @@ def make_all(
         finally:
             for one in running:
                 one.end()
-    return every
 
 
 def _start(tried: Tried, path: Path) -> _Process:

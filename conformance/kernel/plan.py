@@ -76,6 +76,17 @@ def totals(tried: Sequence[Tried]) -> dict[str, Any]:
     }
 
 
+def score(kit: Tried, usual: Tried) -> dict[str, Any]:
+    """What became of a planted bug: under the bench, and under tests as they are usual."""
+    return {
+        "mutant": kit.job.mutant,
+        "caught": kit.wrong,
+        "by": kit.what or [kit.ended],
+        "cases": kit.cases,
+        "caught_by_usual_tests": usual.wrong,
+    }
+
+
 def describe(one: Tried) -> dict[str, Any]:
     """A finding as plain data."""
     job = one.job

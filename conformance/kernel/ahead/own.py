@@ -82,8 +82,8 @@ def _sizes_of_jax(cell: Cell, given: Mapping[str, int], _: list[list[int]]) -> d
     }
 
 
-def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
-    """The blocks that are planned for this cell, if they explain the scratch that was asked for."""
+def planned(cell: Cell) -> Shape:
+    """Our kernel's sizes for this cell, with the blocks that are planned. Raises InvalidInput."""
     chip = planning.CHIPS[cell.chip]
     shape = Shape(
         tokens=cell.tokens,
@@ -104,11 +104,16 @@ def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> di
         vmem=chip.limit,
         blocks=planning.UNPLANNED,
     )
-    planned = evolve(shape, blocks=planning.plan(shape, chip))
-    explained = sorted(list(buffer.shape) for buffer in planning.allocated(planned))
+    return evolve(shape, blocks=planning.plan(shape, chip))
+
+
+def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
+    """The blocks that are planned for this cell, if they explain the scratch that was asked for."""
+    shape = planned(cell)
+    explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
     if explained != sorted(scratch):
         return None
-    return asdict(planned.blocks) | {"kv_heads": cell.heads.kv}
+    return asdict(shape.blocks) | {"kv_heads": cell.heads.kv}
 
 
 ARGUMENTS: Final[Mapping[str, Callable[[Cell], dict[str, int]]]] = {"jax": _blocks_of_jax}
