@@ -1,10 +1,16 @@
-"""Kernels to put to the bench: one that is right, and some that are not. Nothing here is Pallas."""
+"""Kernels to put to the bench: one that is right, and some that are not."""
 
 import os
+import signal
+import threading
 import time
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from conformance import oracle
 
@@ -44,3 +50,63 @@ def mortal(*arrays: Any, scale: float = 1.0) -> Any:
 def choosy(*_arrays: Any, **_options: Any) -> Any:
     """Takes nothing."""
     raise NotImplementedError("no such head_dim")
+
+
+def never(*_arrays: Any, **_options: Any) -> Any:
+    """Does not come to its first answer."""
+    while True:
+        time.sleep(1)
+
+
+def killed(*_arrays: Any, **_options: Any) -> Any:
+    """Killed as by a system that runs out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def short(*_arrays: Any, **_options: Any) -> Any:
+    """An answer of another shape."""
+    return np.zeros(3)
+
+
+def haunted(*arrays: Any, scale: float = 1.0) -> Any:
+    """Right, and leaves a thread behind that does not end."""
+    if not CALLS:
+        CALLS.append(None)
+        threading.Thread(target=never).start()
+    return right(*arrays, scale=scale)
+
+
+def masks_scores(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
+    """Right, and NaN where a cell below the length holds one, whatever the window is."""
+    pool, lens, table, starts, count = (np.asarray(array) for array in arrays[1:])
+    out = right(*arrays, scale=scale, sliding_window=sliding_window)
+    for row in range(int(count[0])):
+        first, last, length = starts[row], starts[row + 1], lens[row]
+        cells = [
+            pool[table[row, at // pool.shape[1]], at % pool.shape[1]]
+            for at in range(length - (last - first) + 1)
+        ]
+        if last > first and np.isnan(np.asarray(cells, np.float32)).any():
+            out[first:last] = np.nan
+    return out
+
+
+def reads_outside(*arrays: Any, scale: float = 1.0) -> Any:
+    """Copies the page after the last."""
+    q, pool = arrays[0], arrays[1]
+
+    def body(source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        copy: Any = pltpu.make_async_copy(
+            source.at[pl.ds(pl.program_id(0) + pool.shape[0], 1)], held.at[pl.ds(0, 1)], semaphore
+        )
+        copy.start()
+        copy.wait()
+        out[...] = jnp.full(out.shape, scale * held[0, 0, 0, 0], out.dtype)
+
+    return pl.pallas_call(
+        body,
+        grid=(1,),
+        out_shape=jax.typeof(q),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        scratch_shapes=[pltpu.VMEM((1, *pool.shape[1:]), pool.dtype), pltpu.SemaphoreType.DMA],
+    )(pool)

@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     report.scope = Scope.SAMPLED
     subject = find(arguments.kernel)
+    kernel_targets.check(arguments)
     if arguments.target:
         return kernel_targets.run(arguments, report)
     if arguments.mutants:
@@ -79,13 +80,14 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
         _make(arguments, report, tried)
     finally:
         _tell(report, tried)
-    wrong = [one for one in tried if one.wrong and one.batch]
-    if wrong and arguments.reproduce:
-        _reproduce(Path(arguments.reproduce), wrong[0], report)
+    if arguments.reproduce:
+        _reproduce(Path(arguments.reproduce), tried, report)
     report.count(races=_races(report, tried))
-    if not any(one.ended == "passed" for one in tried) and not report.failures:
-        return Verdict.UNDECIDED
-    return Verdict.FAILS if report.failures else Verdict.HOLDS
+    if report.failures:
+        return Verdict.FAILS
+    main = next((one for one in tried if one.cases), None)
+    whole = main is tried[0] and main.ended == "passed" if tried else False
+    return Verdict.HOLDS if whole else Verdict.UNDECIDED
 
 
 def _tell(report: Report, tried: "Sequence[Tried]") -> None:
@@ -100,13 +102,17 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
             report.say(f"    {one.batch}")
 
 
-def _reproduce(path: Path, one: "Tried", report: Report) -> None:
+def _reproduce(path: Path, tried: "Sequence[Tried]", report: Report) -> None:
     from conformance.kernel import standalone
     from conformance.kernel.batches import Batch
 
+    shown = [one for one in tried if set(one.what) & standalone.SHOWN and one.batch]
+    if not shown:
+        report.say(f"  no finding of {', '.join(sorted(standalone.SHOWN))}: {path} is not written")
+        return
+    one = shown[0]
     assert one.batch is not None
-    what = ", ".join(one.what) or one.ended
-    standalone.write(path, one.job, Batch.from_json(one.batch), what)
+    standalone.write(path, one.job, Batch.from_json(one.batch), ", ".join(one.what))
     report.say(f"  {path} shows the first finding, without kvspec")
 
 
@@ -130,8 +136,13 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
     from attrs import evolve
 
     from conformance.kernel import plan
+    from spec.vocabulary import InvalidInput
 
-    jobs = plan.of_mutants(cases=arguments.cases)
+    if arguments.kernel != "tpu":
+        raise InvalidInput(
+            "--mutants", seen=arguments.kernel, allowed="tpu", remedy="They are bugs of our own."
+        )
+    jobs = plan.of_mutants(cases=arguments.cases, seed=arguments.seed)
     clean = dict.fromkeys(evolve(job, mutant=None) for job in jobs)
     kit, controls = _new(jobs), _new([*clean])
     usual = _new([evolve(job, plain=True) for job in jobs])

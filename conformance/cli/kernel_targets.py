@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from conformance.kernel.ahead.grid import Cell
 
 RESULTS: Final = ".kvspec/targets.jsonl"
+PAGE_SIZES: Final = "16,128"
+KV: Final = "bfloat16"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,14 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         metavar="NAME,NAME",
         help="with --target: llama-3-8b, llama-3-70b/8 (one of 8 devices), 32x8x128 (query heads, "
-        "KV heads, head_dim), ... (default: the grid of seven shapes, see docs/tpu.md)",
+        "KV heads, head_dim), ... (default: the grid, see docs/kernel.md)",
     )
-    parser.add_argument(
-        "--page-sizes", metavar="N,N", default="16,128", help="with --shapes (default 16,128)"
-    )
-    parser.add_argument(
-        "--kv", metavar="DTYPE,DTYPE", default="bfloat16", help="with --shapes (default bfloat16)"
-    )
+    parser.add_argument("--page-sizes", metavar="N,N", help=f"with --shapes (default {PAGE_SIZES})")
+    parser.add_argument("--kv", metavar="DTYPE,DTYPE", help=f"with --shapes (default {KV})")
     parser.add_argument(
         "--baseline",
         metavar="FILE",
@@ -47,9 +45,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--results",
         metavar="FILE",
-        default=RESULTS,
         help=f"cells are kept here, and not compiled again (default {RESULTS})",
     )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises InvalidInput for options that do not apply to what is asked for."""
+    from spec.vocabulary import InvalidInput
+
+    compiling = ("shapes", "baseline", "results")
+    told = {"--target": compiling, "--shapes": ("page_sizes", "kv")}
+    for needed, names in told.items():
+        for name in names:
+            given = getattr(arguments, name) is not None
+            if given and getattr(arguments, needed.strip("-")) is None:
+                option = "--" + name.replace("_", "-")
+                raise InvalidInput(
+                    option, seen="it alone", allowed=f"with {needed}", remedy=f"Give {needed} too."
+                )
+    if arguments.mutants and (arguments.target or arguments.reproduce):
+        raise InvalidInput(
+            "--mutants",
+            seen="it and others",
+            allowed="neither --target nor --reproduce beside it",
+            remedy="Leave one out.",
+        )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -67,20 +87,23 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     records: list[Compiled] = []
     try:
         with report.progress("compile", total=len(cells)) as update:
-            path = Path(arguments.results)
+            path = Path(arguments.results or RESULTS)
             records.extend(kept.compile_all(cells, arguments.kernel, path=path, update=update))
     finally:
         records.sort(key=lambda record: cells.index(record.cell))
         report.count(targets=table.targets(records), cells=table.counts(records))
         _say(report, records)
     report.scope = Scope.COMPLETE
+    unsaid = []
     if earlier is not None:
         now = table.targets(records)
-        for text in baseline.not_compared(earlier, now):
+        unsaid = baseline.not_compared(earlier, now)
+        for text in unsaid:
             report.skip(text, why="there is nothing to compare")
         for text in baseline.regressions(earlier, now):
             report.fail(text)
-    return _judge(arguments, report, records)
+    verdict = _judge(arguments, report, records)
+    return Verdict.UNDECIDED if unsaid and verdict is Verdict.HOLDS else verdict
 
 
 def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
@@ -96,7 +119,7 @@ def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
             )
     if not arguments.shapes:
         return [cell for cell in (*grid.grid(), *grid.grid_on_v4()) if cell.chip in chips]
-    sizes = arguments.page_sizes.split(",")
+    sizes = (arguments.page_sizes or PAGE_SIZES).split(",")
     if not all(size.isascii() and size.isdigit() for size in sizes):
         raise InvalidInput(
             "--page-sizes", seen=sizes, allowed="integers", remedy="Separate them with commas."
@@ -106,7 +129,7 @@ def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
         shapes,
         chips=chips,
         page_sizes=[int(size) for size in sizes],
-        kv=arguments.kv.split(","),
+        kv=(arguments.kv or KV).split(","),
     )
 
 

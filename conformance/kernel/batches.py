@@ -76,8 +76,9 @@ class Batch:
 
     needles: (sequence, query of it, where). shared: sequences whose full pages are those of the
     first, as far as both have them. repeated: sequences of which the second page is the first one.
-    far: whether entries past the end of a row name no page at all, or a page full of NaN. plain:
-    dead cells are 0, as in most tests of kernels.
+    far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
+    whether what lies behind every window is NaN as well; it is in use, and a page that was given
+    back might be another's. plain: dead cells are 0, as in most tests of kernels.
     """
 
     lens: tuple[tuple[int, int], ...]
@@ -86,6 +87,7 @@ class Batch:
     shared: tuple[int, ...] = ()
     repeated: tuple[int, ...] = ()
     far: bool = False
+    behind: bool = False
     plain: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -126,6 +128,16 @@ class Arrays:
                 self.num_seqs,
             )
         )
+
+
+IDLE: Final = Batch(lens=((0, 0),))
+"""Nothing to do. What a function raises here says nothing of the shapes that it takes."""
+
+
+def first(sizes: Sizes) -> Batch:
+    """What is tried before anything is drawn: decoding beside a prefill, both across a page."""
+    cells = sizes.page_size + 1
+    return Batch(lens=((1, cells), (3, cells)), needles=((0, 0, Needle.LAST),))
 
 
 def build(sizes: Sizes, batch: Batch) -> Arrays:
@@ -224,7 +236,7 @@ def _blank(
     dead = np.ones(pool.shape[:2], bool)
     for row, (queries, length) in enumerate(batch.lens):
         for position in range(length - queries, length):
-            for seen in visible(position, length, sizes.window):
+            for seen in visible(position, length, sizes.window if batch.behind else None):
                 dead[table[row, seen // sizes.page_size], seen % sizes.page_size] = False
     for page, offset in kept:
         dead[page, offset] = False
@@ -259,18 +271,20 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
-        lambda seed, needles, shared, repeated, far: Batch(
+        lambda seed, needles, shared, repeated, far, behind: Batch(
             lens=lens,
             seed=seed,
             needles=tuple((row, index, where) for (row, index), where in needles),
             shared=tuple(row for row in shared if row),
             repeated=tuple(repeated),
             far=far,
+            behind=behind,
         ),
         st.integers(0, 2**16),
         st.lists(needle, max_size=3 if asking else 0),
         some_rows,
         some_rows,
+        st.booleans(),
         st.booleans(),
     )
 

@@ -13,18 +13,20 @@ from typing import Any, Final
 
 from attrs import Factory, define, evolve, field
 
+from conformance.kernel.ahead.compiler import FROM_OUTSIDE
 from conformance.kernel.tries import Job, command
 
 POLL_SECONDS: Final = 0.05
 STALL_SECONDS: Final = 120.0
-"""Without a batch for so long a kernel counts as hanging; compiling is part of the first one."""
+"""Without a batch for so long a kernel counts as hanging, if it has answered before."""
 
 
 @define
 class Tried:
     """What came of a job. what: of a finding. batch: as JSON. text: of what was raised.
 
-    ended: "passed", "finding", "raised", "hangs" or "died". pallas: whether it is a Pallas kernel.
+    cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
+    kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
     """
 
     job: Job
@@ -35,15 +37,18 @@ class Tried:
     batch: dict[str, Any] | None = None
     text: str = ""
     pallas: bool | None = None
+    answered: int = 0
 
     @property
     def undecided(self) -> bool:
         """Whether nothing is said of it: it does not take these shapes, or the interpreter cannot.
 
-        A kernel does not raise once it runs; what does is the interpreter.
+        A kernel does not raise once it runs; what does is the interpreter. A process that was
+        killed from outside, or had no answer yet when time was up, says nothing of the kernel.
         """
         interpreter = self.text.startswith("JaxRuntimeError")
-        return self.ended == "raised" and (self.cases == 0 or interpreter)
+        raised = self.ended == "raised" and (self.cases == 0 or interpreter)
+        return raised or self.ended in {"slow", "killed", "broken"}
 
     @property
     def wrong(self) -> bool:
@@ -61,7 +66,8 @@ class Tried:
         elif "pallas" in line:
             self.pallas = line["pallas"]
         else:
-            self.cases += 1
+            self.answered += 1
+            self.cases += bool(line["rows"])
             self.ratio = max(self.ratio, line["ratio"] or 0.0)
 
 
@@ -92,22 +98,31 @@ class _Process:
         """Whether it has ended, by itself or because it stalled."""
         ended = self.handle.poll() is not None
         self.refresh()
-        if ended:
-            said = (self.path.parent / f"{self.path.name}.err").read_text("utf-8", "replace")
-            if not self.tried.ended:
-                self.tried.ended = "died"
-                self.tried.text = (said.strip().splitlines() or ["no word"])[-1]
-            return True
-        if time.monotonic() - self.since > stall:
+        if ended and not self.tried.ended:
+            self._died()
+        elif not ended and time.monotonic() - self.since > stall:
             self.end()
-            self.tried.ended = "hangs"
-            return True
-        return False
+            if not self.tried.ended:  # an answer, and threads that go on
+                self.tried.ended = "hangs" if self.tried.answered else "slow"
+                self.tried.text = f"nothing for {stall:g} s"
+        return self.handle.poll() is not None
+
+    def _died(self) -> None:
+        said = (self.path.parent / f"{self.path.name}.err").read_text("utf-8", "replace")
+        status = self.handle.returncode
+        self.tried.ended = "killed" if -status in FROM_OUTSIDE else "died"
+        last = (said.strip().splitlines() or ["no word"])[-1]
+        self.tried.text = f"status {status}: {last}"
 
     def end(self) -> None:
         """Kill it."""
         self.handle.kill()
         self.handle.wait()
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_all(
@@ -117,7 +132,7 @@ def make_all(
     stall: float = STALL_SECONDS,
 ) -> None:
     """Do these jobs, as many at once as there are cores; each knows what came of it so far."""
-    most = os.cpu_count() or 1
+    most = cores()
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
         waiting: Iterator[tuple[int, Tried]] = enumerate(every)

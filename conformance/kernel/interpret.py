@@ -66,6 +66,8 @@ def attend(
             with pltpu.force_tpu_interpret_mode(parameters(mode)):
                 found = subject.call(*given, options=sizes.options, chip=CHIP, **own)
                 out = np.asarray(found).astype(np.float64)
+                if out.shape != arrays.q.shape:
+                    raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
         except jax.errors.JaxRuntimeError as error:
             text = str(error).lower()
             if not any(words in text for words in OUTSIDE):

@@ -54,9 +54,9 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
 
 
 def _formats(kinds: tuple[str, str]) -> Mapping[str, Any]:
-    """Products of 32 bits are exact to 32; others narrow the weights to 16."""
+    """Weights may be narrowed to 16 bits, the dtype of V as it is read, unless that is float32."""
     q_kind, kv_kind = kinds
-    exact = "float32" in (q_kind, kv_kind)
+    exact = kv_kind == "float32"
     import ml_dtypes
 
     result: Any = getattr(ml_dtypes, q_kind, q_kind)

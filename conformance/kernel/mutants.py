@@ -222,6 +222,16 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_start_page",
         _one_buffer("pages", _in_first_half),
     ),
+    "pages in one buffer, copied at once": Mutant(
+        "a race",
+        flow.Flow,
+        "_start_page",
+        _one_buffer("pages", _in_first_half),
+        mode="eager",
+    ),
+    "results not waited for, copied at once": Mutant(
+        "a race", flow.Flow, "_wait_result", _nothing, mode="eager"
+    ),
     "page ids in one buffer": Mutant(
         "prefetch into the live buffer",
         flow.Flow,

@@ -14,6 +14,7 @@ from conformance.kernel.tries import Job
 from conformance.kernel.twins import TWINS
 from conformance.kernel.variants import variants
 
+FEWEST: Final = 3
 SHARE: Final = 4
 """One in so many cases goes to other block sizes, to eager copies, and to each twin."""
 
@@ -37,7 +38,7 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
 
 
 def _jobs(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
-    few = -(-cases // SHARE)
+    few = max(FEWEST, -(-cases // SHARE))
     for sizes in SIZES:
         if sizes.name not in left_out:
             for index, _ in enumerate(variants(name, sizes)):
@@ -49,7 +50,7 @@ def _jobs(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iter
             yield Job(kernel=name, sizes=SIZES[0].name, twin=twin, cases=few, seed=seed)
 
 
-def of_mutants(*, cases: int, names: Sequence[str] | None = None) -> list[Job]:
+def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None) -> list[Job]:
     """Our kernel with each of these bugs, or with any."""
     return [
         Job(
@@ -58,6 +59,7 @@ def of_mutants(*, cases: int, names: Sequence[str] | None = None) -> list[Job]:
             variant=MUTANTS[name].variant,
             mode=MUTANTS[name].mode,
             cases=cases,
+            seed=seed,
             mutant=name,
             shrink=False,
         )
@@ -71,7 +73,7 @@ def totals(tried: Sequence[Tried]) -> dict[str, Any]:
     return {
         "cases": sum(one.cases for one in tried),
         "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
-        "out_of_bounds": found["out_of_bounds"],
+        "out_of_bounds": found["out_of_bounds"] if any(one.pallas for one in tried) else None,
         "findings": [describe(one) for one in tried if one.wrong],
     }
 
@@ -80,7 +82,7 @@ def score(kit: Tried, usual: Tried) -> dict[str, Any]:
     """What became of a planted bug: under the bench, and under tests as they are usual."""
     return {
         "mutant": kit.job.mutant,
-        "caught": kit.wrong,
+        "caught": kit.ended in {"finding", "hangs"},
         "by": kit.what or [kit.ended],
         "cases": kit.cases,
         "caught_by_usual_tests": usual.wrong,

@@ -4,7 +4,7 @@ import base64
 import io
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from conformance.kernel.interpret import CHIP
 from conformance.kernel.tries import Job
 from conformance.kernel.variants import variants
 
+SHOWN: Final = frozenset({"wrong", "out_of_bounds", "reads_behind_window"})
+"""What one call shows by its answer, or by the interpreter's end."""
 FILE = '''\
 """{kernel}: {what}, for {lens} (queries, cells) of each sequence.
 

@@ -6,6 +6,7 @@ num_seqs i32[1]. What else it takes is read off its signature.
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -60,15 +61,26 @@ def find(name: str) -> Subject:
         raise InvalidInput(
             "kernel", seen=name, allowed=allowed, remedy="Name a function that can be imported."
         )
+    if "" not in sys.path:  # modules beside the caller are found too
+        sys.path.append("")
     try:
         function = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(
-            "kernel", seen=name, allowed=allowed, remedy=f"It cannot be imported: {error}."
-        ) from error
+    except ModuleNotFoundError as error:
+        if error.name in {"jax", "jaxlib", "numpy"}:
+            raise  # the command says which extra installs it
+        raise _unusable(name, allowed, error) from None
+    except Exception as error:  # a module of the user's may raise anything
+        raise _unusable(name, allowed, error) from None
+    if not callable(function):
+        raise _unusable(name, allowed, "it is not callable")
     takes = inspect.signature(function).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in takes.values())
     names = {ours: theirs for ours, every in OPTIONS.items() for theirs in every if theirs in takes}
     if anything:
         names = {ours: ours for ours in OPTIONS} | names
     return Subject(name, function, names, "chip" in takes)
+
+
+def _unusable(name: str, allowed: str, why: object) -> InvalidInput:
+    words = str(why) or type(why).__name__
+    return InvalidInput("kernel", seen=name, allowed=allowed, remedy=f"It has no use: {words}.")

@@ -41,7 +41,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise InvalidInput("baseline", seen=str(error), allowed=allowed, remedy=remedy) from None
     found = data.get("targets") if isinstance(data, dict) else None
-    if not isinstance(found, list) or not all(_is_target(one) for one in found):
+    if not isinstance(found, list) or not found or not all(_is_target(one) for one in found):
         raise InvalidInput("baseline", seen=str(path), allowed=allowed, remedy=remedy)
     return found
 

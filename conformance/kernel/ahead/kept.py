@@ -1,7 +1,8 @@
 """Cells that are compiled already: a run that was cut off goes on where it was.
 
 The file has one JSON object per line. What was found with another compiler or from other sources of
-ours is left alone and not used; of a kernel that is not ours the file knows the name alone.
+ours is left alone and not used. Kernels that we do not know are compiled anew: what else their
+result depends on cannot be seen from here.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
+from conformance.kernel import subject
 from conformance.kernel.ahead import compiled, compiler
 from conformance.kernel.ahead.compiled import Compiled
 from conformance.kernel.ahead.grid import Cell
@@ -40,6 +42,8 @@ def stamp() -> str:
 def load(path: Path, kernel: str) -> dict[Cell, Compiled]:
     """What the file has of this kernel; a line that was cut off is passed over."""
     now, found = stamp(), dict[Cell, Compiled]()
+    if kernel not in subject.KNOWN:
+        return found
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for line in lines:
         try:
@@ -61,7 +65,7 @@ def compile_all(
     seconds: float = compiler.SECONDS,
 ) -> Iterator[Compiled]:
     """Those of the file, then the rest, as many at once as there are cores; each is kept."""
-    kernel = compiler.SHORT.get(kernel, kernel)
+    kernel, begun = compiler.SHORT.get(kernel, kernel), stamp()
     held = load(path, kernel)
     known = [held[cell] for cell in cells if cell in held]
     yield from known
@@ -74,15 +78,17 @@ def compile_all(
             for done, future in enumerate(as_completed(work), len(known) + 1):
                 record = future.result()
                 if record.verdict != "undecided":
-                    _keep(path, record)
+                    _keep(path, record, begun)
                 update(done, str(record.cell))
                 yield record
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _keep(path: Path, record: Compiled) -> None:
-    text = json.dumps({"stamp": stamp(), "record": record.as_dict()})
+def _keep(path: Path, record: Compiled, begun: str) -> None:
+    if stamp() != begun:  # sources have changed meanwhile: nobody knows which ones it is of
+        return
+    text = json.dumps({"stamp": begun, "record": record.as_dict()})
     with path.open("a", encoding="utf-8") as file:
         file.write(f"\n{text}\n")
         file.flush()
