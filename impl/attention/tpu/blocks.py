@@ -193,7 +193,8 @@ def spills(shape: Shape) -> int:
     cells = max(2 * blocks.decode_cells, blocks.prefill_cells)
     bytes_each = WIDENING.get(str(jnp.dtype(shape.kv_dtype)), 0)
     widened = bytes_each * cells * shape.rows * shape.width + MIB // 2
-    return max(2 * MIB + 2 * one + 2 * other, widened)
+    fixed = 2 * MIB * shape.width // LANES
+    return max(fixed + 2 * one + 2 * other, widened)
 
 
 def _decode_cells(shape: Shape) -> int:
