@@ -265,7 +265,7 @@ def test_the_command_keeps_the_contract(
 
     made(one_passes)
     assert 3 == main.main(words)
-    assert "grouped heads, in part or whole: it raised ValueError: no" in capsys.readouterr().out
+    assert "grouped heads, in part or whole: raised: ValueError: no" in capsys.readouterr().out
 
 
 def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:

@@ -85,8 +85,7 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
     report.count(races=_races(report, tried))
     if report.failures:
         return Verdict.FAILS
-    main = next((one for one in tried if one.cases), None)
-    whole = main is tried[0] and main.ended == "passed" if tried else False
+    whole = bool(tried) and tried[0].ended == "passed" and tried[0].cases > 0
     return Verdict.HOLDS if whole else Verdict.UNDECIDED
 
 
@@ -96,7 +95,7 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
     report.count(**plan.totals(tried))
     for one in tried:
         if one.undecided:
-            report.skip(f"{one.job.sizes}, in part or whole", why=f"it raised {one.text}")
+            report.skip(f"{one.job.sizes}, in part or whole", why=f"{one.ended}: {one.text}")
         elif one.wrong:
             report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
             report.say(f"    {one.batch}")

@@ -90,7 +90,7 @@ class Trial:
             if rows:
                 raise
             said, ratio, self.found = [], None, None
-        self.tell(ratio=None if said else ratio, rows=rows)
+        self.tell(ratio=ratio, rows=rows)
         if said:
             self.since = time.monotonic() if self.since is None else self.since
             self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
+from conformance.cli.contract import EXTRAS
 from conformance.kernel import subject
 from conformance.kernel.ahead import bundles, counting, vmem
 from conformance.kernel.ahead.compiled import NOTHING, Compiled
@@ -45,17 +46,16 @@ SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
 REPORTS: Final = "*vmem_report.html"
 SHORT: Final = {long: short for short, long in subject.KNOWN.items()}
 """What is known of a kernel is known by its short name."""
-EXTRAS: Final = {"jax": "jax", "libtpu": "tpu"}
-"""Which extra of kvspec installs what is needed."""
+NEEDED: Final = ("jax", "libtpu")
 FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that say nothing of the compiler."""
 
 
 def missing() -> str | None:
     """What has to be installed before anything can be compiled, and how; None if nothing."""
-    for module, extra in EXTRAS.items():
+    for module in NEEDED:
         if find_spec(module) is None:
-            return f"{module} is missing. Run pip install 'kvspec[{extra}]'."
+            return f"{module} is missing. Run pip install 'kvspec[{EXTRAS[module]}]'."
     return None
 
 
