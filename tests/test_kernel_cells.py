@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from conformance.kernel.ahead import baseline as earlier
-from conformance.kernel.ahead import grid, peaks, table
+from conformance.kernel.ahead import compiler, grid, kept, peaks, table
 from conformance.kernel.ahead.bundles import Loop
 from conformance.kernel.ahead.compiled import Compiled, cell_from_dict
 from conformance.kernel.ahead.counting import Pass
@@ -186,3 +186,27 @@ def test_the_table_tells_every_verdict() -> None:
     silent = evolve(GOOD, decode=None, loops=(Loop(3, 10, 1),), not_known="cycles")
     assert "loops of 7" in table.details([silent])
     assert {str(EIGHT_BILLION): "cycles"} == table.unknown([silent])
+
+
+def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is taken again; not if sources changed, nor for a kernel that we do not know."""
+    asked: list[str] = []
+
+    def compile_cell(cell: grid.Cell, kernel: str, **_: object) -> Compiled:
+        asked.append(kernel)
+        return Compiled(kernel=kernel, cell=cell, verdict="ok", vmem=7)
+
+    monkeypatch.setattr(compiler, "compile_cell", compile_cell)
+    cells, path = grid.cells(grid.SHAPES[:1], chips=("v5e",), page_sizes=(16,)), tmp_path / "kept"
+
+    def run(kernel: str) -> list[int | None]:
+        every = kept.compile_all(cells, kernel, path=path, update=lambda *_: None)
+        return [record.vmem for record in every]
+
+    assert [7] == run("tpu") == run("tpu")
+    assert ["tpu"] == asked
+    assert [7] == run("mine:f") == run("mine:f")
+    assert ["tpu", "mine:f", "mine:f"] == asked
+    monkeypatch.setattr(kept, "stamp", lambda: "other sources")
+    assert [7] == run("tpu")
+    assert "tpu" == asked[-1]
