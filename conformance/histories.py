@@ -5,20 +5,19 @@ reproduced by its file alone. A malformed file is InvalidInput with the number o
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
-from types import UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, BinaryIO, Final
 
 import attrs
 from attrs import frozen
 
+from conformance.jsonl import Lines, open_file
+from conformance.plain import checked, decoder, encode
 from conformance.steps import Attend, History, PoisonDead, Step
 from spec.machines import actions
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits
-
-T = TypeVar("T")
+from spec.vocabulary import CleanupMode, Geometry, Limits
 
 VERSION: Final = 1
 STEPS: Final[dict[str, type]] = {
@@ -56,8 +55,6 @@ HEADER: Final = (
     "clause",
     "message",
 )
-MAX_LINE: Final = 1 << 20
-"""Bytes."""
 
 
 @frozen(kw_only=True)
@@ -96,26 +93,26 @@ def dump(recorded: Recorded) -> str:
 
 def load(path: Path) -> Recorded:
     """Read a history file. Raises InvalidInput with the line number."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise _bad(path, 0, seen=str(error), allowed="a readable file") from None
-    return loads(data, path)
+    with open_file(path) as file:
+        return _read(file, path)
 
 
 def loads(data: bytes, path: Path) -> Recorded:
     """The same from the bytes of a file; the path is only named in messages."""
-    lines = data.removesuffix(b"\n").split(b"\n")
-    if lines == [b""]:
-        raise _bad(path, 1, seen="an empty file", allowed="a header line and one line per step")
-    header = _parse(path, 1, lines[0], _recorded)
-    steps = tuple(_parse(path, number, line, step_from_data) for number, line in _numbered(lines))
-    return attrs.evolve(header, history=steps)
+    return _read(BytesIO(data), path)
+
+
+def _read(file: BinaryIO, path: Path) -> Recorded:
+    lines = Lines(file, name=path.name, written_by="what `kvspec fuzz` writes")
+    header = next(lines.read(_recorded), None)
+    if header is None:
+        raise lines.bad("an empty file", "a header line and one line per step")
+    return attrs.evolve(header, history=tuple(lines.read(step_from_data)))
 
 
 def step_to_data(step: Step) -> dict[str, object]:
     """A step as plain data: its class name and its fields."""
-    return {"step": type(step).__name__, **attrs.asdict(step, value_serializer=_plain)}
+    return {"step": type(step).__name__, **encode(step)}
 
 
 def step_from_data(data: Mapping[str, Any]) -> Step:
@@ -124,7 +121,7 @@ def step_from_data(data: Mapping[str, Any]) -> Step:
     if name not in STEPS:
         raise ValueError(f"step {name!r} is not one of {sorted(STEPS)}")
     fields = {key: value for key, value in data.items() if key != "step"}
-    made: Step = _build(STEPS[name], fields)
+    made: Step = decoder(STEPS[name])(fields)
     return made
 
 
@@ -136,85 +133,16 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
     if unknown:
         raise ValueError(f"a header has no field {sorted(unknown)}")
     return Recorded(
-        engine=_checked(data["engine"], str),
-        geometry=_convert(data["geometry"], Geometry),
-        limits=_convert(data["limits"], Limits),
+        engine=checked(data["engine"], str),
+        geometry=decoder(Geometry)(data["geometry"]),
+        limits=decoder(Limits)(data["limits"]),
         cleanup=CleanupMode(data["cleanup"]),
         history=(),
-        plant=_checked(data["plant"], str | None),
-        clause=_checked(data["clause"], str | None),
-        message=_checked(data["message"], str | None),
+        plant=_text(data["plant"]),
+        clause=_text(data["clause"]),
+        message=_text(data["message"]),
     )
 
 
-def _numbered(lines: list[bytes]) -> Iterable[tuple[int, bytes]]:
-    return enumerate(lines[1:], start=2)
-
-
-def _parse(path: Path, number: int, line: bytes, build: Callable[[Mapping[str, Any]], T]) -> T:
-    if len(line) > MAX_LINE:
-        raise _bad(path, number, seen=f"{len(line)} bytes", allowed=f"at most {MAX_LINE}")
-    try:
-        data = json.loads(line.decode("utf-8"), object_pairs_hook=_without_duplicates)
-        if not isinstance(data, dict):
-            raise TypeError("not a JSON object")
-        return build(data)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        seen = f"{type(error).__name__}: {error}"
-        raise _bad(path, number, seen=seen, allowed="what `kvspec fuzz` writes") from None
-
-
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return data
-
-
-def _bad(path: Path, number: int, *, seen: str, allowed: str) -> InvalidInput:
-    remedy = "Correct the file or record it again."
-    return InvalidInput(f"{path.name} line {number}", seen=seen, allowed=allowed, remedy=remedy)
-
-
-def _plain(_instance: object, _attribute: object, value: object) -> object:
-    return value.value if isinstance(value, Enum) else value
-
-
-def _build(cls: type, fields: Mapping[str, Any]) -> Any:
-    """An attrs object from plain fields, each converted to its annotated type."""
-    attrs.resolve_types(cls)
-    known = {attribute.name: attribute for attribute in attrs.fields(cls)}
-    unknown = set(fields) - set(known)
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no field {sorted(unknown)}")
-    return cls(**{name: _convert(value, known[name].type) for name, value in fields.items()})
-
-
-def _convert(value: Any, wanted: Any) -> Any:
-    if attrs.has(wanted):
-        return _build(wanted, _checked(value, dict))
-    if isinstance(wanted, type) and issubclass(wanted, Enum):
-        return wanted(value)
-    if get_origin(wanted) is tuple:
-        return _convert_tuple(_checked(value, list), get_args(wanted))
-    if isinstance(wanted, UnionType):
-        if value is None and type(None) in get_args(wanted):
-            return None
-        return _convert(value, next(arg for arg in get_args(wanted) if arg is not type(None)))
-    if wanted is float:
-        return float(_checked(value, int | float))
-    return _checked(value, int if wanted not in {int, str} else wanted)
-
-
-def _convert_tuple(values: list[Any], kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_convert(value, kinds[0]) for value in values)
-    if len(kinds) != len(values):
-        raise ValueError(f"{values} should have {len(kinds)} entries")
-    return tuple(_convert(value, kind) for value, kind in zip(values, kinds, strict=True))
-
-
-def _checked(value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} should be of type {getattr(kind, '__name__', kind)}")
-    return value
+def _text(value: object) -> str | None:
+    return None if value is None else str(checked(value, str))

@@ -82,7 +82,7 @@ def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:
 def by_slot(batch: Batch) -> dict[int, list[int]]:
     """The positions that a batch names for each slot, slots ascending, positions ascending."""
     grouped: dict[int, list[int]] = {}
-    for slot, position in sorted(entry for entry in batch if entry is not None):
+    for slot, position in sorted([entry for entry in batch if entry is not None]):
         grouped.setdefault(slot, []).append(position)
     return grouped
 

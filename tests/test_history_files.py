@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from conformance import histories
-from conformance.histories import MAX_LINE, Recorded
+from conformance.histories import Recorded
+from conformance.jsonl import MAX_LINE
 from conformance.protocol import Poison
 from conformance.steps import Attend, History, PoisonDead
 from spec.machines import actions as act
@@ -140,7 +141,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
          "Request.prompt"),
         ('{"step": "Submit", "request": {"id": 1, "prompt": [1], "params": {"max_new": 0}}}',
          "Params.max_new"),
-        (NOT_A_NUMBER, "Params.temperature"),
+        (NOT_A_NUMBER, "NaN is not a number of JSON"),
     ],
 )  # fmt: skip
 def test_a_malformed_step_is_told_with_its_line(tmp_path: Path, line: str, part: str) -> None:
@@ -194,7 +195,7 @@ def test_a_file_that_is_no_text_or_too_long_is_told(tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "absent.jsonl")
     assert "Is a directory" in refused(tmp_path)
     huge = refused(written(path, HEADER, "1" * (MAX_LINE + 1)))
-    assert "bad.jsonl line 2: saw '1048577 bytes'" in huge
+    assert "bad.jsonl line 2: saw 'more than 1048576 bytes'" in huge
 
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:

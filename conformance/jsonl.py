@@ -1,0 +1,84 @@
+"""JSON Lines, read as strictly as a format can be: the line that is wrong is named.
+
+One object a line, UTF-8, no key twice, no NaN, no line above MAX_LINE, and the last line is whole.
+Nothing is kept of a line that has been read, so that memory does not grow with the file.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Never, TypeVar
+
+from spec.vocabulary import InvalidInput
+
+T = TypeVar("T")
+
+MAX_LINE: Final = 1 << 20
+"""Bytes."""
+
+
+class Lines:
+    """The objects of a file, one by one. name: of the file, for messages. written_by: what to use.
+
+    number: of the line that was read last, from 1.
+    """
+
+    def __init__(self, file: BinaryIO, *, name: str, written_by: str) -> None:
+        self.number = 0
+        self._file, self._name, self._written_by = file, name, written_by
+
+    def read(self, build: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+        """What `build` makes of each object from here on. Raises InvalidInput with the line."""
+        while True:
+            self.number += 1
+            line = self._file.readline(MAX_LINE + 2)
+            if not line:
+                return
+            yield self._parse(line, build)
+
+    def bad(self, seen: str, allowed: str) -> InvalidInput:
+        """The error that names the line that was read last."""
+        where = f"{self._name} line {self.number}"
+        remedy = "Correct the file or record it again."
+        return InvalidInput(where, seen=seen, allowed=allowed, remedy=remedy)
+
+    def _parse(self, line: bytes, build: Callable[[dict[str, Any]], T]) -> T:
+        if len(line.removesuffix(b"\n")) > MAX_LINE:
+            raise self.bad(f"more than {MAX_LINE} bytes", f"at most {MAX_LINE} bytes")
+        try:
+            text = line.decode("utf-8")
+            data, end = _decoder.raw_decode(text)
+            if text[end:] not in {"\n", "", "\r\n"}:
+                raise ValueError("something follows the JSON object on its line")
+            if type(data) is not dict:
+                raise TypeError("not a JSON object")
+            if not line.endswith(b"\n"):
+                raise ValueError("the line does not end: the file was cut")
+            return build(data)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            seen = f"{type(error).__name__}: {error}"
+            raise self.bad(seen, self._written_by) from None
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The file, to be read. Raises InvalidInput."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise InvalidInput(
+            path.name, seen=str(error), allowed="a readable file", remedy="Name another file."
+        ) from None
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return data
+
+
+def _no_number(text: str) -> Never:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+_decoder: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_number)

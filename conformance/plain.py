@@ -1,0 +1,112 @@
+"""Plain data from and to the values of the specification; input is data, never code.
+
+A decoder is made once for a type and checks as it builds: an integer is an integer and no boolean,
+a tuple is a list of the right length, an object has the fields of its class and no others.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, Final, get_args, get_origin
+
+import attrs
+
+Decode = Callable[[Any], Any]
+"""From plain data to a value. Raises ValueError, TypeError or InvalidInput."""
+
+_NAMES: Final = {int: "int", bool: "bool", str: "str", float: "float", list: "list", dict: "dict"}
+
+
+def encode(value: attrs.AttrsInstance) -> dict[str, object]:
+    """The fields of an attrs object as plain data; an enum is its value."""
+    return attrs.asdict(value, value_serializer=_serialize)
+
+
+@cache
+def decoder(kind: Any) -> Decode:
+    """The decoder of a type: an attrs class, an enum, a tuple, an optional, or a plain type."""
+    if attrs.has(kind):
+        return _class_decoder(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if get_origin(kind) is tuple:
+        return _tuple_decoder(get_args(kind))
+    if isinstance(kind, UnionType):
+        return _optional_decoder(get_args(kind))
+    if kind is float:
+        return lambda value: float(checked(value, int if type(value) is int else float))
+    return _plain_decoder(kind if kind in _NAMES else int)
+
+
+def checked(value: Any, kind: type) -> Any:
+    """The value, if it is of this type exactly; else TypeError."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} should be of type {kind.__name__}")
+    return value
+
+
+def _plain_decoder(kind: type) -> Decode:
+    def decode(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} should be of type {_NAMES[kind]}")
+        return value
+
+    return decode
+
+
+def _class_decoder(cls: Any) -> Decode:
+    attrs.resolve_types(cls)
+    decoders = {attribute.name: decoder(attribute.type) for attribute in attrs.fields(cls)}
+
+    def decode(value: Any) -> Any:
+        fields: Mapping[str, Any] = checked(value, dict)
+        try:
+            given = {name: decoders[name](item) for name, item in fields.items()}
+        except KeyError:
+            unknown = sorted(set(fields) - set(decoders))
+            raise ValueError(f"{cls.__name__} has no field {unknown}") from None
+        return cls(**given)
+
+    return decode
+
+
+def _optional_decoder(kinds: tuple[Any, ...]) -> Decode:
+    inner = decoder(next(kind for kind in kinds if kind is not type(None)))
+    return lambda value: None if value is None else inner(value)
+
+
+def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
+    if set(kinds) <= {int, Ellipsis}:
+        return _integers_decoder(None if Ellipsis in kinds else len(kinds))
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        inner = decoder(kinds[0])
+        return lambda value: tuple([inner(item) for item in checked(value, list)])
+    decoders = tuple(decoder(kind) for kind in kinds)
+
+    def decode(value: Any) -> Any:
+        if len(checked(value, list)) != len(decoders):
+            raise ValueError(f"{value} should have {len(decoders)} entries")
+        return tuple([each(item) for each, item in zip(decoders, value, strict=True)])
+
+    return decode
+
+
+def _integers_decoder(length: int | None) -> Decode:
+    """The same for integers alone, of which there are many in a recording."""
+
+    def decode(value: Any) -> Any:
+        if type(value) is not list:
+            raise TypeError(f"{value!r} should be of type list")
+        if length is not None and len(value) != length:
+            raise ValueError(f"{value} should have {length} entries")
+        for item in value:
+            if type(item) is not int:
+                raise TypeError(f"{item!r} should be of type int")
+        return tuple(value)
+
+    return decode
+
+
+def _serialize(_instance: object, _attribute: object, value: object) -> object:
+    return value.value if isinstance(value, Enum) else value

@@ -1,0 +1,133 @@
+"""The shortest part of a recording that is still illegal, in the time there is.
+
+There is no engine to ask again: what is left out are lines, and what remains must be a recording
+whose first illegal line is its last, for the same clause. So it can be read by itself, and is.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from attrs import evolve, frozen
+
+from conformance.recording.illegal import Illegal
+from conformance.recording.judge import judge
+from conformance.recording.lines import Header, Line
+from spec.machines import actions as act
+
+MOST: Final = 200_000
+"""Lines that are looked at; a longer past is left as it is."""
+
+
+@frozen
+class Least:
+    """lines: what remains. done: whether leaving out any one line more would make it legal."""
+
+    lines: tuple[Line, ...]
+    done: bool
+
+
+def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
+    """The least that was found in this time; None if the past is too long or legal."""
+    lines: list[Line] = []
+    for line in past:
+        lines.append(line)
+        if len(lines) > MOST:
+            return None
+    deadline = time.monotonic() + seconds
+    clause = _last_is_wrong(header, lines, whole=whole)
+    if clause is None:
+        return None
+    search = _Search(header, clause, deadline, whole=whole)
+    alive = _lifetimes(lines)
+    best = alive if search.fails(alive) else lines
+    return search.shrink(best)
+
+
+@frozen
+class _Search:
+    header: Header
+    clause: str
+    deadline: float
+    whole: bool = False
+
+    def fails(self, lines: Sequence[Line]) -> bool:
+        return _last_is_wrong(self.header, lines, whole=self.whole) == self.clause
+
+    def shrink(self, lines: Sequence[Line]) -> Least:
+        """Leave out ever smaller runs of lines, the last one never."""
+        best, size = list(lines), max(1, len(lines) // 2)
+        while True:
+            removed, start = False, 0
+            while start < len(best) - 1:
+                if time.monotonic() > self.deadline:
+                    return Least(tuple(best), done=False)
+                end = min(start + size, len(best) - 1)
+                fewer = best[:start] + best[end:]
+                if self.fails(fewer):
+                    best, removed = fewer, True
+                else:
+                    start = end
+            if size == 1 and not removed:
+                return Least(tuple(best), done=True)
+            size = size if removed and size == 1 else max(1, size // 2)
+
+
+def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str | None:
+    """The clause that the last of these lines violates; None if it does not, or one before does."""
+    taking = judge(header, whole=whole)
+    for number, line in enumerate(lines, start=1):
+        try:
+            taking.take(line)
+        except Illegal as illegal:
+            return illegal.clause if number == len(lines) else None
+    return None
+
+
+def _lifetimes(lines: Sequence[Line]) -> list[Line]:
+    """What concerns the sequences that are alive at the end, since each began: a first guess."""
+    began: dict[int, int] = {}
+    touching: list[tuple[int, ...]] = []
+    for number, line in enumerate(lines):
+        slots = _slots(line)
+        touching.append(slots)
+        for slot in slots[:1] if isinstance(line.step, act.Reserve) else ():
+            began[slot] = number
+        for slot in slots[1:] if isinstance(line.step, act.Clone) else ():
+            began[slot] = number
+        if isinstance(line.step, act.Free) and line.refused is None and number < len(lines) - 1:
+            began.pop(slots[0], None)
+    kept = [
+        _only(line, began)
+        for number, (line, slots) in enumerate(zip(lines[:-1], touching, strict=False))
+        if any(number >= began.get(slot, len(lines)) for slot in slots)
+    ]
+    return [*kept, lines[-1]]
+
+
+def _slots(line: Line) -> tuple[int, ...]:
+    """The slots that a line is about; those that an engine chose are in its result."""
+    chosen = line.result if isinstance(line.result, int) else -1
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            return tuple(slot for slot, _ in filter(None, batch))
+        case act.Reserve(slot):
+            return (slot if isinstance(slot, int) else chosen,)
+        case act.Clone(parent, child):
+            return (parent, chosen if child is None else child)
+        case act.Free(int(slot)) | act.Assign(slot) | act.Enqueue(slot) | act.Purge(slot):
+            return (slot,)
+        case _:
+            return ()
+
+
+def _only(line: Line, slots: dict[int, int]) -> Line:
+    """The same batch without the slots that are left out, and without what they showed."""
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            kept = tuple(entry for entry in batch if entry is None or entry[0] in slots)
+            if kept == batch:
+                return line
+            return line._replace(step=evolve(line.step, batch=kept), saw={}, result=None)
+        case _:
+            return line

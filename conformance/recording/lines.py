@@ -1,0 +1,207 @@
+"""The format: JSON Lines, a header, then one line per action with what was observed after it.
+
+Any engine in any language can write it. Which changes are seen is up to the writer, who says so:
+`shows` in the header names the fields of which every change is recorded. What is recorded beyond
+them is compared too; what is not is not checked, and that is reported. Documented in
+docs/recordings.md; the schema stands in conformance/schemas/recording.schema.json.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import attrs
+from attrs import frozen
+
+import spec
+from conformance.histories import STEPS, step_to_data
+from conformance.plain import Decode, checked, decoder
+from conformance.protocol import Profile
+from conformance.steps import Step
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+
+Value = bool | int | tuple[int, ...]
+Saw = Mapping[str, Mapping[int, Any]]
+"""What was observed: field to slot or page to value. What has no index is at index 0."""
+
+BY_SLOT: Final[Mapping[str, Decode]] = {
+    "used": decoder(bool),
+    "finished": decoder(bool),
+    "rows": decoder(tuple[int, ...]),
+    "allocated": decoder(int),
+    "written": decoder(int),
+    "tokens": decoder(tuple[int, ...]),
+}
+BY_PAGE: Final[Mapping[str, Decode]] = {"counts": decoder(int)}
+WHOLE: Final[Mapping[str, Decode]] = {
+    "free": decoder(int),
+    "queue": decoder(tuple[tuple[int, int, int], ...]),
+    "outputs": decoder(tuple[tuple[int, int, tuple[int, ...], str], ...]),
+}
+FIELDS: Final = (*BY_SLOT, *BY_PAGE, *WHOLE)
+"""Everything that can be observed. rows: the pages alone, nothing where there is none."""
+
+_STEPS: Final = {name: decoder(kind) for name, kind in STEPS.items()}
+_HEADER: Final = {
+    "spec_version": decoder(str),
+    "engine": decoder(str),
+    "geometry": decoder(Geometry),
+    "limits": decoder(Limits),
+    "cleanup": CleanupMode,
+    "policy": decoder(str),
+    "refuses": decoder(str),
+    "shows": decoder(tuple[str, ...]),
+}
+_CHOICES: Final = {
+    "policy": ("lowest", "any"),
+    "refuses": ("exact", "may_refuse_more"),
+    "spec_version": (spec.SPEC_VERSION,),
+}
+
+
+@frozen(kw_only=True)
+class Header:
+    """How the engine was made, and what it promises: see `conformance.protocol.Profile`.
+
+    engine: a name for people. shows: the fields of which every change is recorded.
+    """
+
+    geometry: Geometry
+    limits: Limits
+    engine: str = ""
+    cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    policy: str = "any"
+    refuses: str = "exact"
+    shows: tuple[str, ...] = ()
+
+
+class Line(NamedTuple):
+    """One action. refused: as what, empty if the engine gave no name; None where it was done.
+
+    result: what the engine returned, None where it is not recorded. saw: what was observed after.
+    """
+
+    step: Step
+    refused: frozenset[Reason] | None
+    result: object
+    saw: Saw
+
+
+def header_to_text(header: Header) -> str:
+    """The first line of a file."""
+    data = {
+        "kvspec": "recording",
+        "version": VERSION,
+        "spec_version": spec.SPEC_VERSION,
+        "engine": header.engine,
+        "geometry": attrs.asdict(header.geometry),
+        "limits": attrs.asdict(header.limits),
+        "cleanup": header.cleanup.value,
+        "policy": header.policy,
+        "refuses": header.refuses,
+        "shows": header.shows,
+    }
+    return json.dumps(data) + "\n"
+
+
+def line_to_text(line: Line) -> str:
+    """One line of a file."""
+    data = step_to_data(line.step)
+    if line.refused is not None:
+        data["refused"] = sorted(reason.name for reason in line.refused)
+    if line.result is not None:
+        data["result"] = line.result
+    if line.saw:
+        data["saw"] = {
+            name: {str(index): value for index, value in values.items()}
+            if name not in WHOLE
+            else values[0]
+            for name, values in line.saw.items()
+        }
+    return json.dumps(data) + "\n"
+
+
+def header_from_data(data: Mapping[str, Any]) -> Header:
+    """The header that plain data describes. Raises ValueError, TypeError or InvalidInput."""
+    if data.get("kvspec") != "recording" or data.get("version") != VERSION:
+        raise ValueError(f"not the header of a recording of version {VERSION}")
+    checked(data["version"], int)
+    given = {name: value for name, value in data.items() if name not in {"kvspec", "version"}}
+    fields = {name: _known(_HEADER, name)(value) for name, value in given.items()}
+    for name, allowed in _CHOICES.items():
+        if name in fields and fields[name] not in allowed:
+            raise ValueError(f"{name} is {fields[name]!r}, allowed: {', '.join(allowed)}")
+    unknown = sorted(set(fields.get("shows", ())) - set(FIELDS))
+    if unknown:
+        raise ValueError(f"shows {unknown}, allowed: {', '.join(FIELDS)}")
+    fields.pop("spec_version", None)
+    fields.setdefault("limits", default_limits(fields["geometry"]))
+    fields["limits"].check(fields["geometry"])
+    return Header(**fields)
+
+
+def line_from_data(data: dict[str, Any]) -> Line:
+    """The line that plain data describes; takes it apart.
+
+    Raises ValueError, TypeError or InvalidInput.
+    """
+    name, refused = data.pop("step", None), data.pop("refused", None)
+    result, saw = data.pop("result", None), data.pop("saw", None)
+    decode = _STEPS.get(name) if type(name) is str else None
+    if decode is None:
+        raise ValueError(f"step {name!r} is not one of {sorted(STEPS)}")
+    return Line(
+        decode(data),
+        None if refused is None else _reasons(refused),
+        result,
+        {} if saw is None else _saw(saw),
+    )
+
+
+def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
+    """The header for an adapter."""
+    return Header(
+        engine=profile.name,
+        geometry=profile.geometry,
+        limits=profile.limits,
+        cleanup=profile.cleanup,
+        policy=profile.policy,
+        refuses=profile.refuses,
+        shows=shows,
+    )
+
+
+def _reasons(value: Any) -> frozenset[Reason]:
+    return frozenset([Reason[checked(name, str)] for name in checked(value, list)])
+
+
+def _saw(value: Any) -> Saw:
+    fields: dict[str, Mapping[int, Any]] = {}
+    for name, values in checked(value, dict).items():
+        whole = WHOLE.get(name)
+        if whole is not None:
+            fields[name] = {0: whole(values)}
+            continue
+        decode = BY_SLOT.get(name) or _known(BY_PAGE, name)
+        fields[name] = {
+            _index(index): decode(item) for index, item in checked(values, dict).items()
+        }
+    return fields
+
+
+def _index(text: str) -> int:
+    """A slot or page as a key of JSON: digits as Python writes them, so that none stands twice."""
+    index = int(text)
+    if str(index) != text:
+        raise ValueError(f"{text!r} is not a slot or page")
+    return index
+
+
+def _known(table: Mapping[str, T], name: str) -> T:
+    if name not in table:
+        raise ValueError(f"there is no field {name!r}")
+    return table[name]
