@@ -6,7 +6,7 @@ holds cannot matter. `error_bound` is derived, not tuned: docs/attention.md, who
 comments below use.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,71 @@ class _Query(NamedTuple):
     keys: Floats
     values: Floats
     kv_len: int
+
+
+class Precision(NamedTuple):
+    """u, the unit roundoff of a float dtype, and t, its smallest normal number."""
+
+    unit: float
+    tiny: float
+
+    @property
+    def step(self) -> float:
+        """kappa: how far one rounding moves a logarithm."""
+        return self.unit / (1 - self.unit)
+
+    @property
+    def elementary(self) -> float:
+        """How far one exp or tanh moves the logarithm of its result."""
+        return ELEMENTARY * self.unit / (1 - ELEMENTARY * self.unit)
+
+
+class Steps(NamedTuple):
+    """How the work is cut: blocks N, additions A, and what it is rounded to; narrow is kappa_w."""
+
+    blocks: int
+    additions: int
+    precision: Precision
+    narrow: float
+
+
+class Head(NamedTuple):
+    """One query and one head as a bound sees them, with the symbols of docs/attention.md.
+
+    scores s [n], values v [n, head_dim], magnitudes |scale| |q|.|k| [n]; raw and delta [n], the
+    errors of a score before the soft cap and after it.
+    """
+
+    scores: Floats
+    values: Floats
+    magnitudes: Floats
+    raw: Floats
+    delta: Floats
+    soft_cap: float | None
+    steps: Steps
+
+
+class Drift(NamedTuple):
+    """Steps 3 and 4: how far what makes up the quotient may move, as logarithms.
+
+    shares p [n], mean o [head_dim], gaps g [n]; common X [n], in_mean Y, in_sum Z; flushed, what
+    underflow adds to the numerator [head_dim]; remaining, the least that the sum of weights is.
+    """
+
+    shares: Floats
+    mean: Floats
+    gaps: Floats
+    common: Floats
+    in_mean: float
+    in_sum: float
+    flushed: Floats
+    remaining: float
+
+    def quotient(self, numerator: Floats) -> Floats:
+        """An error [head_dim] over the least denominator; infinite if that may vanish."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            error = (numerator + self.flushed) / self.remaining
+        return np.where((self.remaining > 0) & np.isfinite(error), error, np.inf)
 
 
 def ragged_paged_attention(
@@ -92,32 +157,57 @@ def error_bound(
     decides nothing; 0 where the answer is exactly 0. Raises InvalidInput as the oracle
     does, and for block_cells below 1.
     """
+    return bounded(
+        certain_error,
+        *(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs),
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        block_cells=block_cells,
+        accumulator=accumulator,
+        weights=weights,
+        result=result,
+    )
+
+
+def bounded(
+    mean_error: Callable[[Head], Floats],
+    /,
+    *arrays: ArrayLike,
+    scale: float,
+    soft_cap: float | None,
+    sliding_window: int | None,
+    block_cells: int,
+    accumulator: DTypeLike,
+    weights: DTypeLike | None,
+    result: DTypeLike | None,
+) -> Floats:
+    """`error_bound` from another estimate of step 5, a function of each head, [head_dim].
+
+    arrays: those of `ragged_paged_attention`, in that order.
+    """
     if block_cells < 1:
         raise InvalidInput(
             "block_cells", seen=block_cells, allowed="1 or more", remedy="Use 1 if unknown."
         )
-    queries = np.asarray(q, np.float64)
-    bound = np.zeros_like(queries)
-    arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
+    queries = np.asarray(arrays[0], np.float64)
+    bound, exact = np.zeros_like(queries), np.zeros_like(queries)
     precision = _precision(accumulator)
     narrow = 0.0 if weights is None else _narrowing(weights, precision)
-    for query in _queries(queries, *arrays, window=sliding_window):
+    for query in _queries(queries, *arrays[1:], window=sliding_window):
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, len(query.keys)) - 1 + blocks
-        for head, q_head in enumerate(query.q):
-            keys, values = _head(query, head)
+        for index, q_head in enumerate(query.q):
+            keys, values = _head(query, index)
             scores = _scores(keys @ q_head, scale, soft_cap)
             magnitudes = abs(scale) * (np.abs(keys) @ np.abs(q_head))
-            delta = _score_error(magnitudes, len(q_head), scale, precision)
-            if soft_cap is not None:
-                delta = _capped_error(delta, scores, soft_cap, precision)
-            bound[query.row, head] = _mean_error(
-                scores, values, delta, blocks, additions, precision, narrow
-            )
-    exact = ragged_paged_attention(
-        q, *arrays, scale=scale, soft_cap=soft_cap, sliding_window=sliding_window
-    )
-    stored = _precision(np.asarray(q).dtype if result is None else result)
+            raw = _score_error(magnitudes, len(q_head), scale, precision)
+            delta = raw if soft_cap is None else _capped_error(raw, scores, soft_cap, precision)
+            steps = Steps(blocks, additions, precision, narrow)
+            head = Head(scores, values, magnitudes, raw, delta, soft_cap, steps)
+            bound[query.row, index] = mean_error(head)
+            exact[query.row, index] = _softmax(scores) @ values
+    stored = _precision(np.asarray(arrays[0]).dtype if result is None else result)
     return bound + _result_error(exact, bound, precision, stored)
 
 
@@ -187,32 +277,15 @@ def _softmax(scores: Floats) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-class _Precision(NamedTuple):
-    """u, the unit roundoff of a float dtype, and t, its smallest normal number."""
-
-    unit: float
-    tiny: float
-
-    @property
-    def step(self) -> float:
-        """kappa: how far one rounding moves a logarithm."""
-        return self.unit / (1 - self.unit)
-
-    @property
-    def elementary(self) -> float:
-        """How far one exp or tanh moves the logarithm of its result."""
-        return ELEMENTARY * self.unit / (1 - ELEMENTARY * self.unit)
-
-
 _PRECISIONS = {
-    "bfloat16": _Precision(2.0**-8, 2.0**-126),
-    "float16": _Precision(2.0**-11, 2.0**-14),
-    "float32": _Precision(2.0**-24, 2.0**-126),
-    "float64": _Precision(2.0**-53, 2.0**-1022),
+    "bfloat16": Precision(2.0**-8, 2.0**-126),
+    "float16": Precision(2.0**-11, 2.0**-14),
+    "float32": Precision(2.0**-24, 2.0**-126),
+    "float64": Precision(2.0**-53, 2.0**-1022),
 }
 
 
-def _precision(dtype: DTypeLike) -> _Precision:
+def _precision(dtype: DTypeLike) -> Precision:
     name = np.dtype(dtype).name
     if name not in _PRECISIONS:
         raise InvalidInput(
@@ -221,7 +294,7 @@ def _precision(dtype: DTypeLike) -> _Precision:
     return _PRECISIONS[name]
 
 
-def _narrowing(dtype: DTypeLike, p: _Precision) -> float:
+def _narrowing(dtype: DTypeLike, p: Precision) -> float:
     """What rounding a weight once more does to its logarithm, if nothing underflows by it."""
     found = _precision(dtype)
     if found.tiny > p.tiny:
@@ -234,48 +307,46 @@ def _narrowing(dtype: DTypeLike, p: _Precision) -> float:
     return found.step
 
 
-def _score_error(magnitudes: Floats, width: int, scale: float, p: _Precision) -> Floats:
+def _score_error(magnitudes: Floats, width: int, scale: float, p: Precision) -> Floats:
     """delta, step 1: d + 2 roundings of |scale| |q| |k|, and what underflows."""
     underflow = 2 * (width + 1) * (1 + abs(scale)) * p.tiny
     return np.asarray(np.expm1((width + 2) * p.step) * magnitudes + underflow)
 
 
-def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: _Precision) -> Floats:
+def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: Precision) -> Floats:
     """delta, step 2: tanh does not enlarge an error, and adds a relative one of its own."""
     relative = np.expm1(5 * p.step + p.elementary)
     return np.asarray(delta + relative * (np.abs(scores) + delta) + (1 + soft_cap) * p.tiny)
 
 
-def _mean_error(
-    scores: Floats,
-    values: Floats,
-    delta: Floats,
-    blocks: int,
-    additions: int,
-    p: _Precision,
-    narrow: float,
-) -> Floats:
-    """Steps 3 to 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
+def drift(head: Head, *, rescalings: int) -> Drift:
+    """With so many rescalings that are not by exactly 1."""
+    (blocks, additions, p, narrow), scores = head.steps, head.scores
     shares = _softmax(scores)
-    mean = shares @ values
-    gaps = (scores + delta).max() - scores + delta
-    common = delta + np.expm1(3 * p.step) * gaps + blocks * p.elementary
-    in_sum = (additions + blocks - 1) * p.step
-    in_mean = in_sum + p.step + narrow
+    mean = shares @ head.values
+    gaps = (scores + head.delta).max() - scores + head.delta
+    common = head.delta + np.expm1(3 * p.step) * gaps + (rescalings + 1) * p.elementary
+    in_sum = (additions + rescalings) * p.step
     lost = 4 * (len(scores) + blocks) * p.tiny
+    flushed = lost * (1 + np.abs(head.values).max(axis=0) + np.abs(mean))
     with np.errstate(over="ignore", invalid="ignore"):
-        remaining = 1 - shares @ np.expm1(common + in_sum) - lost
-        moved = (shares * np.expm1(common)) @ np.abs(values - mean)
-        inflated = shares * np.exp(common)
-        rounded = np.expm1(in_mean) * (inflated @ np.abs(values))
-        rounded += np.expm1(in_sum) * inflated.sum() * np.abs(mean)
-        flushed = lost * (1 + np.abs(values).max(axis=0) + np.abs(mean))
-        error = (moved + rounded + flushed) / remaining
-    decided = remaining > 0
-    return np.where(decided & np.isfinite(error), error, np.inf)
+        remaining = float(1 - shares @ np.expm1(common + in_sum) - lost)
+    in_mean = in_sum + p.step + narrow
+    return Drift(shares, mean, gaps, common, in_mean, in_sum, flushed, remaining)
 
 
-def _result_error(exact: Floats, bound: Floats, p: _Precision, stored: _Precision) -> Floats:
+def certain_error(head: Head) -> Floats:
+    """Step 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
+    moves = drift(head, rescalings=head.steps.blocks - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (moves.shares * np.expm1(moves.common)) @ np.abs(head.values - moves.mean)
+        inflated = moves.shares * np.exp(moves.common)
+        rounded = np.expm1(moves.in_mean) * (inflated @ np.abs(head.values))
+        rounded += np.expm1(moves.in_sum) * inflated.sum() * np.abs(moves.mean)
+        return moves.quotient(moved + rounded)
+
+
+def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision) -> Floats:
     """Step 6: a division, perhaps a reciprocal and a product, and the cast to the result."""
     cast = stored.step if stored.unit > p.unit else 0.0
     relative = np.expm1(2 * p.step + cast)
