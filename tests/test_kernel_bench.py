@@ -268,6 +268,32 @@ def test_the_command_keeps_the_contract(
     assert "grouped heads, in part or whole: raised: ValueError: no" in capsys.readouterr().out
 
 
+def test_what_is_loose_is_told_and_decides_nothing(
+    tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By shape, with the batch that is farthest off; one that is wrong as well is not counted."""
+    target, one, other = tmp_path / "k.json", {"lens": [[1, 900]]}, {"lens": [[1, 800]]}
+
+    def end(job: Job) -> Tried:
+        tried = Tried(job, ended="passed", pallas=True)
+        last = job.sizes == SIZES[-1].name and job.mode == "on_wait" and not job.variant
+        for batch, looseness in ((other, 1.5), (one, 2.5), (other, 0.9)):
+            tried.take({"begin": batch})
+            tried.take({"ratio": 0.2, "looseness": looseness if last else 0.6, "rows": 1})
+        tried.take({"ratio": 1.1, "looseness": 3.0, "rows": 0})
+        return tried
+
+    made(end)
+    assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    (loose,) = found["loose"]
+    assert (SIZES[-1].name, 2, 3, one) == tuple(
+        loose[name] for name in ("sizes", "batches", "cases", "batch")
+    )
+    assert 1.1 == found["shapes"][SIZES[0].name]["max_error_over_bound"]
+    assert "2 of 3 batches, at most 3 times what rounding" in capsys.readouterr().out
+
+
 def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:
     """Options that a function lacks; races without Pallas, or where the control is not found."""
     target = tmp_path / "k.json"

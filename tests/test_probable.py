@@ -1,7 +1,9 @@
 """The probable bound against arithmetic that rounds, that tosses coins, and that is too coarse."""
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,6 +14,11 @@ from numpy.typing import NDArray
 from test_oracle import batch
 
 from conformance import oracle, probable
+from conformance.kernel import tries
+from conformance.kernel.batches import SIZES, Batch
+from conformance.kernel.campaign import Tried
+from conformance.kernel.subject import find
+from conformance.kernel.tries import Job
 from spec.vocabulary.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -267,3 +274,21 @@ def test_exp_is_no_more_biased_here_than_assumed() -> None:
         exact = np.exp(x.astype(np.float64))
         error = (np.asarray(jnp.exp(x), np.float64) - exact) / exact
         assert abs(error.mean()) < unit / 20
+
+
+def test_sums_that_are_too_coarse_are_loose_and_not_wrong(tmp_path: Path) -> None:
+    """Of a thousand cells in float16: within the bound, and beyond what rounding likely gives."""
+    long = SIZES[-1]
+    batch, found = Batch(lens=((3, long.capacity),)), {}
+    for name in ("right", "coarse_sums"):
+        job = Job(kernel=f"kernel_toys:{name}", sizes=long.name, results=str(tmp_path / name))
+        tries.Trial(job, find(job.kernel), {}).check(batch)
+        found[name] = Tried(job)
+        for line in Path(job.results).read_text(encoding="utf-8").splitlines():
+            found[name].take(json.loads(line))
+
+    right, coarse = found.values()
+    assert (1, json.loads(json.dumps(batch.to_json()))) == (coarse.loose, coarse.loosest)
+    assert (0, None) == (right.loose, right.loosest)
+    assert coarse.ratio < 0.5
+    assert coarse.looseness > 3

@@ -99,6 +99,12 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
         elif one.wrong:
             report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
             report.say(f"    {one.batch}")
+        if one.loose:
+            report.say(
+                f"  loose: {_where(one)}: {one.loose} of {one.cases} batches, at most "
+                f"{one.looseness:.3g} times what rounding would likely give"
+            )
+            report.say(f"    {one.loosest}")
 
 
 def _reproduce(path: Path, tried: "Sequence[Tried]", report: Report) -> None:

@@ -329,5 +329,14 @@ SIZES: Final = (
         pages_per_seq=19,
     ),
     Sizes(name="a head_dim of 80, no groups", heads=(4, 4, 80), page_size=16),
+    Sizes(
+        name="float32, a long context",
+        heads=(2, 1, 128),
+        page_size=64,
+        kinds=("float32", "float32"),
+        pages_per_seq=17,
+        rows=2,
+        tokens=4,
+    ),
 )
 """What every kernel is put to; the first is what each of them can do."""

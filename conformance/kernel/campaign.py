@@ -27,6 +27,8 @@ class Tried:
 
     cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
+    looseness: the largest error over the probable bound. loose: batches that are right and beyond
+    it; loosest: the one that is farthest.
     """
 
     job: Job
@@ -38,6 +40,9 @@ class Tried:
     text: str = ""
     pallas: bool | None = None
     answered: int = 0
+    looseness: float = 0.0
+    loose: int = 0
+    loosest: dict[str, Any] | None = None
 
     @property
     def undecided(self) -> bool:
@@ -68,7 +73,13 @@ class Tried:
         else:
             self.answered += 1
             self.cases += bool(line["rows"])
-            self.ratio = max(self.ratio, line["ratio"] or 0.0)
+            self._weigh(line["ratio"], line["looseness"])
+
+    def _weigh(self, ratio: float, looseness: float) -> None:
+        if looseness > 1.0 >= ratio:
+            self.loose += 1
+            self.loosest = self.batch if looseness >= self.looseness else self.loosest
+        self.ratio, self.looseness = max(self.ratio, ratio), max(self.looseness, looseness)
 
 
 @define

@@ -72,9 +72,34 @@ def totals(tried: Sequence[Tried]) -> dict[str, Any]:
     found = Counter(what for one in tried for what in one.what)
     return {
         "cases": sum(one.cases for one in tried),
-        "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
+        **_largest(tried),
+        "shapes": {
+            sizes.name: _largest(those)
+            for sizes in SIZES
+            if (those := [one for one in tried if one.job.sizes == sizes.name and one.cases])
+        },
+        "loose": [_describe_loose(one) for one in tried if one.loose],
         "out_of_bounds": found["out_of_bounds"] if any(one.pallas for one in tried) else None,
         "findings": [describe(one) for one in tried if one.wrong],
+    }
+
+
+def _largest(tried: Sequence[Tried]) -> dict[str, float]:
+    """Of the errors, over each of the two bounds."""
+    return {
+        "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
+        "max_error_over_probable_bound": round(max((one.looseness for one in tried), default=0), 4),
+    }
+
+
+def _describe_loose(one: Tried) -> dict[str, Any]:
+    """Batches that are right, and farther off than rounding would likely be, as plain data."""
+    return {
+        **_place(one),
+        "batches": one.loose,
+        "cases": one.cases,
+        "max_error_over_probable_bound": round(one.looseness, 4),
+        "batch": one.loosest,
     }
 
 
@@ -91,13 +116,14 @@ def score(kit: Tried, usual: Tried) -> dict[str, Any]:
 
 def describe(one: Tried) -> dict[str, Any]:
     """A finding as plain data."""
-    job = one.job
     return {
         "what": one.what or [one.ended],
-        "sizes": job.sizes,
-        "variant": job.variant,
-        "mode": job.mode,
-        "twin": job.twin,
+        **_place(one),
         "batch": one.batch,
         "text": one.text,
     }
+
+
+def _place(one: Tried) -> dict[str, Any]:
+    job = one.job
+    return {"sizes": job.sizes, "variant": job.variant, "mode": job.mode, "twin": job.twin}

@@ -3,7 +3,8 @@
     python -m conformance.kernel.tries JOB
 
 JOB is a `Job` as JSON. Lines of JSON are appended to its file: `begin` before each batch, so that
-who waits knows on which one a kernel hangs; then its `ratio`; at last how it `ended`.
+who waits knows on which one a kernel hangs; then its `ratio` and `looseness`; at last how it
+`ended`.
 """
 
 import json
@@ -20,6 +21,9 @@ from conformance.kernel.batches import IDLE, SIZES, Arrays, Batch, Sizes, build,
 from conformance.kernel.variants import Own, variants
 
 SHRINK_SECONDS: Final = 20.0
+Shares = tuple[float, float]
+"""The largest error over the bound, and over the probable one."""
+NOT_JUDGED: Final[Shares] = (0.0, 0.0)
 
 
 @frozen(kw_only=True)
@@ -85,12 +89,12 @@ class Trial:
         self.tell(begin=batch.to_json())
         rows = int(arrays.cu_q_lens[len(batch.lens)])
         try:
-            said, ratio = self._wrong(batch, arrays, rows)
+            said, shares = self._wrong(batch, arrays, rows)
         except Enough:
             if rows:
                 raise
-            said, ratio, self.found = [], None, None
-        self.tell(ratio=ratio, rows=rows)
+            said, shares, self.found = [], NOT_JUDGED, None
+        self.tell(ratio=shares[0], looseness=shares[1], rows=rows)
         if said:
             self.since = time.monotonic() if self.since is None else self.since
             self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}
@@ -104,22 +108,22 @@ class Trial:
             if not self.job.shrink:
                 raise
 
-    def _wrong(self, batch: Batch, arrays: Arrays, rows: int) -> tuple[list[str], float | None]:
-        """What is wrong with the answer, and its largest error over the bound."""
+    def _wrong(self, batch: Batch, arrays: Arrays, rows: int) -> tuple[list[str], Shares]:
+        """What is wrong with the answer, and its largest error over either bound."""
         from conformance.kernel import judge
 
         shape = self.job.shape
         answer, right = self._attend(shape, batch, arrays), judge.right(shape, arrays)
         if answer.out is None:
-            return list(answer.said), None
+            return list(answer.said), NOT_JUDGED
         if self.job.plain:
-            return [] if right.tolerated(answer.out, rows=rows) else ["wrong"], None
+            return [] if right.tolerated(answer.out, rows=rows) else ["wrong"], NOT_JUDGED
         ratio, said = right.ratio(answer.out, rows=rows), list(answer.said)
         if ratio > 1.0:
             said.append(self._kind(batch))
         if self.job.twin is not None and not said:
             said = self._differs(batch, arrays, answer, right.bound)
-        return said, ratio
+        return said, (ratio, right.looseness(answer.out, rows=rows))
 
     def _kind(self, batch: Batch) -> str:
         """Whether only NaN behind the window makes it wrong: not everybody has to bear that."""
@@ -144,7 +148,7 @@ class Trial:
         if found.out is None:
             return list(found.said)
         its = twins.in_order(shape, batch, twin, judge.right(there, laid).bound)
-        both = judge.Right(answer.out, bound[: len(its)] + its)
+        both = judge.Right(answer.out, *2 * (bound[: len(its)] + its,))
         ratio = both.ratio(twins.in_order(shape, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
