@@ -18,7 +18,7 @@ from conformance.protocol import Engine
 from conformance.recording.by_spec import BySpec
 from conformance.recording.illegal import Found, Illegal
 from conformance.recording.judge import judge
-from conformance.recording.least import shortest
+from conformance.recording.least import Least, shortest
 from conformance.recording.ledger import ACTIONS, Ledger
 from conformance.recording.lines import Header, Line, header_of
 from conformance.recording.recorder import Recorder
@@ -210,14 +210,15 @@ def test_an_engine_with_a_policy_of_its_own(
     assert bool(illegal) == bool(bug)
     for path, outcome in illegal[:2]:
         least = shorten(path, outcome)
-        assert fails(outcome, least)
-        assert not any(fails(outcome, least[:at] + least[at + 1 :]) for at in range(len(least) - 1))
+        assert fails(outcome, least.header, least.lines)
+        for at in range(len(least.lines) - 1):
+            assert not fails(outcome, least.header, least.lines[:at] + least.lines[at + 1 :])
 
 
-def fails(outcome: Outcome, lines: tuple[Line, ...]) -> bool:
+def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
     """Whether the last of these lines is the first illegal one, for the same clause."""
     assert outcome.found is not None
-    judging = judge(outcome.header, whole=outcome.whole)
+    judging = judge(header, whole=outcome.whole)
     for number, line in enumerate(lines, start=1):
         try:
             judging.take(line)
@@ -226,14 +227,14 @@ def fails(outcome: Outcome, lines: tuple[Line, ...]) -> bool:
     return False
 
 
-def shorten(path: Path, outcome: Outcome) -> tuple[Line, ...]:
+def shorten(path: Path, outcome: Outcome) -> Least:
     """The least illegal part of a recording: its last line is the first that is illegal."""
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
     least = shortest(outcome.header, past, whole=outcome.whole, seconds=5)
     assert least is not None
     assert least.done
-    return least.lines
+    return least
 
 
 def test_what_is_not_shown_is_not_held_against_it() -> None:

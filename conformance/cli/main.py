@@ -14,7 +14,10 @@ from conformance.cli import BAD_INPUT, UNDECIDED
 if TYPE_CHECKING:
     from conformance.cli.contract import Command
 
-COMMANDS: Final = ("fuzz", "explore", "refine", "replay", "rerun", "plant", "kernel", "doctor")
+COMMANDS: Final = (
+    *("fuzz", "explore", "refine", "replay", "rerun", "validate"),
+    *("plant", "kernel", "doctor"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,8 @@ whose first illegal line is its last, for the same clause. So it can be read by 
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from attrs import evolve, frozen
@@ -14,6 +15,7 @@ from conformance.recording.illegal import Illegal
 from conformance.recording.judge import judge
 from conformance.recording.lines import Header, Line
 from spec.machines import actions as act
+from spec.vocabulary import INVALID
 
 MOST: Final = 200_000
 """Lines that are looked at; a longer past is left as it is."""
@@ -21,27 +23,33 @@ MOST: Final = 200_000
 
 @frozen
 class Least:
-    """lines: what remains. done: whether leaving out any one line more would make it legal."""
+    """header, lines: what remains. done: whether every line of it is needed."""
 
+    header: Header
     lines: tuple[Line, ...]
     done: bool
 
 
 def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
-    """The least that was found in this time; None if the past is too long or legal."""
-    lines: list[Line] = []
-    for line in past:
-        lines.append(line)
-        if len(lines) > MOST:
-            return None
+    """The least that was found in this time; None if the past is too long."""
+    lines = list(islice(past, MOST + 1))
+    if len(lines) > MOST:
+        return None
     deadline = time.monotonic() + seconds
     clause = _last_is_wrong(header, lines, whole=whole)
-    if clause is None:
-        return None
-    search = _Search(header, clause, deadline, whole=whole)
-    alive = _lifetimes(lines)
-    best = alive if search.fails(alive) else lines
-    return search.shrink(best)
+    assert clause is not None
+    headers = (header,) if whole else (_promising_nothing(header), header)
+    for promised in headers:
+        search = _Search(promised, clause, deadline, whole=whole)
+        for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
+            if search.fails(guess):
+                return search.shrink(guess)
+    raise AssertionError("all of it fails")
+
+
+def _promising_nothing(header: Header) -> Header:
+    """Without a policy, and without a promise to show every change: so lines can be left out."""
+    return evolve(header, policy="any", shows=())
 
 
 @frozen
@@ -61,7 +69,7 @@ class _Search:
             removed, start = False, 0
             while start < len(best) - 1:
                 if time.monotonic() > self.deadline:
-                    return Least(tuple(best), done=False)
+                    return Least(self.header, tuple(best), done=False)
                 end = min(start + size, len(best) - 1)
                 fewer = best[:start] + best[end:]
                 if self.fails(fewer):
@@ -69,7 +77,7 @@ class _Search:
                 else:
                     start = end
             if size == 1 and not removed:
-                return Least(tuple(best), done=True)
+                return Least(self.header, tuple(best), done=True)
             size = size if removed and size == 1 else max(1, size // 2)
 
 
@@ -84,8 +92,8 @@ def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str
     return None
 
 
-def _lifetimes(lines: Sequence[Line]) -> list[Line]:
-    """What concerns the sequences that are alive at the end, since each began: a first guess."""
+def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> list[Line]:
+    """What concerns those of these slots that are in use at the end, since each began."""
     began: dict[int, int] = {}
     touching: list[tuple[int, ...]] = []
     for number, line in enumerate(lines):
@@ -98,9 +106,9 @@ def _lifetimes(lines: Sequence[Line]) -> list[Line]:
         if isinstance(line.step, act.Free) and line.refused is None and number < len(lines) - 1:
             began.pop(slots[0], None)
     kept = [
-        _only(line, began)
+        _only(line, [slot for slot in began if slot in only])
         for number, (line, slots) in enumerate(zip(lines[:-1], touching, strict=False))
-        if any(number >= began.get(slot, len(lines)) for slot in slots)
+        if any(slot in only and number >= began.get(slot, len(lines)) for slot in slots)
     ]
     return [*kept, lines[-1]]
 
@@ -121,7 +129,7 @@ def _slots(line: Line) -> tuple[int, ...]:
             return ()
 
 
-def _only(line: Line, slots: dict[int, int]) -> Line:
+def _only(line: Line, slots: Container[int]) -> Line:
     """The same batch without the slots that are left out, and without what they showed."""
     match line.step:
         case act.Allocate(batch) | act.Write(batch):
