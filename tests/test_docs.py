@@ -50,8 +50,11 @@ def table() -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(page: Path) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every python block of the page runs after those before it, and its assertions hold."""
+    monkeypatch.chdir(tmp_path)  # where a page writes its files
     run(str(page), page.read_text(encoding="utf-8"))
 
 

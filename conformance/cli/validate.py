@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,8 @@ EXAMPLES: Final = (
     "kvspec validate server.jsonl --shorten 60 --json v.json",
     "kvspec validate counterexample.itf.json",
 )
+ITF: Final = ".itf.json"
+"""How the name of a trace in the Informal Trace Format ends."""
 SHOWN: Final = 20
 """Lines of the shortest part that are printed; the file has all."""
 
@@ -27,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The file, and how long to look for a shorter one."""
     parser.add_argument(
         "file", metavar="HISTORY", help="JSON Lines as in docs/recordings.md, or a trace in ITF"
+    )
+    parser.add_argument(
+        "--itf",
+        metavar="FILE",
+        help="also write it as a trace in ITF; an illegal one: its shortest part",
     )
     parser.add_argument(
         "--shorten",
@@ -47,7 +55,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Read it once; fails at the first illegal line."""
     from conformance.recording.validate import validate
 
-    path = Path(arguments.file)
+    path = _recording(Path(arguments.file), report)
     report.scope = Scope.COMPLETE
     started = time.perf_counter()
     with report.progress("validating", total=1.0) as update:
@@ -63,12 +71,41 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     )
     _not_checked(outcome, report)
     if found is None:
+        if arguments.itf:
+            _write_itf(Path(arguments.itf), path)
         return Verdict.HOLDS
     report.count(clause=found.clause, what=found.what, observed=found.seen, expected=found.expected)
     report.fail(f"{path.name} {found}")
     if arguments.shorten:
-        _shorten(arguments, outcome, report)
+        _shorten(path, arguments, outcome, report)
+    elif arguments.itf:
+        _write_itf(Path(arguments.itf), path)
     return Verdict.FAILS
+
+
+def _recording(path: Path, report: Report) -> Path:
+    """The file itself; a trace in ITF as a recording."""
+    if not path.name.endswith(ITF):
+        return path
+    from conformance.recording.itf import from_itf
+    from conformance.recording.lines import write
+
+    header, lines = from_itf(path)
+    target = Path(".kvspec/itf") / f"{path.name.removesuffix(ITF)}.jsonl"
+    write(target, header, lines)
+    report.say(f"  as a recording: {target}; state n is its line n + 1")
+    return target
+
+
+def _write_itf(target: Path, path: Path) -> None:
+    from conformance.recording.itf import to_itf
+    from conformance.recording.lines import line_from_data
+    from conformance.recording.validate import header_and_lines
+
+    with path.open("rb") as file:
+        header, lines = header_and_lines(file, path)
+        trace = to_itf(header, lines.read(line_from_data))
+    target.write_text(json.dumps(trace) + "\n", encoding="utf-8")
 
 
 def _not_checked(outcome: "Outcome", report: Report) -> None:
@@ -88,23 +125,23 @@ def _not_checked(outcome: "Outcome", report: Report) -> None:
     report.skip("CONTENT, READ, ATT", why="a recording has no K and V in it")
 
 
-def _shorten(arguments: argparse.Namespace, outcome: "Outcome", report: Report) -> None:
+def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", report: Report) -> None:
     """The second pass, over the part since the last reset."""
     from conformance.recording.least import MOST, shortest
-    from conformance.recording.lines import header_to_text, line_to_text
+    from conformance.recording.lines import to_text, write
     from conformance.recording.validate import lines_of
 
     assert outcome.found is not None
-    past = lines_of(Path(arguments.file), outcome.part, outcome.found.line)
+    past = lines_of(path, outcome.part, outcome.found.line)
     least = shortest(outcome.header, past, whole=outcome.whole, seconds=arguments.shorten)
     if least is None:
         report.skip("a shorter recording", why=f"its past has more than {MOST} lines")
         return
-    text = header_to_text(least.header) + "".join(map(line_to_text, least.lines))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(to_text(least.header, least.lines).encode()).hexdigest()[:8]
     target = Path(arguments.illegal) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    write(target, least.header, least.lines)
+    if arguments.itf:
+        _write_itf(Path(arguments.itf), target)
     report.count(shortest=str(target), shortest_events=len(least.lines))
     if not least.done:
         report.skip("whether it could be shorter", why="the time was up; give --shorten more")

@@ -216,7 +216,7 @@ class Ledger:
         self._changes.append(("used", slot))
         return slot
 
-    def _allocate(self, saw: Saw) -> list[int]:
+    def _allocate(self, saw: Saw) -> list[int] | None:
         size, destinations = self._geometry.page_size, list[int]()
         for slot, positions in self._grouped.items():
             held = self.held[slot]
@@ -227,7 +227,7 @@ class Ledger:
             held.allocated += len(positions)
             self._changes.append(("allocated", slot))
             destinations += [self.page(held.row[at // size]) * size + at % size for at in positions]
-        return destinations
+        return destinations if self._lowest or min(destinations, default=0) >= 0 else None
 
     def _clone(self, action: act.Clone, saw: Saw) -> int:
         parent = self.held[action.parent]

@@ -7,7 +7,8 @@ docs/recordings.md; the schema stands in conformance/schemas/recording.schema.js
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
@@ -91,25 +92,43 @@ class Line(NamedTuple):
     saw: Saw
 
 
+def to_text(header: Header, lines: Iterable[Line]) -> str:
+    """A whole recording."""
+    return header_to_text(header) + "".join(map(line_to_text, lines))
+
+
+def write(path: Path, header: Header, lines: Iterable[Line]) -> None:
+    """Write a whole recording; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_text(header, lines), encoding="utf-8")
+
+
 def header_to_text(header: Header) -> str:
     """The first line of a file."""
-    data = {
-        "kvspec": "recording",
-        "version": VERSION,
-        "spec_version": spec.SPEC_VERSION,
+    kind = {"kvspec": "recording", "version": VERSION, "spec_version": spec.SPEC_VERSION}
+    return json.dumps({**kind, **header_to_data(header)}) + "\n"
+
+
+def header_to_data(header: Header) -> dict[str, object]:
+    """What a header says of an engine, as plain data."""
+    return {
         "engine": header.engine,
         "geometry": attrs.asdict(header.geometry),
         "limits": attrs.asdict(header.limits),
         "cleanup": header.cleanup.value,
         "policy": header.policy,
         "refuses": header.refuses,
-        "shows": header.shows,
+        "shows": list(header.shows),
     }
-    return json.dumps(data) + "\n"
 
 
 def line_to_text(line: Line) -> str:
     """One line of a file."""
+    return json.dumps(line_to_data(line)) + "\n"
+
+
+def line_to_data(line: Line) -> dict[str, object]:
+    """A line as plain data."""
     data = step_to_data(line.step)
     if line.refused is not None:
         data["refused"] = sorted(reason.name for reason in line.refused)
@@ -122,7 +141,7 @@ def line_to_text(line: Line) -> str:
             else values[0]
             for name, values in line.saw.items()
         }
-    return json.dumps(data) + "\n"
+    return data
 
 
 def header_from_data(data: Mapping[str, Any]) -> Header:

@@ -1,0 +1,162 @@
+"""Recordings as traces in ITF, the Informal Trace Format, and back.
+
+So Quint and Apalache, and what shows their traces, can look at ours; and theirs can be judged. A
+state has the variables `header` (that of a recording; the geometry will do), `action`, `arguments`,
+`refused` (the reasons, one empty name for a refusal without any) and one for each field that is
+shown, a map that leaves out what is as it was at the start. Where the header does not say what it
+`shows`, every change of these fields is taken to be shown. Source: Apalache, ADR 015.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.plain import checked
+from conformance.recording.lines import (
+    BY_PAGE,
+    BY_SLOT,
+    WHOLE,
+    Header,
+    Line,
+    header_from_data,
+    header_to_data,
+    line_from_data,
+    line_to_data,
+)
+from spec.vocabulary import InvalidInput
+
+MOST: Final = 100_000
+"""States in one trace: it is one object, and whoever reads it holds all of it."""
+_BLANK: Final[Mapping[str, object]] = {
+    "used": False,
+    "finished": False,
+    "rows": (),
+    "tokens": (),
+    "allocated": 0,
+    "written": 0,
+    "counts": 0,
+    "queue": (),
+    "outputs": (),
+}
+"""What each field is at the start. `free` has no such value: it depends on the geometry."""
+_MAPS: Final = (*BY_SLOT, *BY_PAGE)
+
+
+def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
+    """One object of JSON. Raises InvalidInput for a recording that is too long."""
+    kept = list(islice(lines, MOST + 1))
+    if len(kept) > MOST:
+        raise InvalidInput(
+            "recording",
+            seen=f"more than {MOST} lines",
+            allowed=f"at most {MOST}",
+            remedy="Write the shortest part that is still illegal instead.",
+        )
+    seen = {name for line in kept for name in line.saw}
+    shown = [name for name in (*_MAPS, *WHOLE) if name in seen]
+    now: dict[str, dict[int, object]] = {name: {} for name in shown}
+    constant = {"header": header_to_data(header)}
+    first = {"action": "init", "arguments": {}, "refused": []}
+    states = [_state(0, {**constant, **first}, now)]
+    for index, line in enumerate(kept, start=1):
+        data = line_to_data(line)
+        for name in shown:
+            now[name] = {**now[name], **line.saw.get(name, {})}
+        refused = data.pop("refused", None)
+        action = {"action": data.pop("step"), "refused": [""] if refused == [] else refused or []}
+        data.pop("saw", None)
+        states.append(_state(index, {**constant, **action, "arguments": data}, now))
+    meta = {"format": "ITF", "description": f"kvspec recording of {header.engine or 'an engine'}"}
+    return {
+        "#meta": meta,
+        "vars": [name for name in states[0] if name != "#meta"],
+        "states": states,
+    }
+
+
+def from_itf(path: Path) -> tuple[Header, list[Line]]:
+    """A trace as a recording: line n is state n. Raises InvalidInput with the state."""
+    try:
+        data = json.loads(path.read_bytes().decode("utf-8"))
+        states = checked(checked(data, dict)["states"], list)
+        shown = [name for name in checked(data["vars"], list) if name in _BLANK]
+        plain = [_plain(checked(state, dict)) for state in states[: MOST + 1]]
+        head = {"kvspec": "recording", "version": 1, "engine": path.name, "shows": shown}
+        header = header_from_data({**head, **plain[0]["header"]})
+    except OSError as error:
+        raise _bad(path, 0, str(error)) from None
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise _bad(path, 0, f"{type(error).__name__}: {error}") from None
+    lines = []
+    for index, (before, state) in enumerate(pairwise(plain), start=1):
+        try:
+            lines.append(line_from_data(_line(before, state, shown)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise _bad(path, index, f"{type(error).__name__}: {error}") from None
+    return header, lines
+
+
+def _state(
+    index: int, values: Mapping[str, object], now: Mapping[str, Mapping[int, object]]
+) -> dict[str, object]:
+    state: dict[str, object] = {"#meta": {"index": index}, **values}
+    for name, entries in now.items():
+        if name in WHOLE:
+            state[name] = entries.get(0, _BLANK.get(name))
+        else:
+            kept = sorted((at, value) for at, value in entries.items() if value != _BLANK[name])
+            state[name] = {"#map": [[at, value] for at, value in kept]}
+    return state
+
+
+def _line(before: Mapping[str, Any], state: Mapping[str, Any], shown: list[str]) -> dict[str, Any]:
+    """The line of a state: its action, and where it differs from the state before."""
+    line: dict[str, Any] = {**state["arguments"], "step": state["action"]}
+    if state["refused"]:
+        line["refused"] = [name for name in state["refused"] if name]
+    saw: dict[str, Any] = {}
+    for name in shown:
+        old, new = before[name], state[name]
+        if old == new:
+            continue
+        if name in WHOLE:
+            saw[name] = new
+            continue
+        blank = _listed(_BLANK[name])
+        changed = {at for at in {**old, **new} if old.get(at, blank) != new.get(at, blank)}
+        saw[name] = {str(at): new.get(at, blank) for at in changed}
+    return {**line, "saw": saw}
+
+
+def _plain(value: Any) -> Any:
+    """A value of ITF as plain data: tuples and sets are lists, maps are dicts, integers are int."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"#bigint": str(digits)}:
+            return int(digits)
+        case {"#tup": list(items)}:
+            return [_plain(item) for item in items]
+        case {"#set": list(items)}:
+            return sorted((_plain(item) for item in items), key=str)
+        case {"#map": list(pairs)}:
+            return {_plain(key): _plain(item) for key, item in pairs}
+        case _:
+            return {key: _plain(item) for key, item in value.items() if key != "#meta"}
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _bad(path: Path, index: int, seen: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path.name} state {index}",
+        seen=seen,
+        allowed="a trace in ITF with the variables that docs/recordings.md names",
+        remedy="Correct the file or write it again.",
+    )

@@ -1,0 +1,59 @@
+"""Writes recordings for `kvspec validate`. Standard library only: copy this file into your project.
+
+    with HistoryWriter("run.jsonl", pages=64, page_size=16, slots=8, pages_per_seq=8) as history:
+        history.step("Reserve", slot=0, saw={"used": {0: True}})
+        history.step("Allocate", batch=[[0, 0]], saw={"rows": {0: [5]}, "counts": {5: 1}})
+        history.step("Free", slot=3, refused=["SLOT_UNUSED"])
+
+The format, the actions and the fields of `saw` are in docs/recordings.md of kvspec.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+class HistoryWriter:
+    """One file, one line per action, flushed as it is written: a crash loses nothing.
+
+    shows: the fields of `saw` of which every change is written; the others may be left out.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        engine: str = "",
+        policy: str = "any",
+        refuses: str = "exact",
+        shows: Sequence[str] = (),
+        limits: Mapping[str, int] | None = None,
+        **geometry: int,
+    ) -> None:
+        self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        header = {"kvspec": "recording", "version": 1, "engine": engine, "geometry": geometry}
+        promises = {"policy": policy, "refuses": refuses, "shows": list(shows)}
+        self._write({**header, **promises, **({"limits": dict(limits)} if limits else {})})
+
+    def step(
+        self,
+        name: str,
+        *,
+        refused: Sequence[str] | None = None,
+        result: object = None,
+        saw: Mapping[str, object] | None = None,
+        **fields: object,
+    ) -> None:
+        """One action. refused: as what, or [] for no reason that has a name; None: it was done."""
+        extras = {"refused": refused, "result": result, "saw": saw}
+        given = {key: value for key, value in extras.items() if value is not None}
+        self._write({"step": name, **fields, **given})
+
+    def _write(self, data: Mapping[str, object]) -> None:
+        self._out.write(json.dumps(data) + "\n")
+
+    def __enter__(self) -> "HistoryWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.close()
