@@ -207,6 +207,6 @@ def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert ["tpu"] == asked
     assert [7] == run("mine:f") == run("mine:f")
     assert ["tpu", "mine:f", "mine:f"] == asked
-    monkeypatch.setattr(kept, "stamp", lambda: "other sources")
+    monkeypatch.setattr(kept, "stamp", lambda _kernel: "other sources")
     assert [7] == run("tpu")
     assert "tpu" == asked[-1]

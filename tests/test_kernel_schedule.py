@@ -66,7 +66,7 @@ def test_what_is_no_schedule_is_not_read(text: str) -> None:
 
 def test_cycles_of_our_kernel_are_counted() -> None:
     """Decoding by its groups; a prefill without the masked twin, and with all of its heads."""
-    found = counting.count("tpu", bundles.parse(OURS), SIZES)
+    found = counting.count("tpu", {"": bundles.parse(OURS)}, SIZES)
 
     assert Pass(5, 4 * 256, 1) == found.decode
     assert Pass(19 - 5 + 4, 512, 128) == found.prefill
@@ -84,7 +84,7 @@ def test_cycles_of_our_kernel_are_counted() -> None:
 def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: str | None) -> None:
     """Sizes that do not explain the loops give no cycles per token."""
     sizes = None if change is None else SIZES | change
-    found = counting.count("tpu", bundles.parse(OURS), sizes)
+    found = counting.count("tpu", {"": bundles.parse(OURS)}, sizes)
 
     if why is None:  # another number of heads only repeats the loop of heads
         assert found.prefill is not None
@@ -99,16 +99,16 @@ def test_a_loop_too_many_is_not_known() -> None:
     two = schedule("LB|", f"| {PRODUCT} ;; {jump(0)}", "|", "LB|", f"| {PRODUCT} ;; {jump(3)}", "|")
     found = bundles.parse(two)
 
-    assert "2 innermost loops" in counting.count("jax", found, {"head_blocks": 1}).why
-    assert "0 inner loops" in counting.count("tpu", found, SIZES).why
-    assert "loops are listed" in counting.count("somebody:kernel", found, None).why
+    assert "2 innermost loops" in counting.count("jax", {"": found}, {"head_blocks": 1}).why
+    assert "0 inner loops" in counting.count("tpu", {"": found}, SIZES).why
+    assert "loops are listed" in counting.count("somebody:kernel", {"": found}, None).why
 
 
 def test_cycles_of_the_kernel_of_jax_are_counted() -> None:
     """Its only inner loop, once for each block of heads, serves decoding and prefill."""
     text = schedule("|", "LB|", "LB|", f"| {PRODUCT}", f"| {jump(2)}", f"| {jump(1)}", "PF|")
     sizes = {"head_blocks": 2, "kv_cells": 512, "q_rows": 32}
-    found = counting.count("jax", bundles.parse(text), sizes)
+    found = counting.count("jax", {"": bundles.parse(text)}, sizes)
 
     assert Pass(6, 512, 1) == found.decode
     assert Pass(6, 512, 32) == found.prefill

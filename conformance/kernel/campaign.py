@@ -14,6 +14,7 @@ from typing import Any, Final
 from attrs import Factory, define, evolve, field
 
 from conformance.kernel.ahead.compiler import FROM_OUTSIDE
+from conformance.kernel.cores import cores
 from conformance.kernel.tries import Job, command
 
 POLL_SECONDS: Final = 0.05
@@ -129,11 +130,6 @@ class _Process:
         """Kill it."""
         self.handle.kill()
         self.handle.wait()
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_all(

@@ -5,6 +5,7 @@ num_seqs i32[1]. What else it takes is read off its signature.
 """
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -18,8 +19,11 @@ KNOWN: Final = {
     "reference": "impl.attention.reference:ragged_paged_attention",
     "tpu": "impl.attention.tpu:ragged_paged_attention",
     "jax": "jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention",
+    "tpu-inference": "conformance.kernel.tpu_inference:ragged_paged_attention",
 }
-"""Short names. The last is the kernel that comes with jax."""
+"""Short names. `jax` is the kernel that comes with it; the last is called as that module says."""
+INSTALLED: Final = {"tpu-inference": "tpu_inference"}
+"""By short name, the distribution and module that has to be there; kvspec does not depend on it."""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": ("scale", "sm_scale"),
     "soft_cap": ("soft_cap",),
@@ -60,6 +64,13 @@ def find(name: str) -> Subject:
     if not (module_name and colon and attribute):
         raise InvalidInput(
             "kernel", seen=name, allowed=allowed, remedy="Name a function that can be imported."
+        )
+    if name in INSTALLED and importlib.util.find_spec(INSTALLED[name]) is None:
+        raise InvalidInput(
+            "kernel",
+            seen=f"{name}, and no module {INSTALLED[name]}",
+            allowed=f"{name} where it is installed; {', '.join(KNOWN)}",
+            remedy="Run `make compare`; or pip install --no-deps what requirements-peers.lock has.",
         )
     if "" not in sys.path:  # modules beside the caller are found too
         sys.path.append("")

@@ -162,11 +162,12 @@ def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -
         return evolve(record, not_known=f"vector memory and cycles: {error}")
     record = evolve(record, vmem=memory.used, spilled=memory.spilled, capacity=memory.capacity)
     try:
-        schedule = _schedule(dump, memory.kernels)
+        schedules = _schedules(dump, memory.kernels)
     except ValueError as error:
         return evolve(record, not_known=f"cycles: {error}")
-    record = evolve(record, loops=tuple(loop for loop in schedule.loops if loop.products))
-    known = counting.count(record.kernel, schedule, sizes)
+    every = counting.largest(schedules).loops
+    record = evolve(record, loops=tuple(loop for loop in every if loop.products))
+    known = counting.count(record.kernel, schedules, sizes)
     return evolve(record, decode=known.decode, prefill=known.prefill, not_known=known.why)
 
 
@@ -177,14 +178,14 @@ def _only(dump: Path, pattern: str) -> str:
     return found[0].read_text(encoding="utf-8")
 
 
-def _schedule(dump: Path, kernels: tuple[str, ...]) -> bundles.Schedule:
-    """That of the kernel with the most products. Raises ValueError if there is none."""
-    texts = [
-        path.read_text(encoding="utf-8", errors="replace")
+def _schedules(dump: Path, kernels: tuple[str, ...]) -> dict[str, bundles.Schedule]:
+    """Of each of these kernels that has one. Raises ValueError if none has."""
+    found = {
+        kernel: bundles.parse(path.read_text(encoding="utf-8", errors="replace"))
         for path in sorted(dump.glob(SCHEDULES))
-        if any(f"-{kernel}-" in path.name for kernel in kernels)
-    ]
-    if not texts:
+        for kernel in kernels
+        if f"-{kernel}-" in path.name
+    }
+    if not found:
         raise ValueError("no schedule of a kernel from the compiler")
-    found = [bundles.parse(text) for text in texts]
-    return max(found, key=lambda one: sum(loop.products for loop in one.outer()))
+    return found

@@ -51,7 +51,7 @@ def work(job: Job) -> dict[str, Any]:
         return found
     target = topologies.get_topology_desc(PEAKS[job.cell.chip].topology, platform="tpu")
     given = own.arguments(job.kernel, job.cell) if job.given is None else dict(job.given)
-    tell(versions=_versions(), given=given, stage="tracing")
+    tell(versions=_versions(job.kernel), given=given, stage="tracing")
     started = time.perf_counter()
     try:
         with _asked_for_devices(told):
@@ -159,8 +159,9 @@ def _asked_for_devices(told: list[str]) -> Iterator[None]:
         jax.devices = real
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("jax", "libtpu") if find_spec(name)}
+def _versions(kernel: str) -> dict[str, str]:
+    names = ("jax", "libtpu", *filter(None, [subject.INSTALLED.get(kernel)]))
+    return {name: version(name) for name in names if find_spec(name)}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ said about tokens. What is found must agree with the sizes that the kernel was c
 otherwise is not known: a wrong number is worse than none.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from attrs import frozen
@@ -13,6 +14,11 @@ from attrs import frozen
 from conformance.kernel.ahead.bundles import Loop, Schedule
 
 Sizes = Mapping[str, int]
+Schedules = Mapping[str, Schedule]
+"""Of each kernel of a program, by the name that the compiler has for it."""
+V3: Final = re.compile(r"RPA(?P<part>[dm])-p_\d+-bq_(?P<q>\d+)_\d+-bkv_\d+_(?P<kv>\d+)\b")
+"""How tpu-inference names its kernels: for decoding or mixed batches, the page size, queries and KV
+tokens that are fetched at a time, and that are worked on at a time."""
 
 
 @frozen
@@ -41,14 +47,21 @@ class Counted:
     why: str = ""
 
 
-def count(name: str, schedule: Schedule, sizes: Sizes | None) -> Counted:
+def largest(schedules: Schedules) -> Schedule:
+    """That with the most products of matrices."""
+    return max(schedules.values(), key=lambda one: sum(loop.products for loop in one.outer()))
+
+
+def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
     """What is known of the kernel of this name. sizes: what it was compiled with, if known."""
+    if name == "tpu-inference":
+        return _of_tpu_inference(schedules)
     reader = READERS.get(name)
     if reader is None:
         return Counted(why="not known which loop takes in how many KV tokens: the loops are listed")
     if sizes is None:
         return Counted(why="not known which block sizes the kernel was compiled with")
-    return reader(schedule, sizes)
+    return reader(largest(schedules), sizes)
 
 
 def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
@@ -97,6 +110,30 @@ def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:
         return Counted(why=f"{len(found)} innermost loops with products, 1 expected")
     cycles, cells = found[0].cycles * sizes["head_blocks"], sizes["kv_cells"]
     return Counted(Pass(cycles, cells, 1), Pass(cycles, cells, sizes["q_rows"]))
+
+
+def _of_tpu_inference(schedules: Schedules) -> Counted:
+    """Two kernels, which say their sizes by their names; each has one inner loop, for all heads.
+
+    One pass takes in the KV tokens that are worked on at a time, for all queries that are fetched.
+    """
+    passes, problems = {}, []
+    for part, match, schedule in _named(schedules):
+        found = schedule.innermost()
+        if len(found) == 1:
+            passes[part] = Pass(found[0].cycles, int(match["kv"]), int(match["q"]))
+        else:
+            problems.append(f"{len(found)} innermost loops with products, 1 expected")
+    if {"d", "m"} - passes.keys() and not problems:
+        problems.append(f"kernels named {', '.join(schedules)}, one RPAd and one RPAm expected")
+    return Counted(passes.get("d"), passes.get("m"), "; ".join(problems))
+
+
+def _named(schedules: Schedules) -> Iterator[tuple[str, re.Match[str], Schedule]]:
+    for name, schedule in schedules.items():
+        match = V3.match(name)
+        if match:
+            yield match["part"], match, schedule
 
 
 READERS: Final[Mapping[str, Callable[[Schedule, Sizes], Counted]]] = {

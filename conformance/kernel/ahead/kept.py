@@ -1,8 +1,8 @@
 """Cells that are compiled already: a run that was cut off goes on where it was.
 
-The file has one JSON object per line. What was found with another compiler or from other sources of
-ours is left alone and not used. Kernels that we do not know are compiled anew: what else their
-result depends on cannot be seen from here.
+The file has one JSON object per line. What was found with another compiler, by another state of
+this bench, or of another state of the kernel if it is ours, is left alone and not used. Kernels
+that we do not know are compiled anew: what else their result depends on cannot be seen from here.
 """
 
 import hashlib
@@ -18,30 +18,44 @@ from conformance.kernel import subject
 from conformance.kernel.ahead import compiled, compiler
 from conformance.kernel.ahead.compiled import Compiled
 from conformance.kernel.ahead.grid import Cell
+from conformance.kernel.cores import cores
 
 PARTS: Final = ("jax", "jaxlib", "libtpu")
-SOURCES: Final = ("impl/attention", "conformance/kernel")
-AT_ONCE: Final = os.cpu_count() or 1
+SOURCES: Final = ("conformance/kernel/subject.py", "conformance/kernel/ahead")
+TELLS: Final = ("baseline.py", "kept.py", "reproduce.py", "table.py")
+"""Of this folder, what only tells of records."""
+OWN_SOURCES: Final = {
+    "jax": ("impl/attention/tpu/blocks.py",),  # has the names of the chips
+    "tpu-inference": ("conformance/kernel/tpu_inference.py",),
+}
+"""What else the record of a kernel depends on; of others it is all of `impl/attention`."""
 
 
-def stamp() -> str:
-    """What a record depends on: versions, and our sources of kernels and of this bench."""
+def stamp(kernel: str) -> str:
+    """What a record of this kernel depends on: versions, and sources of the bench and of ours."""
     digest = hashlib.sha256()
-    for name in PARTS:
+    for name in (*PARTS, *filter(None, [subject.INSTALLED.get(kernel)])):
         try:
             digest.update(f"{name} {importlib.metadata.version(name)}".encode())
         except importlib.metadata.PackageNotFoundError:
             digest.update(f"no {name}".encode())
-    root = Path(__file__).parents[3]
-    for folder in SOURCES:
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in sources(kernel):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def sources(kernel: str) -> list[Path]:
+    """The files that a record of this kernel depends on."""
+    root, found = Path(__file__).parents[3], list[Path]()
+    for part in (*SOURCES, *OWN_SOURCES.get(kernel, ("impl/attention",))):
+        at = root / part
+        found += [at] if at.is_file() else sorted(at.rglob("*.py"))
+    return [path for path in found if path.name not in TELLS]
 
 
 def load(path: Path, kernel: str) -> dict[Cell, Compiled]:
     """What the file has of this kernel; a line that was cut off is passed over."""
-    now, found = stamp(), dict[Cell, Compiled]()
+    now, found = stamp(kernel), dict[Cell, Compiled]()
     if kernel not in subject.KNOWN:
         return found
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -65,14 +79,15 @@ def compile_all(
     seconds: float = compiler.SECONDS,
 ) -> Iterator[Compiled]:
     """Those of the file, then the rest, as many at once as there are cores; each is kept."""
-    kernel, begun = compiler.SHORT.get(kernel, kernel), stamp()
+    kernel = compiler.SHORT.get(kernel, kernel)
+    begun = stamp(kernel)
     held = load(path, kernel)
     known = [held[cell] for cell in cells if cell in held]
     yield from known
     update(len(known), "")
     path.parent.mkdir(parents=True, exist_ok=True)
     left = [cell for cell in cells if cell not in held]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         work = [pool.submit(compiler.compile_cell, cell, kernel, seconds=seconds) for cell in left]
         try:
             for done, future in enumerate(as_completed(work), len(known) + 1):
@@ -86,7 +101,7 @@ def compile_all(
 
 
 def _keep(path: Path, record: Compiled, begun: str) -> None:
-    if stamp() != begun:  # sources have changed meanwhile: nobody knows which ones it is of
+    if stamp(record.kernel) != begun:  # sources have changed: nobody knows which ones it is of
         return
     text = json.dumps({"stamp": begun, "record": record.as_dict()})
     with path.open("a", encoding="utf-8") as file:
