@@ -19,7 +19,7 @@ from conformance.kernel.ahead.compiler import compile_cell, missing
 from conformance.kernel.ahead.grid import Cell, Heads
 from conformance.kernel.ahead.job import Job
 from impl.attention.tpu import ragged_paged_attention
-from impl.attention.tpu.blocks import need
+from impl.attention.tpu.blocks import CHIPS, need
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EIGHT_BILLION: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e")
@@ -134,6 +134,8 @@ def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     expected = {"head_blocks": 1, "kv_cells": 64 * 128, "q_rows": 32}
     assert expected == own.sizes("jax", EIGHT_BILLION, given, asked)
     assert {} == own.arguments("jax", evolve(SHARE, kv="int8"))  # it refuses before
+    kinds = {name: chip.kinds[0].split()[:2] for name, chip in CHIPS.items() if name != "v4"}
+    assert {name: " ".join(words) for name, words in kinds.items()} == own.FAMILIES
 
 
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:

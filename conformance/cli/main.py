@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     *("fuzz", "explore", "refine", "replay", "rerun", "validate"),
-    *("plant", "kernel", "doctor"),
+    *("plant", "kernel", "compare", "doctor"),
 )
 
 

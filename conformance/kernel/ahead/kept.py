@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,8 @@ PARTS: Final = ("jax", "jaxlib", "libtpu")
 SOURCES: Final = ("conformance/kernel/subject.py", "conformance/kernel/ahead")
 TELLS: Final = ("baseline.py", "kept.py", "reproduce.py", "table.py")
 """Of this folder, what only tells of records."""
-OWN_SOURCES: Final = {
-    "jax": ("impl/attention/tpu/blocks.py",),  # has the names of the chips
+OWN_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
+    "jax": (),
     "tpu-inference": ("conformance/kernel/tpu_inference.py",),
 }
 """What else the record of a kernel depends on; of others it is all of `impl/attention`."""

@@ -16,6 +16,8 @@ from impl.attention.tpu.shape import Shape, ceil_div
 UNTUNED: Final = (128, 32)
 UNTUNED_V4: Final = (32, 32)
 """Pages and queries of a block where jax's table has nothing: in its function, not in its table."""
+FAMILIES: Final = {"v5e": "TPU v5", "v5p": "TPU v5", "v6e": "TPU v6", "7x": "TPU7x"}
+"""Under which key jax's table has a chip: the first two words of its kind of device."""
 
 
 def arguments(name: str, cell: Cell) -> dict[str, int]:
@@ -53,9 +55,7 @@ def _blocks_of_jax(cell: Cell) -> dict[str, int]:
             *(cell.heads.dim, cell.page_size, cell.tokens, cell.pages_per_seq),
         )
     )
-    kind = planning.CHIPS[cell.chip].kinds[0]
-    family = " ".join(kind.split()[:2])
-    table = {} if cell.chip == "v4" else tuned.TUNED_BLOCK_SIZES.get(family, {})
+    table = {} if cell.chip == "v4" else tuned.TUNED_BLOCK_SIZES.get(FAMILIES[cell.chip], {})
     pages, tokens = table.get(key, UNTUNED_V4 if cell.chip == "v4" else UNTUNED)
     return {
         "num_kv_pages_per_block": min(cell.pages_per_seq, pages),

@@ -1,0 +1,119 @@
+"""`kvspec compare`: jax's kernel, that of tpu-inference and ours through the same compilers."""
+
+import argparse
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.kernel_targets import RESULTS
+
+if TYPE_CHECKING:
+    from conformance.kernel.ahead.compiled import Compiled
+    from conformance.kernel.ahead.grid import Cell
+
+NAME: Final = "compare"
+HELP: Final = "compiles three TPU kernels of paged attention for every chip, and compares them"
+EXAMPLES: Final = (
+    "kvspec compare --json c.json              # goes on where it was cut off",
+    "kvspec compare --kept                     # what is there; compiles nothing",
+    "kvspec compare --write docs/compare.md",
+)
+SECONDS: Final = 7200.0
+"""For one cell: some kernels take the compiler many minutes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where cells are kept, and where the page goes."""
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        default=RESULTS,
+        help=f"cells are kept here, and not compiled again (default {RESULTS})",
+    )
+    parser.add_argument(
+        "--kept", action="store_true", help="compile nothing: compare the cells that are kept"
+    )
+    parser.add_argument("--write", metavar="FILE", help="write the table as a page of Markdown")
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Compile what is left, and hold our kernel to the targets of the table."""
+    from conformance.kernel import comparison, comparison_page
+    from conformance.kernel.ahead import table
+
+    report.skip("whether their answers are right", why="kvspec kernel says so of each")
+    report.skip("bandwidth, latency, overlap", why="no TPU is here: shares are ceilings")
+    records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in comparison.KERNELS}
+    path = Path(arguments.results)
+    try:
+        for kernel in comparison.KERNELS:
+            _fill(records[kernel], kernel, path, report, compiling=not arguments.kept)
+    finally:
+        every = [record for held in records.values() for record in held.values()]
+        lines = comparison_page.table(records)[1:]
+        keys = ("what", *comparison.KERNELS, "target", "state")
+        report.count(
+            targets=table.targets(every),
+            table=[dict(zip(keys, line, strict=True)) for line in lines],
+        )
+        report.say(comparison_page.text(records))
+        if arguments.write:
+            today = datetime.now(UTC).date().isoformat()
+            page = comparison_page.page(records, date=today)
+            Path(arguments.write).write_text(page, encoding="utf-8")
+    report.scope = Scope.COMPLETE
+    open_ends = _judge(records, report)
+    if report.failures:
+        return Verdict.FAILS
+    return Verdict.UNDECIDED if open_ends else Verdict.HOLDS
+
+
+def _fill(
+    held: "dict[Cell, Compiled]", kernel: str, path: Path, report: Report, *, compiling: bool
+) -> None:
+    """Put what is known of this kernel in there, as it comes."""
+    from conformance.kernel import comparison
+    from conformance.kernel.ahead import compiler, kept
+
+    cells = comparison.cells()
+    known = kept.load(path, kernel)
+    held.update({cell: known[cell] for cell in cells if cell in known})
+    lacking = compiler.missing() or _absent(kernel)
+    if lacking:
+        report.skip(f"{kernel}: {len(cells) - len(held)} cells", why=lacking)
+    elif compiling:
+        with report.progress(kernel, total=len(cells)) as update:
+            for record in kept.compile_all(
+                cells, kernel, path=path, update=update, seconds=SECONDS
+            ):
+                held[record.cell] = record
+
+
+def _absent(kernel: str) -> str | None:
+    """What has to be installed before this kernel is there; None if nothing."""
+    from conformance.kernel.subject import INSTALLED
+
+    module = INSTALLED.get(kernel)
+    if module is None or find_spec(module) is not None:
+        return None
+    return f"{module} is not installed. Run make compare, which has an environment with it."
+
+
+def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
+    """Record what misses a target; whether anything is open."""
+    from conformance.kernel import comparison
+
+    open_ends = False
+    for row in comparison.rows():
+        judged = row.judged(records)
+        for text in judged.missed:
+            report.fail(f"{row.what}: {text}")
+        open_ends |= bool(judged.open)
+    for kernel, title in comparison.KERNELS.items():
+        absent = [cell for cell in comparison.cells() if cell not in records[kernel]]
+        if absent:
+            open_ends = True
+            report.skip(f"{title}, {len(absent)} cells", why="not measured")
+    return open_ends
