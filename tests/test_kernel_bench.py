@@ -323,7 +323,9 @@ def test_the_command_scores_mutants(
 
     made(end)
     assert 1 == main.main(["kernel", "tpu", "--mutants"])
-    assert "FAILS: no cap: not caught in 3 cases" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "FAILS: no cap: not caught in 3 cases" in said
+    assert "  no cap (soft cap dropped) " in said
     made(lambda job: Tried(job, 3, 0.5, "finding" if job.mutant else "passed"))
     assert 0 == main.main(["kernel", "tpu", "--mutants"])
     made(lambda job: Tried(job, 3, 0.5, "finding"))

@@ -114,6 +114,43 @@ def test_cycles_of_the_kernel_of_jax_are_counted() -> None:
     assert Pass(6, 512, 32) == found.prefill
 
 
+DECODING: Final = "RPAd-p_128-bq_1_1-bkv_4096_4096.1"
+MIXED: Final = "RPAm-p_128-bq_256_128-bkv_1024_512.1"
+ONE_LOOP: Final = schedule("|", "LB|", f"| {PRODUCT}", f"| {jump(1)}", "PF|")
+NO_LOOP: Final = schedule("|", f"| {PRODUCT}", "PF|")
+
+
+def test_cycles_of_the_kernels_of_tpu_inference_are_counted() -> None:
+    """One inner loop each; what a pass takes in is in their names, whatever else is there."""
+    found = bundles.parse(ONE_LOOP)
+    every = {DECODING: found, "another": bundles.parse(OURS), MIXED: found}
+    known = counting.count("tpu-inference", every, None)
+
+    assert Pass(found.innermost()[0].cycles, 4096, 1) == known.decode
+    assert Pass(found.innermost()[0].cycles, 512, 256) == known.prefill
+    assert "" == known.why
+
+
+@pytest.mark.parametrize(
+    ("schedules", "why"),
+    [
+        ({DECODING: ONE_LOOP, MIXED: NO_LOOP}, "0 innermost loops with products, 1 expected"),
+        ({DECODING: OURS, MIXED: ONE_LOOP}, "4 innermost loops with products, 1 expected"),
+        ({DECODING: ONE_LOOP}, "one RPAd and one RPAm expected"),
+        ({DECODING: ONE_LOOP, "RPAm-other": ONE_LOOP}, "one RPAd and one RPAm expected"),
+    ],
+)
+def test_kernels_of_tpu_inference_that_are_otherwise_are_not_known(
+    schedules: dict[str, str], why: str
+) -> None:
+    """Another number of loops, or a name that does not say the sizes, gives no cycles."""
+    read = {name: bundles.parse(text) for name, text in schedules.items()}
+    known = counting.count("tpu-inference", read, None)
+
+    assert None in (known.decode, known.prefill)
+    assert why in known.why
+
+
 def page(**breakdowns: Any) -> str:
     """A memory report with these operations."""
     data = {"global_info": {"vmem_capacity": 1000}, "hlo_breakdowns": breakdowns}

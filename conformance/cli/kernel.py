@@ -169,7 +169,8 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
 def _line(row: dict[str, Any]) -> str:
     usual = "caught" if row["caught_by_usual_tests"] else "not caught"
     by = ", ".join(row["by"])
-    return f"  {row['mutant']:<45} {by:<16} after {row['cases']:>3}; usual tests: {usual}"
+    name = f"{row['mutant']} ({row['what']})"
+    return f"  {name:<72} {by:<16} after {row['cases']:>3}; usual tests: {usual}"
 
 
 def _new(jobs: "Sequence[Job]") -> "list[Tried]":

@@ -105,8 +105,10 @@ def _describe_loose(one: Tried) -> dict[str, Any]:
 
 def score(kit: Tried, usual: Tried) -> dict[str, Any]:
     """What became of a planted bug: under the bench, and under tests as they are usual."""
+    name = str(kit.job.mutant)
     return {
-        "mutant": kit.job.mutant,
+        "mutant": name,
+        "what": MUTANTS[name].what,
         "caught": kit.ended in {"finding", "hangs"},
         "by": kit.what or [kit.ended],
         "cases": kit.cases,
