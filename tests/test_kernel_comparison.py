@@ -159,7 +159,8 @@ def test_the_page_names_what_does_not_compile_and_why() -> None:
 
     assert f"- vmem, {on_v6e}: the first fails: needs 20 MiB of vmem, limit 16 MiB. " in page
     assert f"\n- {cell}: fails: needs 20 MiB of vmem, limit 16 MiB\n" in page
-    assert page.count(str(GRID.cells[0]).replace("v5e", "v6e")) == 2
+    assert 2 == page.count("limit 16 MiB. 32x8x128 bfloat16: v6e/128 v6e/64")
+    assert 2 == page.count("; 32x8x128 bfloat16, 2,048 tokens: v6e/128;")
     assert "Ceilings ignore how long copies take" in page
     assert "with jax 0.10, libtpu 1" in page
     assert "| missed |" in page
@@ -183,6 +184,11 @@ def test_kept_cells_are_compared_without_a_compiler(
     assert f"ours, {len(CELLS) - 1} cells: not measured" in found["not_checked"]
     assert "1 of 146 OK, 145 not measured" in page.read_text(encoding="utf-8")
     assert "1 of 146 OK, 145 not measured" in capsys.readouterr().out
+
+    late = evolve(good("jax", cell), verdict="undecided", reason="no answer")
+    kept._keep(held, late, kept.stamp("jax"))
+    assert 3 == main.main(argv)
+    assert f"jax's kernel, {cell}: no answer" in capsys.readouterr().out
 
     slow = evolve(good("tpu", cell), decode=Pass(300, 100, 1))
     kept._keep(held, slow, kept.stamp("tpu"))

@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             today = datetime.now(UTC).date().isoformat()
             page = comparison_page.page(records, date=today)
             Path(arguments.write).write_text(page, encoding="utf-8")
-    report.scope = Scope.COMPLETE
     open_ends = _judge(records, report)
+    report.scope = Scope.SAMPLED if open_ends else Scope.COMPLETE
     if report.failures:
         return Verdict.FAILS
     return Verdict.UNDECIDED if open_ends else Verdict.HOLDS
@@ -116,4 +116,8 @@ def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
         if absent:
             open_ends = True
             report.skip(f"{title}, {len(absent)} cells", why="not measured")
+        for cell, record in records[kernel].items():
+            if record.verdict == "undecided":
+                open_ends = True
+                report.skip(f"{title}, {cell}", why=record.reason)
     return open_ends

@@ -55,7 +55,12 @@ class Row:
 
 def name(cell: Cell) -> str:
     """The cell, with its tokens where they are not those of the grid."""
-    return str(cell) if cell.tokens == TOKENS else f"{cell}, {cell.tokens:,} tokens"
+    return f"{cell}{tokens_of(cell)}"
+
+
+def tokens_of(cell: Cell) -> str:
+    """Its tokens, to stand behind the rest, or nothing if they are those of the grid."""
+    return "" if cell.tokens == TOKENS else f", {cell.tokens:,} tokens"
 
 
 def counted(cells: Sequence[Cell], held: Held) -> str:

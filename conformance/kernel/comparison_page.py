@@ -5,7 +5,17 @@ from typing import Final
 
 from conformance.kernel.ahead.compiled import Compiled
 from conformance.kernel.ahead.peaks import ASSUMPTIONS
-from conformance.kernel.comparison import KERNELS, OURS, Records, Row, cells, lost, name, rows
+from conformance.kernel.comparison import (
+    KERNELS,
+    OURS,
+    Records,
+    Row,
+    cells,
+    lost,
+    name,
+    rows,
+    tokens_of,
+)
 
 LEFT_OUT: Final = (
     "OK means that the compiler of the chip takes the kernel with the block sizes that it chooses "
@@ -93,6 +103,14 @@ def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
     """One item for each cause, with the first reason and every cell."""
     for cause in dict.fromkeys(record.cause for record in found):
         some = [record for record in found if record.cause == cause]
-        named = "; ".join(name(record.cell) for record in some)
         first = f"the first {some[0].verdict}: {some[0].reason}".rstrip(".")
-        yield f"- {cause}, {len(some)}: {first}. {named}"
+        yield f"- {cause}, {len(some)}: {first}. {_together(some)}"
+
+
+def _together(some: Sequence[Compiled]) -> str:
+    """Every cell: chips and page sizes beside what they have in common."""
+    found: dict[str, list[str]] = {}
+    for cell in (record.cell for record in some):
+        shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"
+        found.setdefault(shape, []).append(f"{cell.chip}/{cell.page_size}")
+    return "; ".join(f"{shape}: {' '.join(places)}" for shape, places in found.items())

@@ -23,7 +23,7 @@ from conformance.kernel.cores import cores
 PARTS: Final = ("jax", "jaxlib", "libtpu")
 SOURCES: Final = ("conformance/kernel/subject.py", "conformance/kernel/ahead")
 TELLS: Final = ("baseline.py", "kept.py", "reproduce.py", "table.py")
-"""Of this folder, what only tells of records."""
+"""Of the folder of the bench, what only tells of records."""
 OWN_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "jax": (),
     "tpu-inference": ("conformance/kernel/tpu_inference.py",),
@@ -50,7 +50,8 @@ def sources(kernel: str) -> list[Path]:
     for part in (*SOURCES, *OWN_SOURCES.get(kernel, ("impl/attention",))):
         at = root / part
         found += [at] if at.is_file() else sorted(at.rglob("*.py"))
-    return [path for path in found if path.name not in TELLS]
+    tells = {Path(__file__).with_name(name) for name in TELLS}
+    return [path for path in found if path not in tells]
 
 
 def load(path: Path, kernel: str) -> dict[Cell, Compiled]:
