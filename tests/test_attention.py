@@ -369,7 +369,6 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "a window with <= for <": ("_visible", _mask(newest=0, oldest=-1)),
     "a window one too narrow": ("_visible", _mask(newest=0, oldest=1)),
     "V of dead cells not blanked": ("_blank", _unchanged),
-    "a clamped slice of q": ("_pad", _unchanged),
     "no rescaling of the accumulator": ("_absorb", _no_rescaling),
     "KV heads in the wrong order": ("_gather", _heads_swapped),
 }

@@ -339,6 +339,7 @@ def _read_sets_of(setup: Setup, packed: Packed) -> Array:
         state.rows,
         queries,
         jnp.array([slots], jnp.int32),
+        q_block=1,
     )
     return out[jnp.maximum(queries[1:] - 1, 0), 0]
 

@@ -15,13 +15,13 @@ MODULE: Final = "impl.attention.reference"
 
 
 def _blank_nothing(_blank: Any) -> Any:
-    return lambda values, _seen: values
+    return lambda values, _used: values
 
 
 def _mask_keys_by_product(absorb: Any) -> Any:
-    def wrong(running: Any, queries: Any, keys: Any, values: Any, seen: Any, options: Any) -> Any:
-        after = absorb(running, queries, keys, values, seen, options)
-        dead = jnp.where(seen.any(axis=0)[:, None, None], 0.0, keys)
+    def wrong(running: Any, reads: Any, queries: Any, keys: Any, *rest: Any) -> Any:
+        after = absorb(running, reads, queries, keys, *rest)
+        dead = jnp.where(reads.used[:, None, :, None], 0.0, keys)
         return after._replace(total=after.total + jnp.sum(0.0 * dead))
 
     return wrong
@@ -36,8 +36,13 @@ def _lengths_by_dense_sum(attention: Any) -> Any:
     return wrong
 
 
-def _pad_to_one_block(pad: Any) -> Any:
-    return lambda q, q_block: pad(q, max(q_block - q.shape[0], 0))
+def _clamp_block_of_queries(queries: Any) -> Any:
+    def wrong(q: Any, blocks: Any) -> Any:
+        first, size = blocks.tokens[:, :1], blocks.tokens.shape[1]
+        moved = jnp.minimum(first, q.shape[0] - size) - first
+        return queries(q, blocks._replace(tokens=blocks.tokens + moved))
+
+    return wrong
 
 
 def _finite_lowest_score(absorb: Any) -> Any:
@@ -51,19 +56,17 @@ def _clip_positions(visible: Any) -> Any:
     return lambda positions, *rest: visible(jnp.maximum(positions, 0), *rest)
 
 
-def _positions_from_zero(attend_block: Any) -> Any:
-    def wrong(padded: Any, kv_pages: Any, row: Any, *rest: Any) -> Any:
-        return attend_block(padded, kv_pages, row._replace(kv_len=row.q_len), *rest)
+def _positions_from_zero(phase: Any) -> Any:
+    def wrong(q: Any, kv_pages: Any, rows: Any, *rest: Any) -> Any:
+        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), *rest)
 
     return wrong
 
 
-def _row_without_tail(gather: Any) -> Any:
-    def wrong(kv_pages: Any, row: Any, index: Any, kv_block_pages: int) -> Any:
-        width, start = row.pages.shape[0], index * kv_block_pages
-        moved = jnp.minimum(start, max(width - kv_block_pages, 0)) - start
-        pages = row.pages[jnp.arange(width) + moved]
-        return gather(kv_pages, row._replace(pages=pages), index, kv_block_pages)
+def _row_without_tail(ids: Any) -> Any:
+    def wrong(pages: Any, row: Any, entries: Any) -> Any:
+        first, last = entries[:, :1], max(pages.shape[1] - entries.shape[1], 0)
+        return ids(pages, row, entries + jnp.minimum(first, last) - first)
 
     return wrong
 
@@ -76,12 +79,14 @@ def _window_one_more(visible: Any) -> Any:
     return lambda positions, cells, window: visible(positions, cells, window and window + 1)
 
 
-def _decode_without_window(attend_block: Any) -> Any:
-    def wrong(padded: Any, kv_pages: Any, row: Any, number: Any, out: Any, options: Any) -> Any:
-        wide = evolve(options, sliding_window=None)
-        everything = attend_block(padded, kv_pages, row, number, out, wide)
-        windowed = attend_block(padded, kv_pages, row, number, out, options)
-        return jnp.where(row.q_len == 1, everything, windowed)
+def _decode_without_window(phase: Any) -> Any:
+    def wrong(q: Any, kv_pages: Any, rows: Any, out: Any, options: Any) -> Any:
+        single = rows.q_len == 1
+        alone, others = (
+            rows._replace(q_len=jnp.where(own, rows.q_len, 0)) for own in (single, ~single)
+        )
+        out = phase(q, kv_pages, alone, out, evolve(options, sliding_window=None))
+        return phase(q, kv_pages, others, out, options)
 
     return wrong
 
@@ -108,8 +113,8 @@ PLANTS: Final = (
         thread="https://github.com/marin-community/levanter/pull/1033",
         mechanism="a block of queries near the end is clamped, and its rows shift",
         clause="ATT",
-        patches=((MODULE, "_pad", _pad_to_one_block),),
-        blind=IDLE,
+        patches=((MODULE, "_queries", _clamp_block_of_queries),),
+        blind=KERNEL_ONLY,
     ),
     Plant(
         id="AK6",
@@ -132,7 +137,7 @@ PLANTS: Final = (
         thread="https://github.com/jax-ml/jax/pull/24495",
         mechanism="queries are taken to be as many as the cells",
         clause="ATT",
-        patches=((MODULE, "_attend_block", _positions_from_zero),),
+        patches=((MODULE, "_phase", _positions_from_zero),),
         blind=IDLE,
     ),
     Plant(
@@ -140,7 +145,7 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/vllm/pull/14597",
         mechanism="the last block of pages is clamped into the row, which repeats pages",
         clause="ATT",
-        patches=((MODULE, "_gather", _row_without_tail),),
+        patches=((MODULE, "_ids", _row_without_tail),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -172,7 +177,7 @@ PLANTS: Final = (
         thread="https://github.com/EricLBuehler/mistral.rs/issues/2094",
         mechanism="a single query is attended for without the window",
         clause="ATT",
-        patches=((MODULE, "_attend_block", _decode_without_window),),
+        patches=((MODULE, "_phase", _decode_without_window),),
         blind=KERNEL_ONLY,
     ),
 )

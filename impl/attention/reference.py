@@ -2,8 +2,9 @@
 
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
 query tokens at its end, reads K and V through one page table. Work is proportional to what is
-there: loops over sequences, over blocks of queries and over blocks of pages run as often as the
-lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on bfloat16 on CPUs).
+there: loops over blocks of queries and over the blocks of pages that these can see run as often
+as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on bfloat16 on
+CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
 Softmax is online (seed 004, section 6), in float32.
 
 What a cell that no query may see holds, NaN included, has no influence: scores are masked after
@@ -12,30 +13,39 @@ query can carry a NaN or an infinity of its V to the other queries of that block
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from impl.attention.interface import check_options, check_shapes
 
+_STEP_ELEMENTS: Final = {"cpu": 0}
+"""Elements of K and V, or of scores, that a step may take together; one block always fits.
+
+A CPU has caches to stay in and few cores, and is no faster with several blocks to a step.
+"""
+_MANY_ELEMENTS: Final = 1 << 24
+"""The same where thousands of threads wait for work. Chosen by size, not measured."""
+
 
 @frozen(kw_only=True)
 class _Options:
-    """What is static: see `ragged_paged_attention`."""
+    """What is static: see `ragged_paged_attention`, and `_at_once` on step_elements."""
 
     scale: float = field(converter=float)
     soft_cap: float | None
     sliding_window: int | None
     q_block: int
     kv_block_pages: int
+    step_elements: int
 
 
-class _Row(NamedTuple):
-    """One sequence: its table row i32[pages_per_seq], its length, and where its queries are."""
+class _Rows(NamedTuple):
+    """Sequences: table rows i32[B, pages_per_seq], lengths, and where their queries are, i32[B]."""
 
     pages: Array
     kv_len: Array
@@ -43,8 +53,33 @@ class _Row(NamedTuple):
     q_len: Array
 
 
+class _Blocks(NamedTuple):
+    """N blocks of queries: each one's sequence i32[N]; the rest is [N, q_block].
+
+    own says which queries are there; tokens are their rows of q, positions those in the sequence.
+    """
+
+    row: Array
+    own: Array
+    tokens: Array
+    positions: Array
+
+
+class _Reads(NamedTuple):
+    """What one step reads: for the blocks of queries `owner` i32[N], the pages ids i32[N, pages].
+
+    seen, bool [N, q_block, cells], says which query may see which cell of its pages; used, bool
+    [N, cells], which cells any query of the block may see.
+    """
+
+    owner: Array
+    ids: Array
+    seen: Array
+    used: Array
+
+
 class _Running(NamedTuple):
-    """Online softmax so far: f32 [kv_heads, group, q_block], and [..., head_dim] at the end."""
+    """Online softmax so far: f32 [N, kv_heads, group, q_block], and [..., head_dim] at the end."""
 
     largest: Array
     total: Array
@@ -62,7 +97,7 @@ def ragged_paged_attention(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
-    q_block: int = 16,
+    q_block: int = 32,
     kv_block_pages: int = 16,
 ) -> Array:
     """Attend for a mixed batch of prefill and decode; returns [T, q_heads, head_dim] in q's dtype.
@@ -81,7 +116,8 @@ def ragged_paged_attention(
     at negative positions see nothing.
 
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
-    are rows of q and pages that one step of the loops takes; they change speed and rounding only.
+    are rows of q and pages that a sequence brings to one step of the loops; they change speed and
+    rounding only. A sequence of one query brings one row whatever q_block is.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
@@ -95,8 +131,9 @@ def ragged_paged_attention(
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
-        q_block=q_block,
-        kv_block_pages=kv_block_pages,
+        q_block=min(q_block, q.shape[0]),
+        kv_block_pages=min(kv_block_pages, page_indices.shape[1]),
+        step_elements=_STEP_ELEMENTS.get(jax.default_backend(), _MANY_ELEMENTS),
     )
     count = jnp.reshape(jnp.asarray(num_seqs), ())
     out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, options)
@@ -113,26 +150,57 @@ def _attend(
     num_seqs: Array,
     options: _Options,
 ) -> Array:
-    padded = _pad(q, options.q_block)
-
-    def sequence(index: Array, out: Array) -> Array:
-        start = cu_q_lens[index]
-        row = _Row(page_indices[index], kv_lens[index], start, cu_q_lens[index + 1] - start)
-
-        def block(number: Array, out: Array) -> Array:
-            return _attend_block(padded, kv_pages, row, number, out, options)
-
-        end: Array = lax.fori_loop(0, _ceil_div(row.q_len, options.q_block), block, out)
-        return end
-
-    present = jnp.minimum(num_seqs, kv_lens.shape[0])
-    out: Array = lax.fori_loop(0, present, sequence, jnp.zeros_like(padded))
-    return out[: q.shape[0]]
+    present = jnp.arange(kv_lens.shape[0]) < num_seqs
+    lengths = jnp.where(present, cu_q_lens[1:] - cu_q_lens[:-1], 0)
+    rows = _Rows(page_indices, kv_lens, cu_q_lens[:-1], lengths)
+    out = jnp.zeros_like(q)
+    if options.q_block == 1:
+        return _phase(q, kv_pages, rows, out, options)
+    single = lengths == 1
+    decode, prefill = (rows._replace(q_len=jnp.where(own, lengths, 0)) for own in (single, ~single))
+    out = _phase(q, kv_pages, decode, out, evolve(options, q_block=1))
+    return _phase(q, kv_pages, prefill, out, options)
 
 
-def _pad(q: Array, q_block: int) -> Array:
-    """q with one block of rows more: a slice that would not fit is moved, and so its rows."""
-    return jnp.pad(q, ((0, q_block), (0, 0), (0, 0)))
+def _phase(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
+    """Attend for every query of these rows, and put the results in `out`."""
+    ends = jnp.cumsum(_ceil_div(rows.q_len, options.q_block))
+    width = _at_once(q, kv_pages, rows, options)
+
+    def group(index: Array, out: Array) -> Array:
+        numbers = index * width + jnp.arange(width, dtype=jnp.int32)
+        return _attend_blocks(
+            q, kv_pages, rows, _blocks(rows, ends, numbers, options), out, options
+        )
+
+    end: Array = lax.fori_loop(0, _ceil_div(ends[-1], width), group, out)
+    return end
+
+
+def _at_once(q: Array, kv_pages: Array, rows: _Rows, options: _Options) -> int:
+    """How many blocks of queries, each with a block of pages, a step takes: static."""
+    cells = options.kv_block_pages * kv_pages.shape[1]
+    elements = cells * max(kv_pages.shape[2] * kv_pages.shape[3], q.shape[1] * options.q_block)
+    most = min(q.shape[0], rows.kv_len.shape[0] + q.shape[0] // options.q_block)
+    return max(1, min(options.step_elements // elements, most))
+
+
+def _blocks(rows: _Rows, ends: Array, numbers: Array, options: _Options) -> _Blocks:
+    """Blocks of queries by number; those past the last are empty. ends: cumulative, per row."""
+    row = _owner(ends, numbers)
+    counts = _ceil_div(rows.q_len, options.q_block)
+    first = (numbers - (ends - counts)[row]) * options.q_block
+    offsets = first[:, None] + jnp.arange(options.q_block, dtype=jnp.int32)
+    own = offsets < rows.q_len[row, None]
+    own &= (numbers < ends[-1])[:, None]
+    positions = (rows.kv_len - rows.q_len)[row, None] + offsets
+    return _Blocks(row, own, rows.q_start[row, None] + offsets, positions)
+
+
+def _owner(ends: Array, numbers: Array) -> Array:
+    """Whose each number is, if owner i has those from ends[i - 1] up to ends[i]."""
+    passed = (ends[None, :] <= numbers[:, None]).sum(axis=1, dtype=jnp.int32)
+    return jnp.minimum(passed, ends.shape[0] - 1)
 
 
 def _ceil_div(length: Array, size: int) -> Array:
@@ -144,105 +212,150 @@ def _div(length: Array, size: int) -> Array:
     return lax.div(length, jnp.asarray(size, length.dtype))
 
 
-def _attend_block(
-    padded: Array, kv_pages: Array, row: _Row, number: Array, out: Array, options: _Options
+def _attend_blocks(
+    q: Array, kv_pages: Array, rows: _Rows, blocks: _Blocks, out: Array, options: _Options
 ) -> Array:
-    """Attend for one block of one sequence's queries and put the rows that are its own in `out`."""
-    size, heads = options.q_block, kv_pages.shape[2] // 2
-    first = row.q_start + number * size
-    offsets = number * size + jnp.arange(size, dtype=jnp.int32)
-    own = offsets < row.q_len
-    positions = row.kv_len - row.q_len + offsets
-    block = lax.dynamic_slice_in_dim(padded, first, size)
-    width = block.shape[2]
-    queries = block.astype(jnp.float32).reshape(size, heads, -1, width)
-    low, high = _kv_blocks(positions[0], number, row, kv_pages.shape[1], options)
+    """Attend for some blocks of queries, and put the rows that are their own in `out`.
 
-    def step(index: Array, running: _Running) -> _Running:
-        keys, values, cells, readable = _gather(kv_pages, row, index, options.kv_block_pages)
-        seen = _visible(positions, cells, options.sliding_window)
-        seen &= own[:, None] & readable[None, :]
-        return _absorb(running, queries, keys, values, seen, options)
+    The blocks of pages they can see are one list, of which each step takes as many as there are
+    blocks of queries: no step waits for the longest sequence.
+    """
+    count, size = blocks.own.shape
+    heads, width = kv_pages.shape[2] // 2, q.shape[2]
+    queries = _queries(q, blocks).astype(jnp.float32).reshape(count, size, heads, -1, width)
+    queries = queries.transpose(0, 2, 3, 1, 4)
+    low, high = _kv_blocks(rows, blocks, kv_pages.shape[1], options)
+    ends = jnp.cumsum(high - low)
 
-    shape = (heads, queries.shape[2], size)
+    def reads(index: Array) -> _Reads:
+        items = index * count + jnp.arange(count, dtype=jnp.int32)
+        owner = _owner(ends, items)
+        # Past the last of the list: a block past the row, in which nothing can be read.
+        past = rows.pages.shape[1]
+        number = jnp.where(items < ends[-1], items - ends[owner] + high[owner], past)
+        return _find(rows, blocks, owner, number, kv_pages, options)
+
+    def step(index: Array, carry: tuple[_Running, _Reads]) -> tuple[_Running, _Reads]:
+        running, now = carry
+        keys, values = _gather(kv_pages, now.ids)
+        after = _absorb(running, now, queries[now.owner], keys, values, options)
+        return after, reads(index + 1)
+
+    shape = queries.shape[:-1]
     start = _Running(
         jnp.full(shape, -jnp.inf, jnp.float32),
         jnp.zeros(shape, jnp.float32),
-        jnp.zeros((*shape, width), jnp.float32),
+        jnp.zeros(queries.shape, jnp.float32),
     )
-    end = lax.fori_loop(low, high, step, start)
+    # What a step reads is carried to it: XLA would work it out again for each score it masks.
+    first = reads(jnp.zeros((), jnp.int32))
+    end, _ = lax.fori_loop(0, _ceil_div(ends[-1], count), step, (start, first))
     # Exactly 0 means that nothing was seen; a NaN in a live cell must come out as NaN.
     nothing = (end.total == 0)[..., None]
     mean = jnp.where(nothing, 0.0, end.accumulator / jnp.where(nothing, 1.0, end.total[..., None]))
-    rows = mean.transpose(2, 0, 1, 3).reshape(block.shape).astype(out.dtype)
-    others = lax.dynamic_slice_in_dim(out, first, size)
-    kept = jnp.where(own[:, None, None], rows, others)
-    return lax.dynamic_update_slice_in_dim(out, kept, first, 0)
+    found = mean.transpose(0, 3, 1, 2, 4).reshape(count, size, *q.shape[1:]).astype(out.dtype)
+    tokens = jnp.where(blocks.own, blocks.tokens, q.shape[0])
+    return out.at[tokens].set(found, mode="drop")
+
+
+def _queries(q: Array, blocks: _Blocks) -> Array:
+    """The rows of q of each block, [N, q_block, q_heads, head_dim]; anything where not its own."""
+    return q.at[blocks.tokens].get(mode="clip")
 
 
 def _kv_blocks(
-    position: Array, number: Array, row: _Row, page_size: int, options: _Options
+    rows: _Rows, blocks: _Blocks, page_size: int, options: _Options
 ) -> tuple[Array, Array]:
-    """The half-open range of KV blocks that a block of queries from `position` on can see."""
+    """The half-open range of KV blocks that each block of queries can see: i32[N], i32[N]."""
     cells = options.kv_block_pages * page_size
-    queries = jnp.minimum(options.q_block, row.q_len - number * options.q_block)
-    capacity = row.pages.shape[0] * page_size
-    high = jnp.clip(jnp.minimum(position + queries, row.kv_len), 0, capacity)
+    queries = blocks.own.sum(axis=1, dtype=jnp.int32)
+    position = blocks.positions[:, 0]
+    capacity = rows.pages.shape[1] * page_size
+    last = jnp.minimum(position + queries, rows.kv_len[blocks.row])
+    high = jnp.where(queries > 0, jnp.clip(last, 0, capacity), 0)
     window = options.sliding_window
     low = jnp.zeros_like(high) if window is None else jnp.maximum(position - window + 1, 0)
-    return _div(low, cells), _ceil_div(high, cells)
+    end = _ceil_div(high, cells)
+    return jnp.minimum(_div(low, cells), end), end
 
 
-def _gather(
-    kv_pages: Array, row: _Row, index: Array, kv_block_pages: int
-) -> tuple[Array, Array, Array, Array]:
-    """One block of a row's pages: K and V f32 [cells, kv_heads, head_dim], the cells' positions.
+def _find(
+    rows: _Rows, blocks: _Blocks, owner: Array, number: Array, kv_pages: Array, options: _Options
+) -> _Reads:
+    """What the blocks `owner` i32[N] of queries read of the blocks `number` i32[N] of their pages.
 
-    Also says which cells were read at all: an entry past the row or its length, or an id out of
-    range, reads page 0 instead and is masked.
+    An entry past the row or its length, or an id out of range, reads page 0 instead, masked.
     """
-    pages, page_size = kv_pages.shape[:2]
-    entries = index * kv_block_pages + jnp.arange(kv_block_pages, dtype=jnp.int32)
-    ids = row.pages[jnp.minimum(entries, row.pages.shape[0] - 1)]
-    readable = (entries < row.pages.shape[0]) & (entries * page_size < row.kv_len)
+    (pages, page_size), width = kv_pages.shape[:2], rows.pages.shape[1]
+    entries = number[:, None] * options.kv_block_pages
+    entries += jnp.arange(options.kv_block_pages, dtype=jnp.int32)
+    row = blocks.row[owner, None]
+    ids = _ids(rows.pages, row, entries)
+    readable = (entries < width) & (entries * page_size < rows.kv_len[row])
     readable &= (ids >= 0) & (ids < pages)
-    block = kv_pages[jnp.where(readable, ids, 0)].astype(jnp.float32)
-    cells = block.reshape(-1, *kv_pages.shape[2:])
-    positions = entries[0] * page_size + jnp.arange(cells.shape[0], dtype=jnp.int32)
-    return cells[:, 0::2], cells[:, 1::2], positions, jnp.repeat(readable, page_size)
+    offsets = jnp.arange(options.kv_block_pages * page_size, dtype=jnp.int32)
+    cells = entries[:, :1] * page_size + offsets
+    seen = _visible(blocks.positions[owner], cells, options.sliding_window)
+    seen &= blocks.own[owner][:, :, None] & jnp.repeat(readable, page_size, axis=1)[:, None, :]
+    return _Reads(owner, jnp.where(readable, ids, 0), seen, seen.any(axis=1))
+
+
+def _ids(pages: Array, row: Array, entries: Array) -> Array:
+    """Table entries i32[N, kv_block_pages] of rows i32[N, 1]; past the row, its last one."""
+    return pages[row, jnp.minimum(entries, pages.shape[1] - 1)]
+
+
+def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
+    """K and V, each f32 [N, kv_heads, cells, head_dim], of the pages i32[N, kv_block_pages]."""
+    block = kv_pages.at[ids].get(mode="clip").astype(jnp.float32)
+    cells = block.reshape(ids.shape[0], -1, kv_pages.shape[2] // 2, 2, kv_pages.shape[3])
+    keys, values = (cells[:, :, :, part].transpose(0, 2, 1, 3) for part in (0, 1))
+    return keys, values
 
 
 def _visible(positions: Array, cells: Array, window: int | None) -> Array:
-    """bool [queries, cells]: which cell positions each query position may see.
+    """bool [N, q_block, cells]: which cell positions each query position may see.
 
     A sequence's own queries are all below its length, so causality keeps them below it too.
     """
-    seen = cells[None, :] <= positions[:, None]
-    return seen if window is None else seen & (cells[None, :] > positions[:, None] - window)
+    seen = cells[:, None, :] <= positions[:, :, None]
+    return seen if window is None else seen & (cells[:, None, :] > positions[:, :, None] - window)
 
 
-def _blank(values: Array, seen: Array) -> Array:
-    """V [cells, kv_heads, head_dim] with 0 in each cell that no query of the block sees."""
-    return jnp.where(seen.any(axis=0)[:, None, None], values, 0.0)
+def _blank(values: Array, used: Array) -> Array:
+    """V [N, kv_heads, cells, head_dim] with 0 in each cell that no query of the block sees."""
+    return jnp.where(used[:, None, :, None], values, 0.0)
 
 
 def _absorb(
-    running: _Running, queries: Array, keys: Array, values: Array, seen: Array, options: _Options
+    running: _Running,
+    reads: _Reads,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    options: _Options,
 ) -> _Running:
-    """One step of online softmax: queries f32 [q_block, kv_heads, group, head_dim]."""
+    """One step of online softmax: queries f32 [N, kv_heads, group, q_block, head_dim].
+
+    What is found with queries, keys and values i goes to block owner[i] of the running softmax.
+    """
     exact = lax.Precision.HIGHEST
-    scores = options.scale * jnp.einsum("qhgd,chd->hgqc", queries, keys, precision=exact)
+    owner, flat = reads.owner, (*queries.shape[:2], -1, queries.shape[-1])
+    products = jnp.einsum("nhqd,nhcd->nhqc", queries.reshape(flat), keys, precision=exact)
+    scores = options.scale * products.reshape(*queries.shape[:-1], -1)
     if options.soft_cap is not None:
         scores = options.soft_cap * jnp.tanh(scores / options.soft_cap)
-    scores = jnp.where(seen, scores, -jnp.inf)
-    largest = jnp.maximum(running.largest, scores.max(axis=-1))
+    scores = jnp.where(reads.seen[:, None, None], scores, -jnp.inf)
+    largest = running.largest.at[owner].max(scores.max(axis=-1))
     # While a query has seen nothing its maximum is -inf, and -inf - -inf is NaN.
     origin = jnp.where(largest == -jnp.inf, 0.0, largest)
-    rescale = jnp.exp(running.largest - origin)
-    weights = jnp.exp(scores - origin[..., None])
-    added = jnp.einsum("hgqc,chd->hgqd", weights, _blank(values, seen), precision=exact)
+    # Exactly 1 where the maximum stays, as for a block that has nothing in this step.
+    rescale = jnp.where(largest == running.largest, 1.0, jnp.exp(running.largest - origin))
+    weights = jnp.exp(scores - origin[owner][..., None])
+    blanked = _blank(values, reads.used)
+    added = jnp.einsum("nhqc,nhcd->nhqd", weights.reshape(products.shape), blanked, precision=exact)
     return _Running(
         largest,
-        running.total * rescale + weights.sum(axis=-1),
-        running.accumulator * rescale[..., None] + added,
+        (running.total * rescale).at[owner].add(weights.sum(axis=-1)),
+        (running.accumulator * rescale[..., None]).at[owner].add(added.reshape(queries.shape)),
     )

@@ -78,7 +78,7 @@ class Llama:
     norm_eps: float = 1e-5
     dtype: str = field(default="float32")
     attention: str = field(factory=lambda: "tpu" if jax.default_backend() == "tpu" else "reference")
-    q_block: int = 16
+    q_block: int = 32
     kv_block_pages: int = 16
 
     def __attrs_post_init__(self) -> None:

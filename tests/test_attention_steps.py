@@ -1,0 +1,77 @@
+"""The reference attention with several blocks to a step, as accelerators take them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from attrs import evolve
+from test_attention import BASE, BATCHES, READ_SHAPE, RIGHT, build, check_reads, check_values, plant
+
+MIXED = BATCHES["mixed prefill and decode"]
+SHAPES = {
+    "one page": evolve(BASE, q_block=3, kv_block_pages=1),
+    "window and cap": evolve(BASE, sliding_window=6, soft_cap=1.5, q_block=2, kv_block_pages=2),
+}
+
+
+def widen(patch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Take so many blocks at once, whatever their size."""
+    plant(patch, "_at_once", lambda *_: blocks)
+
+
+def _off_by_one(ends: Any, numbers: Any) -> Any:
+    """The last of each owner's numbers goes to the next."""
+    return RIGHT["_owner"](ends, numbers + 1)
+
+
+def _all_to_the_first(running: Any, reads: Any, *rest: Any) -> Any:
+    """Whatever a step finds is given to its first block of queries."""
+    first = jnp.zeros_like(reads.owner)
+    return RIGHT["_absorb"](running, reads._replace(owner=first), *rest)
+
+
+def _clamped(q: Any, blocks: Any) -> Any:
+    """A block of queries that would not fit is moved, and so its rows."""
+    first = jnp.minimum(blocks.tokens[:, :1], q.shape[0] - blocks.tokens.shape[1])
+    return q[first + jnp.arange(blocks.tokens.shape[1])]
+
+
+@pytest.mark.parametrize("blocks", [3, 100])
+@pytest.mark.parametrize("name", SHAPES)
+def test_several_blocks_to_a_step_are_within_the_bound(
+    name: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that end inside a list, and steps that hold all of it, give what one block gives."""
+    widen(monkeypatch, blocks)
+
+    for batch in (MIXED, BATCHES["more queries than cells"], []):
+        check_values(SHAPES[name], build(SHAPES[name], batch))
+
+
+def test_several_blocks_to_a_step_read_their_own_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cell of one sequence reaches the queries of another in the same step."""
+    widen(monkeypatch, 4)
+
+    check_reads(READ_SHAPE, build(READ_SHAPE, [(4, 12), (1, 11), (1, 3), (5, 9)], shared=1))
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "_owner": _off_by_one,
+    "_absorb": _all_to_the_first,
+    "_queries": _clamped,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_block_given_to_the_wrong_queries_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value check sees what the lists of a step get wrong."""
+    shape = SHAPES["window and cap"]
+    widen(monkeypatch, 3)
+    check_values(shape, build(shape, MIXED))
+    plant(monkeypatch, name, WRONG[name])
+
+    with pytest.raises(AssertionError, match="out of bound"):
+        check_values(shape, build(shape, MIXED))
