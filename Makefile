@@ -8,8 +8,8 @@ TRACE ?= $(wildcard ../shared/traces/azure_conv_2023.csv)
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 TPU_STAMP := .venv/.tpu-done
-PEERS := .venv-tpu-inference
-PEERS_STAMP := $(PEERS)/.done
+KERNEL_PEERS := .venv-kernel-peers
+REFERENCE_PEERS := .venv-reference-peers
 CHIPS := v4,v5e,v5p,v6e,7x
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
@@ -17,7 +17,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench cross-check type lint lock clean trace
+.PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check type lint lock clean trace
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -52,11 +52,14 @@ grid: $(TPU_STAMP) ## our kernel and the one of jax through the compiler of each
 	$(BIN)/kvspec kernel tpu --target $(CHIPS) --json .kvspec/grid.json
 	$(BIN)/kvspec kernel jax --target $(CHIPS) --json .kvspec/grid-jax.json || test $$? -eq 1
 
-compare: $(PEERS_STAMP) ## jax's kernel, that of tpu-inference and ours: docs/compare.md; can be resumed
-	$(PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
+compare: $(KERNEL_PEERS)/.done ## jax's kernel, that of tpu-inference and ours: docs/compare.md; can be resumed
+	$(KERNEL_PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench
+
+peers: $(REFERENCE_PEERS)/.done ## the reference attention beside those of jax and Levanter, in one run
+	$(REFERENCE_PEERS)/bin/python -m conformance.peers.run --json .kvspec/peers.json
 
 cross-check: $(STAMP) ## count the states of the allocator with SPIN and compare; needs spin and cc
 	$(BIN)/python -m conformance.crosscheck
@@ -84,7 +87,7 @@ lock: ## remake requirements.lock: the newest versions that pyproject.toml allow
 	rm -rf build/lock
 
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml
@@ -98,13 +101,22 @@ $(TPU_STAMP): $(STAMP) requirements-tpu.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-tpu.lock
 	@touch $@
 
-$(PEERS_STAMP): requirements.lock requirements-tpu.lock requirements-peers.lock pyproject.toml
+$(KERNEL_PEERS)/.done: requirements.lock requirements-tpu.lock requirements-kernel-peers.lock pyproject.toml
 	@$(CHECK_PYTHON)
-	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --requirement requirements.lock \
+	$(PYTHON) -m venv $(KERNEL_PEERS)
+	$(KERNEL_PEERS)/bin/python -m pip install --quiet --requirement requirements.lock \
 	  --requirement requirements-tpu.lock
-	$(PEERS)/bin/python -m pip install --quiet --no-deps --requirement requirements-peers.lock
-	$(PEERS)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(KERNEL_PEERS)/bin/python -m pip install --quiet --no-deps --requirement requirements-kernel-peers.lock
+	$(KERNEL_PEERS)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Levanter names half a hundred distributions that its attention does without: hence --no-deps.
+$(REFERENCE_PEERS)/.done: requirements.lock requirements-reference-peers.lock
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv $(REFERENCE_PEERS)
+	$(REFERENCE_PEERS)/bin/python -m pip install --quiet --requirement requirements.lock
+	$(REFERENCE_PEERS)/bin/python -m pip install --quiet --no-deps --requirement requirements-reference-peers.lock
+	@mkdir -p .kvspec
 	@touch $@
 
 trace:

@@ -1,0 +1,1 @@
+"""`make peers`: the reference attention beside others that do the same, timed in one run."""
