@@ -70,7 +70,7 @@ def find(name: str) -> Subject:
             "kernel",
             seen=f"{name}, and no module {INSTALLED[name]}",
             allowed=f"{name} where it is installed; {', '.join(KNOWN)}",
-            remedy="Run `make compare`; or pip install --no-deps what requirements-kernel-peers.lock has.",
+            remedy="Run `make compare`, or pip install --no-deps the versions of its lock file.",
         )
     if "" not in sys.path:  # modules beside the caller are found too
         sys.path.append("")
