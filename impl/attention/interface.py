@@ -49,3 +49,21 @@ def check_shapes(
     bounds = (rows + 1,)
     require("cu_q_lens", cu_q_lens.shape, f"{bounds}", holds=cu_q_lens.shape == bounds)
     require("num_seqs", num_seqs, "() or (1,)", holds=num_seqs in ((), (1,)))
+
+
+def check_new(
+    keys: Array, values: Array, destinations: Array | None, q: Array, kv_pages: Array
+) -> None:
+    """Raises InvalidInput unless K and V of the new cells fit to the queries and to the pool."""
+    wanted = (q.shape[0], kv_pages.shape[2] // 2, kv_pages.shape[3])
+    for name, given in (("keys", keys), ("values", values)):
+        require(name, given.shape, f"{wanted}", holds=given.shape == wanted)
+        require(
+            name,
+            str(given.dtype),
+            f"the pool's dtype, {kv_pages.dtype}",
+            holds=given.dtype == kv_pages.dtype,
+            remedy="Cast it; for 8 bits divide by k_scale or v_scale and round before.",
+        )
+    where, tokens = q.shape[:1] if destinations is None else destinations.shape, q.shape[:1]
+    require("destinations", where, f"{tokens}", holds=where == tokens)

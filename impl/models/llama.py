@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from attrs import field, fields, frozen
 from jax import Array, lax
 
-from impl.attention import reference, tpu
+from impl.attention import appending, tpu
 from impl.cache import paged
 from impl.models import sampler
 from impl.models.protocol import BatchPlan, Cache
@@ -126,21 +126,24 @@ class Llama:
         x, written = self._embed(params, tokens), []
         for layer, pool in zip(params.layers, cache, strict=True):
             q, k, v = self._project(layer, x, positions)
-            kv_pages = paged.write(pool, plan.destinations, k, v)
-            x = self._finish_layer(layer, x, self._attend(q, kv_pages, plan))
+            mixed, kv_pages = self._append_and_attend(q, k, v, pool, plan)
+            x = self._finish_layer(layer, x, mixed)
             written.append(kv_pages)
         return self._norm(x, params.norm), tuple(written)
 
-    def _attend(self, q: Array, kv_pages: Array, plan: BatchPlan) -> Array:
-        """[T, q_heads, head_dim], by the implementation that was chosen."""
-        arrays = (plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
-        scale = self.head_dim**-0.5
+    def _append_and_attend(
+        self, q: Array, k: Array, v: Array, kv_pages: Array, plan: BatchPlan
+    ) -> tuple[Array, Array]:
+        """[T, q_heads, head_dim], by the implementation that was chosen, and the new pool."""
+        given = (q, kv_pages, plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
+        scale, where = self.head_dim**-0.5, plan.destinations
         if self.attention == "tpu":
-            return tpu.ragged_paged_attention(q, kv_pages, *arrays, scale=scale)
-        return reference.ragged_paged_attention(
-            q,
-            kv_pages,
-            *arrays,
+            return tpu.append_and_attend(*given, keys=k, values=v, destinations=where, scale=scale)
+        return appending.append_and_attend(
+            *given,
+            keys=k,
+            values=v,
+            destinations=where,
             scale=scale,
             q_block=self.q_block,
             kv_block_pages=self.kv_block_pages,

@@ -18,10 +18,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.typing import ArrayLike
 
-from impl.attention.interface import check_options, check_shapes, require
+from impl.attention import destinations as cells_of
+from impl.attention.interface import check_new, check_options, check_shapes, require
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import decode, flow, prefill
+from impl.attention.tpu import buffers, decode, flow, fresh, prefill
 from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
+from impl.attention.tpu.writing import write
+from impl.cache.paged import interleave
 
 NAME: Final = "kvspec_ragged_paged_attention"
 INTERPRETED_CHIP: Final = "v5e"
@@ -58,8 +61,99 @@ def ragged_paged_attention(
     program runs on unless given, and needed to compile ahead of time. interpret:
     `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for what cannot be done.
     """
-    check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    shape = _shape(
+        q,
+        kv_pages,
+        page_indices,
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        blocks=blocks,
+        chip=chip,
+        interpret=interpret,
+        append=False,
+    )
+    arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
+    out: Array = _call(shape, interpret, q, kv_pages, *arrays)
+    return out
+
+
+def append_and_attend(
+    q: Array,
+    kv_pages: Array,
+    kv_lens: Array,
+    page_indices: Array,
+    cu_q_lens: Array,
+    num_seqs: ArrayLike,
+    *,
+    keys: Array,
+    values: Array,
+    destinations: Array | None = None,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    k_scale: float | None = None,
+    v_scale: float | None = None,
+    blocks: Blocks | None = None,
+    chip: str | None = None,
+    interpret: Any = False,
+) -> tuple[Array, Array]:
+    """As `impl.attention.appending.append_and_attend`, which explains the rest.
+
+    K and V of the queries' own tokens are read from the operands, not from the pool: attention
+    reads older cells, and when it has ended the new ones are written. Only where one cell cannot
+    be copied alone, see `Shape.single`, are they written first, and then read like the others.
+    """
+    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    check_new(keys, values, destinations, q, kv_pages)
+    shape = _shape(
+        q,
+        kv_pages,
+        page_indices,
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        blocks=blocks,
+        chip=chip,
+        interpret=interpret,
+        append=True,
+    )
+    arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
+    if destinations is None:
+        destinations = cells_of.of(kv_pages, *arrays, tokens=q.shape[0])
+    cells = interleave(keys, values)
+    found: tuple[Array, Array] = _appended(
+        shape, interpret, kv_pages, cells, destinations, q, *arrays
+    )
+    return found
+
+
+def _count(num_seqs: ArrayLike) -> Array:
+    return jnp.reshape(jnp.asarray(num_seqs, jnp.int32), (1,))
+
+
+def _shape(
+    q: Array,
+    kv_pages: Array,
+    page_indices: Array,
+    *,
+    scale: float,
+    soft_cap: float | None,
+    sliding_window: int | None,
+    k_scale: float | None,
+    v_scale: float | None,
+    blocks: Blocks | None,
+    chip: str | None,
+    interpret: Any,
+    append: bool,
+) -> Shape:
+    """What is static, with blocks that fit. Raises InvalidInput."""
+    check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     _check_kinds(q, kv_pages)
     target = (
         planning.CHIPS[INTERPRETED_CHIP] if interpret and chip is None else planning.chip_of(chip)
@@ -84,13 +178,11 @@ def ragged_paged_attention(
         vmem=target.limit,
         blocks=blocks or planning.UNPLANNED,
     )
+    shape = evolve(shape, fresh=append and shape.single)
     if blocks is None:
-        shape = evolve(shape, blocks=planning.plan(shape, target))
-    else:
-        planning.check(shape, target)
-    count = jnp.reshape(jnp.asarray(num_seqs, jnp.int32), (1,))
-    out: Array = _call(shape, interpret, q, kv_pages, kv_lens, page_indices, cu_q_lens, count)
-    return out
+        return evolve(shape, blocks=planning.plan(shape, target))
+    planning.check(shape, target)
+    return shape
 
 
 def _check_kinds(q: Array, kv_pages: Array) -> None:
@@ -118,28 +210,50 @@ def _call(
     page_indices: Array,
     cu_q_lens: Array,
     num_seqs: Array,
+    *,
+    cells: Array | None = None,
 ) -> Array:
+    """Attend; cells [T, 2 * kv_heads, head_dim] of the queries' own tokens if they are operands."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
     missing = shape.table_rows * LANES - shape.pages_per_seq
     ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
     pool = kv_pages.reshape(shape.pages, shape.page_rows, head_dim)
     blank = jnp.zeros_like(wide)
+    own = [] if cells is None else [fresh.rows(shape, cells, kv_lens, cu_q_lens, num_seqs)]
     out: Array = pl.pallas_call(
         partial(_kernel, shape),
         out_shape=jax.typeof(blank),
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3,
-            *[pl.BlockSpec(memory_space=pltpu.HBM)] * 4,
+            *[pl.BlockSpec(memory_space=pltpu.HBM)] * (4 + len(own)),
         ],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[*flow.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
-        input_output_aliases={6: 0},  # rows of no sequence stay 0
+        scratch_shapes=[*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
+        input_output_aliases={6 + len(own): 0},  # rows of no sequence stay 0
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=shape.vmem),
         interpret=interpret,
         name=NAME,
-    )(kv_lens, cu_q_lens, num_seqs, ids, wide, pool, blank)
+    )(kv_lens, cu_q_lens, num_seqs, ids, wide, pool, *own, blank)
     return out[:, :q_heads, :head_dim]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _appended(
+    shape: Shape,
+    interpret: Any,
+    kv_pages: Array,
+    cells: Array,
+    destinations: Array,
+    q: Array,
+    *arrays: Array,
+) -> tuple[Array, Array]:
+    """What attention answers, and the pool; whichever comes second waits for the other."""
+    if shape.fresh:
+        out = _call(shape, interpret, q, kv_pages, *arrays, cells=cells)
+        return out, write(kv_pages, cells, destinations, after=out, interpret=interpret)
+    pool = write(kv_pages, cells, destinations, after=q, interpret=interpret)
+    return _call(shape, interpret, q, pool, *arrays), pool
 
 
 def _kernel(shape: Shape, *refs: Any) -> None:
@@ -148,8 +262,8 @@ def _kernel(shape: Shape, *refs: Any) -> None:
     def take(kind: Any) -> Any:
         return kind(*islice(given, len(kind._fields)))
 
-    inputs = take(flow.Inputs)
+    inputs = buffers.Inputs(*islice(given, len(buffers.Inputs._fields) - (not shape.fresh)))
     _blank, out = next(given), next(given)
-    buffers = take(flow.Buffers)
+    held = take(buffers.Buffers)
     scratch = take(decode.Scratch), take(prefill.Scratch)
-    flow.Flow(shape, inputs, out, buffers, scratch).run()
+    flow.Flow(shape, inputs, out, held, scratch).run()

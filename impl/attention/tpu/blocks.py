@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention import interface
-from impl.attention.tpu import decode, flow, prefill
+from impl.attention.tpu import buffers, decode, prefill
 from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
 from spec.vocabulary.errors import InvalidInput
 
@@ -169,7 +169,7 @@ def need(shape: Shape) -> int:
 
 def allocated(shape: Shape) -> list[Any]:
     """Every buffer of the kernel that is in vector memory."""
-    every = (*flow.sized(shape), *decode.sized(shape), *prefill.sized(shape))
+    every = (*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape))
     return [buffer for buffer in every if buffer.memory_space == pltpu.VMEM]
 
 

@@ -6,46 +6,17 @@ one after that. Only pages that hold visible cells are copied, and each fetch is
 whole. Tables lie in main memory, so that they may be of any size.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
-from impl.attention.tpu import decode, prefill
+from impl.attention.tpu import decode, fresh, prefill
+from impl.attention.tpu.buffers import Buffers, Inputs
+from impl.attention.tpu.copies import copy, in_powers
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.shape import LANES, Shape
-
-
-class Inputs(NamedTuple):
-    """kv_lens, cu_q_lens, num_seqs in scalar memory; ids, queries, pool in main memory."""
-
-    kv_lens: Any
-    cu_q_lens: Any
-    num_seqs: Any
-    ids: Any
-    queries: Any
-    pool: Any
-
-
-class Buffers(NamedTuple):
-    """Two of each: ids in scalar memory; pages, queries and results in vector memory.
-
-    stored: how many rows of each result are on their way out. The rest are semaphores.
-    """
-
-    ids: Any
-    pages: Any
-    queries: Any
-    results: Any
-    stored: Any
-    ids_here: Any
-    pages_here: Any
-    queries_here: Any
-    results_gone: Any
 
 
 class Fetch(NamedTuple):
@@ -174,11 +145,42 @@ class Flow:
         start, size = fetch.fetch * self.shape.fetch_cells, self.shape.fetch_cells
         return jnp.maximum(low - start, 0), jnp.minimum(high - start, size)
 
-    def _pages(self, fetch: Fetch) -> tuple[Array, Array]:
-        """The pages of the fetch that hold visible cells: from, to."""
+    def _stored(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The visible cells of this fetch that are read from the pool; 0, 0 if there are none."""
         low, high = self._span(fetch)
+        if not self.shape.fresh:
+            return low, high
+        end = self._first_fresh(fetch)
+        some = end > low
+        return jnp.where(some, low, 0), jnp.where(some, jnp.minimum(end, high), 0)
+
+    def _first_fresh(self, fetch: Fetch) -> Array:
+        """The first cell of the queries' own tokens, from the start of the fetch."""
+        before: Array = self.inputs.kv_lens[fetch.seq] - self._q_len(fetch.seq)
+        return before - fetch.fetch * self.shape.fetch_cells
+
+    def _fresh(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The visible cells of this fetch that are given as operands: the first, how many."""
+        low, high = self._span(fetch)
+        first = jnp.maximum(low, self._first_fresh(fetch))
+        return first, jnp.maximum(high - first, 0)
+
+    def _pages(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The pages of the fetch that are copied whole: from, to.
+
+        With operands the last one is copied as far as it is older than they are, see `_rest`.
+        """
+        low, high = self._stored(fetch)
         size = self.shape.page_size
-        return lax.div(low, jnp.int32(size)), lax.div(high + size - 1, jnp.int32(size))
+        end = high if self.shape.fresh else high + size - 1
+        first = lax.div(low, jnp.int32(size))
+        return first, lax.div(end, jnp.int32(size))
+
+    def _rest(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The page of the fetch that is not copied whole, and how many of its cells are."""
+        _, high = self._stored(fetch)
+        size = jnp.int32(self.shape.page_size)
+        return lax.div(high, size), lax.rem(high, size)
 
     def _start_ids(self, fetch: Fetch) -> None:
         @pl.when(self._exists(fetch))
@@ -189,7 +191,7 @@ class Flow:
         shape, slot = self.shape, lax.rem(fetch.number, 2)
         page = fetch.fetch * shape.blocks.kv_pages
         row = fetch.seq * shape.table_rows + lax.div(page, jnp.int32(LANES))
-        return _copy(
+        return copy(
             self.inputs.ids.at[pl.ds(row, shape.id_rows)],
             self.buffers.ids.at[pl.ds(slot * shape.id_rows, shape.id_rows)],
             self.buffers.ids_here.at[slot],
@@ -204,31 +206,91 @@ class Flow:
             slot = lax.rem(fetch.number, 2)
             first, last = self._pages(fetch)
             lax.fori_loop(first, last, lambda page, _: self._start_page(fetch, slot, page), None)
+            if self.shape.fresh:
+                self._start_rest(fetch, slot)
+                self._start_fresh(fetch, slot)
             pl.when(self._opens(fetch))(lambda: self._start_queries(fetch))
 
     def _start_page(self, fetch: Fetch, slot: Array, page: Array) -> None:
         shape = self.shape
+        copy(
+            self.inputs.pool.at[self._page_id(fetch, slot, page)],
+            self.buffers.pages.at[self._place(slot, page * shape.page_size, shape.page_size)],
+            self.buffers.pages_here.at[slot],
+        ).start()
+
+    def _page_id(self, fetch: Fetch, slot: Array, page: Array) -> Array:
+        shape = self.shape
         offset = lax.rem(fetch.fetch * shape.blocks.kv_pages, jnp.int32(LANES)) + page
         row = slot * shape.id_rows + lax.div(offset, jnp.int32(LANES))
         named = self.buffers.ids[row, 0, lax.rem(offset, jnp.int32(LANES))]
-        inside = jnp.clip(named, 0, shape.pages - 1)
-        place = (slot * shape.blocks.kv_pages + page) * shape.page_rows
-        _copy(
-            self.inputs.pool.at[inside],
-            self.buffers.pages.at[pl.ds(pl.multiple_of(place, shape.page_rows), shape.page_rows)],
-            self.buffers.pages_here.at[slot],
-        ).start()
+        return jnp.clip(named, 0, shape.pages - 1)
+
+    def _place(self, slot: Any, cell: Array, count: int) -> Any:
+        """The rows of some cells of a fetch in its buffer."""
+        return self._rows(slot * self.shape.fetch_cells + cell, count)
+
+    def _rows(self, cell: Array, count: int) -> Any:
+        """The rows of `count` cells, which begin at a multiple of it or of `Shape.unit`."""
+        rows = self.shape.rows
+        known = min(count, self.shape.unit) if self.shape.fresh else count
+        return pl.ds(pl.multiple_of(cell * rows, known * rows), count * rows)
+
+    def _start_rest(self, fetch: Fetch, slot: Array) -> None:
+        """Copy the beginning of the last page: what follows is dead, or is to be overwritten."""
+        shape = self.shape
+        page, count = self._rest(fetch)
+
+        @pl.when(count > 0)
+        def _() -> None:
+            named = self._page_id(fetch, slot, page)
+
+            def start(done: Array, size: int) -> None:
+                copy(
+                    self.inputs.pool.at[named, self._rows(done, size)],
+                    self.buffers.pages.at[self._place(slot, page * shape.page_size + done, size)],
+                    self.buffers.pages_here.at[slot],
+                ).start()
+
+            in_powers(count, shape.page_size // 2, start)
+
+    def _start_fresh(self, fetch: Fetch, slot: Array) -> None:
+        """Copy the cells of the queries' own tokens from the operand.
+
+        One by one until they begin at a multiple of the unit, and then as many as there are.
+        """
+        shape, seq = self.shape, fetch.seq
+        first, count = self._fresh(fetch)
+        begin, end = self.inputs.cu_q_lens[seq], self.inputs.cu_q_lens[seq + 1]
+        token = begin + first - self._first_fresh(fetch)
+        held = fresh.place(shape, token, seq, self.inputs.kv_lens[seq], end)
+
+        def start(done: Array, size: int) -> None:
+            copy(
+                self.inputs.fresh.at[self._rows(held + done, size)],
+                self.buffers.pages.at[self._place(slot, first + done, size)],
+                self.buffers.pages_here.at[slot],
+            ).start()
+
+        single = jnp.minimum(-first & (shape.unit - 1), count)
+        if shape.unit > 1:
+            lax.fori_loop(0, single, lambda index, _: start(index, 1), None)
+        in_powers(count - single, shape.fetch_cells, lambda done, size: start(single + done, size))
 
     def _wait_pages(self, fetch: Fetch) -> None:
         """One wait for a whole fetch, and one for each power of two otherwise."""
         slot = lax.rem(fetch.number, 2)
         first, last = self._pages(fetch)
+        count, cells = last - first, self.shape.page_size
+        if self.shape.fresh:
+            count = count * cells + self._rest(fetch)[1] + self._fresh(fetch)[1]
+            cells = 1
 
         def wait(_done: Array, size: int) -> None:
-            held = self.buffers.pages.at[pl.ds(0, size * self.shape.page_rows)]
-            _copy(held, held, self.buffers.pages_here.at[slot]).wait()
+            held = self.buffers.pages.at[self._rows(jnp.int32(0), size * cells)]
+            copy(held, held, self.buffers.pages_here.at[slot]).wait()
 
-        _in_powers(last - first, self.shape.blocks.kv_pages, wait)
+        in_powers(count, self.shape.fetch_cells // cells, wait)
 
     def _rows_of(self, fetch: Fetch) -> tuple[Array, Array]:
         """Where in q the queries of this block begin, and how many they are."""
@@ -241,13 +303,13 @@ class Flow:
         slot = lax.rem(fetch.item, 2)
 
         def start(done: Array, size: int) -> None:
-            _copy(
+            copy(
                 self.inputs.queries.at[pl.ds(first + done, size)],
                 self.buffers.queries.at[slot, pl.ds(done, size)],
                 self.buffers.queries_here.at[slot],
             ).start()
 
-        _in_powers(count, self.shape.blocks.q_rows, start)
+        in_powers(count, self.shape.blocks.q_rows, start)
 
     def _wait_queries(self, fetch: Fetch) -> None:
         _, count = self._rows_of(fetch)
@@ -257,9 +319,9 @@ class Flow:
     def _wait_rows(self, held: Any, count: Array, semaphore: Any) -> None:
         def wait(_done: Array, size: int) -> None:
             part = held.at[0, pl.ds(0, size)]
-            _copy(part, part, semaphore).wait()
+            copy(part, part, semaphore).wait()
 
-        _in_powers(count, self.shape.blocks.q_rows, wait)
+        in_powers(count, self.shape.blocks.q_rows, wait)
 
     def _work(self, fetch: Fetch) -> None:
         """Wait for what it needs, take it in, and hand out the results of a block at its end."""
@@ -311,13 +373,13 @@ class Flow:
         slot = lax.rem(fetch.item, 2)
 
         def start(done: Array, size: int) -> None:
-            _copy(
+            copy(
                 self.buffers.results.at[slot, pl.ds(done, size)],
                 self.out.at[pl.ds(first + done, size)],
                 self.buffers.results_gone.at[slot],
             ).start()
 
-        _in_powers(count, self.shape.blocks.q_rows, start)
+        in_powers(count, self.shape.blocks.q_rows, start)
         self.buffers.stored[slot] = count
 
     def _wait_result(self, slot: Any) -> None:
@@ -325,38 +387,3 @@ class Flow:
         semaphore = self.buffers.results_gone.at[slot]
         self._wait_rows(self.buffers.results, self.buffers.stored[slot], semaphore)
         self.buffers.stored[slot] = jnp.int32(0)
-
-
-def _copy(source: Any, destination: Any, semaphore: Any) -> Any:
-    """To be started, or waited for: a wait looks at the size of the destination alone."""
-    return pltpu.make_async_copy(source, destination, semaphore)
-
-
-def _in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> None:
-    """Cut into powers of two, largest first: act is given where a part begins, and its size.
-
-    most: a power of two, which count does not exceed. Copies have static sizes.
-    """
-    for exponent in reversed(range(most.bit_length())):
-        size = 1 << exponent
-        done = count & ~(2 * size - 1)
-        pl.when((count & size) != 0)(partial(act, done, size))
-
-
-def sized(shape: Shape) -> Buffers:
-    """The shapes of the buffers."""
-    block = (2, shape.blocks.q_rows, shape.q_heads, shape.width)
-    semaphores = pltpu.SemaphoreType.DMA((2,))
-    return Buffers(
-        ids=pltpu.SMEM((2 * shape.id_rows, 1, LANES), jnp.int32),
-        pages=pltpu.VMEM(
-            (2 * shape.blocks.kv_pages * shape.page_rows, shape.head_dim), shape.kv_dtype
-        ),
-        queries=pltpu.VMEM(block, shape.q_dtype),
-        results=pltpu.VMEM(block, shape.q_dtype),
-        stored=pltpu.SMEM((2,), jnp.int32),
-        ids_here=semaphores,
-        pages_here=semaphores,
-        queries_here=semaphores,
-        results_gone=semaphores,
-    )

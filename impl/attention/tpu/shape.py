@@ -36,7 +36,8 @@ class Blocks:
 class Shape:
     """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
 
-    vmem: bytes of vector memory that the compiler may use.
+    vmem: bytes of vector memory that the compiler may use. fresh: whether K and V of the queries'
+    own tokens come as operands, and are not read from the pool.
     """
 
     tokens: int
@@ -56,6 +57,7 @@ class Shape:
     window: int | None
     vmem: int
     blocks: Blocks
+    fresh: bool = False
 
     @property
     def width(self) -> int:
@@ -66,6 +68,22 @@ class Shape:
     def rows(self) -> int:
         """Rows of one cell: K and V of every KV head."""
         return 2 * self.kv_heads
+
+    @property
+    def tile(self) -> int:
+        """Rows that a copy of more than them has to begin at a multiple of."""
+        return 32 // int(jnp.dtype(self.kv_dtype).itemsize)
+
+    @property
+    def single(self) -> bool:
+        """Whether one cell can be copied alone: it fills tiles, or 32-bit words and divides one."""
+        words = self.rows * jnp.dtype(self.kv_dtype).itemsize % 4 == 0
+        return self.rows % self.tile == 0 or (self.tile % self.rows == 0 and bool(words))
+
+    @property
+    def unit(self) -> int:
+        """Cells of one tile, at least one: copies of more begin at a multiple of it."""
+        return max(1, self.tile // self.rows)
 
     @property
     def page_rows(self) -> int:

@@ -1,0 +1,58 @@
+"""Writing K and V of a batch's own tokens and attending, as one call: for every backend.
+
+The interface of `impl.attention.tpu.append_and_attend`; here one comes after the other.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from impl.attention import destinations as planning
+from impl.attention import reference
+from impl.attention.interface import check_new, check_shapes
+from impl.cache import paged
+
+
+def append_and_attend(
+    q: Array,
+    kv_pages: Array,
+    kv_lens: Array,
+    page_indices: Array,
+    cu_q_lens: Array,
+    num_seqs: ArrayLike,
+    *,
+    keys: Array,
+    values: Array,
+    destinations: Array | None = None,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    q_block: int = 16,
+    kv_block_pages: int = 16,
+) -> tuple[Array, Array]:
+    """What `ragged_paged_attention` answers once the new cells are written, and the pool.
+
+    keys, values [T, kv_heads, head_dim] in the dtype of the pool: of the tokens of q, in order.
+    destinations i32[T]: the cell of each token, `page * page_size + offset`, anything out of range
+    for none; worked out by `destinations.of` unless given. Two tokens must not share a cell, and
+    what a new cell held before is not read. Every other cell of the pool stays as it was. Under
+    `jit` with kv_pages donated it is changed in place. The rest is as in
+    `reference.ragged_paged_attention`, InvalidInput too.
+    """
+    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    check_new(keys, values, destinations, q, kv_pages)
+    arrays = (kv_lens, page_indices, cu_q_lens, num_seqs)
+    if destinations is None:
+        destinations = planning.of(kv_pages, *arrays, tokens=q.shape[0])
+    pool = paged.write(kv_pages, destinations, keys, values)
+    out = reference.ragged_paged_attention(
+        q,
+        pool,
+        *arrays,
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        q_block=q_block,
+        kv_block_pages=kv_block_pages,
+    )
+    return out, pool

@@ -1,0 +1,59 @@
+"""What the kernel is given, and the buffers through which it copies."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax.experimental.pallas import tpu as pltpu
+
+from impl.attention.tpu.shape import LANES, Shape
+
+
+class Inputs(NamedTuple):
+    """kv_lens, cu_q_lens, num_seqs in scalar memory; ids, queries, pool in main memory.
+
+    fresh: there too, if K and V of the queries' own tokens are operands, see `fresh`.
+    """
+
+    kv_lens: Any
+    cu_q_lens: Any
+    num_seqs: Any
+    ids: Any
+    queries: Any
+    pool: Any
+    fresh: Any = None
+
+
+class Buffers(NamedTuple):
+    """Two of each: ids in scalar memory; pages, queries and results in vector memory.
+
+    stored: how many rows of each result are on their way out. The rest are semaphores.
+    """
+
+    ids: Any
+    pages: Any
+    queries: Any
+    results: Any
+    stored: Any
+    ids_here: Any
+    pages_here: Any
+    queries_here: Any
+    results_gone: Any
+
+
+def sized(shape: Shape) -> Buffers:
+    """The shapes of the buffers."""
+    block = (2, shape.blocks.q_rows, shape.q_heads, shape.width)
+    semaphores = pltpu.SemaphoreType.DMA((2,))
+    return Buffers(
+        ids=pltpu.SMEM((2 * shape.id_rows, 1, LANES), jnp.int32),
+        pages=pltpu.VMEM(
+            (2 * shape.blocks.kv_pages * shape.page_rows, shape.head_dim), shape.kv_dtype
+        ),
+        queries=pltpu.VMEM(block, shape.q_dtype),
+        results=pltpu.VMEM(block, shape.q_dtype),
+        stored=pltpu.SMEM((2,), jnp.int32),
+        ids_here=semaphores,
+        pages_here=semaphores,
+        queries_here=semaphores,
+        results_gone=semaphores,
+    )

@@ -1,0 +1,25 @@
+"""Copies between main memory and vector memory, of sizes that are known beforehand."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from jax import Array
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def copy(source: Any, destination: Any, semaphore: Any) -> Any:
+    """To be started, or waited for: a wait looks at the size of the destination alone."""
+    return pltpu.make_async_copy(source, destination, semaphore)
+
+
+def in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> None:
+    """Cut into powers of two, largest first: act is given where a part begins, and its size.
+
+    most: a power of two, the largest part; count is less than twice of it.
+    """
+    for exponent in reversed(range(most.bit_length())):
+        size = 1 << exponent
+        done = count & ~(2 * size - 1)
+        pl.when((count & size) != 0)(partial(act, done, size))
