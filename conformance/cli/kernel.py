@@ -111,9 +111,11 @@ def _reproduce(path: Path, tried: "Sequence[Tried]", report: Report) -> None:
     from conformance.kernel import standalone
     from conformance.kernel.batches import Batch
 
-    shown = [one for one in tried if set(one.what) & standalone.SHOWN and one.batch]
+    plain = [one for one in tried if not one.job.append and one.batch]
+    shown = [one for one in plain if set(one.what) & standalone.SHOWN]
     if not shown:
-        report.say(f"  no finding of {', '.join(sorted(standalone.SHOWN))}: {path} is not written")
+        kinds = ", ".join(sorted(standalone.SHOWN))
+        report.say(f"  no finding of {kinds}, without new cells: {path} is not written")
         return
     one = shown[0]
     assert one.batch is not None
@@ -190,4 +192,5 @@ def _make(arguments: argparse.Namespace, report: Report, tried: "Sequence[Tried]
 def _where(one: "Tried") -> str:
     job = one.job
     twin = f", twin {job.twin}" if job.twin else ""
-    return f"{job.sizes} (block sizes {job.variant}, copies {job.mode}{twin})"
+    append = ", appending" if job.append else ""
+    return f"{job.sizes} (block sizes {job.variant}, copies {job.mode}{twin}{append})"

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from attrs import evolve
+
 from conformance.cli.contract import Report, Scope, Verdict
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--page-sizes", metavar="N,N", help=f"with --shapes (default {PAGE_SIZES})")
     parser.add_argument("--kv", metavar="DTYPE,DTYPE", help=f"with --shapes (default {KV})")
+    parser.add_argument(
+        "--append",
+        action="store_true",
+        help="with --target: the kernel is given new K and V, and writes them too",
+    )
     parser.add_argument(
         "--baseline",
         metavar="FILE",
@@ -63,6 +70,13 @@ def check(arguments: argparse.Namespace) -> None:
                 raise InvalidInput(
                     option, seen="it alone", allowed=f"with {needed}", remedy=f"Give {needed} too."
                 )
+    if arguments.append and not arguments.target:
+        raise InvalidInput(
+            "--append",
+            seen="it alone",
+            allowed="with --target",
+            remedy="Leave it out: without --target both are tried.",
+        )
     if arguments.mutants and (arguments.target or arguments.reproduce):
         raise InvalidInput(
             "--mutants",
@@ -74,11 +88,20 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Compile every cell that is asked for, and print what the compiler says."""
+    from conformance.kernel import subject
     from conformance.kernel.ahead import baseline, compiler, kept, table
+    from spec.vocabulary import InvalidInput
 
     report.skip("whether its answers are right", why="leave --target out")
     cells = chosen(arguments)
     earlier = baseline.load(Path(arguments.baseline)) if arguments.baseline else None
+    if arguments.append and subject.appending(arguments.kernel) is None:
+        raise InvalidInput(
+            "--append",
+            seen=arguments.kernel,
+            allowed=f"a kernel that takes {' and '.join(subject.NEW_CELLS)}",
+            remedy="Leave it out.",
+        )
     lacking = compiler.missing()
     if lacking:
         report.skip("every cell", why=lacking)
@@ -108,6 +131,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
     """The cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
+    return [evolve(cell, append=arguments.append) for cell in _without_append(arguments)]
+
+
+def _without_append(arguments: argparse.Namespace) -> "Sequence[Cell]":
     from conformance.kernel.ahead import grid
     from spec.vocabulary import InvalidInput
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final
 
 import jax
@@ -28,6 +29,7 @@ CHIP: Final = "v5e"
 RACE: Final = "RACE DETECTED"
 LEFT_OVER: Final = "non-zero count"
 OUTSIDE: Final = ("out-of-bounds", "out of bounds")
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Mode(Enum):
@@ -39,10 +41,14 @@ class Mode(Enum):
 
 @frozen(eq=False)
 class Answer:
-    """out: [T, q_heads, head_dim], None if it did not come so far. said: what else was found."""
+    """out: [T, q_heads, head_dim], None if it did not come so far. said: what else was found.
+
+    pool: what came back beside it, if new cells were given.
+    """
 
     out: Any
     said: tuple[str, ...]
+    pool: Any = None
 
 
 def parameters(mode: Mode) -> pltpu.InterpretParams:
@@ -56,15 +62,28 @@ def parameters(mode: Mode) -> pltpu.InterpretParams:
 
 
 def attend(
-    subject: Subject, sizes: Sizes, arrays: Arrays, *, mode: Mode, own: Mapping[str, Any]
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    mode: Mode,
+    own: Mapping[str, Any],
+    new: Mapping[str, Any] = NOTHING,
 ) -> Answer:
-    """Call it once. Raises what it raises, unless the interpreter stopped at a read outside."""
+    """Call it once. Raises what it raises, unless the interpreter stopped at a read outside.
+
+    new: K and V of new cells by name, if it is to write them.
+    """
     given = _given(sizes, arrays)
-    out, outside = None, []
+    new = {name: jnp.asarray(cells) for name, cells in new.items()}
+    out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with pltpu.force_tpu_interpret_mode(parameters(mode)):
-                found = subject.call(*given, options=sizes.options, chip=CHIP, **own)
+                found = subject.call(*given, options=sizes.options, chip=CHIP, **own, **new)
+                if new:
+                    found, pool = _pair(found)
+                    pool = np.asarray(pool)
                 out = np.asarray(found).astype(np.float64)
                 if out.shape != arrays.q.shape:
                     raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
@@ -78,14 +97,28 @@ def attend(
                 pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
     said = {"race": RACE, "semaphore": LEFT_OVER}
     heard = [name for name, words in said.items() if any(words in line for line in lines)]
-    return Answer(out, tuple(outside + heard))
+    return Answer(out, tuple(outside + heard), pool)
 
 
-def is_pallas(subject: Subject, sizes: Sizes, arrays: Arrays, *, own: Mapping[str, Any]) -> bool:
+def _pair(found: Any) -> tuple[Any, Any]:
+    """An answer and a pool. Raises ValueError."""
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise ValueError("given new cells, it does not return its answer and the pool")
+    return found[0], found[1]
+
+
+def is_pallas(
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    own: Mapping[str, Any],
+    new: Mapping[str, Any] = NOTHING,
+) -> bool:
     """Whether a Pallas kernel is in it; what cannot be traced has none."""
 
     def call(*given: Any) -> Any:
-        return subject.call(*given, options=sizes.options, chip=CHIP, **own)
+        return subject.call(*given, options=sizes.options, chip=CHIP, **own, **new)
 
     try:
         return "pallas_call" in str(jax.make_jaxpr(call)(*_given(sizes, arrays)))

@@ -15,8 +15,10 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 
 import impl.attention.tpu as kernel
+from conformance.kernel import mutants_of_appending as appending
 from conformance.kernel.batches import SIZES
-from impl.attention.tpu import cells, decode, flow, prefill
+from impl.attention import destinations
+from impl.attention.tpu import cells, decode, flow, prefill, writing
 from spec.vocabulary.errors import InvalidInput
 
 PLAIN: Final = SIZES[0].name
@@ -29,7 +31,7 @@ SCALED: Final = SIZES[3].name
 class Mutant:
     """what: is wrong. place, name: what is replaced. change: makes the wrong one of the right one.
 
-    sizes, variant, mode: where it shows, see `tries.Job`.
+    sizes, variant, mode, append: where it shows, see `tries.Job`.
     """
 
     what: str
@@ -39,6 +41,7 @@ class Mutant:
     sizes: str = PLAIN
     variant: int = 0
     mode: str = "on_wait"
+    append: bool = False
 
 
 def _nothing(_right: Any) -> Any:
@@ -314,6 +317,37 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "no scale": Mutant("scale dropped", kernel, "_kernel", _shapes(scale=1.0)),
     "no cap": Mutant("soft cap dropped", kernel, "_kernel", _shapes(soft_cap=None), sizes=CAPPED),
     "no scale of V": Mutant("scale dropped", kernel, "_kernel", _shapes(v_scale=1.0), sizes=SCALED),
+    "a new cell one place on": Mutant(
+        "written one off", kernel, "write", appending.one_place_on, append=True
+    ),
+    "padding is written": Mutant(
+        "padding to cell 0", destinations, "of", appending.padding_to_the_first_cell, append=True
+    ),
+    "the last new cell is not written": Mutant(
+        "a cell too few", destinations, "of", appending.last_dropped, append=True
+    ),
+    "new cells in another's pages": Mutant(
+        "the row of the sequence before", destinations, "of", appending.row_before, append=True
+    ),
+    "new cells are read from the pool": Mutant(
+        "not from the operands", kernel, "_call", appending.from_the_pool, append=True
+    ),
+    "new cells are not waited for": Mutant(
+        "no wait",
+        writing,
+        "copy",
+        lambda right: lambda *given: _Unwaited(right(*given)),
+        append=True,
+    ),
+    "a page over new cells": Mutant(
+        "both are copied there", flow.Flow, "_stored", appending.whole_pages, append=True
+    ),
+    "a page over new cells, copied at once": Mutant(
+        "a race", flow.Flow, "_stored", appending.whole_pages, mode="eager", append=True
+    ),
+    "new cells of the neighbour": Mutant(
+        "operands one row off", flow.Flow, "_start_fresh", appending.neighbours_cells, append=True
+    ),
 }
 """By name."""
 

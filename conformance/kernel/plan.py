@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
 from attrs import frozen
@@ -9,7 +10,7 @@ from attrs import frozen
 from conformance.kernel.batches import SIZES
 from conformance.kernel.campaign import Tried
 from conformance.kernel.mutants import MUTANTS
-from conformance.kernel.subject import Subject
+from conformance.kernel.subject import NEW_CELLS, Subject, appending
 from conformance.kernel.tries import Job
 from conformance.kernel.twins import TWINS
 from conformance.kernel.variants import variants
@@ -34,11 +35,23 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
         for sizes in SIZES
         if (missing := subject.lacks(sizes.options))
     }
-    return Plan([*_jobs(subject.name, left_out, cases, seed)], left_out)
-
-
-def _jobs(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
     few = max(FEWEST, -(-cases // SHARE))
+    jobs = [*_jobs(subject.name, left_out, cases, few, seed)]
+    if appending(subject.name) is None:
+        left_out |= {"new cells, written by the kernel": ", ".join(NEW_CELLS)}
+    else:
+        jobs += _appending(subject.name, left_out, few, seed)
+    return Plan(jobs, left_out)
+
+
+def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
+    """New cells to write, of every shape, late and at once."""
+    for sizes, mode in product(SIZES, ("on_wait", "eager")):
+        if sizes.name not in left_out:
+            yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
+
+
+def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: int) -> Iterator[Job]:
     for sizes in SIZES:
         if sizes.name not in left_out:
             for index, _ in enumerate(variants(name, sizes)):
@@ -58,6 +71,7 @@ def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None)
             sizes=MUTANTS[name].sizes,
             variant=MUTANTS[name].variant,
             mode=MUTANTS[name].mode,
+            append=MUTANTS[name].append,
             cases=cases,
             seed=seed,
             mutant=name,
@@ -128,4 +142,5 @@ def describe(one: Tried) -> dict[str, Any]:
 
 def _place(one: Tried) -> dict[str, Any]:
     job = one.job
-    return {"sizes": job.sizes, "variant": job.variant, "mode": job.mode, "twin": job.twin}
+    where = {"sizes": job.sizes, "variant": job.variant, "mode": job.mode}
+    return {**where, "twin": job.twin, "append": job.append}

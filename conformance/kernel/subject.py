@@ -24,6 +24,14 @@ KNOWN: Final = {
 """Short names. `jax` is the kernel that comes with it; the last is called as that module says."""
 INSTALLED: Final = {"tpu-inference": "tpu_inference"}
 """By short name, the distribution and module that has to be there; kvspec does not depend on it."""
+APPENDING: Final = {
+    "reference": "impl.attention.appending:append_and_attend",
+    "tpu": "impl.attention.tpu:append_and_attend",
+}
+"""Those that write new cells as well, where that is another function."""
+NEW_CELLS: Final = ("keys", "values")
+"""By these names a function takes K and V of the queries' own tokens; it then returns the pool too.
+"""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": ("scale", "sm_scale"),
     "soft_cap": ("soft_cap",),
@@ -59,7 +67,20 @@ class Subject:
 
 def find(name: str) -> Subject:
     """The function of a short name or MODULE:FUNCTION. Raises InvalidInput."""
-    module_name, colon, attribute = KNOWN.get(name, name).partition(":")
+    return _found(name, KNOWN.get(name, name))
+
+
+def appending(name: str) -> Subject | None:
+    """The same that also writes new cells, if there is one: `[T, kv_heads, head_dim]` by the names
+    of NEW_CELLS, in the dtype of the pool. It returns its answer and the pool. Raises InvalidInput.
+    """
+    found = _found(name, APPENDING.get(name, KNOWN.get(name, name)))
+    takes = inspect.signature(found.function).parameters
+    return found if all(one in takes for one in NEW_CELLS) else None
+
+
+def _found(name: str, where: str) -> Subject:
+    module_name, colon, attribute = where.partition(":")
     allowed = f"MODULE:FUNCTION, or one of {', '.join(KNOWN)}"
     if not (module_name and colon and attribute):
         raise InvalidInput(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from attrs import asdict, define, evolve, frozen
 
+from conformance.kernel import appended
 from conformance.kernel.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
 from conformance.kernel.variants import Own, variants
 
@@ -31,7 +32,8 @@ class Job:
     """What a process is to try. kernel: as for `subject.find`. sizes: by name. variant: which of
     `variants`. mode: of the interpreter. mutant: a bug to plant first. plain: batches as in most
     tests of kernels, judged by their tolerance. twin: the layout to compare with, see `TWINS`.
-    shrink: whether a batch that fails is made small.
+    shrink: whether a batch that fails is made small. append: whether the kernel is to write the
+    new cells, see `appended`.
     """
 
     kernel: str
@@ -44,6 +46,7 @@ class Job:
     plain: bool = False
     twin: str | None = None
     shrink: bool = True
+    append: bool = False
     results: str = ""
 
     @property
@@ -85,6 +88,7 @@ class Trial:
             raise Enough
         job = self.job
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
+        batch = appended.apart(job.shape, batch) if job.append else batch
         arrays = build(job.shape, batch)
         self.tell(begin=batch.to_json())
         rows = int(arrays.cu_q_lens[len(batch.lens)])
@@ -116,14 +120,21 @@ class Trial:
         answer, right = self._attend(shape, batch, arrays), judge.right(shape, arrays)
         if answer.out is None:
             return list(answer.said), NOT_JUDGED
+        pool = self._of_pool(shape, batch, arrays, answer)
         if self.job.plain:
-            return [] if right.tolerated(answer.out, rows=rows) else ["wrong"], NOT_JUDGED
-        ratio, said = right.ratio(answer.out, rows=rows), list(answer.said)
+            return pool if right.tolerated(answer.out, rows=rows) else ["wrong"], NOT_JUDGED
+        ratio, said = right.ratio(answer.out, rows=rows), [*answer.said, *pool]
         if ratio > 1.0:
             said.append(self._kind(batch))
         if self.job.twin is not None and not said:
             said = self._differs(batch, arrays, answer, right.bound)
         return said, (ratio, right.looseness(answer.out, rows=rows))
+
+    def _of_pool(self, sizes: Sizes, batch: Batch, arrays: Arrays, answer: Any) -> list[str]:
+        """What is wrong with the pool that came back, if any is to."""
+        if not self.job.append:
+            return []
+        return appended.wrong(appended.task(sizes, batch, arrays), answer.pool)
 
     def _kind(self, batch: Batch) -> str:
         """Whether only NaN behind the window makes it wrong: not everybody has to bear that."""
@@ -156,11 +167,15 @@ class Trial:
         from conformance.kernel import interpret
 
         mode = interpret.Mode(self.job.mode)
+        new: Mapping[str, Any] = interpret.NOTHING
+        if self.job.append:
+            given = appended.task(sizes, batch, arrays)
+            arrays, new = given.arrays, given.new
         if self.pallas is None and mode is interpret.Mode.EAGER:
-            self.pallas = interpret.is_pallas(self.subject, sizes, arrays, own=self.own)
+            self.pallas = interpret.is_pallas(self.subject, sizes, arrays, own=self.own, new=new)
             self.tell(pallas=self.pallas)
         try:
-            return interpret.attend(self.subject, sizes, arrays, mode=mode, own=self.own)
+            return interpret.attend(self.subject, sizes, arrays, mode=mode, own=self.own, new=new)
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
@@ -198,7 +213,7 @@ def run(trial: Trial) -> None:
 def main() -> None:
     """Do the job that is named on the command line."""
     from conformance.kernel.mutants import planted
-    from conformance.kernel.subject import find
+    from conformance.kernel.subject import appending, find
 
     held: Mapping[str, Any] = json.loads(sys.argv[1])
     job = Job(**held)
@@ -206,7 +221,7 @@ def main() -> None:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
-        run(Trial(job, find(job.kernel), own))
+        run(Trial(job, appending(job.kernel) if job.append else find(job.kernel), own))
 
 
 def command(job: Job) -> list[str]:

@@ -113,6 +113,7 @@ def cell_as_dict(cell: Cell) -> dict[str, Any]:
         "seqs": cell.seqs,
         "positions": cell.positions,
         "pages": cell.pages,
+        "append": cell.append,
     }
 
 
@@ -120,7 +121,8 @@ def cell_from_dict(data: Mapping[str, Any]) -> Cell:
     """The inverse; what else is in the data is left alone."""
     q, kv, dim = map(int, data["shape"].split("x"))
     names = ("chip", "page_size", "kv", "q", "tokens", "seqs", "positions", "pages")
-    return Cell(heads=Heads(q, kv, dim), **{name: data[name] for name in names})
+    sizes = {name: data[name] for name in names}
+    return Cell(heads=Heads(q, kv, dim), append=data.get("append", False), **sizes)
 
 
 def _pass(found: Pass | None) -> dict[str, Any] | None:

@@ -43,11 +43,16 @@ def work(job: Job) -> dict[str, Any]:
 
     tell()
     try:
-        under_test = subject.find(job.kernel)
+        under_test = subject.appending(job.kernel) if job.cell.append else subject.find(job.kernel)
     except InvalidInput as error:
         known = {"name": error.name, "seen": str(error.seen)}
         known |= {"allowed": error.allowed, "remedy": error.remedy}
         tell(verdict="bad input", error=known)
+        return found
+    if under_test is None:
+        tell(
+            verdict="refused", reason="it does not take keys and values", cause="keys", seconds=0.0
+        )
         return found
     target = topologies.get_topology_desc(PEAKS[job.cell.chip].topology, platform="tpu")
     given = own.arguments(job.kernel, job.cell) if job.given is None else dict(job.given)
@@ -85,11 +90,21 @@ def _compile(
     mesh = jax.sharding.Mesh(np.array([device]), ("x",))
     placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
 
+    new = subject.NEW_CELLS if cell.append else ()
+
     def call(*arrays: Any) -> Any:
-        return under_test.call(*arrays, options=job.options, chip=cell.chip, **given)
+        shared, cells = arrays[: len(arrays) - len(new)], arrays[len(arrays) - len(new) :]
+        more = dict(zip(new, cells, strict=True)) | dict(given)
+        return under_test.call(*shared, options=job.options, chip=cell.chip, **more)
 
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        traced = jax.jit(call, in_shardings=placed, out_shardings=placed).trace(*arguments(cell))
+        jitted = jax.jit(
+            call,
+            in_shardings=placed,
+            out_shardings=placed,
+            donate_argnums=(1,) if cell.append else (),
+        )
+        traced = jitted.trace(*arguments(cell))
         declared = list(references(traced.jaxpr))
         tell(smem=sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one)))
         lowered = traced.lower()
@@ -99,7 +114,7 @@ def _compile(
 
 
 def arguments(cell: Cell) -> tuple[Any, ...]:
-    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs: shapes alone."""
+    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: shapes alone."""
     heads = cell.heads
     shapes = (
         ((cell.tokens, heads.q, heads.dim), cell.q),
@@ -108,6 +123,7 @@ def arguments(cell: Cell) -> tuple[Any, ...]:
         ((cell.seqs, cell.pages_per_seq), "int32"),
         ((cell.seqs + 1,), "int32"),
         ((1,), "int32"),
+        *[((cell.tokens, heads.kv, heads.dim), cell.kv)] * (2 * cell.append),
     )
     struct: Any = jax.ShapeDtypeStruct
     return tuple(struct(shape, jnp.dtype(dtype)) for shape, dtype in shapes)

@@ -67,6 +67,7 @@ class Cell:
     """One program: shapes, dtypes, chip. positions: cells that a page table row can name.
 
     pages: of the pool; the compiler does not care. tokens: rows of q, of all sequences together.
+    append: whether K and V of these tokens are operands, and are written by the kernel.
     """
 
     heads: Heads
@@ -78,6 +79,7 @@ class Cell:
     seqs: int = 64
     positions: int = 8192
     pages: int = 1024
+    append: bool = False
 
     def __attrs_post_init__(self) -> None:
         """Raises InvalidInput for a chip, a dtype or a size that is none."""
@@ -107,7 +109,8 @@ class Cell:
         return 2 * self.heads.kv * self.heads.dim * BITS[self.kv] // 8
 
     def __str__(self) -> str:
-        return f"{self.heads} {self.kv} page {self.page_size} on {self.chip}"
+        appends = ", appending" if self.append else ""
+        return f"{self.heads} {self.kv} page {self.page_size} on {self.chip}{appends}"
 
 
 def heads(name: str) -> Heads:

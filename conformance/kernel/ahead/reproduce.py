@@ -40,10 +40,11 @@ arguments = (
     jax.ShapeDtypeStruct(({cell.seqs}, {cell.pages_per_seq}), jnp.int32),  # page_indices
     jax.ShapeDtypeStruct(({starts},), jnp.int32),  # cu_q_lens
     jax.ShapeDtypeStruct((1,), jnp.int32),  # num_seqs
-)
+{new})
 
 
-def call(*arrays):
+def call(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs{names}):
+    arrays = q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs
     return kernel(*arrays{options})
 
 
@@ -69,7 +70,9 @@ def source(
     given: as the record of the cell has it, or None for what is known of the kernel; that needs
     jax. The kernel is imported, to see what it takes.
     """
-    found = subject.find(kernel)
+    where = {**subject.KNOWN, **subject.APPENDING} if cell.append else subject.KNOWN
+    found = subject.appending(kernel) if cell.append else subject.find(kernel)
+    assert found is not None  # a cell that appends is only made for a kernel that does
     if given is None:
         from conformance.kernel.ahead import own
 
@@ -77,7 +80,10 @@ def source(
     asked = {found.names[name]: value for name, value in options.items()}
     told = {"chip": cell.chip} if found.told_chip else {}
     every = {**asked, **told, **given}
-    module, _, function = subject.KNOWN.get(kernel, kernel).partition(":")
+    new = subject.NEW_CELLS if cell.append else ()
+    shape = f"({cell.tokens}, {cell.heads.kv}, {cell.heads.dim})"
+    struct = f"    jax.ShapeDtypeStruct({shape}, jnp.{cell.kv}),  # "
+    module, _, function = where.get(kernel, kernel).partition(":")
     return FILE.format(
         kernel=f"{module}.{function}",
         chip=cell.chip,
@@ -90,7 +96,12 @@ def source(
         heads=cell.heads,
         rows=2 * cell.heads.kv,
         starts=cell.seqs + 1,
-        options="".join(f", {name}={value!r}" for name, value in every.items()),
+        new="".join(f"{struct}{name}\n" for name in new),
+        names="".join(f", {name}" for name in new),
+        options="".join(
+            [f", {name}={name}" for name in new]
+            + [f", {name}={value!r}" for name, value in every.items()]
+        ),
     )
 
 
