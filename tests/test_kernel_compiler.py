@@ -24,6 +24,7 @@ from impl.attention.tpu.blocks import CHIPS, need
 ROOT: Final = Path(__file__).resolve().parents[1]
 EIGHT_BILLION: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e")
 SHARE: Final = Cell(heads=Heads(8, 1, 128), page_size=16, chip="v6e")
+APPENDING: Final = evolve(SHARE, append=True)
 needs_libtpu = pytest.mark.skipif(
     missing() is not None, reason=f"NOT CHECKED, no compiler for TPUs: {missing()}"
 )
@@ -93,6 +94,7 @@ def wrong(*_arrays: Any) -> Any:
     ("kernel", "cell", "verdict", "reason"),
     [
         ("tpu", evolve(SHARE, page_size=24), "refused", "page_size: saw 24"),
+        ("jax", APPENDING, "refused", "does not take keys and values"),
         (f"{__name__}:wrong", SHARE, "fails", "ValueError: no such tiling"),
         (f"{__name__}:asks_for_the_chip", SHARE, "undecided", "none ahead of time"),
         (f"{__name__}:absent", SHARE, "bad input", ""),
@@ -148,6 +150,11 @@ def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
     assert "kernel(*arrays, scale=0.5, chip='v6e')" in text
     assert "(1024, 16, 2, 128), jnp.float8_e4m3fn" in text
     assert "conformance" not in text
+    new = reproduce.source(APPENDING, "tpu")
+    compile(new, str(path), "exec")
+    assert "from impl.attention.tpu import append_and_attend as kernel" in new
+    assert "kernel(*arrays, keys=keys, values=values, chip='v6e')" in new
+    assert "(512, 1, 128), jnp.bfloat16),  # keys" in new
     of_jax = reproduce.source(EIGHT_BILLION, "jax")
     assert "kernel(*arrays, num_kv_pages_per_block=64, num_queries_per_block=32)" in of_jax
 
@@ -181,6 +188,15 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
     assert found.mfu is not None
     assert 0.0 < found.mfu < 1.0
     assert 0.0 < found.mbu <= 1.0
+
+
+@needs_libtpu
+def test_new_cells_cost_the_inner_loops_nothing() -> None:
+    """With K and V of new cells as operands the kernel compiles, to loops of as many cycles."""
+    before, found = (compile_cell(cell, "tpu") for cell in (SHARE, APPENDING))
+
+    assert ("ok", "") == (found.verdict, found.not_known)
+    assert (before.decode, before.prefill) == (found.decode, found.prefill)
 
 
 @needs_libtpu

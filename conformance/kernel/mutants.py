@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 import impl.attention.tpu as kernel
 from conformance.kernel import mutants_of_appending as appending
 from conformance.kernel.batches import SIZES
-from impl.attention import destinations
+from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, prefill, writing
 from spec.vocabulary.errors import InvalidInput
 
@@ -321,13 +321,13 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "written one off", kernel, "write", appending.one_place_on, append=True
     ),
     "padding is written": Mutant(
-        "padding to cell 0", destinations, "of", appending.padding_to_the_first_cell, append=True
+        "padding to cell 0", places, "of", appending.padding_to_the_first_cell, append=True
     ),
     "the last new cell is not written": Mutant(
-        "a cell too few", destinations, "of", appending.last_dropped, append=True
+        "a cell too few", places, "of", appending.last_dropped, append=True
     ),
     "new cells in another's pages": Mutant(
-        "the row of the sequence before", destinations, "of", appending.row_before, append=True
+        "the row of the sequence before", places, "of", appending.row_before, append=True
     ),
     "new cells are read from the pool": Mutant(
         "not from the operands", kernel, "_call", appending.from_the_pool, append=True

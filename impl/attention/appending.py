@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from impl.attention import destinations as planning
-from impl.attention import reference
+from impl.attention import places, reference
 from impl.attention.interface import check_new, check_shapes
 from impl.cache import paged
 
@@ -34,16 +33,16 @@ def append_and_attend(
 
     keys, values [T, kv_heads, head_dim] in the dtype of the pool: of the tokens of q, in order.
     destinations i32[T]: the cell of each token, `page * page_size + offset`, anything out of range
-    for none; worked out by `destinations.of` unless given. Two tokens must not share a cell, and
-    what a new cell held before is not read. Every other cell of the pool stays as it was. Under
-    `jit` with kv_pages donated it is changed in place. The rest is as in
-    `reference.ragged_paged_attention`, InvalidInput too.
+    for none; worked out by `places.of` unless given. What a sequence with such tokens answers is
+    not defined. Two tokens must not share a cell, and what a new cell held before is not read.
+    Every other cell of the pool stays as it was. Under `jit` with kv_pages donated it is changed in
+    place. The rest is as in `reference.ragged_paged_attention`, InvalidInput too.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     check_new(keys, values, destinations, q, kv_pages)
     arrays = (kv_lens, page_indices, cu_q_lens, num_seqs)
     if destinations is None:
-        destinations = planning.of(kv_pages, *arrays, tokens=q.shape[0])
+        destinations = places.of(kv_pages, *arrays, tokens=q.shape[0])
     pool = paged.write(kv_pages, destinations, keys, values)
     out = reference.ragged_paged_attention(
         q,

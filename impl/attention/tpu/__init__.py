@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.typing import ArrayLike
 
-from impl.attention import destinations as cells_of
+from impl.attention import places
 from impl.attention.interface import check_new, check_options, check_shapes, require
 from impl.attention.tpu import blocks as planning
 from impl.attention.tpu import buffers, decode, flow, fresh, prefill
@@ -125,7 +125,7 @@ def append_and_attend(
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
     if destinations is None:
-        destinations = cells_of.of(kv_pages, *arrays, tokens=q.shape[0])
+        destinations = places.of(kv_pages, *arrays, tokens=q.shape[0])
     cells = interleave(keys, values)
     found: tuple[Array, Array] = _appended(
         shape, interpret, kv_pages, cells, destinations, q, *arrays

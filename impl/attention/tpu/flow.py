@@ -287,7 +287,7 @@ class Flow:
             cells = 1
 
         def wait(_done: Array, size: int) -> None:
-            held = self.buffers.pages.at[self._rows(jnp.int32(0), size * cells)]
+            held = self.buffers.pages.at[pl.ds(0, size * cells * self.shape.rows)]
             copy(held, held, self.buffers.pages_here.at[slot]).wait()
 
         in_powers(count, self.shape.fetch_cells // cells, wait)

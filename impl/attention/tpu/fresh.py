@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from impl.attention.destinations import owners
+from impl.attention.places import owners
 from impl.attention.tpu.shape import Shape
 
 
