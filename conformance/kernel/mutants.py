@@ -342,9 +342,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a page over new cells": Mutant(
         "both are copied there", flow.Flow, "_stored", appending.whole_pages, append=True
     ),
-    "a page over new cells, copied at once": Mutant(
-        "a race", flow.Flow, "_stored", appending.whole_pages, mode="eager", append=True
-    ),
     "new cells of the neighbour": Mutant(
         "operands one row off", flow.Flow, "_start_fresh", appending.neighbours_cells, append=True
     ),
