@@ -162,7 +162,7 @@ def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
     control = Job(kernel="tpu", sizes=SIZES[0].name, cases=2, append=True)
     jobs = plan.of_mutants(cases=2, names=["new cells are read from the pool"])
     right, wrong = every = [Tried(job) for job in (control, *jobs)]
-    campaign.make_all(every, update=lambda *_: None)
+    campaign.make_all(every, update=lambda *_: None, stall=600.0)
 
     assert ("passed", []) == (right.ended, right.what), right.text
     assert ("finding", ["wrong"]) == (wrong.ended, wrong.what), wrong.text
