@@ -343,6 +343,8 @@ def test_the_command_scores_mutants(
         ["tpu", "--cases", "0"],
         ["tpu", "--baseline", "k.json"],
         ["tpu", "--target", "v5e", "--kv", "int8"],
+        ["tpu", "--append"],
+        ["jax", "--target", "v5e", "--append"],
         ["tpu", "--mutants", "--target", "v5e"],
         ["reference", "--mutants"],
     ],

@@ -82,8 +82,7 @@ def attend(
             with pltpu.force_tpu_interpret_mode(parameters(mode)):
                 found = subject.call(*given, options=sizes.options, chip=CHIP, **own, **new)
                 if new:
-                    found, pool = _pair(found)
-                    pool = np.asarray(pool)
+                    found, pool = _pair(found, given[1])
                 out = np.asarray(found).astype(np.float64)
                 if out.shape != arrays.q.shape:
                     raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
@@ -100,11 +99,14 @@ def attend(
     return Answer(out, tuple(outside + heard), pool)
 
 
-def _pair(found: Any) -> tuple[Any, Any]:
-    """An answer and a pool. Raises ValueError."""
+def _pair(found: Any, given: Any) -> tuple[Any, Any]:
+    """An answer, and a pool like the one that was given. Raises ValueError."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise ValueError("given new cells, it does not return its answer and the pool")
-    return found[0], found[1]
+    pool = np.asarray(found[1])
+    if (pool.shape, pool.dtype) != (given.shape, given.dtype):
+        raise ValueError(f"the pool comes back as {pool.dtype}{list(pool.shape)}")
+    return found[0], pool
 
 
 def is_pallas(
