@@ -25,6 +25,12 @@ def right(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -
     return out.astype(np.float32)
 
 
+def stale(*arrays: Any, keys: Any, values: Any, scale: float = 1.0) -> tuple[Any, Any]:
+    """Looks at the pool alone, and hands it back as it came."""
+    del keys, values
+    return right(*arrays, scale=scale), arrays[1]
+
+
 def window_too_long(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
     """One position more than the window has."""
     wider = None if sliding_window is None else sliding_window + 1

@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import jax
@@ -83,6 +84,12 @@ def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
     assert not ((at - position) % shape.unit).any()
 
 
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes find the kernels of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
 def call(batch: Batch, kernel: Any = append_and_attend, **changed: Any) -> tuple[Any, Any, Any]:
     """The answer, the pool and the task of a batch with the float32 sizes; `changed`: operands."""
     task = appended.task(FLOAT, batch, build(FLOAT, batch))
@@ -157,12 +164,15 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     assert 2 * len(SIZES) == sum(job.append for job in jobs)
 
 
+@pytest.mark.usefixtures("toys")
 def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
-    """And who reads the pool in place of them is caught. `make kernel` has more of both."""
-    control = Job(kernel="tpu", sizes=SIZES[0].name, cases=2, append=True)
-    jobs = plan.of_mutants(cases=2, names=["new cells are read from the pool"])
-    right, wrong = every = [Tried(job) for job in (control, *jobs)]
+    """And who does neither is caught. `make kernel` has more batches, and bugs of the kernel."""
+    jobs = [
+        Job(kernel=name, sizes=SIZES[0].name, cases=2, append=True, shrink=False)
+        for name in ("tpu", "kernel_toys:stale")
+    ]
+    ours, stale = every = [Tried(job) for job in jobs]
     campaign.make_all(every, update=lambda *_: None, stall=600.0)
 
-    assert ("passed", []) == (right.ended, right.what), right.text
-    assert ("finding", ["wrong"]) == (wrong.ended, wrong.what), wrong.text
+    assert ("passed", []) == (ours.ended, ours.what), ours.text
+    assert ("finding", ["not_appended", "wrong"]) == (stale.ended, stale.what), stale.text
