@@ -276,7 +276,8 @@ def test_what_is_loose_is_told_and_decides_nothing(
 
     def end(job: Job) -> Tried:
         tried = Tried(job, ended="passed", pallas=True)
-        last = job.sizes == SIZES[-1].name and job.mode == "on_wait" and not job.variant
+        alone = job.mode == "on_wait" and not job.variant and not job.append
+        last = alone and job.sizes == SIZES[-1].name
         for batch, looseness in ((other, 1.5), (one, 2.5), (other, 0.9)):
             tried.take({"begin": batch})
             tried.take({"ratio": 0.2, "looseness": looseness if last else 0.6, "rows": 1})
