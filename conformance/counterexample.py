@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,8 @@ from typing import Any, Final
 import attrs
 
 from conformance import histories
-from conformance.cli.contract import Report, load_engine
+from conformance.cli.contract import Report
+from conformance.engines.named import factory_of
 from conformance.finding import Finding, MakeEngine, replay
 from conformance.histories import Recorded
 from conformance.picture import before_and_after
@@ -45,10 +47,14 @@ def check(recorded: Recorded) -> None:
         raise CounterexampleFails(describe(finding))
 
 
-def maker(recorded: Recorded) -> MakeEngine:
-    """Makes engines as the recording did. Raises InvalidInput if there is no such engine."""
-    factory: Factory = load_engine(recorded.engine)  # type: ignore[assignment]
-    return lambda: factory(recorded.geometry, recorded.limits, recorded.cleanup)
+def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
+    """Makes engines as the recording did. Raises InvalidInput if there is no such engine.
+
+    factory: that of the engine, if it is at hand; a process of its own is then not started again.
+    """
+    if factory is None:
+        factory = factory_of(recorded.engine, python=recorded.python)
+    return partial(factory, recorded.geometry, recorded.limits, recorded.cleanup)
 
 
 @contextmanager
@@ -120,6 +126,7 @@ RECORDED = Recorded(
 {steps}    ),
     clause={recorded.clause!r},
     message={recorded.message!r},
+    python={recorded.python!r},
 )
 
 

@@ -5,13 +5,13 @@ is still violated is. The result needs neither the draws nor Hypothesis to be re
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from attrs import evolve, frozen
 
 from conformance.lockstep import Lockstep, Oracle, Violation
-from conformance.protocol import Engine
+from conformance.protocol import Engine, EngineFailed
 from conformance.steps import Attend, History, PoisonDead, Step
 from conformance.together import smaller_together
 from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
@@ -29,6 +29,13 @@ class Finding:
     clause: str
     message: str
     violation: Violation | None = None
+
+
+def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Finding:
+    """The finding of a history whose last step, or the engine before the first, went wrong."""
+    if isinstance(error, EngineFailed):
+        return Finding(tuple(history), error.clause, str(error))
+    return Finding(tuple(history), error.clause, error.message, error)
 
 
 TakeAgain = Callable[[History], Finding | None]
@@ -55,6 +62,10 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
+    except EngineFailed as error:
+        raise Violation(
+            error.clause, str(error), action=step, before=before, after=before
+        ) from error
     except (Exception, SystemExit) as error:
         wrong = f"the engine raised {type(error).__name__}: {error}"
         raise Violation("ATOMIC", wrong, action=step, before=before, after=before) from error
@@ -83,8 +94,8 @@ def replay(
             if watchdog is not None:
                 watchdog.begin(taken, seconds)
             take(lockstep, step, seconds=seconds)
-    except Violation as violation:
-        return Finding(tuple(taken), violation.clause, violation.message, violation)
+    except (Violation, EngineFailed) as error:
+        return finding_of(taken, error)
     finally:
         if watchdog is not None:
             watchdog.end()

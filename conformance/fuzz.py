@@ -7,19 +7,21 @@ with empty bodies, measured in the same run.
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, Never
 
 from attrs import define, evolve, field
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.coverage import Coverage
-from conformance.finding import Finding, replay
+from conformance.finding import Finding, finding_of, replay
 from conformance.lockstep import Oracle, Violation
 from conformance.machine import Campaign, machine
-from conformance.protocol import Compiles, Engine, Factory
+from conformance.protocol import Compiles, Engine, EngineFailed, Factory
 from conformance.warmup import warmup
 from conformance.watchdog import FIRST_SECONDS, Watchdog
 from spec.machines import actions as act
@@ -108,7 +110,13 @@ def run(
     campaigns: dict[Setting, Campaign] = {}
     relatives, turn = geometries(geometry), 0
     empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
-    turns = _turns(make(factory, *relatives[0]))
+    report.geometry, report.cleanup = relatives[0]
+    try:
+        offered = make(factory, *relatives[0]).profile.actions
+    except EngineFailed as error:
+        report.finding = finding_of((), error)
+        return
+    turns = _turns(offered)
     while report.active_seconds < seconds and report.steps < steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
@@ -118,9 +126,8 @@ def run(
             campaigns[setting] = Campaign(
                 make=new, coverage=report.coverage, watchdog=watchdog, oracle=oracle
             )
-            first = warmup(new().profile.actions)
             report.finding = replay(
-                new, first, seconds=first_seconds, watchdog=watchdog, oracle=oracle
+                new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle
             )
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
@@ -129,10 +136,11 @@ def run(
         update(min(report.active_seconds, seconds), f"{report.steps} steps")
         turn += 1
     for (sizes, cleanup), campaign in campaigns.items():
-        engine = campaign.make()
-        if isinstance(engine, Compiles):
-            name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
-            report.compilations[name] = engine.compilations()
+        name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
+        with suppress(EngineFailed):  # what was found is not lost because a new engine fails too
+            engine = campaign.make()
+            if isinstance(engine, Compiles):
+                report.compilations[name] = engine.compilations()
 
 
 def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
@@ -141,9 +149,8 @@ def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
     return relatives[(turn + again) % len(relatives)]
 
 
-def _turns(engine: Engine) -> tuple[str, ...]:
-    """The turns at levels whose actions this engine offers; all, if it offers those of none."""
-    offered = engine.profile.actions
+def _turns(offered: frozenset[type]) -> tuple[str, ...]:
+    """The turns at levels whose actions are offered; all, if those of none are."""
     return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
 
 
@@ -163,7 +170,7 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
     )
     try:
         run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
-    except Violation:
+    except (Violation, EngineFailed, Flaky):  # Flaky: it does not go wrong again, and yet it did
         report.finding = campaign.finding
     finally:
         report.steps += campaign.steps - before

@@ -54,6 +54,7 @@ HEADER: Final = (
     "plant",
     "clause",
     "message",
+    "python",
 )
 
 
@@ -61,7 +62,8 @@ HEADER: Final = (
 class Recorded:
     """A history and how its engine is made.
 
-    engine: MODULE:FACTORY. plant: the planted bug, or None. clause and message: what went wrong.
+    engine: as `--engine` names it. plant: the planted bug, or None. clause and message: what went
+    wrong. python: the interpreter in whose process the engine ran, None if it was ours.
     """
 
     engine: str
@@ -72,6 +74,7 @@ class Recorded:
     plant: str | None = None
     clause: str | None = None
     message: str | None = None
+    python: str | None = None
 
 
 def dump(recorded: Recorded) -> str:
@@ -86,6 +89,7 @@ def dump(recorded: Recorded) -> str:
         "plant": recorded.plant,
         "clause": recorded.clause,
         "message": recorded.message,
+        **({} if recorded.python is None else {"python": recorded.python}),
     }
     lines = [header, *(step_to_data(step) for step in recorded.history)]
     return "".join(json.dumps(line) + "\n" for line in lines)
@@ -141,6 +145,7 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
         plant=_text(data["plant"]),
         clause=_text(data["clause"]),
         message=_text(data["message"]),
+        python=_text(data.get("python")),
     )
 
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from conformance import brim, moves
 from conformance.coverage import Coverage
-from conformance.finding import Finding, MakeEngine, take
+from conformance.finding import Finding, MakeEngine, finding_of, take
 from conformance.lockstep import Lockstep, Oracle, Violation
-from conformance.protocol import Action, Poison, Poisonable
+from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
 from conformance.watchdog import STEP_SECONDS, Watchdog
 from spec.machines import actions as act
@@ -63,7 +63,11 @@ class Session:
         self.campaign = campaign
         self.level = level
         self.outcomes: Counter[object] = Counter()
-        self.lockstep = Lockstep(campaign.make(), climb=campaign.climb, oracle=campaign.oracle)
+        try:
+            self.lockstep = Lockstep(campaign.make(), climb=campaign.climb, oracle=campaign.oracle)
+        except (Violation, EngineFailed) as error:  # a new engine that is not as a first one is
+            campaign.finding = finding_of((), error)
+            raise
         self.actions = self.lockstep.engine.profile.actions
         self.history: list[Step] = []
         self.serial = 0
@@ -89,9 +93,7 @@ class Session:
         try:
             reasons = take(self.lockstep, step)
         except Violation as violation:
-            history = tuple(self.history)
-            found = Finding(history, violation.clause, violation.message, violation)
-            self.campaign.finding = found
+            self.campaign.finding = finding_of(self.history, violation)
             raise
         finally:
             if self.campaign.watchdog is not None:

@@ -80,6 +80,17 @@ class Factory(Protocol):
         ...
 
 
+class EngineFailed(Exception):
+    """The engine did something other than its work: its process ended, it did not answer.
+
+    An adapter raises it to say so in its own words; clause: the one that is violated.
+    """
+
+    def __init__(self, wrong: str, *, clause: str = "ATOMIC") -> None:
+        super().__init__(wrong)
+        self.clause = clause
+
+
 class Poison(Enum):
     """What the harness puts into dead cells: what a cell held before must never matter."""
 

@@ -10,6 +10,7 @@ import pytest
 from conformance.cli import contract, result
 from conformance.cli.contract import Report, Verdict
 from conformance.cli.progress import progress
+from conformance.engines import named
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 
@@ -42,7 +43,7 @@ def test_an_engine_is_found_beside_the_caller(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
 
-    assert "engine" == contract.load_engine("my_adapter_of_tests:make")()
+    assert "engine" == named.load_engine("my_adapter_of_tests:make")()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_an_unknown_engine_is_bad_input(
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(InvalidInput, match="MODULE:FACTORY") as caught:
-        contract.load_engine(name)
+        named.load_engine(name)
 
     assert seen in str(caught.value)
 

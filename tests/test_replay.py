@@ -9,9 +9,9 @@ from attrs import evolve
 
 from conformance import counterexample, replay, traces
 from conformance.cli import main
-from conformance.cli.contract import load_engine
 from conformance.cli.replay import ENGINE
 from conformance.engines import ours
+from conformance.engines.named import load_engine
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 SHARED = Path(__file__).parents[2] / "shared" / "traces"

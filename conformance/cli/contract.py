@@ -10,7 +10,6 @@ summary, writes `--json FILE`, and turns what happened into the exit status:
 """
 
 import argparse
-import importlib
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Final, Never, Protocol
+from typing import Never, Protocol
 
 import attrs
 from attrs import Factory, define
@@ -29,20 +28,10 @@ import spec
 from conformance.cli import BAD_INPUT, UNDECIDED, result
 from conformance.cli.options import argument, integer
 from conformance.cli.progress import Update, progress
+from conformance.engines.named import OUR_ENGINE
+from conformance.extras import extra_of
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
-
-OUR_ENGINE: Final = "conformance.engines.ours:make"
-EXTRAS: Final = {
-    "jax": "jax",
-    "jaxlib": "jax",
-    "numpy": "jax",
-    "libtpu": "tpu",
-    "crosshair": "dev",
-    "mypy": "dev",
-    "pytest": "dev",
-}
-"""Which extra of kvspec installs a top-level module."""
 
 
 class Verdict(Enum):
@@ -149,12 +138,23 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
-    """Add `--engine`; give `arguments.engine` to `load_engine`."""
+    """Add `--engine` and `--python`; give both to `conformance.engines.named.factory_of`."""
     parser.add_argument(
         "--engine",
         default=default,
-        metavar="MODULE:FACTORY",
-        help=f"the engine under test (default {default})",
+        metavar="ENGINE",
+        help="the engine under test: MODULE:FACTORY, or the name by which an installed package "
+        f"offers it (default {default})",
+    )
+    add_python(parser)
+
+
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """Add `--python`: the interpreter of the environment in which the engine runs."""
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="run the engine in a process of this Python, with what is installed there",
     )
 
 
@@ -171,42 +171,6 @@ def parse_geometry(text: str) -> Geometry:
             remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
         )
     return Geometry(**sizes)
-
-
-def load_engine(name: str) -> Callable[..., object]:
-    """The factory that `MODULE:FACTORY` names; modules beside the caller are found too.
-
-    Raises InvalidInput if there is no such module or factory, or the module needs another that is
-    absent; one that an extra of kvspec installs is left to `execute`, which names the extra.
-    """
-    module_name, _, factory_name = name.partition(":")
-    if not module_name or not factory_name:
-        raise _no_engine(name, seen=name)
-    if "" not in sys.path:
-        sys.path.append("")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        parents = module_name.split(".")
-        if error.name not in {".".join(parents[:end]) for end in range(1, len(parents) + 1)}:
-            if _extra(error) is not None:
-                raise
-            raise _no_engine(name, seen=f"{module_name} needs {error.name}") from None
-        raise _no_engine(name, seen=f"no module {error.name}") from None
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise _no_engine(name, seen=f"no callable {factory_name} in {module_name}")
-    made: Callable[..., object] = factory
-    return made
-
-
-def _no_engine(name: str, *, seen: str) -> InvalidInput:
-    return InvalidInput(
-        f"--engine {name}",
-        seen=seen,
-        allowed="MODULE:FACTORY, a callable in a module that Python can import",
-        remedy=f"The default is {OUR_ENGINE}.",
-    )
 
 
 def execute(command: Command, argv: Sequence[str]) -> int:  # noqa: C901 - one list of endings
@@ -266,15 +230,8 @@ def _bad_input(error: BaseException) -> str | None:
     """What to tell the caller if it is theirs to mend; None for an error of ours."""
     if isinstance(error, InvalidInput):
         return str(error)
-    extra = _extra(error)
+    extra = extra_of(error)
     return extra and f"this needs kvspec[{extra}]: {error}. Run pip install 'kvspec[{extra}]'."
-
-
-def _extra(error: BaseException) -> str | None:
-    """The extra that installs the module that was not found, if one does."""
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        return None
-    return EXTRAS.get(error.name.partition(".")[0])
 
 
 @contextmanager

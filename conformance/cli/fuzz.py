@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from conformance.cli.contract import (
-    OUR_ENGINE,
     Report,
     Scope,
     Verdict,
     add_engine,
     add_geometry,
-    load_engine,
 )
 from conformance.cli.options import number
+from conformance.engines.named import OUR_ENGINE, factory_of
 
 if TYPE_CHECKING:
     from conformance.finding import Finding
@@ -28,6 +27,8 @@ EXAMPLES: Final = (
     "kvspec fuzz --seconds 60",
     "kvspec fuzz --plant CW5                        # plant a bug in our engine and watch",
     "kvspec fuzz --engine mypackage.adapter:make    # your engine; see docs/adapters.md",
+    "kvspec fuzz --engine mypackage.adapter:make --python ~/engine/.venv/bin/python",
+    "kvspec fuzz --engine myengine                  # by the name that an installed package gives",
     "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
 )
 CORPUS: Final = ".kvspec/corpus"
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.finding import Finding
     from conformance.watchdog import Watchdog
 
-    factory: Factory = load_engine(arguments.engine)  # type: ignore[assignment]
+    factory = factory_of(arguments.engine, python=arguments.python)
     _require_our_engine(arguments)
     corpus = Path(arguments.corpus)
     state = fuzz.Run()
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.abort()
 
     with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
-        _replay_corpus(corpus, arguments, report)
+        _replay_corpus(corpus, factory, arguments, report)
         try:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 fuzz.run(
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         finally:
             _count(state, report)
         if state.finding is not None:
-            _keep(state, arguments, report)
+            _keep(state, factory, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
         _say_not_checked(engine, report)
@@ -111,7 +112,9 @@ def _require_our_engine(arguments: argparse.Namespace) -> None:
     find(arguments.plant)
 
 
-def _replay_corpus(folder: Path, arguments: argparse.Namespace, report: Report) -> None:
+def _replay_corpus(
+    folder: Path, factory: "Factory", arguments: argparse.Namespace, report: Report
+) -> None:
     """Histories of this engine that failed before: each still failing is a failure now."""
     from conformance import counterexample, fuzz
     from conformance.finding import replay
@@ -119,10 +122,11 @@ def _replay_corpus(folder: Path, arguments: argparse.Namespace, report: Report) 
     taken = 0
     sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
     for path, recorded in counterexample.corpus(folder):
-        if recorded.engine != arguments.engine or recorded.geometry not in sizes:
+        made_by = (recorded.engine, recorded.python)
+        if made_by != (arguments.engine, arguments.python) or recorded.geometry not in sizes:
             report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
             continue
-        finding = replay(counterexample.maker(recorded), recorded.history)
+        finding = replay(counterexample.maker(recorded, factory), recorded.history)
         taken += 1
         if finding is not None:
             report.fail(f"{path}: {finding.clause}: {finding.message}")
@@ -193,13 +197,13 @@ def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     return Verdict.HOLDS
 
 
-def _keep(state: "Run", arguments: argparse.Namespace, report: Report) -> None:
+def _keep(state: "Run", factory: "Factory", arguments: argparse.Namespace, report: Report) -> None:
     """Shrink the finding, print it, and write its history and its test."""
     from conformance import counterexample
     from conformance.finding import shrink
 
     assert state.finding is not None
-    make = counterexample.maker(_recorded(state, state.finding, arguments))
+    make = counterexample.maker(_recorded(state, state.finding, arguments), factory)
     with report.progress("shrink", total=None):
         finding = shrink(make, state.finding, seconds=SHRINK_SECONDS)
     recorded = _recorded(state, finding, arguments)
@@ -220,4 +224,5 @@ def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -
         plant=arguments.plant,
         clause=finding.clause,
         message=finding.message,
+        python=arguments.python,
     )

@@ -9,9 +9,9 @@ from conformance.cli.contract import (
     Scope,
     Verdict,
     add_engine,
-    load_engine,
 )
 from conformance.cli.options import integer
+from conformance.engines.named import factory_of
 
 if TYPE_CHECKING:
     from conformance.protocol import Engine, Factory
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance import replay
     from spec.vocabulary import CleanupMode
 
-    factory: Factory = load_engine(arguments.engine)  # type: ignore[assignment]
+    factory = factory_of(arguments.engine, python=arguments.python)
     path = Path(arguments.trace)
     sizes = {"page_size": arguments.page_size, "limit": arguments.limit}
     geometry, limits, totals = replay.geometry_for(
@@ -130,5 +130,6 @@ def _keep(
         history=finding.history,
         clause=finding.clause,
         message=finding.message,
+        python=arguments.python,
     )
     counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from attrs import evolve
+
+from conformance.cli.contract import Report, Scope, Verdict, add_python
 
 if TYPE_CHECKING:
     from conformance.steps import History
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--without-plant", action="store_true", help="run on the engine with no bug planted"
     )
+    add_python(parser)
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -32,6 +35,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.watchdog import Watchdog
 
     recorded = histories.load(Path(arguments.file))
+    recorded = evolve(recorded, python=arguments.python or recorded.python)
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     plant = None if arguments.without_plant else recorded.plant
 

@@ -16,8 +16,8 @@ from attrs import evolve, field, frozen
 from conformance import fuzz as fuzzing
 from conformance import histories, traces
 from conformance import replay as traffic
-from conformance.cli.contract import OUR_ENGINE
 from conformance.engines import ours
+from conformance.engines.named import OUR_ENGINE
 from conformance.finding import Finding, replay, shrink
 from conformance.histories import Recorded
 from conformance.lockstep import Oracle, by_clauses

@@ -1,5 +1,7 @@
 """A view as the fields of a recording, and a result as plain data."""
 
+from collections.abc import Iterable, Sequence
+
 from conformance.protocol import Result, Rounds
 from conformance.recording.illegal import Change
 from conformance.recording.lines import Saw
@@ -12,10 +14,13 @@ Fields = dict[str, dict[int, object]]
 
 
 def fields_of(shown: View) -> Fields:
-    """A view as the fields of a recording; those that it does not show are left out."""
-    by_index: dict[str, object] = {
+    """A view as the fields of a recording; those that it does not show are left out.
+
+    A row ends with its last page; a hole before that is wrong, and stays to be seen.
+    """
+    by_index: dict[str, Iterable[object] | None] = {
         "used": shown.used,
-        "rows": tuple(tuple(page for page in row if page != INVALID) for row in shown.rows),
+        "rows": tuple(_pages(row) for row in shown.rows),
         "counts": shown.counts,
         "allocated": shown.allocated,
         "written": shown.written,
@@ -23,9 +28,7 @@ def fields_of(shown: View) -> Fields:
         "finished": shown.finished,
     }
     fields = {
-        name: dict(enumerate(values))
-        for name, values in by_index.items()
-        if isinstance(values, tuple)
+        name: dict(enumerate(values)) for name, values in by_index.items() if values is not None
     }
     if shown.queue is not None:
         fields["queue"] = {0: shown.queue}
@@ -63,6 +66,13 @@ def plain_result(result: Result) -> object:
             return [_entry(entry) for entry in result]
         case _:
             return result
+
+
+def _pages(row: Sequence[int]) -> tuple[int, ...]:
+    end = len(row)
+    while end and row[end - 1] == INVALID:
+        end -= 1
+    return tuple(row[:end])
 
 
 def _entry(entry: tuple[object, ...]) -> list[object]:

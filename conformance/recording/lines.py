@@ -135,12 +135,7 @@ def line_to_data(line: Line) -> dict[str, object]:
     if line.result is not None:
         data["result"] = line.result
     if line.saw:
-        data["saw"] = {
-            name: {str(index): value for index, value in values.items()}
-            if name not in WHOLE
-            else values[0]
-            for name, values in line.saw.items()
-        }
+        data["saw"] = saw_to_data(line.saw)
     return data
 
 
@@ -175,9 +170,9 @@ def line_from_data(data: dict[str, Any]) -> Line:
         raise ValueError(f"step {name!r} is not one of {sorted(STEPS)}")
     return Line(
         decode(data),
-        None if refused is None else _reasons(refused),
+        None if refused is None else reasons_from_data(refused),
         result,
-        {} if saw is None else _saw(saw),
+        {} if saw is None else saw_from_data(saw),
     )
 
 
@@ -194,11 +189,23 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
     )
 
 
-def _reasons(value: Any) -> frozenset[Reason]:
+def saw_to_data(saw: Saw) -> dict[str, object]:
+    """What was observed, as it stands on a line."""
+    return {
+        name: {str(index): value for index, value in values.items()}
+        if name not in WHOLE
+        else values[0]
+        for name, values in saw.items()
+    }
+
+
+def reasons_from_data(value: Any) -> frozenset[Reason]:
+    """The reasons that a line names. Raises KeyError or TypeError."""
     return frozenset([Reason[checked(name, str)] for name in checked(value, list)])
 
 
-def _saw(value: Any) -> Saw:
+def saw_from_data(value: Any) -> Saw:
+    """What a line says was observed. Raises ValueError, TypeError or InvalidInput."""
     fields: dict[str, Mapping[int, Any]] = {}
     for name, values in checked(value, dict).items():
         whole = WHOLE.get(name)

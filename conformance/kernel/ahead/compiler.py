@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
-from conformance.cli.contract import EXTRAS
+from conformance.extras import EXTRAS
 from conformance.kernel import subject
 from conformance.kernel.ahead import bundles, counting, vmem
 from conformance.kernel.ahead.compiled import NOTHING, Compiled

@@ -1,0 +1,87 @@
+"""From the name of an engine to its factory.
+
+A name is MODULE:FACTORY, or that of an entry point in the group `kvspec.engines`, by which an
+installed package offers its adapter. This module needs nothing but the standard library and attrs:
+it also runs in the environment of an engine that has one of its own.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from conformance.extras import extra_of
+from spec.vocabulary.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from conformance.protocol import Factory
+
+OUR_ENGINE: Final = "conformance.engines.ours:make"
+GROUP: Final = "kvspec.engines"
+"""The group of entry points; each is MODULE:FACTORY."""
+
+
+def factory_of(name: str, *, python: str | None) -> "Factory":
+    """The factory of an engine in this process, or of one in a process of this Python.
+
+    python: a path. Raises InvalidInput if there is no such engine.
+    """
+    if python is None:
+        made: Factory = load_engine(name)
+        return made
+    from conformance.engines.remote import RemoteFactory
+
+    return RemoteFactory(name, python=python)
+
+
+def load_engine(name: str) -> Callable[..., Any]:
+    """The factory that this names; modules beside the caller are found too.
+
+    Raises InvalidInput if there is no such engine, or its module needs another that is absent; one
+    that an extra of kvspec installs is left to the command, which names the extra.
+    """
+    module_name, _, factory_name = _written_out(name).partition(":")
+    if not module_name or not factory_name:
+        raise _no_engine(name, seen=name)
+    if "" not in sys.path:
+        sys.path.append("")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        parents = module_name.split(".")
+        if error.name not in {".".join(parents[:end]) for end in range(1, len(parents) + 1)}:
+            if extra_of(error) is not None:
+                raise
+            raise _no_engine(name, seen=f"{module_name} needs {error.name}") from None
+        raise _no_engine(name, seen=f"no module {error.name}") from None
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise _no_engine(name, seen=f"no callable {factory_name} in {module_name}")
+    made: Callable[..., Any] = factory
+    return made
+
+
+def _written_out(name: str) -> str:
+    """MODULE:FACTORY, looked up if the name is that of an entry point."""
+    if ":" in name:
+        return name
+    found = [entry.value for entry in _installed() if entry.name == name]
+    if len(set(found)) > 1:
+        raise _no_engine(name, seen=f"{name} is offered as {' and as '.join(sorted(set(found)))}")
+    return found[0] if found else name
+
+
+def _installed() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _no_engine(name: str, *, seen: str) -> InvalidInput:
+    names = ", ".join(sorted({entry.name for entry in _installed()})) or "none"
+    return InvalidInput(
+        f"--engine {name}",
+        seen=seen,
+        allowed="MODULE:FACTORY, a callable in a module that Python can import, or the name of an "
+        f"installed engine (here: {names})",
+        remedy=f"The default is {OUR_ENGINE}; docs/adapters.md says how to write one.",
+    )

@@ -1,0 +1,240 @@
+"""An engine in another process, under a Python of its own: the adapter on the side of the kit.
+
+One process serves many engines, one after the other, so that its start is paid once. A process that
+ends or does not answer is a finding; the next engine gets a new one. See `wire` for the lines.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import spec
+from conformance.engines.wire import VERSION, Seen, frozen, profile_from_data, result_from_data
+from conformance.histories import step_to_data
+from conformance.plain import encode
+from conformance.protocol import Action, EngineFailed, Poison, Result
+from conformance.recording.lines import reasons_from_data
+from conformance.steps import Attend, PoisonDead, Step
+from spec.view import View
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Refusal,
+    Refused,
+    Tokens,
+)
+
+START_SECONDS: Final = 120.0
+"""How long the process may take to import the engine's module, or to make an engine."""
+END_SECONDS: Final = 1.0
+"""How long a process that has closed its output may take to end."""
+PACKAGES: Final = ("spec", "impl", "conformance")
+BEGIN: Final = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import {packages}
+sys.path.remove(sys.argv[1])
+from conformance.engines.serve import main
+main(sys.argv[2])
+"""
+"""Our packages are taken from our place, and nothing else that is installed there."""
+
+
+class RemoteFactory:
+    """Makes engines of this name in a process of this Python; see `conformance.protocol.Factory`.
+
+    Raises InvalidInput if they cannot be served there.
+    """
+
+    def __init__(self, name: str, *, python: str) -> None:
+        self._name, self._python = name, python
+        self._process: subprocess.Popen[str] | None = None
+        self._current: Remote | None = None
+        self._start()
+
+    def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Remote":
+        """Make one; the one before is gone. Raises EngineFailed."""
+        if self._process is None:
+            self._start()
+        given = {"geometry": encode(geometry), "limits": encode(limits), "cleanup": cleanup.value}
+        made = self._exchange({"new": given}, seconds=START_SECONDS)
+        self._current = Remote(self, geometry, limits, cleanup, made)
+        return self._current
+
+    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Mapping[str, Any]:
+        """The answer of the process to a line for this engine. Raises EngineFailed."""
+        if self._current is not engine:
+            raise RuntimeError("this engine is gone: a process serves one at a time")
+        return self._exchange(data)
+
+    def _exchange(
+        self, data: Mapping[str, object], *, seconds: float | None = None
+    ) -> Mapping[str, Any]:
+        if self._process is None:
+            raise EngineFailed("the engine's process has ended before")
+        try:
+            _send(self._process, data)
+            answer = _answer(self._process, seconds)
+        except BaseException:  # an alarm too: what it answers later would answer something else
+            self._stop()
+            raise
+        if "raised" in answer:
+            raise EngineFailed(f"the engine raised {answer['raised']}")
+        return answer
+
+    def _start(self) -> None:
+        packages = ", ".join(PACKAGES)
+        home = str(Path(spec.__file__).parents[1])
+        words = [self._python, "-c", BEGIN.format(packages=packages), home, self._name]
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                words, stdin=pipe, stdout=pipe, encoding="utf-8", start_new_session=True
+            )
+        except OSError as error:
+            raise self._unusable(f"{self._python}: {error.strerror}") from None
+        self._process = process
+        self._end = weakref.finalize(self, _kill, process)
+        try:
+            hello = _answer(process, START_SECONDS)
+        except EngineFailed as error:
+            self._stop()
+            raise self._unusable(str(error)) from None
+        if "missing" in hello:
+            self._stop()
+            raise self._unusable(hello["missing"])
+        theirs = (hello.get("kvspec"), hello.get("version"), hello.get("spec_version"))
+        if theirs != ("engine", VERSION, spec.SPEC_VERSION):
+            self._stop()
+            raise self._unusable(f"first line {dict(hello)}")
+
+    def _stop(self) -> None:
+        self._end()
+        self._process = self._current = None
+
+    def _unusable(self, seen: str) -> InvalidInput:
+        return InvalidInput(
+            f"--python {self._python} --engine {self._name}",
+            seen=seen,
+            allowed="a Python of version 3.11 or newer that can import the adapter and attrs, and "
+            f"speaks version {VERSION} of the line protocol",
+            remedy=f"Install what is missing there: {self._python} -m pip install attrs.",
+        )
+
+
+class Remote:
+    """One engine in the other process; see `conformance.protocol.Engine`.
+
+    It has `poison`, `attend` and `compilations` if the adapter there has them.
+    """
+
+    def __init__(
+        self,
+        home: RemoteFactory,
+        geometry: Geometry,
+        limits: Limits,
+        cleanup: CleanupMode,
+        made: Mapping[str, Any],
+    ) -> None:
+        sizes = {"geometry": geometry, "limits": limits, "cleanup": cleanup}
+        self.profile = profile_from_data(made["profile"], **sizes)
+        self._home, self._cells = home, dict[Tokens, object]()
+        self._seen = Seen(geometry, self._expected)
+        self._view = self._seen.take(made)
+        for name in made["offers"]:  # what it does not have must not be found on it
+            setattr(self, name, getattr(self, f"_{name}"))
+
+    def apply(self, action: Action) -> Result:
+        """Take an action there, or raise what it was refused as, or EngineFailed."""
+        answer = self._take(action)
+        if "refused" in answer:
+            reasons = reasons_from_data(answer["refused"])
+            raise Refused(Refusal(reason, None, None) for reason in reasons)
+        result: Result = result_from_data(action, answer.get("result"))
+        return result
+
+    def observe(self) -> View:
+        """What the engine showed after its last step."""
+        return self._view
+
+    def _take(self, step: Step) -> Mapping[str, Any]:
+        answer = self._home.ask(self, step_to_data(step))
+        try:
+            self._view = self._seen.take(answer)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise EngineFailed(f"the engine shows what is no view: {error!r}") from error
+        return answer
+
+    def _poison(self, kind: Poison) -> None:
+        self._take(PoisonDead(kind))
+
+    def _attend(self) -> dict[int, dict[int, int]]:
+        read = self._home.ask(self, step_to_data(Attend()))["value"]
+        return {
+            int(slot): {int(cell): times for cell, times in cells.items()}
+            for slot, cells in read.items()
+        }
+
+    def _compilations(self) -> dict[str, int]:
+        counts: dict[str, int] = self._home.ask(self, {"compilations": True})["value"]
+        return counts
+
+    def _expected(self, prefix: Tokens) -> object:
+        if prefix not in self._cells:
+            self._cells[prefix] = frozen(self._home.ask(self, {"expected": prefix})["value"])
+        return self._cells[prefix]
+
+
+def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(data) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        raise EngineFailed(f"the engine's process ended {_how(process)}") from None
+
+
+def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[str, Any]:
+    """The next line; seconds: to wait for it, None if an alarm is set or nothing limits it."""
+    assert process.stdout is not None
+    if seconds is not None and not select.select([process.stdout], [], [], seconds)[0]:
+        wrong = f"the engine's process does not answer within {seconds:g} seconds"
+        raise EngineFailed(wrong, clause="PROG")
+    text = process.stdout.readline()
+    if not text.endswith("\n"):
+        raise EngineFailed(f"the engine's process ended {_how(process)}")
+    try:
+        answer: Mapping[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise EngineFailed(f"the engine's process sent no JSON: {error}") from None
+    return answer
+
+
+def _how(process: "subprocess.Popen[str]") -> str:
+    """How a process ended that has closed its output."""
+    try:
+        status = process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "its answers"
+    if status < 0:
+        return f"with signal {signal.Signals(-status).name}"
+    return f"with status {status}"
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: what it started ends too
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()

@@ -1,0 +1,70 @@
+"""An engine in a process of its own: reads steps from standard input, answers on standard output.
+
+`remote` starts it, under the Python of the environment in which the engine lives. It needs attrs
+and nothing else there. What the engine prints goes to standard error; what it would read is empty.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+LEAST: Final = (3, 11)
+"""The oldest Python that can import the specification."""
+
+
+def main(name: str) -> None:
+    """Serve the engine of this name until the input ends."""
+    asked, answers = _own_streams()
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            served = _load(name)
+        except _Missing as missing:
+            _send(answers, {"kvspec": "engine", "missing": str(missing)})
+            return
+        _send(answers, served.hello())
+        for line in asked:
+            _send(answers, served.answer(json.loads(line)))
+
+
+class _Missing(Exception):
+    """What this environment lacks."""
+
+
+def _own_streams() -> tuple[IO[str], IO[str]]:
+    """The two pipes, out of the engine's reach: the numbers 0 and 1 then mean something else."""
+    asked = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return asked, answers
+
+
+def _send(answers: IO[str], data: Mapping[str, object]) -> None:
+    answers.write(json.dumps(data, default=_plain) + "\n")
+    answers.flush()
+
+
+def _plain(value: Any) -> object:
+    """A number or an array of numpy, jax or torch as JSON data."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is no number, text, list or array")
+
+
+def _load(name: str) -> Any:
+    if sys.version_info < LEAST:
+        raise _Missing(f"Python {platform.python_version()} is older than {LEAST[0]}.{LEAST[1]}")
+    try:
+        from conformance.engines.served import Served
+
+        return Served(name)
+    except ModuleNotFoundError as error:
+        raise _Missing(f"no module {error.name}") from None
+    except ValueError as error:  # InvalidInput, which cannot be named before attrs is known to be
+        raise _Missing(str(error)) from None
