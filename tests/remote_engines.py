@@ -74,11 +74,11 @@ class Arrays(spec_engine.SpecEngine):
         import numpy as np
 
         view = super().observe()
-        assert view.written is not None
         arrays: dict[str, Any] = {
             name: np.array(getattr(view, name)) for name in ("counts", "rows", "allocated")
         }
-        return evolve(view, written=list(view.written), **arrays)
+        lists: dict[str, Any] = {"written": list(view.written or ())}
+        return evolve(view, **arrays, **lists)
 
 
 class Restless(toy_engine.Adapter):

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import (
     Report,
@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     from conformance import counterexample, fuzz
     from conformance.finding import Finding
+    from conformance.unchecked import not_checked
     from conformance.watchdog import Watchdog
 
     factory = factory_of(arguments.engine, python=arguments.python)
@@ -92,7 +93,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             _keep(state, factory, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
-        _say_not_checked(engine, report)
+        for what, why in not_checked(engine):
+            report.skip(what, why=why)
         return _judge_coverage(state, engine, report)
 
 
@@ -146,29 +148,6 @@ def _count(state: "Run", report: Report) -> None:
         corners=dict(sorted(state.coverage.corners.items())),
         compilations=state.compilations,
     )
-
-
-def _say_not_checked(engine: "Engine", report: Report) -> None:
-    """What this engine does not offer or show, and what nobody checks by fuzzing one engine."""
-    from conformance.protocol import Action, Attends, Poisonable
-    from spec import clauses
-
-    view, profile = engine.observe(), engine.profile
-    for name in clauses.not_checked(view):
-        hidden = [need for need in clauses.CLAUSES[name].needs if getattr(view, need) is None]
-        report.skip(name, why=f"the engine does not show {', '.join(hidden)}")
-    left_out = sorted(kind.__name__ for kind in set(get_args(Action)) - profile.actions)
-    if left_out:
-        report.skip(", ".join(left_out), why="the engine does not offer these actions")
-    if profile.policy == "any":
-        report.skip("DET, which free page is taken", why="the engine promises no policy")
-    if profile.refuses == "may_refuse_more":
-        report.skip("ATOMIC, refusing what is legal", why="the engine may refuse more")
-    if not isinstance(engine, Poisonable):
-        report.skip("what dead cells hold", why="the adapter has no poison")
-    if not isinstance(engine, Attends):
-        report.skip("READ, by driving attention", why="the adapter has no attend")
-    report.skip("KNOB, GEOM", why="they compare runs; fuzz compares steps")
 
 
 def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:

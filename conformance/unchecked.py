@@ -1,0 +1,58 @@
+"""What fuzzing an engine cannot check, by clause, and why: from what the engine declares and shows.
+
+What is not listed here is judged at every step. A clause that is listed can still be found violated
+in part: what can be seen is compared in any case.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, get_args
+
+from conformance.protocol import Action, Attends, Engine, Poisonable
+from spec import clauses
+from spec.machines import actions as act
+
+OTHERS: Final[Mapping[str, str]] = {
+    "ATT": "fuzzing compares no values of attention; kvspec kernel does",
+    "KNOB": "it compares runs; fuzzing compares steps",
+    "GEOM": "it compares runs; fuzzing compares steps",
+}
+"""Clauses that are not judged by fuzzing, whatever the engine."""
+DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
+    "RESET": (act.Reset,),
+    "ALONE": (act.Prefill, act.Round, act.Generate),
+    "PROG": (act.Admit,),
+}
+"""Clauses without a predicate, and the actions of which one must be offered for them to mean it."""
+
+
+def clauses_not_judged(engine: Engine) -> dict[str, str]:
+    """From the id of each clause that is not judged to the reason, in the order of the registry."""
+    shown, offered = engine.observe(), engine.profile.actions
+    why = dict(OTHERS)
+    for name in clauses.not_checked(shown):
+        hidden = [need for need in clauses.CLAUSES[name].needs if getattr(shown, need) is None]
+        why[name] = f"the engine does not show {', '.join(hidden)}"
+    for name, drivers in DRIVEN_BY.items():
+        if offered.isdisjoint(drivers):
+            names = " or ".join(driver.__name__ for driver in drivers)
+            why[name] = f"the engine does not offer {names}"
+    if shown.tokens is None:
+        why.setdefault("ALONE", "the engine does not show tokens")
+    return {name: why[name] for name in clauses.CLAUSES if name in why}
+
+
+def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
+    """What a reader might take for checked and is not, and why: clauses first, then parts."""
+    profile = engine.profile
+    yield from clauses_not_judged(engine).items()
+    left_out = sorted(kind.__name__ for kind in set(get_args(Action)) - profile.actions)
+    if left_out:
+        yield ", ".join(left_out), "the engine does not offer these actions"
+    if profile.policy == "any":
+        yield "DET, which free page is taken", "the engine promises no policy"
+    if profile.refuses == "may_refuse_more":
+        yield "ATOMIC, refusing what is legal", "the engine may refuse more"
+    if not isinstance(engine, Poisonable):
+        yield "what dead cells hold", "the adapter has no poison"
+    if not isinstance(engine, Attends):
+        yield "READ, by driving attention", "the adapter has no attend"
