@@ -16,7 +16,7 @@ from conformance import histories
 from conformance.cli.contract import Report
 from conformance.engines.named import factory_of
 from conformance.finding import Finding, MakeEngine, replay
-from conformance.histories import Recorded
+from conformance.histories import CORPUS, Recorded
 from conformance.picture import before_and_after
 from conformance.protocol import Factory
 from conformance.steps import History
@@ -76,7 +76,7 @@ def describe(finding: Finding) -> str:
     return "\n".join(text)
 
 
-def write(recorded: Recorded, folder: Path) -> tuple[Path, Path]:
+def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
     """Write the history and the test file into the corpus folder: (history, test)."""
     folder.mkdir(parents=True, exist_ok=True)
     text = histories.dump(recorded)

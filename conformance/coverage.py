@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from conformance.protocol import Action
+from conformance.protocol import Action, Engine, Poisonable
 from spec.machines import scheduling
 from spec.machines.actions import (
     Allocate,
@@ -134,6 +134,11 @@ class Coverage:
             for corner, needs in CORNERS.items()
             if all(offered.intersection(need.split("|")) for need in needs)
         ]
+
+    def coverable_on(self, engine: Engine) -> list[str]:
+        """The same for what this engine offers."""
+        names = sorted(action.__name__ for action in engine.profile.actions)
+        return self.coverable(names + [POISON] * isinstance(engine, Poisonable))
 
     def covered(self, coverable: list[str]) -> list[str]:
         """Those of them that it did reach."""

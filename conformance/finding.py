@@ -10,7 +10,7 @@ from functools import partial
 
 from attrs import evolve, frozen
 
-from conformance.lockstep import Lockstep, Oracle, Violation
+from conformance.lockstep import Lockstep, Oracle, Violation, by_clauses
 from conformance.protocol import Engine, EngineFailed
 from conformance.steps import Attend, History, PoisonDead, Step
 from conformance.together import smaller_together
@@ -36,6 +36,19 @@ def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Find
     if isinstance(error, EngineFailed):
         return Finding(tuple(history), error.clause, str(error))
     return Finding(tuple(history), error.clause, error.message, error)
+
+
+def violated_by(finding: Finding) -> dict[str, str]:
+    """From each clause that the last step violates to what is wrong, the one it is named for first.
+
+    Several can be violated at once: a page that leaks has no owner, and a wrong count too.
+    """
+    violated = {finding.clause: finding.message}
+    if finding.violation is not None:
+        before, after = finding.violation.before, finding.violation.after
+        for clause, wrong in by_clauses(before, after, after):
+            violated.setdefault(clause, wrong)
+    return violated
 
 
 TakeAgain = Callable[[History], Finding | None]

@@ -18,7 +18,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.coverage import Coverage
-from conformance.finding import Finding, finding_of, replay
+from conformance.finding import Finding, finding_of, replay, violated_by
 from conformance.lockstep import Oracle, Violation
 from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
@@ -50,13 +50,15 @@ class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
     active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
-    rules and draws with empty bodies, taken in between; its rate is the ceiling.
+    rules and draws with empty bodies, taken in between; its rate is the ceiling. known: for each
+    known clause the first finding that violated it.
     """
 
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
     active_seconds: float = 0.0
     finding: Finding | None = None
+    known: dict[str, Finding] = field(factory=dict)
     geometry: Geometry | None = None
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
@@ -101,11 +103,13 @@ def run(
     ceiling: bool = True,
     oracle: Oracle | None = None,
     first_seconds: float = FIRST_SECONDS,
+    known: frozenset[str] = frozenset(),
 ) -> None:
     """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current.
 
     steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
-    oracle: see `Lockstep`. first_seconds: what a step of the warm-up may take.
+    oracle: see `Lockstep`. first_seconds: what a step of the warm-up may take. known: clauses whose
+    violation ends its history and not the run.
     """
     campaigns: dict[Setting, Campaign] = {}
     relatives, turn = geometries(geometry), 0
@@ -129,8 +133,10 @@ def run(
             report.finding = replay(
                 new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle
             )
+            _set_aside(report, known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
+            _set_aside(report, known)
         if ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, start_seed + turn, report.idle)
         update(min(report.active_seconds, seconds), f"{report.steps} steps")
@@ -141,6 +147,14 @@ def run(
             engine = campaign.make()
             if isinstance(engine, Compiles):
                 report.compilations[name] = engine.compilations()
+
+
+def _set_aside(report: Run, known: frozenset[str]) -> None:
+    """Keep a finding of known clauses for what it is, so that it does not hide the next."""
+    if report.finding is not None and known.issuperset(violated_by(report.finding)):
+        for clause in violated_by(report.finding):
+            report.known.setdefault(clause, report.finding)
+        report.finding = None
 
 
 def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:

@@ -20,6 +20,8 @@ from spec.machines import actions
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
 VERSION: Final = 1
+CORPUS: Final = ".kvspec/corpus"
+"""The folder where findings are kept."""
 STEPS: Final[dict[str, type]] = {
     cls.__name__: cls
     for cls in (

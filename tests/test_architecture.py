@@ -156,6 +156,13 @@ def test_what_must_be_light_loads_neither_numpy_nor_jax(statement: str) -> None:
     assert set() == {"jax", "jaxlib", "numpy"} & loaded_by(statement)
 
 
+def test_pytest_loads_nothing_of_ours_before_it_is_asked_to() -> None:
+    """The plugin, which every run of pytest imports, imports neither the kit nor what it needs."""
+    assert set() == {"spec", "hypothesis", "attrs", "rich"} & loaded_by(
+        "import pytest, conformance.pytest_plugin"
+    )
+
+
 def test_modules_and_functions_stay_short() -> None:
     """No module has more than 400 lines and no function more than 70."""
     assert [] == violations(too_long, *PACKAGES, "tests")

@@ -13,6 +13,7 @@ from conformance.cli.contract import (
 )
 from conformance.cli.options import number
 from conformance.engines.named import OUR_ENGINE, factory_of
+from conformance.histories import CORPUS
 
 if TYPE_CHECKING:
     from conformance.finding import Finding
@@ -31,7 +32,6 @@ EXAMPLES: Final = (
     "kvspec fuzz --engine myengine                  # by the name that an installed package gives",
     "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
 )
-CORPUS: Final = ".kvspec/corpus"
 SHRINK_SECONDS: Final = 12.0
 
 
@@ -152,11 +152,7 @@ def _count(state: "Run", report: Report) -> None:
 
 def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Holds only if all that a run must reach was reached."""
-    from conformance.coverage import POISON
-    from conformance.protocol import Poisonable
-
-    names = sorted(action.__name__ for action in engine.profile.actions)
-    coverable = state.coverage.coverable(names + [POISON] * isinstance(engine, Poisonable))
+    coverable = state.coverage.coverable_on(engine)
     covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED
     report.count(covered=len(covered), coverable=len(coverable))

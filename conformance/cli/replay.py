@@ -12,6 +12,7 @@ from conformance.cli.contract import (
 )
 from conformance.cli.options import integer
 from conformance.engines.named import factory_of
+from conformance.histories import CORPUS
 
 if TYPE_CHECKING:
     from conformance.protocol import Engine, Factory
@@ -41,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page-size", type=integer(least=1), default=16, help="cells in a page (default 16)"
     )
-    parser.add_argument(
-        "--corpus", metavar="FOLDER", default=".kvspec/corpus", help="findings are kept here"
-    )
+    parser.add_argument("--corpus", metavar="FOLDER", default=CORPUS, help="findings are kept here")
     add_engine(parser, default=ENGINE)
 
 

@@ -99,9 +99,8 @@ class Adapter:
         pool, sizes, slots = self.pool, self.profile.geometry, range(self.profile.geometry.slots)
         tables = [pool.tables.get(slot, []) for slot in slots]
         return View(
-            geometry=sizes,
+            geometry=sizes, used=tuple(slot in pool.tables for slot in slots),
             counts=tuple(int(page not in pool.free) for page in range(sizes.pages)),
-            used=tuple(slot in pool.tables for slot in slots),
             rows=tuple((*row, *[INVALID] * (sizes.pages_per_seq - len(row))) for row in tables),
             allocated=tuple(pool.lengths.get(slot, 0) for slot in slots),
-        )
+        )  # fmt: skip

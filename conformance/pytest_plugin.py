@@ -1,0 +1,149 @@
+"""The conformance suite as tests: `pytest --kvspec-engine ENGINE` collects one for each clause.
+
+Nothing of the kit is imported unless the option is given: pytest loads this module in every run of
+an environment in which kvspec is installed.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.steps import History
+    from conformance.suite import Answer
+
+ENGINE: Final = "--kvspec-engine"
+GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; without the first of them nothing else happens."""
+    group = parser.getgroup("kvspec", "conformance of a paged KV cache")
+    group.addoption(
+        ENGINE,
+        metavar="ENGINE",
+        help="collect the conformance suite for this engine: MODULE:FACTORY, or the name of an "
+        "installed one",
+    )
+    group.addoption("--kvspec-python", metavar="PATH", help="run it in a process of this Python")
+    group.addoption("--kvspec-seconds", type=float, default=60.0, help="fuzzing time (default 60)")
+    group.addoption("--kvspec-seed", type=int, default=0, help="seed of every draw (default 0)")
+    group.addoption(
+        "--kvspec-geometry", metavar="SIZES", default=GEOMETRY, help=f"(default {GEOMETRY})"
+    )
+    group.addoption(
+        "--kvspec-xfail",
+        metavar="FILE",
+        help="clauses that are known to fail: one on each line, with the reason",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to spread one run over several processes."""
+    if config.getoption(ENGINE) is not None and config.getoption("numprocesses", default=None):
+        raise pytest.UsageError(f"{ENGINE}: saw -n, allowed: one process, as it is one run")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the suite to what was collected, before -k and -m choose."""
+    if config.getoption(ENGINE) is None:
+        return
+    root = Group.from_parent(session, name="kvspec", nodeid="kvspec")
+    items.extend(Group.from_parent(root, name="fuzz").collect())
+
+
+class Group(pytest.Collector):
+    """`kvspec`, and in it `kvspec::fuzz`."""
+
+    def collect(self) -> Iterator["Clause"]:
+        """One item for each clause, and one for the coverage. Raises UsageError."""
+        from conformance.suite import COVERAGE, read_known
+        from spec.clauses import CLAUSES
+        from spec.vocabulary import InvalidInput
+
+        file = self.config.getoption("--kvspec-xfail")
+        try:
+            known = {} if file is None else read_known(Path(file))
+            answer = cache(_suite(self.config, frozenset(known)))
+        except (InvalidInput, ModuleNotFoundError) as error:
+            raise pytest.UsageError(str(error)) from None
+        for name in (*CLAUSES, COVERAGE):
+            item = Clause.from_parent(self, name=name, answers=answer)
+            if name in known:
+                item.add_marker(pytest.mark.xfail(reason=known[name], strict=True, raises=Fails))
+            yield item
+
+
+class Clause(pytest.Item):
+    """One clause; the first that is run fuzzes for all of them."""
+
+    def __init__(self, *, answers: "Callable[[], dict[str, Answer]]", **given: Any) -> None:
+        super().__init__(**given)
+        self._answers = answers
+
+    def runtest(self) -> None:
+        """Fails, or is skipped if nothing is decided about this clause."""
+        answer = self._answers()[self.name]
+        if answer.holds is None:
+            pytest.skip(answer.why)
+        if not answer.holds:
+            raise Fails(answer.why)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The history and its pages; no traceback, for it would show the kit's own code."""
+        if isinstance(excinfo.value, Fails):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """What a report calls it."""
+        return self.path, None, self.nodeid
+
+
+class Fails(Exception):
+    """A clause is violated; the text is the history, and how to take it again."""
+
+
+def _suite(config: pytest.Config, known: frozenset[str]) -> "Callable[[], dict[str, Answer]]":
+    """What fuzzes, once it is called. Raises InvalidInput, ModuleNotFoundError."""
+    from conformance.cli.contract import parse_geometry
+    from conformance.engines.named import factory_of
+    from conformance.suite import judge
+    from conformance.watchdog import Watchdog
+
+    engine, python = config.getoption(ENGINE), config.getoption("--kvspec-python")
+    run = partial(
+        judge,
+        engine,
+        python=python,
+        factory=factory_of(engine, python=python),
+        geometry=parse_geometry(config.getoption("--kvspec-geometry")),
+        seconds=config.getoption("--kvspec-seconds"),
+        seed=config.getoption("--kvspec-seed"),
+        known=known,
+    )
+
+    def answers() -> "dict[str, Answer]":
+        with Watchdog(_on_hang) as watchdog:
+            return run(watchdog=watchdog)
+
+    return answers
+
+
+def _on_hang(history: "History", message: str) -> None:
+    """Compiled code cannot be interrupted: say what is known and end, so that CI does not wait."""
+    from conformance.counterexample import describe
+    from conformance.finding import Finding
+
+    print(describe(Finding(history, "PROG", message)), file=sys.__stderr__, flush=True)
+    os._exit(1)

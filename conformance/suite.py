@@ -1,0 +1,159 @@
+"""The conformance suite: one fuzzing run, and from it one answer for each clause.
+
+A run ends at the first finding that is not known. A clause fails if that step, or one that ended a
+history of known findings, violates it. It holds if it was judged to the end of a run that reached
+what it must; otherwise the answer says why there is none.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve, frozen
+
+from conformance import counterexample, fuzz
+from conformance.finding import Finding, shrink, violated_by
+from conformance.histories import Recorded
+from conformance.protocol import Factory
+from conformance.unchecked import clauses_not_judged
+from conformance.watchdog import Watchdog
+from spec.clauses import CLAUSES
+from spec.vocabulary import Geometry, InvalidInput, default_limits
+
+COVERAGE: Final = "coverage"
+"""Stands beside the clauses: whether the run reached what it must."""
+SHRINK_SECONDS: Final = 12.0
+
+
+@frozen
+class Answer:
+    """holds: None if it is not decided. why: if it does not hold, or is not decided."""
+
+    holds: bool | None
+    why: str = ""
+
+
+def read_known(path: Path) -> dict[str, str]:
+    """Known failures: a clause, or COVERAGE, and the reason on each line; `#` begins a comment.
+
+    Raises InvalidInput.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise _bad_known(path.name, str(error)) from None
+    known: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        clause, _, reason = line.strip().partition(" ")
+        if not clause or clause.startswith("#"):
+            continue
+        if clause not in (*CLAUSES, COVERAGE) or clause in known or not reason.strip():
+            raise _bad_known(f"{path.name} line {number}", line)
+        known[clause] = reason.strip()
+    return known
+
+
+def judge(
+    engine: str,
+    *,
+    python: str | None,
+    geometry: Geometry,
+    seconds: float,
+    seed: int,
+    known: frozenset[str],
+    watchdog: Watchdog,
+    factory: Factory,
+) -> dict[str, Answer]:
+    """An answer for each clause of the registry, and for COVERAGE.
+
+    engine and python: as they are named, for the files of a finding. seconds: of fuzzing. known:
+    clauses that are known to fail: the run goes on behind them. With COVERAGE among them a clause
+    holds if it was judged at every step of the run, whatever that reached.
+    """
+    state = fuzz.Run()
+    fuzz.run(
+        factory,
+        geometry,
+        start_seed=seed,
+        seconds=seconds,
+        report=state,
+        update=lambda *_: None,
+        watchdog=watchdog,
+        ceiling=False,
+        known=known,
+    )
+    failing = {clause: _described(found, clause) for clause, found in state.known.items()}
+    if state.finding is not None:
+        ended = f"undecided: the run ended at {state.finding.clause}; mend it or list it as known"
+        failing |= _kept(state, state.finding, factory, engine, python)
+        return _answers(failing, {}, dict.fromkeys((*CLAUSES, COVERAGE), ended))
+    one = fuzz.make(factory, geometry, state.cleanup)
+    coverable = state.coverage.coverable_on(one)
+    missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))
+    undecided: dict[str, str] = {}
+    if missing:
+        few = f"{len(missing)} of {len(coverable)} required items were not reached"
+        if COVERAGE not in known:
+            undecided = dict.fromkeys(CLAUSES, f"undecided: {few}")
+        failing[COVERAGE] = f"{few} in {state.steps} steps: {', '.join(missing)}; give more seconds"
+    return _answers(failing, clauses_not_judged(one), undecided)
+
+
+def _answers(
+    failing: Mapping[str, str], unjudged: Mapping[str, str], undecided: Mapping[str, str]
+) -> dict[str, Answer]:
+    answers = {}
+    for name in (*CLAUSES, COVERAGE):
+        if name in failing:
+            answers[name] = Answer(holds=False, why=failing[name])
+        elif name in unjudged:
+            answers[name] = Answer(holds=None, why=f"not checked: {unjudged[name]}")
+        elif name in undecided:
+            answers[name] = Answer(holds=None, why=undecided[name])
+        else:
+            answers[name] = Answer(holds=True)
+    return answers
+
+
+def _kept(
+    state: fuzz.Run, found: Finding, factory: Factory, engine: str, python: str | None
+) -> dict[str, str]:
+    """The clauses that a finding violates, each with its text; as short as it goes, in the corpus.
+
+    A clause that only the longer history violates has the longer one.
+    """
+    assert state.geometry is not None
+    make = partial(fuzz.make, factory, state.geometry, state.cleanup)
+    texts: dict[str, str] = {}
+    for finding in (found, shrink(make, found, seconds=SHRINK_SECONDS)):
+        recorded = Recorded(
+            engine=engine,
+            geometry=state.geometry,
+            limits=default_limits(state.geometry),
+            cleanup=state.cleanup,
+            history=finding.history,
+            clause=finding.clause,
+            message=finding.message,
+            python=python,
+        )
+        history, _ = counterexample.write(recorded)
+        for clause in violated_by(finding):
+            texts[clause] = f"{_described(finding, clause)}\n  again: kvspec rerun {history}"
+    return texts
+
+
+def _described(finding: Finding, clause: str) -> str:
+    """The finding as one of this clause, which may be another than it is named for."""
+    named = evolve(finding, clause=clause, message=violated_by(finding)[clause])
+    also = ", ".join(name for name in violated_by(finding) if name != clause)
+    return counterexample.describe(named) + (f"\nthe same step violates {also}" if also else "")
+
+
+def _bad_known(where: str, seen: str) -> InvalidInput:
+    return InvalidInput(
+        where,
+        seen=seen,
+        allowed="a clause and the reason why it fails on each line, none twice",
+        remedy=f"Name one of {', '.join((*CLAUSES, COVERAGE))}.",
+    )
