@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ FOREIGN = ROOT / "tests" / "foreign_engine"
 NEEDED = ("attrs", "hypothesis", "sortedcontainers", "rich", "markdown-it-py", "mdurl", "Pygments")
 """What the core depends on, and what that depends on."""
 BUILDS = ("setuptools",)
+TESTS = ("pytest", "pluggy", "iniconfig", "packaging")
+ACTION = ROOT / ".github" / "actions" / "kvspec" / "action.yml"
 ADAPTER_LINES = 30
 
 
@@ -29,7 +32,7 @@ class Elsewhere:
         venv.create(folder / "env", with_pip=False, symlinks=True)
         self.folder, self.bin = folder, folder / "env" / "bin"
         (self.packages,) = (folder / "env" / "lib").glob("python3*/site-packages")
-        for name in (*NEEDED, *BUILDS):
+        for name in (*NEEDED, *BUILDS, *TESTS):
             self._lend(distribution(name))
         sources = folder / "sources"
         for package in ("spec", "conformance", "impl"):
@@ -47,7 +50,7 @@ class Elsewhere:
         return subprocess.run(
             [program, *words[1:]],
             cwd=here,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), **more},
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)} | more,
             capture_output=True,
             text=True,
             check=False,
@@ -132,6 +135,23 @@ def test_our_engine_needs_an_extra_elsewhere(elsewhere: Elsewhere) -> None:
     ours = elsewhere.run("kvspec", "fuzz")
 
     assert (2, True) == (ours.returncode, "pip install 'kvspec[jax]'" in ours.stderr)
+
+
+def test_the_action_runs_the_suite_that_the_package_brings_to_pytest(elsewhere: Elsewhere) -> None:
+    """The step of the action, with the variables that it declares, finds the planted bug."""
+    text = ACTION.read_text(encoding="utf-8")
+    (script,) = re.findall(r"^ +run: \|\n((?: {8}.*\n)+)", text, re.MULTILINE)
+    given = {"ENGINE": "blocks", "SECONDS_TO_FUZZ": "1", "XFAIL": "", "ENGINE_PYTHON": "",
+             "JUNIT": "j.xml"}  # fmt: skip
+    shell = shutil.which("bash")
+    assert shell is not None
+    path = f"{elsewhere.bin}{os.pathsep}{os.environ['PATH']}"
+    wrong = elsewhere.run(shell, "-ec", script, **given, PATH=path, FOREIGN_BUG="1")
+
+    assert set(given) == set(re.findall(r"^ {8}([A-Z_]+): \$\{\{ inputs", text, re.MULTILINE))
+    assert 1 == wrong.returncode, wrong.stderr
+    assert "__ kvspec::fuzz::CONS __" in wrong.stdout
+    assert "CONS: counts[15] is 1, should be 0" in (elsewhere.folder / "here" / "j.xml").read_text()
 
 
 def _history(text: str) -> str:
