@@ -13,6 +13,7 @@ from attrs import evolve
 from conformance.protocol import Action, Result
 from spec.machines.actions import Allocate
 from spec.view import View
+from spec.vocabulary import CleanupMode, Geometry, Limits
 
 
 class Ends(toy_engine.Adapter):
@@ -100,3 +101,23 @@ class Fails(toy_engine.Adapter):
         if self.made > 1:
             os._exit(4)
         super().__init__(*sizes)
+
+
+class Leaks(toy_engine.Adapter):
+    """It keeps the last block of what it releases, whatever the environment says."""
+
+    bug = "leak"
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.allocator.bug = self.bug
+
+
+class Shy(Leaks):
+    """It refuses a batch that would fill the pool, and says that it may."""
+
+    bug = "refuses what is legal"
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.profile = evolve(self.profile, refuses="may_refuse_more")

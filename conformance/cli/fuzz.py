@@ -33,11 +33,12 @@ EXAMPLES: Final = (
     "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
 )
 SHRINK_SECONDS: Final = 12.0
+GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The engine, its sizes, the budget, and where findings go."""
-    add_geometry(parser, default="pages=16,slots=4,page_size=4,pages_per_seq=4")
+    add_geometry(parser, default=GEOMETRY)
     add_engine(parser)
     parser.add_argument(
         "--seconds",
@@ -88,14 +89,14 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     watchdog=watchdog,
                 )
         finally:
-            _count(state, report)
+            count(state, report)
         if state.finding is not None:
             _keep(state, factory, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
         for what, why in not_checked(engine):
             report.skip(what, why=why)
-        return _judge_coverage(state, engine, report)
+        return judge_coverage(state, engine, report)
 
 
 def _require_our_engine(arguments: argparse.Namespace) -> None:
@@ -135,7 +136,8 @@ def _replay_corpus(
     report.count(corpus_replayed=taken)
 
 
-def _count(state: "Run", report: Report) -> None:
+def count(state: "Run", report: Report) -> None:
+    """Put what a run has done into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
         steps=state.steps,
@@ -150,7 +152,7 @@ def _count(state: "Run", report: Report) -> None:
     )
 
 
-def _judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
+def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Holds only if all that a run must reach was reached."""
     coverable = state.coverage.coverable_on(engine)
     covered = state.coverage.covered(coverable)

@@ -1,0 +1,149 @@
+"""`kvspec diff`: two engines, or two versions of one, against each other and the specification."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conformance.cli.contract import Report, Verdict, add_geometry
+from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
+from conformance.cli.options import number
+from conformance.engines.named import factory_of
+from conformance.histories import CORPUS
+
+if TYPE_CHECKING:
+    from conformance.finding import Finding
+    from conformance.fuzz import Run
+    from conformance.pairs import PairFactory
+    from conformance.steps import History
+
+NAME: Final = "diff"
+HELP: Final = "two engines on the same random histories, each held to the spec"
+EXAMPLES: Final = (
+    "kvspec diff mine.adapter:make mine.faster:make --seconds 60",
+    "kvspec diff blocks blocks --python-b ~/next/.venv/bin/python    # two versions of one",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The two engines, where they live, their sizes and the budget."""
+    for name in ("A", "B"):
+        parser.add_argument(name, help="an engine, as --engine of kvspec fuzz names it")
+    for name in ("A", "B"):
+        parser.add_argument(
+            f"--python-{name.lower()}", metavar="PATH", help=f"run {name} in this Python"
+        )
+    add_geometry(parser, default=GEOMETRY)
+    parser.add_argument(
+        "--seconds", type=number(least=0.1), default=60.0, help="fuzzing time (default 60)"
+    )
+    parser.add_argument(
+        "--corpus", metavar="FOLDER", default=CORPUS, help=f"findings are kept here ({CORPUS})"
+    )
+
+
+def run(arguments: argparse.Namespace, report: Report) -> Verdict:
+    """Fuzz the pair; fails if one of the two violates a clause. Legal differences are listed."""
+    from conformance import fuzz
+    from conformance.finding import Finding
+    from conformance.pairs import PairFactory
+    from conformance.protocol import Attends
+    from conformance.unchecked import not_checked
+    from conformance.watchdog import Watchdog
+
+    pairs = PairFactory(
+        factory_of(arguments.A, python=arguments.python_a),
+        factory_of(arguments.B, python=arguments.python_b),
+    )
+    state = fuzz.Run()
+
+    def on_hang(history: "History", message: str) -> None:
+        _blame(state, Finding(history, "PROG", message), pairs, arguments, report)
+        report.abort()
+
+    with Watchdog(on_hang) as watchdog:
+        try:
+            with report.progress("diff", total=arguments.seconds) as update:
+                fuzz.run(
+                    pairs,
+                    arguments.geometry,
+                    start_seed=arguments.seed,
+                    seconds=arguments.seconds,
+                    report=state,
+                    update=update,
+                    watchdog=watchdog,
+                )
+        finally:
+            count(state, report)
+            report.count(differences=dict(pairs.seen.counts))
+        if state.finding is not None:
+            _keep(state, state.finding, pairs, arguments, report)
+            return Verdict.FAILS
+    _say_differences(pairs, report)
+    for name, factory in (("A", pairs.a), ("B", pairs.b)):
+        for what, why in not_checked(fuzz.make(factory, arguments.geometry, state.cleanup)):
+            report.skip(f"{name}: {what}", why=why)
+    pair = fuzz.make(pairs, arguments.geometry, state.cleanup)
+    if not isinstance(pair, Attends):
+        report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
+    return judge_coverage(state, pair, report)
+
+
+def _say_differences(pairs: "PairFactory", report: Report) -> None:
+    """Each legal difference, how often it was met, and the shortest way to it."""
+    from conformance.pairs import least
+
+    if not pairs.seen.counts:
+        report.say("  no difference was seen")
+    for kind, times in sorted(pairs.seen.counts.items()):
+        report.say(f"  legal: {kind} ({times} steps), for example after")
+        for number_, step in enumerate(least(pairs, kind), start=1):
+            report.say(f"    {number_}. {step}")
+
+
+def _keep(
+    state: "Run",
+    finding: "Finding",
+    pairs: "PairFactory",
+    arguments: argparse.Namespace,
+    report: Report,
+) -> None:
+    """Shrink the finding on the engine that went wrong, alone."""
+    from functools import partial
+
+    from conformance import fuzz
+    from conformance.finding import shrink
+
+    assert state.geometry is not None
+    make = partial(fuzz.make, pairs.at_fault, state.geometry, state.cleanup)
+    with report.progress("shrink", total=None):
+        finding = shrink(make, finding, seconds=SHRINK_SECONDS)
+    _blame(state, finding, pairs, arguments, report)
+
+
+def _blame(
+    state: "Run",
+    finding: "Finding",
+    pairs: "PairFactory",
+    arguments: argparse.Namespace,
+    report: Report,
+) -> None:
+    """Print a finding as that of one engine, and write its files for that engine."""
+    from conformance import counterexample
+    from conformance.histories import Recorded
+    from spec.vocabulary import default_limits
+
+    assert state.geometry is not None
+    name = pairs.seen.fault
+    report.say(f"{name} goes wrong: {getattr(arguments, name)}")
+    recorded = Recorded(
+        engine=getattr(arguments, name),
+        geometry=state.geometry,
+        limits=default_limits(state.geometry),
+        cleanup=state.cleanup,
+        history=finding.history,
+        clause=finding.clause,
+        message=finding.message,
+        python=getattr(arguments, f"python_{name.lower()}"),
+    )
+    report.count(at_fault=name)
+    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
