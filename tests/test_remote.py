@@ -18,6 +18,7 @@ from conformance.cli.main import main
 from conformance.engines import remote, serve, wire
 from conformance.engines.remote import Remote, RemoteFactory
 from conformance.finding import Finding, replay
+from conformance.histories import Recorded
 from conformance.machine import Campaign
 from conformance.protocol import Attends, Compiles, EngineFailed, Poisonable, Rounds
 from conformance.recording.fields import fields_of
@@ -349,3 +350,21 @@ def test_the_command_runs_an_engine_there_and_its_history_again(
     Path("right.jsonl").write_text(histories.dump(evolve(kept, engine="toy_engine:make")))
     assert 0 == main(["rerun", "right.jsonl"])
     assert 2 == main(["rerun", "right.jsonl", "--python", "/no/such/python"])
+
+
+def test_a_bug_is_not_planted_where_it_would_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The catalogue changes our engine in this process: one elsewhere would hold, untouched."""
+    monkeypatch.chdir(tmp_path)
+    made_with = Recorded(
+        engine="toy_engine:make", geometry=SIZES, limits=default_limits(SIZES),
+        cleanup=CleanupMode.NONE, history=GROW[:1], plant="CW5",
+    )  # fmt: skip
+    Path("planted.jsonl").write_text(histories.dump(made_with))
+
+    assert 2 == main(["fuzz", "--plant", "CW5", "--python", sys.executable])
+    assert "Leave --engine and --python out" in capsys.readouterr().err
+    assert 2 == main(["rerun", "planted.jsonl", "--python", sys.executable])
+    assert "where bugs are planted" in capsys.readouterr().err
+    assert 0 == main(["rerun", "planted.jsonl", "--python", sys.executable, "--without-plant"])

@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.unchecked import not_checked
     from conformance.watchdog import Watchdog
 
-    factory = factory_of(arguments.engine, python=arguments.python)
     _require_our_engine(arguments)
+    factory = factory_of(arguments.engine, python=arguments.python)
     corpus = Path(arguments.corpus)
     state = fuzz.Run()
 
@@ -105,12 +105,12 @@ def _require_our_engine(arguments: argparse.Namespace) -> None:
 
     if arguments.plant is None:
         return
-    if arguments.engine != OUR_ENGINE:
+    if arguments.engine != OUR_ENGINE or arguments.python is not None:
         raise InvalidInput(
             "--plant",
-            seen=f"--engine {arguments.engine}",
-            allowed="our own engine, in which the catalogue's bugs are planted",
-            remedy="Leave --engine out.",
+            seen=f"--engine {arguments.engine} --python {arguments.python}",
+            allowed="our own engine in this process, where the catalogue's bugs are planted",
+            remedy="Leave --engine and --python out.",
         )
     find(arguments.plant)
 

@@ -33,11 +33,19 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance import counterexample, histories
     from conformance.finding import Finding, replay
     from conformance.watchdog import Watchdog
+    from spec.vocabulary import InvalidInput
 
     recorded = histories.load(Path(arguments.file))
     recorded = evolve(recorded, python=arguments.python or recorded.python)
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     plant = None if arguments.without_plant else recorded.plant
+    if plant is not None and recorded.python is not None:
+        raise InvalidInput(
+            "--python",
+            seen=f"{recorded.python} for a history with the bug {plant} planted",
+            allowed="this process, where bugs are planted",
+            remedy="Leave --python out, or add --without-plant.",
+        )
 
     def on_hang(history: "History", message: str) -> None:
         report.say(counterexample.describe(Finding(history, "PROG", message)))
