@@ -125,8 +125,10 @@ def _kept(
     """
     assert state.geometry is not None
     make = partial(fuzz.make, factory, state.geometry, state.cleanup)
+    least = shrink(make, found, seconds=SHRINK_SECONDS)
+    lost = set(violated_by(found)) - set(violated_by(least))
     texts: dict[str, str] = {}
-    for finding in (found, shrink(make, found, seconds=SHRINK_SECONDS)):
+    for finding in (found, least) if lost else (least,):
         recorded = Recorded(
             engine=engine,
             geometry=state.geometry,
