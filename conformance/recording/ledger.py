@@ -226,7 +226,8 @@ class Ledger:
                 self._changes.append(("rows", slot))
             held.allocated += len(positions)
             self._changes.append(("allocated", slot))
-            destinations += [self.page(held.row[at // size]) * size + at % size for at in positions]
+            row = self.known(held.row)
+            destinations += [row[at // size] * size + at % size for at in positions]
         return destinations if self._lowest or min(destinations, default=0) >= 0 else None
 
     def _clone(self, action: act.Clone, saw: Saw) -> int:
@@ -314,9 +315,13 @@ class Ledger:
         """The page as it is known by now."""
         return self._seen_later.get(page, page)
 
+    def known(self, row: list[int]) -> list[int]:
+        """A row by the pages as they are known by now."""
+        return [self.page(page) for page in row] if self._seen_later else row
+
     def expected(self, field: str, index: int) -> object:
         """What this field should show. For pages that were never seen, negative numbers."""
-        return _EXPECTED[field](self, index) if field in _EXPECTED else ()
+        return _EXPECTED.get(field, _nothing)(self, index)
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether what was observed can be so; a page that is seen for the first time is learnt."""
@@ -354,9 +359,13 @@ def _part(held: Held, name: str) -> Any:
     return held.row if name == "rows" else getattr(held, name)
 
 
+def _nothing(_ledger: Ledger, _index: int) -> object:
+    return ()
+
+
 def _row(ledger: Ledger, slot: int) -> tuple[int, ...]:
     held = ledger.held.get(slot)
-    return tuple(map(ledger.page, held.row)) if held else ()
+    return tuple(ledger.known(held.row)) if held else ()
 
 
 _EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
