@@ -11,16 +11,22 @@ TPU_STAMP := .venv/.tpu-done
 KERNEL_PEERS := .venv-kernel-peers
 REFERENCE_PEERS := .venv-reference-peers
 CHIPS := v4,v5e,v5p,v6e,7x
+ENGINE_PYTHON ?= python3.12
+ENGINE_SECONDS ?= 150
+CHECK_ENGINE_PYTHON = $(ENGINE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || \
+  { echo "make: $(ENGINE_PYTHON) is missing or older than 3.12; name another:" \
+    "make ENGINE_PYTHON=/path/to/python3.12" >&2; exit 2; }
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
     exit 2; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check type lint lock clean trace
+.PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check \
+  type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 28
 
 setup: $(STAMP) ## make .venv from requirements.lock, once; again when it or pyproject.toml changes
 
@@ -64,6 +70,15 @@ peers: $(REFERENCE_PEERS)/.done ## the reference attention beside those of jax a
 cross-check: $(STAMP) ## count the states of the allocator with SPIN and compare; needs spin and cc
 	$(BIN)/python -m conformance.crosscheck
 
+engine-levanter: .venv-levanter/.done ## Levanter, current: is every finding still there? then the kit on the rest
+	$(call check_levanter,levanter)
+
+engine-levanter-2025: .venv-levanter-2025/.done ## the same for the Levanter of autumn 2025
+	$(call check_levanter,levanter-2025)
+
+finding-levanter: .venv-levanter/.done ## one finding of docs/findings again, by Levanter alone: NAME=clones
+	.venv-levanter/bin/python docs/findings/levanter_alone.py $(NAME)
+
 type: $(STAMP) ## mypy --strict
 	$(BIN)/python -m mypy
 
@@ -96,6 +111,25 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# An engine that we test lives in its own environment, which nothing else depends on.
+.venv-%/.done: conformance/engines/%.lock pyproject.toml
+	@$(CHECK_ENGINE_PYTHON)
+	$(ENGINE_PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Known findings are expected: their scripts and histories must still fail. Then the adapter keeps
+# clear of them, and the exit status is the kit's: 0 if there is nothing else.
+define check_levanter
+.venv-$(1)/bin/python docs/findings/levanter_alone.py
+@for history in docs/findings/levanter-*.jsonl; do \
+  .venv-$(1)/bin/kvspec rerun --quiet $$history; test $$? -eq 1 || \
+  { echo "make: $$history does not fail any more; its page is out of date" >&2; exit 1; }; done
+.venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(ENGINE_SECONDS) \
+  --corpus .kvspec/$(1) --json .kvspec/$(1).json
+endef
 
 $(TPU_STAMP): $(STAMP) requirements-tpu.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-tpu.lock
