@@ -11,10 +11,13 @@ TPU_STAMP := .venv/.tpu-done
 KERNEL_PEERS := .venv-kernel-peers
 REFERENCE_PEERS := .venv-reference-peers
 CHIPS := v4,v5e,v5p,v6e,7x
-ENGINE_PYTHON ?= python3.12
-ENGINE_SECONDS ?= 150
-CHECK_ENGINE_PYTHON = $(ENGINE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || \
-  { echo "make: $(ENGINE_PYTHON) is missing or older than 3.12; name another:" \
+ENGINE_PYTHON ?= $(firstword $(shell for one in python3.12 python3.13 python3.14 $(PYTHON) \
+  $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python; do $$one -c $(NEWER_312) 2>&- && echo $$one; done))
+NEWER_312 = 'import sys; sys.exit(sys.version_info < (3, 12))'
+ENGINE_SECONDS ?= 40
+LEVANTER_SECONDS ?= 150
+CHECK_ENGINE_PYTHON = test -n "$(ENGINE_PYTHON)" && $(ENGINE_PYTHON) -c $(NEWER_312) || \
+  { echo "make: no Python 3.12 or newer was found; name one:" \
     "make ENGINE_PYTHON=/path/to/python3.12" >&2; exit 2; }
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
@@ -23,7 +26,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check \
-  type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter
+  type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
+  engine-sglang-jax engine-vllm
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 28
@@ -79,6 +83,15 @@ engine-levanter-2025: .venv-levanter-2025/.done ## the same for the Levanter of 
 finding-levanter: .venv-levanter/.done ## one finding of docs/findings again, by Levanter alone: NAME=clones
 	.venv-levanter/bin/python docs/findings/levanter_alone.py $(NAME)
 
+engine-sglang-jax: .venv-sglang-jax/.done ## sglang-jax: its known findings, then the kit on the rest
+	.venv-sglang-jax/bin/python docs/findings/sglang_alone.py
+	$(call check_engine,sglang-jax,sglang_jax)
+
+engine-vllm: export VLLM_LOGGING_LEVEL = ERROR
+engine-vllm: .venv-vllm/.done ## vLLM v1 core: its known finding, then the kit on the rest
+	.venv-vllm/bin/python docs/findings/vllm_alone.py
+	$(call check_engine,vllm,vllm)
+
 type: $(STAMP) ## mypy --strict
 	$(BIN)/python -m mypy
 
@@ -127,8 +140,27 @@ define check_levanter
 @for history in docs/findings/levanter-*.jsonl; do \
   .venv-$(1)/bin/kvspec rerun --quiet $$history; test $$? -eq 1 || \
   { echo "make: $$history does not fail any more; its page is out of date" >&2; exit 1; }; done
-.venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(ENGINE_SECONDS) \
+.venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(LEVANTER_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
+endef
+
+# vllm-tpu comes as source. Without a device nothing of it is compiled, but its version would then
+# name the one that torch is for.
+.venv-vllm/.done: conformance/engines/vllm.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-vllm
+	grep -v '^vllm-tpu==' $< > .venv-vllm/first.lock
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement .venv-vllm/first.lock
+	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$$(sed -n 's/^vllm-tpu==//p' $<) \
+	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement $<
+	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# $(1): environment, $(2): module. The adapter keeps clear of known findings; what is left must hold.
+define check_engine
+.venv-$(1)/bin/kvspec fuzz --engine conformance.engines.$(2):make --seconds $(ENGINE_SECONDS) \
+  --corpus .kvspec/$(1) --json .kvspec/$(1).json
+.venv-$(1)/bin/python -m conformance.engines.hits conformance.engines.$(2):prefixes --seconds 10
 endef
 
 $(TPU_STAMP): $(STAMP) requirements-tpu.lock
