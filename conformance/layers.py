@@ -88,16 +88,17 @@ def legal(refusals: frozenset[Refusal]) -> bool:
     return all(refusal.reason.family is Family.CAPACITY for refusal in refusals)
 
 
-def _fixed(action: scheduling.Action, name: str) -> Move:
+def fixed(action: scheduling.Action, name: str) -> Move:
+    """The same action in every state."""
     return Move(name, lambda _state: action)
 
 
-def _allocate(name: str, *places: tuple[int, int]) -> Move:
+def allocating(name: str, *places: tuple[int, int]) -> Move:
     """Allocate cells of slots: (slot, how far past what it has allocated)."""
     return Move(name, lambda state: act.Allocate(_batch(state, places, write=False)))
 
 
-def _write(name: str, *places: tuple[int, int]) -> Move:
+def writing(name: str, *places: tuple[int, int]) -> Move:
     """Write cells of slots: (slot, how far past what it has written)."""
     return Move(name, lambda state: act.Write(_batch(state, places, write=True)))
 
@@ -114,20 +115,21 @@ def _batch(
     return tuple((slot, start(slot) + offset) for slot, offset in places)
 
 
-def _batches(slots: range, page_size: int) -> Iterator[Move]:
+def batches(slots: range, page_size: int) -> Iterator[Move]:
+    """The next cells of one slot or two, and batches that a caller must not ask for."""
     for slot, count in product(slots, range(1, page_size + 1)):
         places = tuple((slot, offset) for offset in range(count))
-        yield _allocate(f"allocate({slot}, {count})", *places)
-        yield _write(f"write({slot}, {count})", *places)
+        yield allocating(f"allocate({slot}, {count})", *places)
+        yield writing(f"write({slot}, {count})", *places)
     for low, high in combinations(slots, 2):
-        yield _allocate(f"allocate({high} and {low})", (high, 0), (low, 0))
+        yield allocating(f"allocate({high} and {low})", (high, 0), (low, 0))
     for slot in slots:
-        yield _allocate(f"gap({slot})", (slot, 1))
-        yield _allocate(f"twice({slot})", (slot, 0), (slot, 0))
-        yield _allocate(f"rewrite({slot})", (slot, -1))
+        yield allocating(f"gap({slot})", (slot, 1))
+        yield allocating(f"twice({slot})", (slot, 0), (slot, 0))
+        yield allocating(f"rewrite({slot})", (slot, -1))
 
 
-def _slots(
+def slots_of(
     geometry: Geometry, free: Callable[[int], int], taken: Callable[[int], int]
 ) -> Iterator[Move]:
     """What both layers do with slots; a slot past the last one is never legal.
@@ -136,34 +138,34 @@ def _slots(
     """
     ids = range(geometry.slots + 1)
     for slot in ids:
-        yield _fixed(act.Free(slot), f"free({slot})")
+        yield fixed(act.Free(slot), f"free({slot})")
     for parent, child in product(ids, ids):
-        yield _fixed(act.Clone(parent, child, free(child)), f"clone({parent}, {child})")
+        yield fixed(act.Clone(parent, child, free(child)), f"clone({parent}, {child})")
     for parent, child in permutations(range(geometry.slots), 2):
         again = act.Clone(parent, child, taken(parent))
-        yield _fixed(again, f"clone_again({parent}, {child})")
+        yield fixed(again, f"clone_again({parent}, {child})")
     for mode in ResetMode:
-        yield _fixed(act.Reset(mode), f"reset({mode.value})")
+        yield fixed(act.Reset(mode), f"reset({mode.value})")
 
 
 def _contents(geometry: Geometry) -> Iterator[Move]:
     """Prompts of two kinds, as long as they can be; a sequence's choice is its slot."""
     ids = range(geometry.slots + 1)
     for slot in ids:
-        yield _fixed(act.Reserve(slot), f"reserve({slot})")
+        yield fixed(act.Reserve(slot), f"reserve({slot})")
     for slot, first in product(ids, (1, 2)):
         prompt = (first,) * max(1, geometry.max_len - 1)
         assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
-        yield _fixed(assign, f"assign({slot}, {first})")
+        yield fixed(assign, f"assign({slot}, {first})")
     for slot in range(geometry.slots):
-        yield _assign_another(slot, geometry.slots)
+        yield assign_another(slot, geometry.slots)
     for slot, other in permutations(range(geometry.slots), 2):
-        yield _assign_again(slot, other)
-    yield from _batches(range(geometry.slots), geometry.page_size)
-    yield from _slots(geometry, lambda child: child, lambda parent: parent)
+        yield assign_again(slot, other)
+    yield from batches(range(geometry.slots), geometry.page_size)
+    yield from slots_of(geometry, lambda child: child, lambda parent: parent)
 
 
-def _assign_another(slot: int, choice: int) -> Move:
+def assign_another(slot: int, choice: int) -> Move:
     """Give a slot that has a prompt another one, as a choice that nobody has."""
 
     def action(state: scheduling.State) -> act.Assign | None:
@@ -173,7 +175,7 @@ def _assign_another(slot: int, choice: int) -> Move:
     return Move(f"assign_another({slot})", action)
 
 
-def _assign_again(slot: int, other: int) -> Move:
+def assign_again(slot: int, other: int) -> Move:
     """Give a slot the choice that another one has; only where that one has it."""
 
     def action(state: scheduling.State) -> act.Assign | None:
@@ -204,26 +206,26 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
             ),
             n_generations=choices,
         )
-        yield _fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
+        yield fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
     pair = tuple(
         Request(id=number, prompt=prompt, params=Params(max_new=2))
         for number, prompt in zip((1, 2), PROMPTS, strict=True)
     )
-    yield _fixed(act.Prefill(pair), "prefill(both)")
+    yield fixed(act.Prefill(pair), "prefill(both)")
     twins = Request(id=1, prompt=(1,), params=Params(max_new=2), n_generations=2)
-    yield _fixed(act.Prefill((twins,)), "prefill(twins)")
-    yield _fixed(act.Round(), "round")
-    yield _fixed(act.Generate(), "generate")
-    yield _fixed(act.FreeFinished(), "free_finished")
-    yield _fixed(act.TakeOutputs(), "take_outputs")
-    yield _fixed(act.Pack(), "pack")
+    yield fixed(act.Prefill((twins,)), "prefill(twins)")
+    yield fixed(act.Round(), "round")
+    yield fixed(act.Generate(), "generate")
+    yield fixed(act.FreeFinished(), "free_finished")
+    yield fixed(act.TakeOutputs(), "take_outputs")
+    yield fixed(act.Pack(), "pack")
     for slot in range(geometry.slots + 1):
-        yield _fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
-        yield _fixed(act.Purge(slot), f"purge({slot})")
+        yield fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
+        yield fixed(act.Purge(slot), f"purge({slot})")
     for slot in range(geometry.slots):
-        yield _allocate(f"allocate({slot}, 1)", (slot, 0))
-        yield _write(f"write({slot}, 1)", (slot, 0))
-    yield from _slots(geometry, lambda _child: 1, lambda _parent: 0)
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    yield from slots_of(geometry, lambda _child: 1, lambda _parent: 0)
 
 
 ALPHABETS: Final[dict[str, Callable[[Geometry], Iterator[Move]]]] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conformance.cli.contract import Command
 
 COMMANDS: Final = (
-    *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate"),
+    *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate", "vectors"),
     *("plant", "kernel", "compare", "doctor"),
 )
 

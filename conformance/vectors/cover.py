@@ -1,0 +1,97 @@
+"""A few short histories that cover everything which a suite can reach, and nothing superfluous.
+
+Greedy: from where a history stands, the shortest way to something that is not covered yet. Then
+what others cover too is left out, first whole histories, then single steps. Nothing is drawn, and
+nothing depends on the order of a set.
+"""
+
+from collections import Counter
+from typing import Final
+
+from conformance.vectors.reach import Reach, Step, covered, pair
+
+LONGEST: Final = 12
+"""Steps after which a history is not made longer: a failure should be easy to look at."""
+
+
+def cover(reach: Reach) -> list[list[Step]]:
+    """Histories from the initial state that together cover all of `reach.coverable`."""
+    left, found = set(reach.coverable), list[list[Step]]()
+    while left:
+        found.append(_history(reach, left))
+        left -= covered(found[-1])
+    return _minimised(reach, found)
+
+
+def _history(reach: Reach, wanted: set[str]) -> list[Step]:
+    """One history; it covers at least one thing more."""
+    left, steps = set(wanted), list[Step]()
+    while len(steps) < LONGEST and left:
+        more = _nearest(reach, steps, left, most=LONGEST - len(steps) if steps else None)
+        if more is None:
+            break
+        steps += more
+        left -= covered(steps)
+    return steps
+
+
+def _nearest(
+    reach: Reach, steps: list[Step], left: set[str], *, most: int | None
+) -> list[Step] | None:
+    """The shortest way on that covers something of what is left; None if it has too many steps."""
+    at = (steps[-1].after, steps[-1].kind) if steps else (0, "")
+    ways: dict[tuple[int, str], tuple[tuple[int, str], Step] | None] = {at: None}
+    level = [at]
+    while level and (most is None or most > 0):
+        following = []
+        for node in level:
+            for step in reach.choices[node[0]]:
+                reached = (step.after, step.kind)
+                if pair(node[1], step.kind) in left or not left.isdisjoint(step.items):
+                    return _way(ways, node, step)
+                if reached not in ways:
+                    ways[reached] = node, step
+                    following.append(reached)
+        level, most = following, None if most is None else most - 1
+    return None
+
+
+def _way(
+    ways: dict[tuple[int, str], tuple[tuple[int, str], Step] | None],
+    node: tuple[int, str],
+    last: Step,
+) -> list[Step]:
+    taken = [last]
+    while (came := ways[node]) is not None:
+        node, step = came
+        taken.append(step)
+    return taken[::-1]
+
+
+def _minimised(reach: Reach, histories: list[list[Step]]) -> list[list[Step]]:
+    """Without the histories, and then the steps, that cover nothing by themselves."""
+    times = Counter(item for steps in histories for item in covered(steps))
+    kept = []
+    for steps in reversed(histories):
+        if all(times[item] > 1 for item in covered(steps)):
+            times.subtract(covered(steps))
+        else:
+            kept.append(steps)
+    kept.reverse()
+    while (shorter := [_shortened(reach, steps, times) for steps in kept]) != kept:
+        kept = shorter  # a step that is left out can make another one superfluous
+    return kept
+
+
+def _shortened(reach: Reach, steps: list[Step], times: Counter[str]) -> list[Step]:
+    """Without each step that is not needed, the last first. times: how often each is covered."""
+    times.subtract(covered(steps))
+    needed = {item for item in covered(steps) if not times[item]}
+    at = len(steps)
+    while at:
+        at -= 1
+        fewer = reach.taken(step.move for step in steps[:at] + steps[at + 1 :])
+        if fewer is not None and needed <= covered(fewer):
+            steps = fewer
+    times.update(covered(steps))
+    return steps

@@ -1,0 +1,181 @@
+"""The files of a set of vectors: recordings, the same as plain words, a manifest, and a table.
+
+Nothing in them depends on when, where or by whom they were written.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+import spec
+from conformance.recording.lines import Header, header_to_text, line_to_data, line_to_text
+from conformance.vectors.build import Cover, Vector
+from conformance.vectors.reach import is_pair
+from spec.vocabulary import InvalidInput
+
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+STATISTICS: Final = "statistics.md"
+
+
+def write(covers: Sequence[Cover], folder: Path) -> None:
+    """Write all of them. Raises InvalidInput if the folder has anything else in it."""
+    files = dict(contents(covers))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(path.name for path in folder.iterdir() if path.name not in files)
+        if others:
+            raise InvalidInput(
+                str(folder),
+                seen=f"{len(others)} other files, {others[0]} the first",
+                allowed="a new or empty folder, or one with the same vectors",
+                remedy="Name another folder, or empty this one.",
+            )
+        for name, text in files.items():
+            (folder / name).write_bytes(text.encode())
+    except OSError as error:
+        raise InvalidInput(
+            str(folder), seen=str(error), allowed="a folder to write to", remedy="Name another."
+        ) from None
+
+
+def contents(covers: Sequence[Cover]) -> Iterator[tuple[str, str]]:
+    """The name and the text of every file, the manifest last."""
+    entries = []
+    for cover in covers:
+        for vector in cover.vectors:
+            recording, words = in_json(vector), in_words(vector)
+            yield f"{vector.name}.jsonl", recording
+            yield f"{vector.name}.txt", words
+            entries.append(
+                {
+                    "name": vector.name,
+                    "suite": cover.suite.name,
+                    "actions": len(vector.lines),
+                    "sha256": {"jsonl": _digest(recording), "txt": _digest(words)},
+                    "covers": sorted(vector.covers),
+                }
+            )
+    yield STATISTICS, statistics(covers)
+    manifest = {
+        "kvspec": "vectors",
+        "version": VERSION,
+        "spec_version": spec.SPEC_VERSION,
+        "suites": [_suite(cover) for cover in covers],
+        "vectors": entries,
+    }
+    yield MANIFEST, json.dumps(manifest, indent=1) + "\n"
+
+
+def in_json(vector: Vector) -> str:
+    """A vector as a recording."""
+    return header_to_text(vector.header) + "".join(map(line_to_text, vector.lines))
+
+
+def in_words(vector: Vector) -> str:
+    """The same for whoever has no reader of JSON: lines of words, in the order of the recording.
+
+    A list is its length and then its entries; true is 1, false 0, nothing a dash.
+    """
+    header = vector.header
+    told = [["kvspec", "vectors", VERSION, spec.SPEC_VERSION], ["geometry", *_sizes(header)]]
+    told.append(["limits", *attrs.astuple(header.limits), header.cleanup.value])
+    for line in vector.lines:
+        data = line_to_data(line)
+        refused, result = data.pop("refused", None), data.pop("result", None)
+        seen = data.pop("saw", {})
+        told.append(["do", *(word for value in data.values() for word in words(value))])
+        if isinstance(refused, list):
+            told.append(["refused", *refused])
+        if result is not None:
+            told.append(["result", *words(result)])
+        assert isinstance(seen, dict)
+        for field, values in seen.items():
+            by_index = values if isinstance(values, dict) else {"0": values}
+            told += [["saw", field, at, *words(value)] for at, value in by_index.items()]
+        told.append(["end"])
+    return "".join(" ".join(map(str, line)) + "\n" for line in told)
+
+
+def words(value: object) -> list[object]:
+    """A value of JSON as words."""
+    match value:
+        case None:
+            return ["-"]
+        case bool():
+            return [int(value)]
+        case list() | tuple():
+            return [len(value), *(word for item in value for word in words(item))]
+        case dict():
+            return [word for item in value.values() for word in words(item)]
+        case _:
+            return [value]
+
+
+def statistics(covers: Sequence[Cover]) -> str:
+    """The table of what is covered, and the list of what cannot be."""
+    rows = [(cover.suite.name, numbers(cover)) for cover in covers]
+    total = {name: sum(row[name] for _, row in rows) for name in rows[0][1]}
+    lines = [
+        "# What the vectors cover",
+        "",
+        f"Written by `kvspec vectors`, of the specification {spec.SPEC_VERSION}. Everything that a",
+        "history can show at the geometry of its suite is covered, unless a number says otherwise.",
+        "",
+        f"| suite | {' | '.join(total)} |",
+        f"|---|{'---|' * len(total)}",
+        *(_row(name, *row.values()) for name, row in (*rows, ("all", total))),
+    ]
+    for cover in covers:
+        lines += ["", f"## {cover.suite.name}", "", "| outcome or corner | vectors |", "|---|---|"]
+        lines += [_row(item, times) for item, times in cover.counts.items() if not is_pair(item)]
+        lines += ["", "What cannot be reached:", ""]
+        lines += [f"- {item}: {why}" for item, why in cover.unreachable.items()]
+    return "\n".join(lines) + "\n"
+
+
+def numbers(cover: Cover) -> dict[str, int]:
+    """The table's row for a suite."""
+    pairs = sum(map(is_pair, cover.counts))
+    return {
+        "states": len(cover.reach.steps),
+        "moves": sum(map(len, cover.reach.steps)),
+        "outcomes and corners": len(cover.counts) - pairs,
+        "pairs": pairs,
+        "not covered": len(cover.missing),
+        "not reachable": len(cover.unreachable),
+        "vectors": len(cover.vectors),
+        "actions": sum(len(vector.lines) for vector in cover.vectors),
+    }
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _suite(cover: Cover) -> dict[str, object]:
+    layer = cover.suite.layer
+    return {
+        "name": cover.suite.name,
+        "level": cover.suite.level,
+        "geometry": attrs.asdict(layer.geometry),
+        "limits": attrs.asdict(layer.limits),
+        "cleanup": layer.cleanup.value,
+        "actions": cover.suite.names,
+        "counts": numbers(cover),
+        "missing": cover.missing,
+        "unreachable": cover.unreachable,
+    }
+
+
+def _sizes(header: Header) -> tuple[int, ...]:
+    """pages, page_size, slots, pages_per_seq."""
+    return attrs.astuple(header.geometry)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,264 @@
+"""What vectors are made of: for each suite a small geometry, and the actions that are tried there.
+
+The level `table` asks nothing of an engine but a table and its counts, once with pages of two cells
+and once with pages of one. The level `decode` needs the integer model of `spec.model` too: there,
+every token that is drawn depends on every cell that is read. It has two suites, one that queues
+tokens and one that mixes in the actions of a table.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations, permutations
+from typing import Final
+
+from attrs import evolve, frozen
+
+from conformance import layers
+from conformance.layers import Layer, Move, allocating, fixed, writing
+from conformance.recording.ledger import ACTIONS
+from spec.machines import actions as act
+from spec.machines import scheduling
+from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
+
+TABLE: Final = (
+    Geometry(pages=3, page_size=2, slots=2, pages_per_seq=3),
+    Geometry(pages=3, page_size=1, slots=3, pages_per_seq=2),
+)
+_ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Generate})
+_SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
+_PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
+"""The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
+
+
+@frozen(kw_only=True)
+class Decode:
+    """A suite of this level. With all moves the graph would be too large: some are left out.
+
+    A suite in which finished sequences stay until they are freed finds slots finished.
+    """
+
+    name: str
+    geometry: Geometry
+    cleanup: CleanupMode
+    round_tokens: int
+    prefill_tokens: int
+    actions: frozenset[type]
+    left_out: tuple[str, ...]
+
+
+DECODE: Final = (
+    Decode(
+        name="decode",
+        geometry=_SMALL,
+        cleanup=CleanupMode.NONE,
+        round_tokens=1,
+        prefill_tokens=4,
+        actions=(ACTIONS - {act.Reserve, act.Assign, act.Allocate, act.Write})
+        | _ROUNDS
+        | {act.Enqueue},
+        left_out=(
+            *("reserve", "assign", "allocate", "write", "enqueue(1", "purge(1", "clone(1"),
+            *("prefill(three", "prefill(wide"),
+        ),
+    ),
+    Decode(
+        name="mixed",
+        geometry=_SMALL,
+        cleanup=CleanupMode.NONE,
+        round_tokens=1,
+        prefill_tokens=4,
+        actions=ACTIONS | _ROUNDS,
+        left_out=(
+            *("enqueue", "purge(1", "clone(1", "free(1"),
+            *("prefill(three", "prefill(wide"),
+        ),
+    ),
+    Decode(
+        name="batches",
+        geometry=Geometry(pages=4, page_size=2, slots=3, pages_per_seq=3),
+        cleanup=CleanupMode.INCREMENTAL,
+        round_tokens=3,
+        prefill_tokens=4,
+        actions=frozenset(
+            {
+                act.Prefill,
+                act.Round,
+                act.Generate,
+                act.Enqueue,
+                act.Free,
+                act.Reserve,
+                act.TakeOutputs,
+            }
+        ),
+        left_out=(
+            *("reserve()", "assign", "allocate", "write", "clone", "purge", "Pack"),
+            *("enqueue(1", "prefill(long", "FreeFinished", "Reset"),
+        ),
+    ),
+)
+
+
+@frozen(kw_only=True)
+class Suite:
+    """The vectors of one level at one geometry. name: in the names of files. moves: what is tried.
+
+    actions: the classes of action that belong to the level, whether or not a move asks for them.
+    texts: whether what tokens are, and not only how many, decides what can follow.
+    """
+
+    name: str
+    level: str
+    layer: Layer
+    moves: tuple[Move, ...]
+    actions: frozenset[type]
+    texts: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The actions of the level by name."""
+        return sorted(action.__name__ for action in self.actions)
+
+    def initial(self) -> scheduling.State:
+        """Nothing used."""
+        return self.layer.initial()
+
+
+@cache
+def suites() -> tuple[Suite, ...]:
+    """Every suite, in the order of the files."""
+    return (*map(_table_suite, TABLE), *map(_decode_suite, DECODE))
+
+
+def _table_suite(geometry: Geometry) -> Suite:
+    return Suite(
+        name=f"table-{geometry.page_size}",
+        level="table",
+        layer=layers.layer("contents", geometry),
+        moves=tuple(_table(geometry)),
+        actions=ACTIONS,
+        texts=False,
+    )
+
+
+def _decode_suite(one: Decode) -> Suite:
+    chosen = layers.layer("decode", one.geometry, one.cleanup)
+    limits = evolve(
+        chosen.limits,
+        round_tokens=one.round_tokens,
+        prefill_tokens=one.prefill_tokens,
+        stops=2,
+        stop_len=2,
+    )
+    moves = _decode(one.geometry)
+    return Suite(
+        name=one.name,
+        level="decode",
+        layer=evolve(chosen, limits=limits),
+        moves=tuple(move for move in moves if not move.name.startswith(one.left_out)),
+        actions=one.actions,
+        texts=True,
+    )
+
+
+def _decode(geometry: Geometry) -> Iterator[Move]:
+    """Requests of one choice and of two, and what a slot can be asked in between."""
+    for name, requests in _prefills(geometry).items():
+        yield fixed(act.Prefill(requests), f"prefill({name})")
+    once: tuple[scheduling.Action, ...] = (
+        act.Round(),
+        act.Generate(),
+        act.Pack(),
+        act.FreeFinished(),
+        act.TakeOutputs(),
+    )
+    for action in (*once, *map(act.Reset, ResetMode)):
+        yield fixed(action, str(action))
+    for slot in (0, 1, geometry.slots):
+        yield fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
+        yield fixed(act.Purge(slot), f"purge({slot})")
+        yield fixed(act.Free(slot), f"free({slot})")
+    for parent, child in ((0, 1), (1, 0), (0, 0), (0, geometry.slots)):
+        yield fixed(act.Clone(parent, child, 1), f"clone({parent}, {child})")
+    yield fixed(act.Reserve(), "reserve()")
+    yield fixed(act.Reserve(0), "reserve(0)")
+    yield fixed(act.Assign(0, (3, 3), Params(max_new=2), 3), "assign(0)")
+    yield allocating("allocate(0)", (0, 0), (0, 1))
+    yield writing("write(0)", (0, 0))
+
+
+def _prefills(geometry: Geometry) -> dict[str, tuple[Request, ...]]:
+    most = geometry.max_len
+    alone = Request(id=2, prompt=(1,), params=_PARAMS)
+    drawn = Params(max_new=most - 2, temperature=1.0)
+    several = Request(id=1, prompt=(2, 1), params=drawn, n_generations=2)
+    twice = Request(id=4, prompt=(4,), params=Params(max_new=2), n_generations=2)
+    return {
+        "several": (several,),
+        "alone": (alone,),
+        "both": (several, alone),
+        "three": (twice, alone),
+        "wide": (Request(id=3, prompt=(3, 1, 2), params=Params(max_new=1)),),
+        "long": (Request(id=3, prompt=(1,) * most, params=Params(max_new=1)),),
+        "none": (),
+    }
+
+
+def _table(geometry: Geometry) -> Iterator[Move]:
+    """Everything that a table can be asked; the prompt of a slot has its number in it."""
+    slots, longest = range(geometry.slots), geometry.max_len
+    yield fixed(act.Reserve(), "reserve()")
+    for slot in range(geometry.slots + 1):
+        yield fixed(act.Reserve(slot), f"reserve({slot})")
+        prompt, params = (slot + 1,) * (longest - 1), Params(max_new=1)
+        yield fixed(act.Assign(slot, prompt, params, 1, slot), f"assign({slot})")
+        long = act.Assign(slot, (1,) * longest, params, 1, slot)
+        yield fixed(long, f"assign_long({slot})")
+        stopped = act.Assign(slot, prompt, Params(max_new=1, stops=((1, 2),)), 1, slot)
+        yield fixed(stopped, f"assign_stops({slot})")
+    for slot in slots:
+        yield layers.assign_another(slot, geometry.slots)
+        yield _clone_to_any(slot)
+    for slot, other in permutations(slots, 2):
+        yield layers.assign_again(slot, other)
+    yield from layers.batches(slots, geometry.page_size)
+    yield from _batches(geometry)
+    yield from layers.slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield fixed(act.FreeFinished(), "free_finished")
+    yield fixed(act.TakeOutputs(), "take_outputs")
+
+
+def _clone_to_any(parent: int) -> Move:
+    """A clone to the lowest free slot, with that slot's choice."""
+
+    def action(state: scheduling.State) -> act.Clone:
+        free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
+        return act.Clone(parent, None, free[0] if free else parent)
+
+    return Move(f"clone({parent})", action)
+
+
+def _batches(geometry: Geometry) -> Iterator[Move]:
+    """Batches that one slot and its next cells do not make."""
+    slots = range(geometry.slots)
+    yield fixed(act.Allocate(((geometry.slots, 0),)), "allocate(none)")
+    yield fixed(act.Write(((geometry.slots, 0),)), "write(none)")
+    for low, high in combinations(slots, 2):
+        yield _padded(allocating("", (high, 0), (low, 0)), f"allocate({high}, padding, {low})")
+        yield writing(f"write({high} and {low})", (high, 0), (low, 0))
+        yield _padded(writing("", (high, 0), (low, 0)), f"write({high}, padding, {low})")
+    wide = tuple((0, offset) for offset in range(geometry.max_len + 2 * geometry.slots + 1))
+    yield allocating("allocate(wide)", *wide)
+    yield writing("write(wide)", *wide)
+    yield fixed(act.Allocate(()), "allocate()")
+    yield fixed(act.Write((None,)), "write(padding)")
+
+
+def _padded(move: Move, name: str) -> Move:
+    """The batch of a move with padding after its first entry."""
+
+    def action(state: scheduling.State) -> scheduling.Action:
+        asked = move.action(state)
+        assert isinstance(asked, act.Allocate | act.Write)
+        return evolve(asked, batch=(asked.batch[0], None, *asked.batch[1:]))
+
+    return Move(name, action)
