@@ -224,7 +224,7 @@ def test_a_method_is_not_held_to_what_it_cannot_see() -> None:
         for name in ("CW5", "AK1", "SW5", "QS1", "QS4")
     }
 
-    assert {"fuzz", "invariants", "refine", "replay"} == seen["CW5"]
+    assert {"fuzz", "invariants", "refine", "vectors", "replay"} == seen["CW5"]
     assert {"fuzz", "kernel"} == seen["AK1"]
     assert {"kernel"} == seen["SW5"]
     assert "invariants" not in seen["QS1"]

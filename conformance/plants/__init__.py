@@ -23,7 +23,7 @@ KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
 """Blind to what only options of attention or unusual scores bring out."""
 IDLE: Final = frozenset({"invariants", "replay"})
 """Blind to attention: they run the exact model, which attends by itself."""
-NO_VIEW: Final = frozenset({"invariants", "refine"})
+NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
 """Blind to a step that never returns: there is nothing to look at, or to compare."""
 
 

@@ -25,6 +25,7 @@ from conformance.plants import Plant, kernel
 from conformance.plants.attempts import Attempt, Budget, Try
 from conformance.plants.blind import BLIND
 from conformance.plants.catalogue import FAMILIES
+from conformance.plants.playing import vectors
 from conformance.plants.refining import refine
 from conformance.protocol import Engine
 from conformance.warmup import warmup
@@ -137,6 +138,13 @@ METHODS: Final[dict[str, Method]] = {
     "refine": Method(
         what="every transition of small state graphs, compilation included",
         run=refine,
+        families=frozenset(FAMILIES) - {"attention"},
+        past=frozenset({"impl.host"}),
+        draws=False,
+    ),
+    "vectors": Method(
+        what="every vector that kvspec vectors writes, compilation included",
+        run=vectors,
         families=frozenset(FAMILIES) - {"attention"},
         past=frozenset({"impl.host"}),
         draws=False,
