@@ -170,16 +170,18 @@ def engine_of(lockstep: Lockstep) -> ours.Ours:
     return lockstep.engine
 
 
-def _one_more(attention: Any, q: Any, pool: Any, lens: Any, *rest: Any) -> Any:
-    return attention(q, pool, jnp.where(lens > 0, lens + 1, lens), *rest)
+def _one_more(attention: Any, q: Any, pool: Any, lens: Any, *rest: Any, **options: Any) -> Any:
+    return attention(q, pool, jnp.where(lens > 0, lens + 1, lens), *rest, **options)
 
 
-def _one_less(attention: Any, q: Any, pool: Any, lens: Any, *rest: Any) -> Any:
-    return attention(q, pool, jnp.maximum(lens - 1, 1), *rest)
+def _one_less(attention: Any, q: Any, pool: Any, lens: Any, *rest: Any, **options: Any) -> Any:
+    return attention(q, pool, jnp.maximum(lens - 1, 1), *rest, **options)
 
 
-def _wrong_row(attention: Any, q: Any, pool: Any, lens: Any, rows: Any, *rest: Any) -> Any:
-    return attention(q, pool, lens, rows[::-1], *rest)
+def _wrong_row(
+    attention: Any, q: Any, pool: Any, lens: Any, rows: Any, *rest: Any, **options: Any
+) -> Any:
+    return attention(q, pool, lens, rows[::-1], *rest, **options)
 
 
 @pytest.mark.parametrize("wrong", [_one_more, _one_less, _wrong_row])

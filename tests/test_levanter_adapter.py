@@ -133,7 +133,7 @@ def test_every_finding_has_a_page_with_its_command() -> None:
     assert [] == [page.name for page in pages if f"({page.name})" not in index]
     command = "make finding-levanter NAME="
     assert [] == [page.name for page, text in pages.items() if command not in text]
-    for history in FINDINGS.glob("*.jsonl"):
+    for history in FINDINGS.glob("levanter-*.jsonl"):
         assert histories.load(history).engine == "conformance.engines.levanter:make_bare"
         assert any(history.name in text for text in pages.values())
     for script in FINDINGS.glob("*.py"):
