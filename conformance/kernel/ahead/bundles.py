@@ -38,19 +38,14 @@ class Loop:
 
 @frozen
 class Schedule:
-    """loops: in the order of the program, outer ones first. skipped: what forward jumps pass by."""
+    """loops: in the order of the program, outer ones first."""
 
     bundles: int
     loops: tuple[Loop, ...]
-    skipped: tuple[Loop, ...]
 
     def inside(self, outer: Loop) -> tuple[Loop, ...]:
         """The loops with products right inside of this one, and not deeper."""
         return outermost(loop for loop in self.loops if loop.products and outer.holds(loop))
-
-    def branches(self, outer: Loop) -> tuple[Loop, ...]:
-        """The parts with products right inside of this loop that a jump can leave out."""
-        return outermost(part for part in self.skipped if part.products and outer.holds(part))
 
     def outer(self) -> tuple[Loop, ...]:
         """The outermost loops with products."""
@@ -99,15 +94,12 @@ def parse(text: str) -> Schedule:
     if not count:
         raise ValueError("no bundles in the schedule of the compiler")
     ends: dict[int, int] = {}
-    skipped = []
     for jump, target in found.jumps:
         after = min(jump + 1 + delay, count)
         if target <= jump:
             ends[target] = max(ends.get(target, 0), after)
-        elif after < target <= count:
-            skipped.append(found.part(after, target))
     loops = tuple(found.part(start, end) for start, end in sorted(ends.items()))
-    return Schedule(count, loops, tuple(skipped))
+    return Schedule(count, loops)
 
 
 def _read(text: str) -> _Text:

@@ -67,37 +67,34 @@ def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
 def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
     """`impl.attention.tpu`: decoding has a loop of groups of steps and one of single steps.
 
-    The last loop is that of a prefill. A step of it is in the program twice, first without a mask
-    and then with one; the former is counted, as most are.
+    The last two loops are of a prefill: long steps without a mask, then short ones with one. The
+    former are counted, as most cells are theirs.
     """
     outer = schedule.outer()
     parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
-    if len(parts) < 3:
-        return Counted(why=f"{len(parts)} inner loops with products, at least 3 expected")
-    *decoding, prefill = parts
+    if len(parts) < 4:
+        return Counted(why=f"{len(parts)} inner loops with products, at least 4 expected")
+    *decoding, prefill, edge = parts
     groups = max(decoding, key=lambda loop: loop.products)
     single = min(decoding, key=lambda loop: loop.products)
     steps = sizes["decode_steps"]
     if groups.products != steps * single.products:
         return Counted(why=f"no loop has {steps} times the products of a single step")
     decode = Pass(groups.cycles, steps * sizes["decode_cells"], 1)
-    cycles = _unmasked(schedule, prefill, sizes)
+    if prefill.products < edge.products:
+        return Counted(decode, why="long steps of a prefill do not come before short ones")
+    cycles = _of_all_heads(schedule, prefill, sizes)
     if cycles is None:
-        return Counted(decode, why="a step of the prefill is not there once with and once without")
+        return Counted(decode, why="the heads of a step of the prefill have no loop of their own")
     return Counted(decode, Pass(cycles, sizes["prefill_cells"], sizes["q_rows"]))
 
 
-def _unmasked(schedule: Schedule, loop: Loop, sizes: Sizes) -> int | None:
-    """Cycles of a step without its twin: what both share, and its heads as often as they repeat."""
-    heads, pairs = schedule.inside(loop), sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2)
-    twins = schedule.branches(loop)
-    if len(twins) != 2 or twins[0].products != twins[1].products:
+def _of_all_heads(schedule: Schedule, step: Loop, sizes: Sizes) -> int | None:
+    """Cycles of a step: two heads at a time, as often as they repeat."""
+    pairs, repeated = sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2), schedule.inside(step)
+    if len(repeated) != (pairs > 1):
         return None
-    repeated = [part for part in heads if twins[0].holds(part)]
-    if len(repeated) > 1 or (pairs > 1 and not repeated):
-        return None
-    more = (pairs - 1) * sum(part.cycles for part in repeated)
-    return loop.cycles - twins[1].cycles + more
+    return step.cycles + (pairs - 1) * sum(part.cycles for part in repeated)
 
 
 def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:

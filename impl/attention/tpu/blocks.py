@@ -27,6 +27,10 @@ FEWEST: Final = 16
 WORDS: Final = 2048
 """Rows of K that a step of decoding takes, of all KV heads together."""
 MOST_DECODE_CELLS: Final = 512
+MOST_SCORES: Final = (2**20, 2**18)
+"""Scores of a KV head in one step of a prefill, and where vector memory is short."""
+LONG: Final = 2048
+"""Tokens from which on a batch has blocks of 256 queries: of fewer, too much of one lies idle."""
 WIDENING: Final = {"int8": 5, "float8_e4m3fn": 5, "float8_e5m2": 9}
 """Bytes that may be spilled for each number in a step of a prefill; decoding takes twice as many.
 """
@@ -147,8 +151,9 @@ def candidates(shape: Shape) -> Iterator[Blocks]:
 
 
 def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
-    rows = min(128, _power_from(shape.tokens))
-    for fetch, q_rows, steps in product((2048, 1024, 512, 256, 128), (128, 64, 32, 16), (8, 4)):
+    rows = min(256 if shape.tokens >= LONG else 128, _power_from(shape.tokens))
+    sizes = (2048, 1024, 512, 256, 128), (256, 128, 64, 32, 16), MOST_SCORES, (8, 4)
+    for fetch, q_rows, scores, steps in product(*sizes):
         cells = min(max(fetch, decode_cells, shape.page_size), _power_from(shape.capacity))
         cells = max(cells, decode_cells, LANES)
         if q_rows > max(rows, FEWEST) or steps * decode_cells > max(cells, 4 * decode_cells):
@@ -158,7 +163,7 @@ def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
             decode_cells=decode_cells,
             decode_steps=steps,
             q_rows=q_rows,
-            prefill_cells=min(cells, 512, max(LANES, _power_to(2**18 // (shape.group * q_rows)))),
+            prefill_cells=min(cells, 1024, max(LANES, _power_to(scores // (shape.group * q_rows)))),
         )
 
 

@@ -77,18 +77,28 @@ def result(shape: Shape, scratch: Scratch) -> Array:
 
 
 def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:
-    """Take in one fetch. position: of the first query token, from the start of the fetch."""
-    size = shape.blocks.prefill_cells
+    """Take in one fetch. position: of the first query token, from the start of the fetch.
 
-    def step(index: Array, _: None) -> None:
-        inner = span.low <= index * size
-        inner &= (index + 1) * size <= jnp.minimum(span.high, position + 1)
-        if shape.window is not None:
-            inner &= index * size > position + shape.blocks.q_rows - 1 - shape.window
-        pl.when(inner)(lambda: _step(shape, scratch, kv, position, span, index, masked=False))
-        pl.when(~inner)(lambda: _step(shape, scratch, kv, position, span, index, masked=True))
+    Cells that every query sees are taken in long steps without a mask, others in short ones.
+    """
+    long, short = shape.blocks.prefill_cells, shape.edge_cells
 
-    lax.fori_loop(lax.div(span.low, size), lax.div(span.high + size - 1, size), step, None)
+    def whole(index: Array, _: None) -> None:
+        _step(shape, scratch, kv, position, span, index * long, masked=False)
+
+    def edge(index: Array, _: None) -> None:
+        _step(shape, scratch, kv, position, span, index * short, masked=True)
+
+    low, high = span.low, jnp.clip(position + 1, 0, span.high)
+    if shape.window is not None:
+        low = jnp.maximum(low, position + shape.blocks.q_rows - shape.window)
+    first = lax.div(low + long - 1, long)
+    last = jnp.maximum(first, lax.div(high, long))
+    end, each = lax.div(span.high + short - 1, short), long // short
+    if shape.window is not None:
+        lax.fori_loop(lax.div(span.low, short), jnp.minimum(first * each, end), edge, None)
+    lax.fori_loop(first, last, whole, None)
+    lax.fori_loop(last * each, end, edge, None)
 
 
 def _step(
@@ -97,17 +107,16 @@ def _step(
     kv: Any,
     position: Array,
     span: Span,
-    index: Array,
+    start: Array,
     *,
     masked: bool,
 ) -> None:
-    size = shape.blocks.prefill_cells
-    start = index * size
-    _take_apart(shape, scratch, kv, span, start, masked=masked)
-    seen = _seen(shape, position, span, start) if masked else None
+    size = shape.edge_cells if masked else shape.blocks.prefill_cells
+    _take_apart(shape, scratch, kv, span, start, size, masked=masked)
+    seen = _seen(shape, position, span, start, size) if masked else None
 
     def absorb_head(head: Array) -> None:
-        keys, values = _head(shape, scratch, head)
+        keys, values = _head(shape, scratch, head, size)
         held = scores(shape, scratch.queries[head], keys)
         if seen is not None:
             held = jnp.where(seen, held, LOWEST)
@@ -131,10 +140,9 @@ def _step(
 
 
 def _take_apart(
-    shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, *, masked: bool
+    shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
 ) -> None:
     """Copy the words of a step to where rows of a head can be loaded with a stride."""
-    size = shape.blocks.prefill_cells
     held = cells.rows(shape, kv, span.start + start, size)
     found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
     each = found.shape[0] // size
@@ -142,9 +150,9 @@ def _take_apart(
     cells.put(scratch.words, cells.blanked(found, low, high) if masked else found)
 
 
-def _head(shape: Shape, scratch: Scratch, head: Array) -> tuple[Array, Array]:
+def _head(shape: Shape, scratch: Scratch, head: Array, size: int) -> tuple[Array, Array]:
     """K and V of one head [cells, head_dim], in the dtype that is computed in."""
-    size, heads = shape.blocks.prefill_cells, shape.kv_heads
+    heads = shape.kv_heads
     if shape.paired:
         words = cells.every(shape, scratch.words, head, size, heads)
         return cells.keys(shape, words), cells.values(shape, words)
@@ -155,9 +163,9 @@ def _head(shape: Shape, scratch: Scratch, head: Array) -> tuple[Array, Array]:
     )
 
 
-def _seen(shape: Shape, position: Array, span: Span, start: Array) -> Array:
+def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) -> Array:
     """bool [rows, cells]: which cell each query may see; causality keeps it below the length."""
-    size, rows = shape.blocks.prefill_cells, shape.group * shape.blocks.q_rows
+    rows = shape.group * shape.blocks.q_rows
     index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
     cell = start + cells.place(shape, index, size)
     _, token = cells.divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)

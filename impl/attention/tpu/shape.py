@@ -21,8 +21,8 @@ class Blocks:
     kv_pages: pages of one fetch; two fetches are in VMEM at a time. decode_cells: cells of one step
     of decoding, 16 or more, no more than a fetch has, and a multiple of 128 when multiplied with
     the KV heads. decode_steps: steps that are scheduled together, a multiple of 4. q_rows: query
-    tokens of one block of a prefill, 16 or more. prefill_cells: cells of one of its steps, 128 or
-    more, and no more than a fetch has.
+    tokens of one block of a prefill, 16 or more. prefill_cells: cells of one of its steps that need
+    no mask, 128 or more, and no more than a fetch has; see `Shape.edge_cells` for the others.
     """
 
     kv_pages: int
@@ -94,6 +94,11 @@ class Shape:
     def fetch_cells(self) -> int:
         """Cells of one fetch."""
         return self.blocks.kv_pages * self.page_size
+
+    @property
+    def edge_cells(self) -> int:
+        """Cells of a masked step of a prefill: the shorter, the less is worked out in vain."""
+        return max(LANES, self.blocks.prefill_cells // 4)
 
     @property
     def capacity(self) -> int:
