@@ -249,6 +249,9 @@ def test_what_is_not_shown_is_not_held_against_it() -> None:
         Line(act.Allocate(((0, 1),)), None, None, {"rows": {0: (7,)}, "counts": {7: 1}}),
     ):
         judging.take(line)
+    assert judging.machine.agrees("counts", 3, 1), "it may be the page that nobody has shown"
+    assert not judging.machine.agrees("counts", 3, 2), "that page has one row"
+    assert not judging.machine.agrees("counts", 16, 1), "there is no such page"
     assert judging.machine.agrees("rows", 0, (7,))
     assert not judging.machine.agrees("rows", 0, (8,)), "it was seen in another page"
     assert not judging.machine.agrees("rows", 1, (7,)), "that page is held"

@@ -139,6 +139,23 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
     assert set(header.shows) >= {name for line in there for name in line.saw}
 
 
+@pytest.mark.parametrize(("free", "verdict"), [(2, "holds"), (1, "fails")])
+def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> None:
+    """At the start all are free, which no other field has as its value."""
+    head = {"kvspec": "recording", "version": 1, "engine": "e", "shows": ["free"]}
+    head["geometry"] = {"pages": 3, "page_size": 2, "slots": 1, "pages_per_seq": 2}
+    steps = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Allocate", "batch": [[0, 0]], "saw": {"free": free}},
+        {"step": "Free", "slot": 0, "saw": {"free": 3}},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in [head, *steps])
+    Path("f.jsonl").write_text(text, encoding="utf-8")
+
+    assert ran("f.jsonl", "--itf", "f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
+    assert ran("f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
+
+
 def test_an_illegal_trace_is_told_by_its_state() -> None:
     """As Quint writes it: integers as text, tuples and maps as objects; a page given twice."""
     number = {"#bigint": "4"}
@@ -190,8 +207,8 @@ def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
     assert part in str(caught.value)
 
 
-def test_time_grows_with_the_length_alone() -> None:
-    """Reading is one pass: each line is looked at once, wherever the file ends."""
+def test_what_is_shortened_begins_after_the_last_reset() -> None:
+    """However many came before."""
     path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
     first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     reset = '{"step": "Reset"}\n'

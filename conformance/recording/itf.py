@@ -29,18 +29,6 @@ from spec.vocabulary import InvalidInput
 
 MOST: Final = 100_000
 """States in one trace: it is one object, and whoever reads it holds all of it."""
-_BLANK: Final[Mapping[str, object]] = {
-    "used": False,
-    "finished": False,
-    "rows": (),
-    "tokens": (),
-    "allocated": 0,
-    "written": 0,
-    "counts": 0,
-    "queue": (),
-    "outputs": (),
-}
-"""What each field is at the start. `free` has no such value: it depends on the geometry."""
 _MAPS: Final = (*BY_SLOT, *BY_PAGE)
 
 
@@ -59,7 +47,8 @@ def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
     now: dict[str, dict[int, object]] = {name: {} for name in shown}
     constant = {"header": header_to_data(header)}
     first = {"action": "init", "arguments": {}, "refused": []}
-    states = [_state(0, {**constant, **first}, now)]
+    blank = _blank(header)
+    states = [_state(0, {**constant, **first}, now, blank)]
     for index, line in enumerate(kept, start=1):
         data = line_to_data(line)
         for name in shown:
@@ -67,7 +56,7 @@ def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
         refused = data.pop("refused", None)
         action = {"action": data.pop("step"), "refused": [""] if refused == [] else refused or []}
         data.pop("saw", None)
-        states.append(_state(index, {**constant, **action, "arguments": data}, now))
+        states.append(_state(index, {**constant, **action, "arguments": data}, now, blank))
     meta = {"format": "ITF", "description": f"kvspec recording of {header.engine or 'an engine'}"}
     return {
         "#meta": meta,
@@ -81,7 +70,7 @@ def from_itf(path: Path) -> tuple[Header, list[Line]]:
     try:
         data = json.loads(path.read_bytes().decode("utf-8"))
         states = checked(checked(data, dict)["states"], list)
-        shown = [name for name in checked(data["vars"], list) if name in _BLANK]
+        shown = [name for name in checked(data["vars"], list) if name in (*_MAPS, *WHOLE)]
         plain = [_plain(checked(state, dict)) for state in states[: MOST + 1]]
         head = {"kvspec": "recording", "version": 1, "engine": path.name, "shows": shown}
         header = header_from_data({**head, **plain[0]["header"]})
@@ -92,26 +81,50 @@ def from_itf(path: Path) -> tuple[Header, list[Line]]:
     lines = []
     for index, (before, state) in enumerate(pairwise(plain), start=1):
         try:
-            lines.append(line_from_data(_line(before, state, shown)))
+            lines.append(line_from_data(_line(before, state, shown, _blank(header))))
         except (ValueError, TypeError, KeyError) as error:
             raise _bad(path, index, f"{type(error).__name__}: {error}") from None
     return header, lines
 
 
+def _blank(header: Header) -> Mapping[str, object]:
+    """What each field is at the start."""
+    return {
+        "used": False,
+        "finished": False,
+        "rows": (),
+        "tokens": (),
+        "allocated": 0,
+        "written": 0,
+        "counts": 0,
+        "queue": (),
+        "outputs": (),
+        "free": header.geometry.pages,
+    }
+
+
 def _state(
-    index: int, values: Mapping[str, object], now: Mapping[str, Mapping[int, object]]
+    index: int,
+    values: Mapping[str, object],
+    now: Mapping[str, Mapping[int, object]],
+    blank: Mapping[str, object],
 ) -> dict[str, object]:
     state: dict[str, object] = {"#meta": {"index": index}, **values}
     for name, entries in now.items():
         if name in WHOLE:
-            state[name] = entries.get(0, _BLANK.get(name))
+            state[name] = entries.get(0, blank[name])
         else:
-            kept = sorted((at, value) for at, value in entries.items() if value != _BLANK[name])
+            kept = sorted((at, value) for at, value in entries.items() if value != blank[name])
             state[name] = {"#map": [[at, value] for at, value in kept]}
     return state
 
 
-def _line(before: Mapping[str, Any], state: Mapping[str, Any], shown: list[str]) -> dict[str, Any]:
+def _line(
+    before: Mapping[str, Any],
+    state: Mapping[str, Any],
+    shown: list[str],
+    start: Mapping[str, object],
+) -> dict[str, Any]:
     """The line of a state: its action, and where it differs from the state before."""
     line: dict[str, Any] = {**state["arguments"], "step": state["action"]}
     if state["refused"]:
@@ -124,7 +137,7 @@ def _line(before: Mapping[str, Any], state: Mapping[str, Any], shown: list[str])
         if name in WHOLE:
             saw[name] = new
             continue
-        blank = _listed(_BLANK[name])
+        blank = _listed(start[name])
         changed = {at for at in {**old, **new} if old.get(at, blank) != new.get(at, blank)}
         saw[name] = {str(at): new.get(at, blank) for at in changed}
     return {**line, "saw": saw}

@@ -330,8 +330,9 @@ class Ledger:
             return True
         if field == "rows" and isinstance(seen, tuple) and isinstance(expected, tuple):
             return len(seen) == len(expected) and all(map(self._learn, expected, seen))
-        unseen = any(page < 0 for page in self.counts) if field == "counts" else False
-        return unseen and expected == 0 and 0 <= index < self._geometry.pages
+        if field != "counts" or expected != 0 or not 0 <= index < self._geometry.pages:
+            return False
+        return any(page < 0 and seen == count for page, count in self.counts.items())
 
     def _learn(self, known: int, seen: int) -> bool:
         """Whether a row entry can be this page: the same, or one that nobody has shown before."""
