@@ -26,8 +26,8 @@ def append_and_attend(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
-    q_block: int = 16,
-    kv_block_pages: int = 16,
+    q_block: int = reference.Q_BLOCK,
+    kv_block_pages: int = reference.KV_BLOCK_PAGES,
 ) -> tuple[Array, Array]:
     """What `ragged_paged_attention` answers once the new cells are written, and the pool.
 

@@ -23,6 +23,10 @@ from jax.typing import ArrayLike
 
 from impl.attention.interface import check_options, check_shapes
 
+Q_BLOCK: Final = 32
+"""Queries of a block unless another size is asked for; docs/reference.md says why."""
+KV_BLOCK_PAGES: Final = 16
+"""Pages of a block unless another size is asked for."""
 _STEP_ELEMENTS: Final = {"cpu": 0}
 """Elements of K and V, or of scores, that a step may take together; one block always fits.
 
@@ -97,8 +101,8 @@ def ragged_paged_attention(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
-    q_block: int = 32,
-    kv_block_pages: int = 16,
+    q_block: int = Q_BLOCK,
+    kv_block_pages: int = KV_BLOCK_PAGES,
 ) -> Array:
     """Attend for a mixed batch of prefill and decode; returns [T, q_heads, head_dim] in q's dtype.
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from attrs import field, fields, frozen
 from jax import Array, lax
 
-from impl.attention import appending, tpu
+from impl.attention import appending, reference, tpu
 from impl.cache import paged
 from impl.models import sampler
 from impl.models.protocol import BatchPlan, Cache
@@ -78,8 +78,8 @@ class Llama:
     norm_eps: float = 1e-5
     dtype: str = field(default="float32")
     attention: str = field(factory=lambda: "tpu" if jax.default_backend() == "tpu" else "reference")
-    q_block: int = 32
-    kv_block_pages: int = 16
+    q_block: int = reference.Q_BLOCK
+    kv_block_pages: int = reference.KV_BLOCK_PAGES
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(Llama):
