@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 import attrs
 from attrs import frozen
 
+import spec
 from conformance.jsonl import Lines, open_file
 from conformance.plain import checked, decoder, encode
 from conformance.steps import Attend, History, PoisonDead, Step
@@ -49,6 +50,7 @@ STEPS: Final[dict[str, type]] = {
 HEADER: Final = (
     "kvspec",
     "version",
+    "spec_version",
     "engine",
     "geometry",
     "limits",
@@ -66,6 +68,7 @@ class Recorded:
 
     engine: as `--engine` names it. plant: the planted bug, or None. clause and message: what went
     wrong. python: the interpreter in whose process the engine ran, None if it was ours.
+    spec_version: of the specification that wrote it, None if it does not say.
     """
 
     engine: str
@@ -77,6 +80,7 @@ class Recorded:
     clause: str | None = None
     message: str | None = None
     python: str | None = None
+    spec_version: str | None = spec.SPEC_VERSION
 
 
 def dump(recorded: Recorded) -> str:
@@ -84,6 +88,7 @@ def dump(recorded: Recorded) -> str:
     header = {
         "kvspec": "history",
         "version": VERSION,
+        **({} if recorded.spec_version is None else {"spec_version": recorded.spec_version}),
         "engine": recorded.engine,
         "geometry": attrs.asdict(recorded.geometry),
         "limits": attrs.asdict(recorded.limits),
@@ -148,6 +153,7 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
         clause=_text(data["clause"]),
         message=_text(data["message"]),
         python=_text(data.get("python")),
+        spec_version=_text(data.get("spec_version")),
     )
 
 

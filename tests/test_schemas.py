@@ -6,18 +6,30 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from conformance.histories import STEPS, step_to_data
+import spec
+from conformance import histories
+from conformance.cli import contract
+from conformance.cli.contract import Report, Verdict
+from conformance.cli.main import main
+from conformance.cli.result import KEYS, write
+from conformance.engines.named import OUR_ENGINE
+from conformance.histories import STEPS, Recorded, step_to_data
 from conformance.recording.lines import FIELDS, header_from_data, header_to_text, line_from_data
 from conformance.vectors import build
 from conformance.vectors.files import contents, in_json
 from conformance.vectors.suites import suites
 from conformance.warmup import WARMUP
+from spec.vocabulary import CleanupMode, Geometry, default_limits
 
+NAMES = ("history", "recording", "result", "vectors")
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, "x", [], {}, [None])
+GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 SAW = {
     **{name: {"0": True, "2": False} for name in ("used", "finished")},
     **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens")},
@@ -29,15 +41,25 @@ SAW = {
 
 
 @cache
+def registry() -> Any:
+    """The schemas that are shipped, each by its name: they refer to each other."""
+    referencing: Any = importlib.import_module("referencing")
+    found = {}
+    for file in files("conformance").joinpath("schemas").iterdir():
+        found[file.name] = json.loads(file.read_text())
+    assert [f"{name}.schema.json" for name in NAMES] == sorted(found)
+    pairs = [(name, referencing.Resource.from_contents(one)) for name, one in found.items()]
+    return referencing.Registry().with_resources(pairs)
+
+
+@cache
 def validator(name: str, part: str | None = None) -> Any:
     """The validator of a shipped schema, or of one of its parts."""
     jsonschema: Any = importlib.import_module("jsonschema")
-    text = files("conformance").joinpath(f"schemas/{name}.schema.json").read_text()
-    schema = json.loads(text)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    if part is not None:
-        schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{part}"}
-    return jsonschema.Draft202012Validator(schema)
+    whole = f"{name}.schema.json"
+    jsonschema.Draft202012Validator.check_schema(registry().contents(whole))
+    schema = {"$ref": whole if part is None else f"{whole}#/$defs/{part}"}
+    return jsonschema.Draft202012Validator(schema, registry=registry())
 
 
 def parses(parse: Callable[[Any], object], data: Any) -> bool:
@@ -133,3 +155,64 @@ def test_a_manifest_is_what_its_schema_says(cover: build.Cover) -> None:
         assert not schema.is_valid({**short, "vectors": [entry]})
     for change in ({"version": 2}, {"spec_version": "0"}, {"kvspec": "recording"}):
         assert not schema.is_valid({**short, **change})
+
+
+RECORDED = Recorded(
+    engine="a:b",
+    geometry=GEOMETRY,
+    limits=default_limits(GEOMETRY),
+    cleanup=CleanupMode.END,
+    history=tuple(WARMUP),
+    clause="RC",
+    message="counts[0] is 2, should be 1",
+    python="python3",
+)
+
+
+def test_a_history_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
+    """Its header with each single thing altered; its steps are those of a recording, and bare."""
+    schema, path = validator("history"), Path("h.jsonl")
+    header, *steps = map(json.loads, histories.dump(RECORDED).splitlines())
+
+    def read(data: object) -> object:
+        return histories.loads(f"{json.dumps(data)}\n".encode(), path)
+
+    assert header["spec_version"] == spec.SPEC_VERSION
+    for data in (header, *altered(header)):
+        assert parses(read, data) == schema.is_valid(data), data
+    observed: tuple[dict[str, object], ...] = ({"refused": []}, {"saw": {}}, {"result": 1})
+    for line in steps:
+        assert schema.is_valid(line)
+        for more in observed:
+            assert not parses(histories.step_from_data, {**line, **more})
+            assert not schema.is_valid({**line, **more})
+
+
+def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> None:
+    """It has steps alone, which this one can judge; that it was another one is said."""
+    path, result = tmp_path / "h.jsonl", tmp_path / "r.json"
+    own = evolve(RECORDED, engine=OUR_ENGINE, python=None, history=(), spec_version="0.0.1")
+    path.write_text(histories.dump(own), encoding="utf-8")
+
+    assert main(["rerun", str(path), "--json", str(result), "--quiet"]) == 0
+
+    found = json.loads(result.read_text())
+    assert validator("result").is_valid(found)
+    assert ["what specification 0.0.1 says of this history"] == [
+        line.partition(":")[0] for line in found["not_checked"]
+    ]
+
+
+def test_a_result_is_what_its_schema_says(tmp_path: Path) -> None:
+    """Whatever the verdict; a key left out or of another type is not, and keys may be added."""
+    report = Report(command="fake", seed=3, geometry=GEOMETRY)
+    for verdict, failures in ((Verdict.HOLDS, []), (Verdict.FAILS, ["RC: one"])):
+        report.failures = failures
+        write(tmp_path / "r.json", contract.as_json(report, verdict, 1.5))
+        found = json.loads((tmp_path / "r.json").read_text())
+        assert set(KEYS) == set(found)
+        assert validator("result").is_valid({**found, "steps": 3})
+        for key in found:
+            assert not validator("result").is_valid({k: v for k, v in found.items() if k != key})
+            assert not validator("result").is_valid({**found, key: {"x": 1}})
+    assert not validator("result").is_valid({**found, "verdict": "holds"})

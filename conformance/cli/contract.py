@@ -253,7 +253,7 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     status = verdict.exit_status
     try:
         if target is not None:
-            result.write(target, _as_json(report, verdict, seconds))
+            result.write(target, as_json(report, verdict, seconds))
     except OSError as error:
         unwritten = complain(report.command, f"--json {target}: cannot be written: {error}")
         status = status or unwritten
@@ -274,7 +274,8 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     return status
 
 
-def _as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, object]:
+def as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, object]:
+    """What `--json` writes; schemas/result.schema.json says what every command has."""
     return {
         "command": report.command,
         "verdict": verdict,

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Take the history from the initial state; fails where it goes wrong."""
+    import spec
     from conformance import counterexample, histories
     from conformance.finding import Finding, replay
     from conformance.watchdog import Watchdog
@@ -38,6 +39,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     recorded = histories.load(Path(arguments.file))
     recorded = evolve(recorded, python=arguments.python or recorded.python)
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
+    if recorded.spec_version not in {None, spec.SPEC_VERSION}:
+        now = f"it is judged by {spec.SPEC_VERSION}"
+        report.skip(f"what specification {recorded.spec_version} says of this history", why=now)
     plant = None if arguments.without_plant else recorded.plant
     if plant is not None and recorded.python is not None:
         raise InvalidInput(
