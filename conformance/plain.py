@@ -4,7 +4,7 @@ A decoder is made once for a type and checks as it builds: an integer is an inte
 a tuple is a list of the right length, an object has the fields of its class and no others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from types import UnionType
@@ -59,16 +59,17 @@ def _class_decoder(cls: Any) -> Decode:
     attrs.resolve_types(cls)
     decoders = {attribute.name: decoder(attribute.type) for attribute in attrs.fields(cls)}
 
-    def decode(value: Any) -> Any:
-        fields: Mapping[str, Any] = checked(value, dict)
-        try:
-            given = {name: decoders[name](item) for name, item in fields.items()}
-        except KeyError:
-            unknown = sorted(set(fields) - set(decoders))
-            raise ValueError(f"{cls.__name__} has no field {unknown}") from None
+    def build(value: Any) -> Any:
+        given = {}
+        for name, item in checked(value, dict).items():
+            decode = decoders.get(name)
+            if decode is None:
+                unknown = sorted(set(value) - set(decoders))
+                raise ValueError(f"{cls.__name__} has no field {unknown}")
+            given[name] = decode(item)
         return cls(**given)
 
-    return decode
+    return build
 
 
 def _optional_decoder(kinds: tuple[Any, ...]) -> Decode:

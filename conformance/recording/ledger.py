@@ -321,11 +321,11 @@ class Ledger:
 
     def expected(self, field: str, index: int) -> object:
         """What this field should show. For pages that were never seen, negative numbers."""
-        return _EXPECTED.get(field, _nothing)(self, index)
+        return _EXPECTED[field](self, index)
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether what was observed can be so; a page that is seen for the first time is learnt."""
-        expected = self.expected(field, index)
+        expected = _EXPECTED[field](self, index)
         if seen == expected:
             return True
         if field == "rows" and isinstance(seen, tuple) and isinstance(expected, tuple):
@@ -360,10 +360,6 @@ def _part(held: Held, name: str) -> Any:
     return held.row if name == "rows" else getattr(held, name)
 
 
-def _nothing(_ledger: Ledger, _index: int) -> object:
-    return ()
-
-
 def _row(ledger: Ledger, slot: int) -> tuple[int, ...]:
     held = ledger.held.get(slot)
     return tuple(ledger.known(held.row)) if held else ()
@@ -378,7 +374,9 @@ _EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
     "allocated": lambda ledger, slot: ledger.held[slot].allocated if slot in ledger.held else 0,
     "written": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
     "finished": lambda _ledger, _slot: False,
+    "queue": lambda _ledger, _: (),
+    "outputs": lambda _ledger, _: (),
 }
-"""What each field should show; the others are empty."""
+"""What each field should show."""
 
 _EMPTY: Final[Mapping[int, Any]] = {}

@@ -8,6 +8,7 @@ docs/recordings.md; the schema stands in conformance/schemas/recording.schema.js
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -43,6 +44,7 @@ WHOLE: Final[Mapping[str, Decode]] = {
     "queue": decoder(tuple[tuple[int, int, int], ...]),
     "outputs": decoder(tuple[tuple[int, int, tuple[int, ...], str], ...]),
 }
+_INDEXED: Final = {**BY_SLOT, **BY_PAGE}
 FIELDS: Final = (*BY_SLOT, *BY_PAGE, *WHOLE)
 """Everything that can be observed. rows: the pages alone, nothing where there is none."""
 
@@ -208,17 +210,17 @@ def saw_from_data(value: Any) -> Saw:
     """What a line says was observed. Raises ValueError, TypeError or InvalidInput."""
     fields: dict[str, Mapping[int, Any]] = {}
     for name, values in checked(value, dict).items():
-        whole = WHOLE.get(name)
-        if whole is not None:
-            fields[name] = {0: whole(values)}
+        decode = _INDEXED.get(name)
+        if decode is None:
+            fields[name] = {0: _known(WHOLE, name)(values)}
             continue
-        decode = BY_SLOT.get(name) or _known(BY_PAGE, name)
-        fields[name] = {
-            _index(index): decode(item) for index, item in checked(values, dict).items()
-        }
+        found = fields[name] = {}
+        for index, item in checked(values, dict).items():
+            found[_index(index)] = decode(item)
     return fields
 
 
+@lru_cache(maxsize=1 << 16)  # a recording names the same slots and pages over and over
 def _index(text: str) -> int:
     """A slot or page as a key of JSON: digits as Python writes them, so that none stands twice."""
     index = int(text)
