@@ -18,6 +18,8 @@ QUICK: Final = ACTIONS | {PoisonDead, Attend}
 """What the ledger can judge. A recording with anything else is read again from its beginning."""
 EVERY: Final = 4096
 """Lines between two looks at how far it is."""
+AHEAD: Final = 32
+"""Lines that are read before they are judged."""
 
 
 @frozen
@@ -78,16 +80,17 @@ class _Pass:
     """One reading of a file."""
 
     def __init__(self, file: BinaryIO, path: Path, *, whole: bool) -> None:
-        self._file, self._whole = file, whole
+        self._whole = whole
         self._header, self._lines = header_and_lines(file, path)
         self._judge: Judge = judge(self._header, whole=whole)
-        self._part = Part(2, file.tell())
+        self._part = Part(2, self._lines.offset)
         self._observed: set[str] = set()
 
     def run(self, update: Callable[[int], None]) -> Outcome | None:
         """To the first illegal line; None at the first that this pass cannot judge."""
         take, observed, events = self._judge.take, self._observed, 0
-        for events, line in enumerate(self._lines.read(line_from_data), start=1):
+        lines = self._lines.read(line_from_data, ahead=AHEAD)
+        for events, line in enumerate(lines, start=1):
             if not self._whole and type(line.step) not in QUICK:
                 return None
             observed.update(line.saw)
@@ -97,9 +100,9 @@ class _Pass:
                 wrong = (illegal.clause, illegal.what, illegal.seen, illegal.expected)
                 return self._outcome(events, Found(self._lines.number, *wrong))
             if type(line.step) is Reset and line.refused is None:
-                self._part = Part(self._lines.number + 1, self._file.tell())
+                self._part = Part(self._lines.number + 1, self._lines.offset)
             if events % EVERY == 0:
-                update(self._file.tell())
+                update(self._lines.offset)
         return self._outcome(events, None)
 
     def _outcome(self, events: int, found: Found | None) -> Outcome:
