@@ -104,7 +104,7 @@ def _window(by: int) -> Callable[[Any], Any]:
 
 def _seen(right: Any, *, by: int) -> Any:
     """The mask of a prefill, for queries that stand elsewhere."""
-    return lambda shape, position, span, start: right(shape, position + by, span, start)
+    return lambda shape, position, *rest: right(shape, position + by, *rest)
 
 
 def _next_page(right: Any) -> Any:
