@@ -130,37 +130,38 @@ def _compiles(cell: Cell, records: Records, found: Judged) -> None:
     _known(cell, records, found)
 
 
-def _few_cycles(cell: Cell, records: Records, found: Judged) -> None:
+def _figure(
+    cell: Cell, records: Records, found: Judged, of: Callable[[Compiled], float | None]
+) -> float | None:
+    """One figure of our record of a cell that compiles; if it is not known, that is noted."""
     record = _known(cell, records, found)
     if record is None:
-        return
-    if record.decode is None:
+        return None
+    value = of(record)
+    if value is None:
         found.open.append(f"{name(cell)}: {record.not_known}")
-    elif record.decode.per_token > MOST_CYCLES:
-        each = record.decode.per_token
+    return value
+
+
+def _few_cycles(cell: Cell, records: Records, found: Judged) -> None:
+    each = _figure(cell, records, found, lambda one: one.decode.per_token if one.decode else None)
+    if each is not None and each > MOST_CYCLES:
         found.missed.append(f"{name(cell)}: {each:.3f} cycles, at most {MOST_CYCLES}")
 
 
 def _streams(cell: Cell, records: Records, found: Judged) -> None:
-    record = _known(cell, records, found)
-    if record is None:
-        return
-    if record.mbu is None:
-        found.open.append(f"{name(cell)}: {record.not_known}")
-    elif record.mbu < LEAST_MBU:
-        share = f"a ceiling of {record.mbu:.1%} of the bandwidth"
+    mbu = _figure(cell, records, found, lambda one: one.mbu)
+    if mbu is not None and mbu < LEAST_MBU:
+        share = f"a ceiling of {mbu:.1%} of the bandwidth"
         found.missed.append(f"{name(cell)}: {share}, at least {LEAST_MBU:.0%}")
 
 
 def _computes(cell: Cell, records: Records, found: Judged) -> None:
-    record = _known(cell, records, found)
-    if record is None:
+    mfu = _figure(cell, records, found, lambda one: one.mfu)
+    if mfu is None:
         return
-    if record.mfu is None:
-        found.open.append(f"{name(cell)}: {record.not_known}")
-        return
-    share = f"a ceiling of {record.mfu:.1%} of the arithmetic"
-    if record.mfu < LEAST_MFU:
+    share = f"a ceiling of {mfu:.1%} of the arithmetic"
+    if mfu < LEAST_MFU:
         found.missed.append(f"{name(cell)}: {share}, at least {LEAST_MFU:.0%}")
     for kernel, title in KERNELS.items():
         other = records[kernel].get(cell)
@@ -168,7 +169,7 @@ def _computes(cell: Cell, records: Records, found: Judged) -> None:
             continue
         if other is None or other.mfu is None:
             found.open.append(f"{name(cell)}: {title} is not measured")
-        elif other.mfu >= record.mfu:
+        elif other.mfu >= mfu:
             found.missed.append(f"{name(cell)}: {share}, {title} has {other.mfu:.1%}")
 
 
