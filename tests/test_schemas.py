@@ -144,6 +144,8 @@ def test_a_header_is_refused_by_the_schema_where_the_parser_refuses_it(
 def test_a_manifest_is_what_its_schema_says(cover: build.Cover) -> None:
     """As it is written; with anything left out, added, or of another type it is not."""
     schema = validator("vectors")
+    levels = [build.build(suite) for suite in suites() if suite.name in {"table-2", "requests"}]
+    assert schema.is_valid(json.loads(dict(contents(levels))["manifest.json"]))
     manifest = json.loads(dict(contents([cover]))["manifest.json"])
     assert schema.is_valid(manifest)
 

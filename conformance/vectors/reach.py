@@ -12,7 +12,7 @@ from attrs import frozen
 
 from conformance.coverage import Coverage
 from conformance.vectors.suites import Suite
-from spec.machines import scheduling
+from spec.machines import admission, scheduling
 from spec.machines.actions import Round
 from spec.vocabulary import Reason
 
@@ -51,19 +51,19 @@ class Reach:
                 self.steps[-1][number] = Step(number, *step, known)
 
     def steps_of(
-        self, state: scheduling.State
-    ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], scheduling.State | None]]:
+        self, state: admission.State
+    ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], admission.State | None]]:
         """Each move that means something here, its kind and items, and the state it leads to."""
         for number, move in enumerate(self.suite.moves):
             action = move.action(state)
             if action is None:
                 continue
-            reasons = frozenset(found.reason for found in scheduling.refusals(state, action))
-            after = None if reasons else scheduling.effect(state, action)
+            reasons = frozenset(found.reason for found in admission.refusals(state, action))
+            after = None if reasons else admission.effect(state, action)
             why = "+".join(sorted(reason.name for reason in reasons))
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"
-            corners = _corners(state, action, reasons, after or state)
+            corners = _corners(state.scheduling, action, reasons, (after or state).scheduling)
             yield number, (kind, (outcome, *corners)), after
 
     @cached_property
@@ -103,7 +103,7 @@ class Reach:
 
 def _corners(
     state: scheduling.State,
-    action: scheduling.Action,
+    action: admission.Action,
     reasons: frozenset[Reason],
     after: scheduling.State,
 ) -> list[str]:
@@ -148,7 +148,7 @@ def covered(steps: list[Step]) -> set[str]:
     return found
 
 
-def _named(state: scheduling.State, *, texts: bool) -> Hashable:
+def _named(state: admission.State, *, texts: bool) -> Hashable:
     """The same for two states exactly if they differ in names alone."""
     names: dict[int, int] = {}
     rows = tuple(
@@ -159,7 +159,7 @@ def _named(state: scheduling.State, *, texts: bool) -> Hashable:
             sequence.allocated,
             sequence.written,
         )
-        for sequence in state.sequences
+        for sequence in state.scheduling.sequences
     )
-    below = state.lifecycle
-    return rows, below.details, below.outputs, state.queue
+    below, queue = state.scheduling.lifecycle, state.scheduling.queue
+    return rows, below.details, below.outputs, queue, state.waiting, state.admitted

@@ -2,12 +2,12 @@
 
 The level `table` asks nothing of an engine but a table and its counts, once with pages of two cells
 and once with pages of one. The level `decode` needs the integer model of `spec.model` too: there,
-every token that is drawn depends on every cell that is read. It has two suites, one that queues
-tokens and one that mixes in the actions of a table.
+every token that is drawn depends on every cell that is read. The level `requests` is that of a
+host: requests wait until there is room for all that they can ever hold.
 """
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import combinations, permutations
 from typing import Final
 
@@ -17,7 +17,7 @@ from conformance import layers
 from conformance.layers import Layer, Move, allocating, fixed, writing
 from conformance.recording.ledger import ACTIONS
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines import admission, scheduling
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
 
 TABLE: Final = (
@@ -28,6 +28,14 @@ _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Gen
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
+
+
+@frozen
+class Ask:
+    """What is tried in a state. action: None where it means nothing."""
+
+    name: str
+    action: Callable[[admission.State], admission.Action | None]
 
 
 @frozen(kw_only=True)
@@ -109,7 +117,7 @@ class Suite:
     name: str
     level: str
     layer: Layer
-    moves: tuple[Move, ...]
+    moves: tuple[Ask, ...]
     actions: frozenset[type]
     texts: bool
 
@@ -118,15 +126,57 @@ class Suite:
         """The actions of the level by name."""
         return sorted(action.__name__ for action in self.actions)
 
-    def initial(self) -> scheduling.State:
-        """Nothing used."""
-        return self.layer.initial()
+    def initial(self) -> admission.State:
+        """Nothing used, nobody waits."""
+        return admission.State(self.layer.initial())
 
 
 @cache
 def suites() -> tuple[Suite, ...]:
     """Every suite, in the order of the files."""
-    return (*map(_table_suite, TABLE), *map(_decode_suite, DECODE))
+    return (*map(_table_suite, TABLE), _requests_suite(), *map(_decode_suite, DECODE))
+
+
+def _below(moves: Iterator[Move]) -> Iterator[Ask]:
+    """The same moves, where nobody waits."""
+    for move in moves:
+        yield Ask(move.name, partial(_in_scheduling, move))
+
+
+def _in_scheduling(move: Move, state: admission.State) -> scheduling.Action | None:
+    return move.action(state.scheduling)
+
+
+def _always(action: admission.Action) -> Ask:
+    return Ask(str(action), lambda _state: action)
+
+
+def _requests_suite() -> Suite:
+    geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
+    chosen = layers.layer("decode", geometry, CleanupMode.END)
+    once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
+    asked: tuple[admission.Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
+    return Suite(
+        name="requests",
+        level="requests",
+        layer=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
+        moves=tuple(map(_always, asked)),
+        actions=frozenset(map(type, asked)),
+        texts=True,
+    )
+
+
+def _submitted(geometry: Geometry) -> tuple[Request, ...]:
+    """Two that do not fit together, one that fits beside either, and three that never will."""
+    most, two = geometry.max_len, Params(max_new=2, temperature=1.0)
+    return (
+        Request(id=1, prompt=(2, 1), params=two, n_generations=2),
+        Request(id=2, prompt=(3,), params=Params(max_new=most - 1)),
+        Request(id=3, prompt=(1,), params=Params(max_new=1)),
+        Request(id=4, prompt=(1,) * most, params=Params(max_new=1)),
+        Request(id=5, prompt=(1,), params=two, n_generations=geometry.slots + 1),
+        Request(id=6, prompt=(1,), params=Params(max_new=1, stops=((1, 2),))),
+    )
 
 
 def _table_suite(geometry: Geometry) -> Suite:
@@ -134,7 +184,7 @@ def _table_suite(geometry: Geometry) -> Suite:
         name=f"table-{geometry.page_size}",
         level="table",
         layer=layers.layer("contents", geometry),
-        moves=tuple(_table(geometry)),
+        moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
         texts=False,
     )
@@ -149,7 +199,7 @@ def _decode_suite(one: Decode) -> Suite:
         stops=2,
         stop_len=2,
     )
-    moves = _decode(one.geometry)
+    moves = _below(_decode(one.geometry))
     return Suite(
         name=one.name,
         level="decode",
