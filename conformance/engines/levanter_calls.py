@@ -53,13 +53,14 @@ Held = tuple[Any, Any, Any, Any]
 def library() -> "Library":
     """The installed Levanter. Raises InvalidInput if there is none, or one that has drifted."""
     if "levanter" not in modules:
-        _register_parents(_installed_root())
+        _register_parents(installed_root())
     package = next((name for name in PACKAGES if drift.installed(name)), PACKAGES[0])
     drift.require(package, CALLS, remedy=REMEDY)
     return Library(drift.version(package))
 
 
-def _installed_root() -> Path:
+def installed_root() -> Path:
+    """Where the package stands, which is not imported. Raises InvalidInput if there is none."""
     found = find_spec("levanter")
     if found is None or not found.submodule_search_locations:
         raise InvalidInput(
