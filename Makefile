@@ -27,6 +27,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check \
   type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
+  finding-levanter-2025 \
   engine-sglang-jax engine-vllm
 
 help: ## this list
@@ -78,10 +79,13 @@ engine-levanter: .venv-levanter/.done ## Levanter, current: is every finding sti
 	$(call check_levanter,levanter)
 
 engine-levanter-2025: .venv-levanter-2025/.done ## the same for the Levanter of autumn 2025
-	$(call check_levanter,levanter-2025,clones past-the-row destination lost rounds reserve)
+	$(call check_levanter,levanter-2025)
 
 finding-levanter: .venv-levanter/.done ## one finding of docs/findings again, by Levanter alone: NAME=clones
 	.venv-levanter/bin/python docs/findings/levanter_alone.py $(NAME)
+
+finding-levanter-2025: .venv-levanter-2025/.done ## the same, by the Levanter of autumn 2025
+	.venv-levanter-2025/bin/python docs/findings/levanter_alone.py $(NAME)
 
 engine-sglang-jax: .venv-sglang-jax/.done ## sglang-jax: its known findings, then the kit on the rest
 	.venv-sglang-jax/bin/python docs/findings/sglang_alone.py
@@ -133,16 +137,18 @@ $(STAMP): requirements.lock pyproject.toml
 	.venv-$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# $(1): the environment. $(2): the findings in it, all if empty.
-# Known findings are expected: their scripts and histories must still fail. Then the adapter keeps
+# $(1): the environment.
+# Known findings are expected: their scripts and histories must still fail. Then the adapters keep
 # clear of them, and the exit status is the kit's: 0 if there is nothing else.
 define check_levanter
-.venv-$(1)/bin/python docs/findings/levanter_alone.py $(2)
+.venv-$(1)/bin/python docs/findings/levanter_alone.py
 @for history in docs/findings/levanter-*.jsonl; do \
   .venv-$(1)/bin/kvspec rerun --quiet $$history; test $$? -eq 1 || \
   { echo "make: $$history does not fail any more; its page is out of date" >&2; exit 1; }; done
 .venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(LEVANTER_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
+for model in weighing llama; do .venv-$(1)/bin/python -m conformance.engines.alone \
+  conformance.engines.levanter_requests:$$model --seconds $(ENGINE_SECONDS) || exit $$?; done
 endef
 
 # vllm-tpu comes as source. Without a device nothing of it is compiled, but its version would then

@@ -1,5 +1,6 @@
 """The adapter of Levanter, without Levanter: what it says then, and the parts that need none."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from conformance import histories
-from conformance.engines import drift, levanter
+from conformance.engines import drift, levanter, levanter_requests
+from conformance.engines.batches import Factory
 from conformance.engines.caller import Caller
+from conformance.engines.levanter_models import WORDS, sum_after
 from spec.machines import actions as act
 from spec.vocabulary import (
     INVALID,
@@ -49,6 +52,32 @@ def test_without_levanter_the_error_says_how_to_install_it() -> None:
     """The adapter is imported without Levanter; making one names the make target."""
     with pytest.raises(InvalidInput, match=r"not installed.*make engine-levanter"):
         levanter.make(SIZES, default_limits(SIZES), CleanupMode.NONE)
+
+
+@pytest.mark.parametrize("factory", [levanter_requests.weighing, levanter_requests.llama])
+def test_without_levanter_its_requests_say_so_too(factory: Factory) -> None:
+    """The adapter of the engine is imported without Levanter; making one names the make target."""
+    with pytest.raises(InvalidInput, match=r"not installed.*make engine-levanter"):
+        factory(SIZES)
+
+
+def test_the_model_known_by_hand_sees_every_token_and_its_place() -> None:
+    """The next token changes if one token of the text does, or if two neighbours change places."""
+    text = (3, 1, 4, 0, 5, 9, 2, 6)
+    right = sum_after(text)
+    others = [
+        (*text[:place], token, *text[place + 1 :])
+        for place in range(len(text))
+        for token in range(WORDS)
+        if token != text[place]
+    ]
+    swapped = [
+        (*text[:place], text[place + 1], text[place], *text[place + 2 :])
+        for place in range(len(text) - 1)
+    ]
+
+    assert right == 1 + 3 + 3 * 1 + 5 * 4 + 9 * 5 + 11 * 9 + 13 * 2 + 15 * 6 - 2 * WORDS
+    assert right not in {sum_after(other) for other in (*others, *swapped)}
 
 
 @pytest.mark.usefixtures("engine")
@@ -131,8 +160,8 @@ def test_every_finding_has_a_page_with_its_command() -> None:
 
     assert pages
     assert [] == [page.name for page in pages if f"({page.name})" not in index]
-    command = "make finding-levanter NAME="
-    assert [] == [page.name for page, text in pages.items() if command not in text]
+    command = re.compile(r"make finding-levanter(-2025)? NAME=")
+    assert [] == [page.name for page, text in pages.items() if not command.search(text)]
     for history in FINDINGS.glob("levanter-*.jsonl"):
         assert histories.load(history).engine == "conformance.engines.levanter:make_bare"
         assert any(history.name in text for text in pages.values())

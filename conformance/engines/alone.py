@@ -26,6 +26,7 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from conformance.cli import BAD_INPUT
 from conformance.cli.contract import Verdict
 from conformance.engines.batches import (
     Answers,
@@ -284,8 +285,15 @@ def main() -> int:
     options = parser.parse_args()
     set_hypothesis_home_dir(HOME)
     print(GEOMETRY)
-    make: Factory = load_engine(options.engine)
-    verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
+    verdict, count = Verdict.UNDECIDED, 0
+    try:
+        make: Factory = load_engine(options.engine)
+        verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
+    except InvalidInput as error:
+        print(f"alone: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
     print("not checked: draws at a temperature, scores, attention on an accelerator")
     print(f"alone {options.engine}: {verdict.value} (sampled), {count} histories")
     return verdict.exit_status

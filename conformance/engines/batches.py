@@ -51,7 +51,7 @@ class Generates(Protocol):
         ...
 
     def observe(self) -> View:
-        """The pages and slots that are held now."""
+        """The pages and slots that are held now: used, rows, and counts and allocated if it can."""
         ...
 
     def reset(self) -> None:

@@ -8,7 +8,7 @@ heads of keys for four of queries; what it says is its own dense forward pass ov
 
 Float sums in another order differ in their last bits, so two scores that almost tie may change
 places. Where the best two of the dense pass are nearer than TIE the next token is undecided: such a
-request is left out, and counted. TIE is a thousand times what float32 loses on scores of this size.
+request is left out, and counted. TIE is far above what float32 loses on scores of this size.
 """
 
 from collections.abc import Callable, Mapping

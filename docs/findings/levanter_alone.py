@@ -3,7 +3,10 @@
     .venv-levanter/bin/python docs/findings/levanter_alone.py            # every finding
     .venv-levanter/bin/python docs/findings/levanter_alone.py clones     # one of them
 
-`make engine-levanter` makes that environment. Exit status 0: all are still there. 1: one is gone.
+    .venv-levanter-2025/bin/python docs/findings/levanter_alone.py       # the same of autumn 2025
+
+`make engine-levanter` makes that environment, and `make engine-levanter-2025` the other. Exit status
+0: all of this release are still there. 1: one is gone.
 
 The engine is Levanter's own `InferenceEngine`, with its page table, its cache, its attention and
 its sampler at temperature 0. The model is a small one of which the right answer is known by hand:
@@ -108,10 +111,15 @@ def engine(**sizes: int) -> InferenceEngine:
     return InferenceEngine.from_model_with_config(Summing(), None, config)
 
 
-def request(prompt: list[int], new: int, *, choices: int = 1, name: int = 0) -> Request:
+def request(
+    prompt: list[int], new: int, *, choices: int = 1, name: int = 0, stop: list[int] | None = None
+) -> Request:
     """A request; Levanter's limit counts the prompt too."""
     most = jnp.array(len(prompt) + new, jnp.int32)
     params = replace(SeqDecodingParams.default(), max_num_tokens=most)
+    if stop is not None:
+        sequences = hax.named(jnp.array([stop], jnp.int32), ("stop_seq", "position"))
+        params = replace(params, stop_tokens=sequences)
     return Request(prompt, name, params, choices)
 
 
@@ -208,16 +216,51 @@ def destination() -> bool:
     return cells == [4]
 
 
+def reset() -> bool:
+    """After a call of generate, reset() leaves an engine that answers nothing."""
+    made = engine()
+    before = answer(made, request([1, 2, 3], 2))
+    made.reset()
+    after = answer(made, request([1, 2, 3], 2))
+    print(f"  3 tokens: {before}; after a reset: {after}")
+    return before != after
+
+
+def refused_stays() -> bool:
+    """A refused request stays in the queue, spoils the next call, and costs a slot for good."""
+    made, told = engine(), []
+    too_long = request([1, 2, 3], 2, stop=list(range(17)))
+    for _ in range(4):
+        told.append([answer(made, one) for one in (too_long, request([1, 2, 3], 2))])
+        print(f"  a stop sequence of 17 tokens, 16 are allowed; then none: {told[-1]}")
+    after = answer(made, request([1, 2, 3], 2))
+    print(f"  4 slots, and after 4 refusals: {after}; right is {[right([1, 2, 3], 2)]}")
+    return told[0][1] == "ValueError" and after == [[]]
+
+
+def leftover() -> bool:
+    """Requests that wait get what rounds are left, and go on in the next call, as another's text."""
+    made = engine(max_seq_len=16, max_seqs=2)
+    got = answer(made, *(request([1, 2, 3], 13, name=name) for name in range(5)))
+    print(f"  5 requests of 13 tokens, 2 slots: {[len(tokens) for tokens in got]} tokens")
+    after = answer(made, request([5], 2, name=2))
+    print(f"  then one of 2 tokens: {after}; right is {[right([5], 2)]}")
+    return [len(tokens) for tokens in got] != [13] * 5 and after != [right([5], 2)]
+
+
+QUEUES = hasattr(InferenceEngine, "enqueue_requests")
+"""As in autumn 2025: requests that have no slot wait for one."""
+BOTH = (clones, past_the_row, destination, lost, rounds, reserve)
 CASES: dict[str, Callable[[], bool]] = {
     case.__name__.replace("_", "-"): case
-    for case in (clones, past_the_row, destination, lost, unanswered, rounds, reserve)
+    for case in (*BOTH, *((reset, refused_stays, leftover) if QUEUES else (unanswered,)))
 }
 
 
 def main(names: list[str]) -> int:
     """Run the cases named, or all; 1 if one is gone."""
     gone = []
-    for name in names or list(CASES):
+    for name in names or CASES:
         print(f"{name}: {CASES[name].__doc__}")
         if not CASES[name]():
             gone.append(name)
