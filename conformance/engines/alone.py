@@ -61,7 +61,10 @@ NEEDED: Final = ("several requests", "several choices", "pages exactly full", "l
                  "more sequences than slots")  # fmt: skip
 """What a run must have met to hold; the last only of an engine that queues."""
 EXAMPLES: Final = 100
-FIRST: Final = (Call((Request(id=0, prompt=(1,), params=Params(max_new=2)),)),)
+JUDGED: Final = frozenset({"OUT"})
+"""What needs no view: it is read from the answers."""
+COMPILING: Final = (Call((Request(id=0, prompt=(1,), params=Params(max_new=2)),)),)
+"""A history that is taken before the time begins."""
 KNOWN_SECONDS: Final = 60.0
 """At most, to find a known finding again and to shrink it."""
 
@@ -105,13 +108,7 @@ def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -
     try:
         answers = engine.generate(requests)
     except Refused as error:
-        told = {reason.name for reason in error.reasons}
-        if not told <= reasons:
-            allowed = f"only {sorted(reasons)} would be right" if reasons else "should be done"
-            raise Broken("ATOMIC", f"refused as {sorted(told)}: {allowed}") from None
-        kept = (before, _emptied(before)) if engine.cleanup is CleanupMode.NONE else (before,)
-        if engine.observe() not in kept:
-            raise Broken("ATOMIC", f"refused as {sorted(told)}, and pages changed") from None
+        _judge_refusal(engine, before, reasons, {reason.name for reason in error.reasons})
         seen["refused"] += 1
         return False
     if reasons:
@@ -124,6 +121,16 @@ def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -
     if engine.cleanup is not CleanupMode.NONE and left != _emptied(left):
         raise Broken("CONS", f"the call is over, and holds {_held(left)}")
     return True
+
+
+def _judge_refusal(engine: Generates, before: View, right: set[str], told: set[str]) -> None:
+    """What an earlier call left may be given back: its answers are out."""
+    kept = (before, _emptied(before)) if engine.cleanup is CleanupMode.NONE else (before,)
+    if engine.observe() not in kept:
+        raise Broken("ATOMIC", f"refused as {sorted(told)}, and pages changed")
+    if not told <= right:
+        allowed = f"only {sorted(right)} would be right" if right else "should be done"
+        raise Broken("ATOMIC", f"refused as {sorted(told)}: {allowed}")
 
 
 def _judge(engine: Generates, requests: Sequence[Request], answers: Answers) -> None:
@@ -208,7 +215,7 @@ class Search:
 
     def run(self, seconds: float) -> None:
         """Look until something breaks, then for the least of its kind; at most so long."""
-        replay(self.make, FIRST, Counter(), meet=self.meet)  # compiling is no part of the time
+        replay(self.make, COMPILING, Counter(), meet=self.meet)
         ended, turn = monotonic() + seconds, 0
 
         def test(history: History) -> None:
@@ -305,6 +312,8 @@ def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     chosen: the seed. seconds: for what is not known.
     """
     engine = make(GEOMETRY)
+    hidden = [clause for clause in clauses.not_checked(engine.observe()) if clause not in JUDGED]
+    print(f"not checked: {', '.join(hidden)}: the engine does not show enough")
     gone = [name for name in engine.known if not _still(make, name, chosen)]
     found = Search(make, chosen)
     found.run(seconds)
