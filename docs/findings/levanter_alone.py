@@ -5,8 +5,8 @@
 
     .venv-levanter-2025/bin/python docs/findings/levanter_alone.py       # the same of autumn 2025
 
-`make engine-levanter` makes that environment, and `make engine-levanter-2025` the other. Exit status
-0: all of this release are still there. 1: one is gone.
+`make engine-levanter` makes that environment, and `make engine-levanter-2025` the other. Exit
+status 0: all of this release are still there. 1: one is gone.
 
 The engine is Levanter's own `InferenceEngine`, with its page table, its cache, its attention and
 its sampler at temperature 0. The model is a small one of which the right answer is known by hand:
@@ -217,7 +217,7 @@ def destination() -> bool:
 
 
 def reset() -> bool:
-    """After a call of generate, reset() leaves an engine that answers nothing."""
+    """A reset after a call of generate leaves an engine that answers nothing."""
     made = engine()
     before = answer(made, request([1, 2, 3], 2))
     made.reset()
@@ -239,7 +239,7 @@ def refused_stays() -> bool:
 
 
 def leftover() -> bool:
-    """Requests that wait get what rounds are left, and go on in the next call, as another's text."""
+    """Requests that wait get what rounds are left, and go on in the next call as another's."""
     made = engine(max_seq_len=16, max_seqs=2)
     got = answer(made, *(request([1, 2, 3], 13, name=name) for name in range(5)))
     print(f"  5 requests of 13 tokens, 2 slots: {[len(tokens) for tokens in got]} tokens")
