@@ -30,6 +30,12 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm
 
+plant kernel grid compare peers engine-levanter engine-levanter-2025 engine-sglang-jax engine-vllm: \
+  | .kvspec
+
+.kvspec:
+	@mkdir -p $@
+
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 28
 

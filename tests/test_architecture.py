@@ -4,6 +4,7 @@ Each check is a function of one source text; the last tests plant a violation fo
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -235,3 +236,34 @@ def test_each_check_finds_a_planted_violation(check: Check, path: str, source: s
 def test_no_check_cries_wolf(check: Check, path: str, source: str) -> None:
     """A source that keeps the rules is not complained about."""
     assert [] == check(path, source)
+
+
+def without_folder(makefile: str) -> list[str]:
+    """Targets that write into .kvspec and do not make it first, as a clean clone has to."""
+    rules = re.split(r"\n(?=[^\s#])", makefile.replace("\\\n", " "))
+    calls = {
+        name for name, text in re.findall(r"\ndefine (\S+)\n(.*?)endef", makefile, re.S)
+        if ".kvspec/" in text
+    }  # fmt: skip
+    making = {
+        target
+        for rule in rules
+        if re.search(r"\| *\.kvspec *$", rule.partition("\n")[0])
+        for target in rule.partition(":")[0].split()
+    }
+    return [
+        target
+        for rule in rules
+        for target in re.findall(r"^([a-z0-9-]+):", rule)
+        if (".kvspec/" in rule or any(f"call {name}," in rule for name in calls))
+        and target not in making
+    ]
+
+
+def test_a_target_that_writes_makes_its_folder() -> None:
+    """Each works as the first command after a clone; a rule that forgets it is found."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert [] == without_folder(makefile)
+    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 9
+    forgets = "\nplant:\n\tkvspec plant --json .kvspec/plant.json\n"
+    assert ["plant"] == without_folder(forgets)
