@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 from attrs import evolve
-from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -233,10 +233,16 @@ STEADY = settings(
 def test_every_step_keeps_the_ladder_and_the_clauses() -> None:
     """Random actions keep every claim, and reach every landmark, done and refused alike."""
     SchedulingMachine.reached.clear()
-    run_state_machine_as_test(SchedulingMachine, settings=settings(STEADY, max_examples=150))
     outcomes = [f"{one.__name__} {how}" for one in ACTIONS.__args__ for how in ("done", "refused")]
+    left = [*LANDMARKS, *outcomes]
+    for turn in range(4):  # what is drawn depends on the modules that other tests have imported
+        machine = seed(turn)(SchedulingMachine)
+        run_state_machine_as_test(machine, settings=settings(STEADY, max_examples=150))
+        left = [name for name in left if not SchedulingMachine.reached[name]]
+        if not left:
+            break
 
-    assert [] == [name for name in (*LANDMARKS, *outcomes) if not SchedulingMachine.reached[name]]
+    assert [] == left
 
 
 @pytest.mark.parametrize(
