@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
     assert {
         "table-2": (465, 301),
         "table-1": (538, 319),
-        "requests": (97, 102),
+        "requests": (97, 110),
         "decode": (945, 349),
         "mixed": (1341, 588),
         "batches": (1010, 205),
@@ -244,6 +245,21 @@ def test_the_command_fails_if_something_is_not_covered(
     shutil.rmtree(tmp_path / "v")
     assert 1 == main.main(arguments)
     assert json.loads((tmp_path / "j.json").read_text())["failures"]
+
+
+@pytest.mark.parametrize("bug", [None, "QS1b", "QS4", "QS4b", "AD1"])
+def test_bugs_of_the_host_are_caught(
+    covers: list[Cover], bug: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of letting requests in: what never fits, without reserving, a page too many, out of turn."""
+    requests = next(cover for cover in covers if cover.suite.name == "requests")
+    monkeypatch.setattr(playing, "suites", lambda: (requests.suite,))
+    monkeypatch.setattr(playing, "build", lambda _suite: requests)
+    with planted(bug) if bug else nullcontext():
+        found = playing.vectors(bug, 0, Budget(steps=1))
+
+    assert found.error is None
+    assert found.caught == (bug is not None)
 
 
 def test_a_planted_bug_is_caught_and_the_engine_without_it_is_not(

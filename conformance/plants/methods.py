@@ -146,7 +146,6 @@ METHODS: Final[dict[str, Method]] = {
         what="every vector that kvspec vectors writes, compilation included",
         run=vectors,
         families=frozenset(FAMILIES) - {"attention"},
-        past=frozenset({"impl.host"}),
         draws=False,
     ),
     "replay": Method(what="made-up traffic in lockstep", run=replay_traffic, share=0.05),

@@ -13,8 +13,8 @@ from attrs import frozen
 from conformance.coverage import Coverage
 from conformance.vectors.suites import Suite
 from spec.machines import admission, scheduling
-from spec.machines.actions import Round
-from spec.vocabulary import Reason
+from spec.machines.actions import Admit, Round
+from spec.vocabulary import Reason, Request
 
 
 @frozen
@@ -64,6 +64,8 @@ class Reach:
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"
             corners = _corners(state.scheduling, action, reasons, (after or state).scheduling)
+            if isinstance(action, Admit) and after is not None:
+                corners.append(_let_in(state.waiting, len(after.waiting)))
             yield number, (kind, (outcome, *corners)), after
 
     @cached_property
@@ -120,6 +122,13 @@ def _corners(
         names.append("done")
     where = f"{type(action).__name__}, pages shared" if shared else type(action).__name__
     return [f"{name} ({where})" for name in names]
+
+
+def _let_in(waiting: tuple[Request, ...], left: int) -> str:
+    """How many were let in, and whether their order can be told from that of their lengths."""
+    lengths = [len(request.prompt) for request in waiting]
+    order = "" if lengths == sorted(lengths) else ", a longer one before a shorter"
+    return f"{len(waiting) - left} of {len(waiting)} let in{order} (Admit)"
 
 
 def _shape(slots: list[int]) -> str:
