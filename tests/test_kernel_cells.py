@@ -80,7 +80,11 @@ def test_ceilings_are_shares_of_what_a_device_can_do() -> None:
     share = {"cycles": 2 * busy, "tokens": 128, "kv_tokens": 512}
     assert 0.5 == peaks.mfu_ceiling(EIGHT_BILLION, **share)
     one_of_two = evolve(EIGHT_BILLION, chip="v5p")
-    assert 0.5 == peaks.mfu_ceiling(one_of_two, **share | {"cycles": 4 * busy})
+    assert 0.25 == peaks.mfu_ceiling(one_of_two, **share | {"cycles": 8 * busy})
+    assert 0.5 == peaks.mfu_ceiling(one_of_two, **share | {"cycles": 8 * busy}, cores=2)
+    slow = 2 * one_of_two.kv_bytes / peaks.PEAKS["v5p"].bytes_per_cycle
+    assert pytest.approx(0.5) == peaks.mbu_ceiling(one_of_two, slow)
+    assert 1.0 == peaks.mbu_ceiling(one_of_two, slow, cores=2)
 
 
 def test_clocks_are_in_the_range_of_such_chips() -> None:

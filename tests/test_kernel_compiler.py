@@ -10,11 +10,14 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import pytest
 from attrs import evolve
+from jax.experimental import pallas as pl
 from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pltpu
 
-from conformance.kernel.ahead import compiler, compiling, grid, own, reproduce
+from conformance.kernel.ahead import compiler, compiling, grid, own, reproduce, traced
 from conformance.kernel.ahead.compiler import compile_cell, missing
 from conformance.kernel.ahead.grid import Cell, Heads
 from conformance.kernel.ahead.job import Job
@@ -123,8 +126,8 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
 def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     """Our planner's sizes are believed only beside exactly their buffers; jax's are its own."""
     call = partial(ragged_paged_attention, chip=SHARE.chip)
-    traced: Any = jax.jit(call).trace(*compiling.arguments(SHARE))
-    declared = list(compiling.references(traced.jaxpr))
+    program: Any = jax.jit(call).trace(*compiling.arguments(SHARE))
+    declared = list(traced.references(program.jaxpr))
     asked = compiling.scratch(declared)
 
     sizes = own.sizes("tpu", SHARE, {}, asked)
@@ -138,6 +141,33 @@ def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     assert {} == own.arguments("jax", evolve(SHARE, kv="int8"))  # it refuses before
     kinds = {name: chip.kinds[0].split()[:2] for name, chip in CHIPS.items() if name != "v4"}
     assert {name: " ".join(words) for name, words in kinds.items()} == own.FAMILIES
+
+
+def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
+    """Along parallel axes alone, no more than there are; a program without a kernel on none."""
+
+    like: Any = jax.typeof(jnp.zeros((8, 128)))
+
+    def split(*kinds: Any) -> Any:
+        return pl.pallas_call(
+            lambda _out: None,
+            out_shape=like,
+            grid=(2, 3)[: len(kinds)],
+            out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=kinds or None),
+        )()
+
+    def found(*kinds: Any, most: int = 2) -> int:
+        program = jax.make_jaxpr(jax.jit(partial(split, *kinds)))()
+        return traced.cores(program, most=most)
+
+    assert [1, 1, 2] == [found(), found("arbitrary"), found("parallel")]
+    assert [2, 6, 1] == [
+        found("parallel", "arbitrary", most=8),
+        found(pltpu.PARALLEL, "parallel", most=8),
+        found("parallel", most=1),
+    ]
+    assert 0 == traced.cores(jax.make_jaxpr(lambda x: x + 1)(1), most=2)
 
 
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
@@ -244,7 +274,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import pallas as pl
 from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from impl.attention.tpu import ragged_paged_attention as kernel
 

@@ -36,6 +36,7 @@ class Case:
     q: str = "bfloat16"
     lens: tuple[tuple[int, int], ...] = MIXED
     blocks: Blocks | None = SMALL
+    chip: str | None = None
     options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
 
     def arrays(self) -> tuple[Any, ...]:
@@ -80,6 +81,8 @@ CASES: Final = {
         blocks=evolve(SMALL, decode_cells=128),
         options={"k_scale": 0.5, "v_scale": 2.0, "scale": 0.1},
     ),
+    "two cores": Case(chip="v5p"),
+    "two cores, nothing for one": Case(chip="v5p", lens=((1, 9),)),
     "long": Case(lens=((1, 1200), (20, 700)), blocks=LONG),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
     "wide heads, odd many": Case(
@@ -106,10 +109,8 @@ def interpreted() -> Iterator[pltpu.InterpretParams]:
 def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
     """The largest error of a row that belongs to a sequence, over the bound; NaN is infinite."""
     arrays, options = case.arrays(), dict(case.options)
-    found = np.asarray(
-        ragged_paged_attention(*arrays, **options, blocks=case.blocks, interpret=interpret),
-        np.float64,
-    )
+    how: Any = options | {"blocks": case.blocks, "chip": case.chip, "interpret": interpret}
+    found = np.asarray(ragged_paged_attention(*arrays, **how), np.float64)
     options["scale"] = options.get("scale", 1.0) * options.pop("k_scale", 1.0)
     by = options.pop("v_scale", 1.0)
     known: Any = [np.asarray(array, np.float64) for array in arrays[:2]]
@@ -153,6 +154,7 @@ def shape(heads: tuple[int, int, int], page_size: int, kv: str, tokens: int = 51
         soft_cap=None,
         window=None,
         vmem=0,
+        cores=1,
         blocks=UNPLANNED,
     )
 

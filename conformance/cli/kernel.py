@@ -134,7 +134,7 @@ def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
     if not campaign.sees_races():
         report.skip("races", why="this jax does not find the race of the control")
         return None
-    report.skip("races between cores, or with other kernels", why="one core is interpreted, alone")
+    report.skip("races between devices, or with other kernels", why="it is interpreted alone")
     return sum("race" in one.what for one in eager)
 
 

@@ -21,11 +21,14 @@ from attrs import frozen
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from conformance.kernel.ahead import traced
 from conformance.kernel.batches import Arrays, Sizes
 from conformance.kernel.subject import Subject
 
 CHIP: Final = "v5e"
 """Told to a kernel that asks; the interpreter stands for none in particular."""
+CORES: Final = 2
+"""Of a device, at most."""
 RACE: Final = "RACE DETECTED"
 LEFT_OVER: Final = "non-zero count"
 OUTSIDE: Final = ("out-of-bounds", "out of bounds")
@@ -51,13 +54,14 @@ class Answer:
     pool: Any = None
 
 
-def parameters(mode: Mode) -> pltpu.InterpretParams:
-    """Of the interpreter."""
+def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
+    """Of the interpreter. With one core, a kernel that is split does its parts one by one."""
     return pltpu.InterpretParams(
         dma_execution_mode=mode.value,
         uninitialized_memory="nan",
         out_of_bounds_reads="raise",
         detect_races=mode is Mode.EAGER,
+        num_cores_or_threads=cores,
     )
 
 
@@ -69,18 +73,19 @@ def attend(
     mode: Mode,
     own: Mapping[str, Any],
     new: Mapping[str, Any] = NOTHING,
+    cores: int = 1,
 ) -> Answer:
     """Call it once. Raises what it raises, unless the interpreter stopped at a read outside.
 
-    new: K and V of new cells by name, if it is to write them.
+    new: K and V of new cells by name, if it is to write them. cores: at work side by side.
     """
     given = _given(sizes, arrays)
     new = {name: jnp.asarray(cells) for name, cells in new.items()}
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
-            with pltpu.force_tpu_interpret_mode(parameters(mode)):
-                found = subject.call(*given, options=sizes.options, chip=CHIP, **own, **new)
+            with pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
+                found = subject.call(*given, options=sizes.options, **told(own), **new)
                 if new:
                     found, pool = _pair(found, given[1])
                 out = np.asarray(found).astype(np.float64)
@@ -109,23 +114,29 @@ def _pair(found: Any, given: Any) -> tuple[Any, Any]:
     return found[0], pool
 
 
-def is_pallas(
+def cores(
     subject: Subject,
     sizes: Sizes,
     arrays: Arrays,
     *,
     own: Mapping[str, Any],
     new: Mapping[str, Any] = NOTHING,
-) -> bool:
-    """Whether a Pallas kernel is in it; what cannot be traced has none."""
+) -> int:
+    """On how many cores its Pallas kernel works; 0 if there is none, or it cannot be traced."""
 
     def call(*given: Any) -> Any:
-        return subject.call(*given, options=sizes.options, chip=CHIP, **own, **new)
+        return subject.call(*given, options=sizes.options, **told(own), **new)
 
     try:
-        return "pallas_call" in str(jax.make_jaxpr(call)(*_given(sizes, arrays)))
+        program = jax.make_jaxpr(call)(*_given(sizes, arrays))
     except Exception:  # a function of arrays that are not jax's, or one that refuses them
-        return False
+        return 0
+    return traced.cores(program, most=CORES)
+
+
+def told(own: Mapping[str, Any]) -> dict[str, Any]:
+    """A kernel's own arguments with a chip, if they name none."""
+    return {"chip": CHIP, **own}
 
 
 def _given(sizes: Sizes, arrays: Arrays) -> list[Any]:
@@ -154,7 +165,7 @@ def printed() -> Iterator[list[str]]:
 
 
 def sees_races() -> bool:
-    """The control: whether a copy into what is being read is found, by this jax."""
+    """The control: whether this jax finds races, with its own copy and between cores."""
 
     def reads_too_early(source: Any, out: Any, held: Any, semaphore: Any) -> None:
         copy: Any = pltpu.make_async_copy(source, held, semaphore)
@@ -162,14 +173,28 @@ def sees_races() -> bool:
         out[...] = held[...]
         copy.wait()
 
+    def writes_the_same(_source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
+        copy: Any = pltpu.make_async_copy(held, out, semaphore)
+        copy.start()
+        copy.wait()
+
+    return _races(reads_too_early, 1, pltpu.VMEM) and _races(writes_the_same, CORES, pltpu.HBM)
+
+
+def _races(kernel: Any, cores: int, space: Any) -> bool:
+    """Whether one is found in this kernel, whose result lies in that memory."""
     kind: Any = jax.typeof(jnp.zeros((16, 128), jnp.float32))
     with printed() as lines:
         found: Any = pl.pallas_call(
-            reads_too_early,
+            kernel,
             out_shape=kind,
+            grid=(cores,),
             in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+            out_specs=pl.BlockSpec(memory_space=space),
             scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
-            interpret=parameters(Mode.EAGER),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
+            interpret=parameters(Mode.EAGER, cores=cores),
         )(jnp.zeros(kind.shape, kind.dtype))
         found.block_until_ready()
     pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]

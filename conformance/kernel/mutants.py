@@ -212,6 +212,19 @@ def _other_heads(right: Any) -> Any:
     return wrong
 
 
+def _as_one_core(right: Any) -> Any:
+    """The same as if there were one core, but that each still has its number."""
+
+    def wrong(self: Any, fetch: Any) -> Any:
+        before = self.shape
+        self.shape = evolve(before, cores=1)
+        found = right(self, fetch)
+        self.shape = before
+        return found
+
+    return wrong
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "pages are not waited for": Mutant("no wait", flow.Flow, "_wait_pages", _nothing),
     "queries are not waited for": Mutant("no wait", flow.Flow, "_wait_queries", _nothing),
@@ -246,6 +259,16 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         flow.Flow,
         "_after",
         lambda right: lambda self, fetch: right(self, fetch)._replace(number=fetch.number),
+    ),
+    "both cores take the same blocks": Mutant(
+        "half of the work left out",
+        flow.Flow,
+        "_first",
+        lambda _right: lambda self: self._begin(self._next_seq(jnp.int32(0))),
+        variant=1,
+    ),
+    "each core takes every block": Mutant(
+        "a race of two cores", flow.Flow, "_after", _as_one_core, variant=1, mode="eager"
     ),
     "queries in one buffer": Mutant(
         "no double buffering",

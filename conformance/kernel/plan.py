@@ -49,6 +49,22 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
     for sizes, mode in product(SIZES, ("on_wait", "eager")):
         if sizes.name not in left_out:
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
+    if SIZES[0].name not in left_out:
+        yield from _others_eagerly(name, append=True, seed=seed)
+
+
+def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
+    """Other variants with copies at once: one of ours is split between cores, which may race."""
+    for index in range(1, len(variants(name, SIZES[0]))):
+        yield Job(
+            kernel=name,
+            sizes=SIZES[0].name,
+            variant=index,
+            mode="eager",
+            cases=FEWEST,
+            seed=seed,
+            append=append,
+        )
 
 
 def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: int) -> Iterator[Job]:
@@ -59,6 +75,7 @@ def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: in
                 yield Job(kernel=name, sizes=sizes.name, variant=index, cases=count, seed=seed)
             yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
     if SIZES[0].name not in left_out:
+        yield from _others_eagerly(name, append=False, seed=seed)
         for twin in TWINS:
             yield Job(kernel=name, sizes=SIZES[0].name, twin=twin, cases=few, seed=seed)
 

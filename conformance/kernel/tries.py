@@ -67,7 +67,8 @@ class Enough(BaseException):
 class Trial:
     """The work of one process, and what it found. found: of the smallest batch that failed.
 
-    since: when the first one did. pallas: whether the interpreter has anything to do, once known.
+    since: when the first one did. cores: on which its Pallas kernel works, 0 if it has none; only
+    looked at where copies happen at once, as between cores there are races alone to be found.
     """
 
     job: Job
@@ -75,7 +76,7 @@ class Trial:
     own: Own
     found: dict[str, Any] | None = None
     since: float | None = None
-    pallas: bool | None = None
+    cores: int | None = None
 
     def tell(self, **line: Any) -> None:
         """Write a line."""
@@ -171,11 +172,12 @@ class Trial:
         if self.job.append:
             given = appended.task(sizes, batch, arrays)
             arrays, new = given.arrays, given.new
-        if self.pallas is None and mode is interpret.Mode.EAGER:
-            self.pallas = interpret.is_pallas(self.subject, sizes, arrays, own=self.own, new=new)
-            self.tell(pallas=self.pallas)
+        if self.cores is None and mode is interpret.Mode.EAGER:
+            self.cores = interpret.cores(self.subject, sizes, arrays, own=self.own, new=new)
+            self.tell(pallas=self.cores > 0)
+        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": max(1, self.cores or 1)}
         try:
-            return interpret.attend(self.subject, sizes, arrays, mode=mode, own=self.own, new=new)
+            return interpret.attend(self.subject, sizes, arrays, new=new, **how)
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised

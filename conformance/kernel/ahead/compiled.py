@@ -22,9 +22,10 @@ class Compiled:
 
     cause: in one word, to count by: vmem, smem, or the kind of the error. vmem, spilled, capacity:
     bytes, by the compiler's report. smem: bytes of scalar memory that the kernel asks for; what the
-    compiler adds is not in it. loops: with matrix products, in order. decode, prefill: the inner
-    loops, where it is known which they are; `not_known` says what is not. given: arguments of the
-    kernel's own. seconds: of tracing and compiling.
+    compiler adds is not in it. cores: of a device, on which it works side by side. loops: with
+    matrix products, in order. decode, prefill: the inner loops, where it is known which they are;
+    `not_known` says what is not. given: arguments of the kernel's own. seconds: of tracing and
+    compiling.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class Compiled:
     spilled: int | None = None
     capacity: int | None = None
     smem: int | None = None
+    cores: int = 1
     loops: tuple[Loop, ...] = ()
     decode: Pass | None = None
     prefill: Pass | None = None
@@ -49,7 +51,7 @@ class Compiled:
         """Ceiling of the share of the bandwidth that decoding uses."""
         if self.decode is None:
             return None
-        return peaks.mbu_ceiling(self.cell, self.decode.per_token)
+        return peaks.mbu_ceiling(self.cell, self.decode.per_token, cores=self.cores)
 
     @property
     def mfu(self) -> float | None:
@@ -58,7 +60,11 @@ class Compiled:
         if step is None:
             return None
         return peaks.mfu_ceiling(
-            self.cell, cycles=step.cycles, tokens=step.tokens, kv_tokens=step.cells
+            self.cell,
+            cycles=step.cycles,
+            tokens=step.tokens,
+            kv_tokens=step.cells,
+            cores=self.cores,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,6 +79,7 @@ class Compiled:
             "spilled": self.spilled,
             "capacity": self.capacity,
             "smem": self.smem,
+            "cores": self.cores,
             "loops": [asdict(loop) for loop in self.loops],
             "decode": _pass(self.decode),
             "prefill": _pass(self.prefill),

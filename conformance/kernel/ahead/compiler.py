@@ -147,7 +147,7 @@ def _ending(ended: int | None, stage: str, said: str, seconds: float) -> dict[st
 
 
 def _record(nothing: Compiled, found: Mapping[str, Any]) -> Compiled:
-    names = ("verdict", "reason", "cause", "smem", "given", "seconds", "versions")
+    names = ("verdict", "reason", "cause", "smem", "cores", "given", "seconds", "versions")
     return evolve(nothing, **{name: found[name] for name in names if name in found})
 
 

@@ -26,6 +26,7 @@ from conformance.kernel.ahead.grid import Cell
 from conformance.kernel.ahead.job import Job
 from conformance.kernel.ahead.peaks import PEAKS
 from conformance.kernel.ahead.reasons import explain, short
+from conformance.kernel.ahead.traced import cores, references
 from spec.vocabulary.errors import InvalidInput
 
 
@@ -54,7 +55,8 @@ def work(job: Job) -> dict[str, Any]:
             verdict="refused", reason="it does not take keys and values", cause="keys", seconds=0.0
         )
         return found
-    target = topologies.get_topology_desc(PEAKS[job.cell.chip].topology, platform="tpu")
+    peak = PEAKS[job.cell.chip]
+    target = topologies.get_topology_desc(peak.topology, **peak.settings)
     given = own.arguments(job.kernel, job.cell) if job.given is None else dict(job.given)
     tell(versions=_versions(job.kernel), given=given, stage="tracing")
     started = time.perf_counter()
@@ -104,10 +106,11 @@ def _compile(
             out_shardings=placed,
             donate_argnums=(1,) if cell.append else (),
         )
-        traced = jitted.trace(*arguments(cell))
-        declared = list(references(traced.jaxpr))
-        tell(smem=sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one)))
-        lowered = traced.lower()
+        program = jitted.trace(*arguments(cell))
+        declared = list(references(program.jaxpr))
+        smem = sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one))
+        tell(smem=smem, cores=cores(program.jaxpr, most=PEAKS[cell.chip].cores))
+        lowered = program.lower()
         tell(stage="compiling", reason="the compiler did not come to an end")
         lowered.compile()
     return scratch(declared)
@@ -130,22 +133,8 @@ def arguments(cell: Cell) -> tuple[Any, ...]:
 
 
 def scratch(declared: Iterable[Any]) -> list[list[int]]:
-    """The shapes that kernels ask for in vector memory, of `references`."""
+    """The shapes that kernels ask for in vector memory, of `traced.references`."""
     return [list(one.shape) for one in declared if str(one.memory_space) == "vmem"]
-
-
-def references(program: Any) -> Iterator[Any]:
-    """What every kernel of a traced program reads and writes, with the memory it lies in."""
-    program = getattr(program, "jaxpr", program)
-    for equation in getattr(program, "eqns", ()):
-        if equation.primitive.name == "pallas_call":
-            for variable in equation.params["jaxpr"].invars:
-                if hasattr(variable.aval, "memory_space"):
-                    yield variable.aval
-            continue
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                yield from references(part)
 
 
 def _is_scalar(reference: Any) -> bool:

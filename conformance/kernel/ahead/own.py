@@ -102,6 +102,7 @@ def planned(cell: Cell) -> Shape:
         soft_cap=None,
         window=None,
         vmem=chip.limit,
+        cores=chip.cores,
         blocks=planning.UNPLANNED,
     )
     return evolve(shape, blocks=planning.plan(shape, chip))

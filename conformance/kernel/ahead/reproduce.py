@@ -28,7 +28,7 @@ import numpy as np
 from jax.experimental import topologies
 from {module} import {function} as kernel
 
-target = topologies.get_topology_desc({topology!r}, platform="tpu").devices[0]
+target = topologies.get_topology_desc({topology!r}{settings}).devices[0]
 mesh = jax.sharding.Mesh(np.array([target]), ("x",))
 placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 arguments = (
@@ -93,16 +93,18 @@ def source(
         module=module,
         function=function,
         topology=PEAKS[cell.chip].topology,
+        settings=_named(PEAKS[cell.chip].settings),
         heads=cell.heads,
         rows=2 * cell.heads.kv,
         starts=cell.seqs + 1,
         new="".join(f"{struct}{name}\n" for name in new),
         names="".join(f", {name}" for name in new),
-        options="".join(
-            [f", {name}={name}" for name in new]
-            + [f", {name}={value!r}" for name, value in every.items()]
-        ),
+        options="".join(f", {name}={name}" for name in new) + _named(every),
     )
+
+
+def _named(arguments: Mapping[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in arguments.items())
 
 
 def write(

@@ -176,6 +176,7 @@ def _shape(
         soft_cap=None if soft_cap is None else float(soft_cap),
         window=sliding_window,
         vmem=target.limit,
+        cores=target.cores,
         blocks=blocks or planning.UNPLANNED,
     )
     shape = evolve(shape, fresh=append and shape.single)
@@ -221,9 +222,11 @@ def _call(
     pool = kv_pages.reshape(shape.pages, shape.page_rows, head_dim)
     blank = jnp.zeros_like(wide)
     own = [] if cells is None else [fresh.rows(shape, cells, kv_lens, cu_q_lens, num_seqs)]
+    split = (shape.cores,) if shape.cores > 1 else ()
     out: Array = pl.pallas_call(
         partial(_kernel, shape),
         out_shape=jax.typeof(blank),
+        grid=split,
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3,
             *[pl.BlockSpec(memory_space=pltpu.HBM)] * (4 + len(own)),
@@ -231,7 +234,10 @@ def _call(
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
         input_output_aliases={6 + len(own): 0},  # rows of no sequence stay 0
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=shape.vmem),
+        compiler_params=pltpu.CompilerParams(
+            vmem_limit_bytes=shape.vmem,
+            dimension_semantics=(pltpu.PARALLEL,) * len(split),
+        ),
         interpret=interpret,
         name=NAME,
     )(kv_lens, cu_q_lens, num_seqs, ids, wide, pool, *own, blank)

@@ -42,11 +42,15 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 
 @frozen
 class Chip:
-    """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core."""
+    """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core.
+
+    cores: that make one device.
+    """
 
     name: str
     kinds: tuple[str, ...]
     vmem: int
+    cores: int
 
     @property
     def limit(self) -> int:
@@ -57,11 +61,11 @@ class Chip:
 CHIPS: Final = {
     chip.name: chip
     for chip in (
-        Chip("v4", ("TPU v4",), 16 * MIB),
-        Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB),
-        Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB),
-        Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB),
-        Chip("7x", ("TPU7x",), 64 * MIB),
+        Chip("v4", ("TPU v4",), 16 * MIB, 2),
+        Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1),
+        Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2),
+        Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1),
+        Chip("7x", ("TPU7x",), 64 * MIB, 1),
     )
 }
 """Sizes as the compiler reports them."""

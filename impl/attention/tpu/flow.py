@@ -3,7 +3,8 @@
 A fetch is some pages of one sequence for one block of its queries; the fetches of all sequences
 form one list. While one is worked on, the pages of the next are under way, and the page ids of the
 one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
-whole. Tables lie in main memory, so that they may be of any size.
+whole. Tables lie in main memory, so that they may be of any size. Where several cores work, each
+has a list of its own, of every so-manieth block of queries; they share nothing but what they read.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from impl.attention.tpu.shape import LANES, Shape
 class Fetch(NamedTuple):
     """Which fetch: sequence, block of queries, fetch of that block, and its number in the list.
 
-    item: the number of the block of queries. All i32[].
+    item: the number of the block of queries in it. All i32[].
     """
 
     seq: Array
@@ -49,8 +50,7 @@ class Flow:
     def run(self) -> None:
         """Work through the list."""
         self.buffers.stored[0], self.buffers.stored[1] = jnp.int32(0), jnp.int32(0)
-        zero = jnp.int32(0)
-        first = self._begin(self._next_seq(zero), zero, zero)
+        first = self._first()
         self._start_ids(first)
         self._start_pages(first)
         second = self._after(first)
@@ -91,36 +91,42 @@ class Flow:
         length: Array = self.inputs.cu_q_lens[seq + 1] - self.inputs.cu_q_lens[seq]
         return length
 
-    def _begin(self, seq: Array, number: Array, item: Array) -> Fetch:
+    def _first(self) -> Fetch:
+        """The first one of the list: of the first block of all, or of one a few after it."""
+        first = self._begin(self._next_seq(jnp.int32(0)))
+        if self.shape.cores == 1:
+            return first
+        core = pl.program_id(0)
+        later: Fetch = lax.fori_loop(0, core, lambda _, one: self._next_block(one), first)
+        return later
+
+    def _begin(self, seq: Array) -> Fetch:
         """The first fetch of a sequence: queries at negative positions see nothing."""
         at = jnp.minimum(seq, self.shape.seqs - 1)
         early = jnp.maximum(self._q_len(at) - self.inputs.kv_lens[at], 0)
-        block = lax.div(early, jnp.int32(self.shape.blocks.q_rows))
-        return self._first_of(seq, block, number, item)
+        return self._first_of(seq, lax.div(early, jnp.int32(self.shape.blocks.q_rows)))
 
-    def _first_of(self, seq: Array, block: Array, number: Array, item: Array) -> Fetch:
-        start = Fetch(seq, block, jnp.int32(0), number, item)
-        low, _ = self._visible(start)
-        return start._replace(fetch=lax.div(low, jnp.int32(self.shape.fetch_cells)))
+    def _first_of(self, seq: Array, block: Array) -> Fetch:
+        start = Fetch(seq, block, *[jnp.int32(0)] * 3)
+        return start._replace(fetch=lax.div(self._visible(start)[0], self.shape.fetch_cells))
 
     def _after(self, fetch: Fetch) -> Fetch:
         """The next one of the list; past its end it stays there."""
         _, high = self._visible(fetch)
-        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
-        number, item = fetch.number + 1, fetch.item + 1
         same = (fetch.fetch + 1) * self.shape.fetch_cells < high
+        block = fetch
+        for _ in range(self.shape.cores):
+            block = self._next_block(block, unless=same)
+        onward = fetch._replace(fetch=fetch.fetch + 1, number=fetch.number + 1)
+        return _either(same, onward, block._replace(number=fetch.number + 1, item=fetch.item + 1))
+
+    def _next_block(self, fetch: Fetch, *, unless: Array | bool = False) -> Fetch:
+        """The first fetch of the next block of queries, of any core. unless: it is of no use."""
+        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
         blocks = lax.div(self._q_len(at) + self.shape.blocks.q_rows - 1, self.shape.blocks.q_rows)
-        more = ~same & (fetch.block + 1 < blocks)
-        onward = Fetch(fetch.seq, fetch.block, fetch.fetch + 1, number, fetch.item)
-        block = self._first_of(fetch.seq, fetch.block + 1, number, item)
-        following = self._next_seq(jnp.where(same | more, self._seqs(), fetch.seq + 1))
-        seq = self._begin(following, number, item)
-        return Fetch(
-            *(
-                jnp.where(same, one, jnp.where(more, other, third))
-                for one, other, third in zip(onward, block, seq, strict=True)
-            )
-        )
+        more = fetch.block + 1 < blocks
+        following = self._next_seq(jnp.where(unless | more, self._seqs(), fetch.seq + 1))
+        return _either(more, self._first_of(fetch.seq, fetch.block + 1), self._begin(following))
 
     def _visible(self, fetch: Fetch) -> tuple[Array, Array]:
         """The cells of the sequence that its block of queries may see: from, to."""
@@ -387,3 +393,7 @@ class Flow:
         semaphore = self.buffers.results_gone.at[slot]
         self._wait_rows(self.buffers.results, self.buffers.stored[slot], semaphore)
         self.buffers.stored[slot] = jnp.int32(0)
+
+
+def _either(first: Array, one: Fetch, other: Fetch) -> Fetch:
+    return Fetch(*(jnp.where(first, *both) for both in zip(one, other, strict=True)))

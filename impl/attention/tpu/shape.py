@@ -36,8 +36,9 @@ class Blocks:
 class Shape:
     """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
 
-    vmem: bytes of vector memory that the compiler may use. fresh: whether K and V of the queries'
-    own tokens come as operands, and are not read from the pool.
+    vmem: bytes of vector memory that the compiler may use. cores: that work side by side, each with
+    buffers of its own. fresh: whether K and V of the queries' own tokens come as operands, and are
+    not read from the pool.
     """
 
     tokens: int
@@ -56,6 +57,7 @@ class Shape:
     soft_cap: float | None
     window: int | None
     vmem: int
+    cores: int
     blocks: Blocks
     fresh: bool = False
 
