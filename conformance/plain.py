@@ -81,6 +81,9 @@ def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
     if set(kinds) <= {int, Ellipsis}:
         return _integers_decoder(None if Ellipsis in kinds else len(kinds))
     if len(kinds) == 2 and kinds[1] is Ellipsis:
+        entry = [get_args(kind) for kind in get_args(kinds[0]) if get_origin(kind) is tuple]
+        if isinstance(kinds[0], UnionType) and entry and set(entry[0]) == {int}:
+            return _entries_decoder(len(entry[0]))
         inner = decoder(kinds[0])
         return lambda value: tuple([inner(item) for item in checked(value, list)])
     decoders = tuple(decoder(kind) for kind in kinds)
@@ -105,6 +108,26 @@ def _integers_decoder(length: int | None) -> Decode:
             if type(item) is not int:
                 raise TypeError(f"{item!r} should be of type int")
         return tuple(value)
+
+    return decode
+
+
+def _entries_decoder(length: int) -> Decode:
+    """The same for the entries of a batch: so many integers each, or nothing."""
+
+    def decode(value: Any) -> Any:
+        made: list[tuple[int, ...] | None] = []
+        for entry in checked(value, list):
+            if entry is None:
+                made.append(None)
+                continue
+            if type(entry) is not list or len(entry) != length:
+                raise TypeError(f"{entry!r} should be a list of {length} entries")
+            for item in entry:
+                if type(item) is not int:
+                    raise TypeError(f"{item!r} should be of type int")
+            made.append(tuple(entry))
+        return tuple(made)
 
     return decode
 

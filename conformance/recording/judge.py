@@ -64,14 +64,17 @@ class Judge:
 
     def take(self, line: Line) -> None:
         """Raises Illegal, with the machine where it stands then."""
-        step = line.step
-        done = _NOTHING if isinstance(step, PoisonDead | Attend) else self._act(line, step)
-        if line.result is not None and done.result is not None and line.result != done.result:
-            raise Illegal("DET", "the result", seen=line.result, expected=done.result)
-        saw = line.saw
+        step, _, result, saw = line
+        if isinstance(step, PoisonDead) or isinstance(step, Attend):  # noqa: SIM101 - is quicker
+            done = _NOTHING
+        else:
+            done = self._act(line, step)
+        if result is not None and done.result is not None and result != done.result:
+            raise Illegal("DET", "the result", seen=result, expected=done.result)
+        agrees = self.machine.agrees
         for field, values in saw.items():
             for index, seen in values.items():
-                if not self.machine.agrees(field, index, seen):
+                if not agrees(field, index, seen):
                     raise self._wrong(line, field, index, seen)
         shows = self.header.shows
         for field, index in done.changes:

@@ -147,13 +147,15 @@ class Ledger:
         if not grouped.keys() <= self.held.keys():
             ranged = all(map(self._in_range, grouped))
             return frozenset([Reason.SLOT_UNUSED if ranged else Reason.SLOT_RANGE])
-        if write and any(self.held[slot].key is None for slot in grouped):
-            return frozenset([Reason.SLOT_EMPTY])
+        found = NONE
         for slot, positions in grouped.items():
-            start = self.held[slot].written if write else self.held[slot].allocated
-            if positions != list(range(start, start + len(positions))):
-                return frozenset([Reason.BATCH_POSITIONS])
-        return NONE
+            held = self.held[slot]
+            if write and held.key is None:
+                return frozenset([Reason.SLOT_EMPTY])
+            start = held.written if write else held.allocated
+            if positions != [*range(start, start + len(positions))]:
+                found = frozenset([Reason.BATCH_POSITIONS])
+        return found
 
     def _allocate_room(self) -> frozenset[Reason]:
         wanted, size = 0, self._geometry.page_size

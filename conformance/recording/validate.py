@@ -1,6 +1,8 @@
 """Read a recording to its first illegal line: in one pass, in memory that does not grow with it."""
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -49,11 +51,23 @@ def validate(path: Path, *, update: Callable[[float], None] = lambda _: None) ->
     """Judge a recording. update: told the share that is read. Raises InvalidInput with the line."""
     size = max(1, path.stat().st_size) if path.is_file() else 1
     for whole in (False, True):
-        with open_file(path) as file:
+        with open_file(path) as file, _uncollected():
             outcome = _Pass(file, path, whole=whole).run(lambda at: update(at / size))
         if outcome is not None:
             return outcome
     raise AssertionError("the specification knows every action")
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: a pass makes many small things, and no cycle of them."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def header_and_lines(file: BinaryIO, path: Path) -> tuple[Header, Lines]:
