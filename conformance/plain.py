@@ -114,6 +114,7 @@ def _integers_decoder(length: int | None) -> Decode:
 
 def _entries_decoder(length: int) -> Decode:
     """The same for the entries of a batch: so many integers each, or nothing."""
+    refuse = _integers_decoder(length)  # says what is wrong
 
     def decode(value: Any) -> Any:
         made: list[tuple[int, ...] | None] = []
@@ -122,10 +123,10 @@ def _entries_decoder(length: int) -> Decode:
                 made.append(None)
                 continue
             if type(entry) is not list or len(entry) != length:
-                raise TypeError(f"{entry!r} should be a list of {length} entries")
+                refuse(entry)
             for item in entry:
                 if type(item) is not int:
-                    raise TypeError(f"{item!r} should be of type int")
+                    refuse(entry)
             made.append(tuple(entry))
         return tuple(made)
 
