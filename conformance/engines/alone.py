@@ -15,7 +15,6 @@ found again leaves the run undecided. After that the run keeps clear of all of t
 greedy.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +25,8 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from conformance.cli import BAD_INPUT
 from conformance.cli.contract import Verdict
+from conformance.engines import program
 from conformance.engines.batches import (
     Answers,
     Call,
@@ -39,7 +38,6 @@ from conformance.engines.batches import (
     shorter,
 )
 from conformance.engines.hits import Broken
-from conformance.engines.named import load_engine
 from conformance.fuzz import HOME
 from spec import clauses
 from spec.machines import admission
@@ -279,38 +277,13 @@ def told(history: History, broken: Broken) -> Iterator[str]:
     yield f"  {broken}"
 
 
-def main() -> int:
-    """Run; returns the exit status of the verdict."""
-    parser = argparse.ArgumentParser(
-        prog="python -m conformance.engines.alone",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("engine", help="MODULE:FACTORY, a conformance.engines.alone.Factory")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    set_hypothesis_home_dir(HOME)
-    print(GEOMETRY)
-    verdict, count = Verdict.UNDECIDED, 0
-    try:
-        make: Factory = load_engine(options.engine)
-        verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
-    except InvalidInput as error:
-        print(f"alone: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    print("not checked: draws at a temperature, scores, attention on an accelerator")
-    print(f"alone {options.engine}: {verdict.value} (sampled), {count} histories")
-    return verdict.exit_status
-
-
 def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     """Meet what is known, then look for what is not; the verdict, and how many histories it took.
 
     chosen: the seed. seconds: for what is not known.
     """
+    set_hypothesis_home_dir(HOME)
+    print(GEOMETRY)
     engine = make(GEOMETRY)
     hidden = [clause for clause in clauses.not_checked(engine.observe()) if clause not in JUDGED]
     print(f"not checked: {', '.join(hidden)}: the engine does not show enough")
@@ -346,4 +319,12 @@ def _still(make: Factory, name: str, chosen: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        program.run(
+            check,
+            module="conformance.engines.alone",
+            told=__doc__,
+            engine="a conformance.engines.alone.Factory",
+            not_checked="draws at a temperature, scores, attention on an accelerator",
+        )
+    )

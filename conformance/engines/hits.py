@@ -14,7 +14,6 @@ Not checked: which page is evicted, how prefixes are hashed or matched, and that
 be hit is. A run that met no hit, no eviction or no refusal is undecided.
 """
 
-import argparse
 import random
 import sys
 import time
@@ -25,7 +24,7 @@ from typing import Final, Protocol
 from attrs import define, evolve, field, frozen
 
 from conformance.cli.contract import Verdict
-from conformance.engines.named import load_engine
+from conformance.engines import program
 from spec import clauses
 from spec.cells import POISON
 from spec.view import View
@@ -351,41 +350,33 @@ def geometries() -> tuple[Geometry, ...]:
     )
 
 
-def main() -> int:
-    """Run; returns the exit status of the verdict."""
-    parser = argparse.ArgumentParser(
-        prog="python -m conformance.engines.hits",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("engine", help="MODULE:FACTORY, a function of a geometry")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    make: Make = load_engine(options.engine)
+def check(make: Make, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
+    """Draw histories for so long; the verdict, and how many there were. chosen: the seed."""
     make(geometries()[0])  # what it imports is no part of the time
-    seen, runs, ended = Counter[str](), 0, time.process_time() + options.seconds
+    seen, runs, ended = Counter[str](), 0, time.process_time() + seconds
     while time.process_time() < ended:
         geometry = geometries()[runs % 3]
-        ops = tuple(draw(random.Random(options.seed + runs), geometry))
+        ops = tuple(draw(random.Random(chosen + runs), geometry))
         found = replay(make, geometry, ops, seen)
         runs += 1
         if found is not None:
             least = shrink(make, geometry, ops, found.clause)
             print(f"{geometry}\n" + "\n".join(f"  {op}" for op in least))
             print(replay(make, geometry, least, Counter()) or found)
-            return _say(options.engine, Verdict.FAILS, runs)
+            return Verdict.FAILS, runs
     for name in NEEDED:
         print(f"  {seen[name]:>8}  {name}")
     missing = [name for name in NEEDED if not seen[name]]
-    return _say(options.engine, Verdict.UNDECIDED if missing else Verdict.HOLDS, runs)
-
-
-def _say(engine: str, verdict: Verdict, runs: int) -> int:
-    print("not checked: which page is evicted, hashing, and that a prefix that could be hit is")
-    print(f"hits {engine}: {verdict.value} (sampled), {runs} histories")
-    return verdict.exit_status
+    return Verdict.UNDECIDED if missing else Verdict.HOLDS, runs
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        program.run(
+            check,
+            module="conformance.engines.hits",
+            told=__doc__,
+            engine="a function of a geometry",
+            not_checked="which page is evicted, hashing, that a prefix which could be hit is",
+        )
+    )
