@@ -1,29 +1,18 @@
-/* A deliberately plain page allocator with reference counts, and a reader of the vectors' words.
+/* A deliberately plain page allocator with reference counts, which passes the vectors of tables.
  *
  *     kvspec vectors build/vectors
  *     cc -std=c11 -o allocator tests/vectors_allocator.c && ./allocator build/vectors/table-*.txt
  *
- * Built with -DBUG=n it has a known bug; docs/vectors.md says what the words mean. */
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * Built with -DBUG=n it has a known bug. Each action returns the reason of its refusal, or NULL. */
+#include "vectors_reader.h"
 
 #ifndef BUG
 #define BUG 0
 #endif
-enum { MOST = 64 }; /* slots, pages, positions and entries of a batch: vectors are small */
 
-typedef struct {
-    int used[MOST], rows[MOST][MOST], row_len[MOST], counts[MOST], allocated[MOST], written[MOST];
-    int tokens[MOST][MOST], known[MOST], request[MOST], choice[MOST]; /* request 0: no prompt */
-} Table;
+static int request_of[MOST], choice_of[MOST]; /* of the prompt of a slot; request 0: no prompt */
 
-static Table table, want; /* what the allocator holds, and what the vector says it should */
-static int pages, page_size, slots, max_len, widest, most_stops, longest_stop;
-static int result[MOST], result_len;
-
-/* The allocator: each action returns the reason of its refusal, or NULL. */
+static void restart(void) { memset(request_of, 0, sizeof request_of); }
 
 static int free_pages(void) {
     int free = 0;
@@ -44,10 +33,9 @@ static int lowest_slot(void) {
 static bool in_range(int slot) { return 0 <= slot && slot < slots; }
 static bool taken(int request, int choice) {
     for (int s = 0; s < slots; s++)
-        if (table.used[s] && table.request[s] == request && table.choice[s] == choice) return true;
+        if (table.used[s] && request_of[s] == request && choice_of[s] == choice) return true;
     return false;
 }
-static void answer(int value) { result[result_len++] = value; }
 
 static const char *reserve(int slot) {
     if (slot < 0 && (slot = lowest_slot()) == slots) return "NO_FREE_SLOT";
@@ -62,11 +50,11 @@ static const char *assign(int slot, int *prompt, int len, int max_new, bool stop
     if (!stops_fit) return "STOPS";
     if (!in_range(slot)) return "SLOT_RANGE";
     if (!table.used[slot]) return "SLOT_UNUSED";
-    if (table.request[slot]) return "SLOT_ASSIGNED";
+    if (request_of[slot]) return "SLOT_ASSIGNED";
     if (len + max_new > max_len) return "TOO_LONG";
     if (taken(request, choice)) return "CHOICE_TAKEN";
     memcpy(table.tokens[slot], prompt, sizeof(int) * len);
-    table.known[slot] = len, table.request[slot] = request, table.choice[slot] = choice;
+    table.known[slot] = len, request_of[slot] = request, choice_of[slot] = choice;
     return NULL;
 }
 static const char *batch(bool write, int n, int (*entries)[2]) {
@@ -77,7 +65,7 @@ static const char *batch(bool write, int n, int (*entries)[2]) {
         for (int i = 0, s; i < n; i++)
             if ((s = entries[i][0]) >= 0 && (why == 0   ? s >= slots
                                              : why == 1 ? !table.used[s]
-                                                        : write && !table.request[s]))
+                                                        : write && !request_of[s]))
                 return whys[why];
     for (int i = 0; i < n; i++)
         if (entries[i][0] >= 0) count[entries[i][0]]++, total++;
@@ -113,11 +101,11 @@ static const char *clone(int parent, int child, int choice) {
     if (table.used[child]) return "SLOT_USED";
     int full = table.written[parent] / page_size, partial = table.written[parent] % page_size != 0;
     if (table.allocated[parent] != table.written[parent]) return "UNWRITTEN";
-    if (!table.request[parent]) return "SLOT_EMPTY";
-    if (BUG != 8 && taken(table.request[parent], choice)) return "CHOICE_TAKEN";
+    if (!request_of[parent]) return "SLOT_EMPTY";
+    if (BUG != 8 && taken(request_of[parent], choice)) return "CHOICE_TAKEN";
     if (BUG == 4) table.used[child] = 1; /* before the last thing that can be wrong */
     if (partial && BUG != 3 && !free_pages()) return "OUT_OF_PAGES";
-    table.used[child] = 1, table.request[child] = table.request[parent], table.choice[child] = choice;
+    table.used[child] = 1, request_of[child] = request_of[parent], choice_of[child] = choice;
     table.allocated[child] = table.allocated[parent], table.written[child] = table.written[parent];
     table.row_len[child] = table.row_len[parent], table.known[child] = table.known[parent];
     memcpy(table.tokens[child], table.tokens[parent], sizeof table.tokens[child]);
@@ -136,25 +124,12 @@ static const char *release(int slot) {
         int *count = &table.counts[table.rows[slot][i]];
         *count = BUG == 2 && *count > 1 ? *count - 2 : *count - 1;
     }
-    table.used[slot] = table.row_len[slot] = table.known[slot] = table.request[slot] = 0;
+    table.used[slot] = table.row_len[slot] = table.known[slot] = request_of[slot] = 0;
     if (BUG != 6) table.allocated[slot] = table.written[slot] = 0;
     return NULL;
 }
 
-/* The reader: one line at a time, cut into words. */
-
-static const char *word(void) { return strtok(NULL, " \n"); }
-static int number(void) { /* -1 for a dash: nothing */
-    const char *found = word();
-    return found && strcmp(found, "-") ? atoi(found) : -1;
-}
-static int list(int *values) {
-    int len = number();
-    for (int i = 0; i < len; i++) values[i] = number();
-    return len;
-}
 static const char *act(const char *name) {
-    result_len = 0;
     if (!strcmp(name, "Reserve")) return reserve(number());
     if (!strcmp(name, "Free")) return release(number());
     if (!strcmp(name, "Clone")) {
@@ -180,75 +155,4 @@ static const char *act(const char *name) {
     if (!strcmp(name, "Reset"))
         for (int s = 0; s < slots; s++) release(s);
     return NULL; /* FreeFinished, TakeOutputs: nothing finishes here */
-}
-static void see(void) {
-    const char *field = word();
-    int at = number();
-    if (!strcmp(field, "used")) want.used[at] = number();
-    else if (!strcmp(field, "counts")) want.counts[at] = number();
-    else if (!strcmp(field, "allocated")) want.allocated[at] = number();
-    else if (!strcmp(field, "written")) want.written[at] = number();
-    else if (!strcmp(field, "rows")) want.row_len[at] = list(want.rows[at]);
-    else if (!strcmp(field, "tokens")) want.known[at] = list(want.tokens[at]);
-}
-static const char *difference(void) {
-    for (int p = 0; p < pages; p++)
-        if (table.counts[p] != want.counts[p]) return "counts";
-    for (int s = 0; s < slots; s++) {
-        if (table.used[s] != want.used[s]) return "used";
-        if (table.allocated[s] != want.allocated[s]) return "allocated";
-        if (table.written[s] != want.written[s]) return "written";
-        if (table.row_len[s] != want.row_len[s]) return "rows";
-        if (table.known[s] != want.known[s]) return "tokens";
-        if (memcmp(table.rows[s], want.rows[s], sizeof(int) * want.row_len[s])) return "rows";
-        if (memcmp(table.tokens[s], want.tokens[s], sizeof(int) * want.known[s])) return "tokens";
-    }
-    return NULL;
-}
-
-/* Whether a vector is passed; the first thing that is wrong with it is printed. */
-static bool play(const char *path, FILE *file) {
-    char line[1 << 12], action[MOST] = "";
-    const char *why = NULL, *wrong = NULL;
-    bool refused = false;
-    memset(&table, 0, sizeof table), memset(&want, 0, sizeof want);
-    for (int at = 1; !wrong && fgets(line, sizeof line, file); at++) {
-        const char *kind = strtok(line, " \n"), *name;
-        if (!strcmp(kind, "kvspec")) {
-            if (strcmp(word(), "vectors") || number() != 1) wrong = "not a vector of version 1";
-        } else if (!strcmp(kind, "geometry")) {
-            pages = number(), page_size = number(), slots = number(), max_len = page_size * number();
-        } else if (!strcmp(kind, "limits")) {
-            number(), widest = number(), number(), number(), number();
-            most_stops = number(), longest_stop = number();
-        } else if (!strcmp(kind, "do")) {
-            snprintf(action, sizeof action, "%s", word());
-            why = act(action), refused = false;
-        } else if (!strcmp(kind, "refused")) { /* by any of these reasons */
-            for (refused = true, wrong = "the reason"; (name = word());)
-                if (why && !strcmp(why, name)) wrong = NULL;
-        } else if (!strcmp(kind, "result")) {
-            for (int i = 0; !wrong && (name = word()); i++)
-                if (i >= result_len || atoi(name) != result[i]) wrong = "the result";
-        } else if (!strcmp(kind, "saw")) {
-            see();
-        } else { /* end of what is known of the action: nothing else may have changed */
-            wrong = why && !refused ? "the refusal" : difference();
-        }
-        if (wrong)
-            printf("%s:%d: %s: %s is wrong (%s)\n", path, at, action, wrong, why ? why : "done");
-    }
-    return !wrong;
-}
-
-int main(int argc, char **argv) {
-    int failed = 0;
-    for (int i = 1; i < argc; i++) {
-        FILE *file = fopen(argv[i], "r");
-        if (!file) return perror(argv[i]), 2;
-        failed += !play(argv[i], file);
-        fclose(file);
-    }
-    printf("%d of %d vectors failed\n", failed, argc - 1);
-    return failed || argc < 2;
 }
