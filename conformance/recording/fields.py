@@ -6,7 +6,7 @@ from conformance.protocol import Result, Rounds
 from conformance.recording.illegal import Change
 from conformance.recording.lines import Saw
 from spec.table import BatchPlan
-from spec.view import View
+from spec.view import OutputEntry, View
 from spec.vocabulary import INVALID
 
 Fields = dict[str, dict[int, object]]
@@ -33,8 +33,13 @@ def fields_of(shown: View) -> Fields:
     if shown.queue is not None:
         fields["queue"] = {0: shown.queue}
     if shown.outputs is not None:
-        fields["outputs"] = {0: tuple((*rest, why.value) for *rest, why in shown.outputs)}
+        fields["outputs"] = {0: outputs_of(shown.outputs)}
     return fields
+
+
+def outputs_of(entries: Iterable[OutputEntry]) -> tuple[tuple[object, ...], ...]:
+    """What callers receive, with the reason as its value."""
+    return tuple((*rest, why.value) for *rest, why in entries)
 
 
 def changes(old: Fields, new: Fields) -> list[Change]:
