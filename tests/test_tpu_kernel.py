@@ -177,8 +177,6 @@ HEADS: Final = (
 SIZES: Final = (8, 16, 32, 64, 128, 256)
 TOO_LARGE: Final = {
     *(((32, 32, 128), "float32", size) for size in SIZES),
-    ((32, 32, 128), "bfloat16", 256),
-    ((32, 32, 128), "float8_e4m3fn", 256),
     ((16, 8, 256), "float32", 256),
 }
 """What has no room in the 16 MiB of a v4."""

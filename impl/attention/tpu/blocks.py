@@ -146,12 +146,18 @@ def check_sizes(shape: Shape) -> None:
 def candidates(shape: Shape) -> Iterator[Blocks]:
     """Best first: long fetches matter most, then many queries for each cell that is read.
 
-    Steps of decoding are cut short only where nothing else fits.
+    Steps of decoding are cut short only where nothing else fits, and those of a prefill to the
+    shortest there are last of all.
     """
     most = _decode_cells(shape)
-    for decode_cells in (most, most // 2, most // 4):
-        if decode_cells >= FEWEST and decode_cells * shape.kv_heads % LANES == 0:
-            yield from _with_decode_cells(shape, decode_cells)
+    usual = [
+        blocks
+        for decode_cells in (most, most // 2, most // 4)
+        if decode_cells >= FEWEST and decode_cells * shape.kv_heads % LANES == 0
+        for blocks in _with_decode_cells(shape, decode_cells)
+    ]
+    yield from usual
+    yield from (evolve(blocks, prefill_cells=LANES) for blocks in usual)
 
 
 def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
