@@ -161,7 +161,8 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     assert "keys, values" == foreign.left_out["new cells, written by the kernel"]
     assert not any(job.append for job in foreign.jobs)
     jobs = plan.plan(find("tpu"), cases=4, seed=0).jobs
-    assert 2 * len(SIZES) == sum(job.append for job in jobs)
+    between_cores = 1
+    assert 2 * len(SIZES) + between_cores == sum(job.append for job in jobs)
 
 
 @pytest.mark.usefixtures("toys")

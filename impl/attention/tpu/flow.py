@@ -3,8 +3,8 @@
 A fetch is some pages of one sequence for one block of its queries; the fetches of all sequences
 form one list. While one is worked on, the pages of the next are under way, and the page ids of the
 one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
-whole. Tables lie in main memory, so that they may be of any size. Where several cores work, each
-has a list of its own, of every so-manieth block of queries; they share nothing but what they read.
+whole. Tables lie in main memory, so that they may be of any size. Two cores take turns at the
+blocks of queries: each has a list of its own, and they share nothing but what they read.
 """
 
 from typing import Any, NamedTuple
