@@ -81,9 +81,7 @@ CASES: Final = {
         blocks=evolve(SMALL, decode_cells=128),
         options={"k_scale": 0.5, "v_scale": 2.0, "scale": 0.1},
     ),
-    "two cores": Case(chip="v5p"),
-    "two cores, nothing for one": Case(chip="v5p", lens=((1, 9),)),
-    "long": Case(lens=((1, 1200), (20, 700)), blocks=LONG),
+    "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
     "wide heads, odd many": Case(
         q_heads=6,
