@@ -13,6 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from conformance import oracle
+from impl.attention import reference
 
 CALLS: list[None] = []
 
@@ -114,6 +115,28 @@ def masks_scores(*arrays: Any, scale: float = 1.0, sliding_window: int | None = 
         if last > first and np.isnan(np.asarray(cells, np.float32)).any():
             out[first:last] = np.nan
     return out
+
+
+def both_write(*arrays: Any, scale: float = 1.0) -> Any:
+    """Right; and beside it two cores write to one place."""
+
+    def body(out: Any, held: Any, semaphore: Any) -> None:
+        held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
+        copy: Any = pltpu.make_async_copy(held, out, semaphore)
+        copy.start()
+        copy.wait()
+
+    kind: Any = jax.typeof(jnp.zeros((8, 128), jnp.float32))
+    written: Any = pl.pallas_call(
+        body,
+        grid=(2,),
+        out_shape=kind,
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
+    )()
+    out = reference.ragged_paged_attention(*arrays, scale=scale)
+    return out + (0 * written[0, 0]).astype(out.dtype)
 
 
 def reads_outside(*arrays: Any, scale: float = 1.0) -> Any:

@@ -3,6 +3,7 @@
 What the adapter does with Levanter is run by `make engine-levanter`.
 """
 
+import sys
 from collections.abc import Sequence
 from functools import cache, partial
 from itertools import count
@@ -10,7 +11,7 @@ from itertools import count
 import pytest
 
 from conformance.cli.contract import Verdict
-from conformance.engines import alone
+from conformance.engines import alone, program
 from conformance.engines.batches import Factory
 from spec import model
 from spec.machines import admission, naive
@@ -279,6 +280,34 @@ def test_a_known_finding_that_is_gone_leaves_the_run_undecided(
 
     assert verdict is Verdict.UNDECIDED
     assert "may be out of date: fixed by now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "said"),
+    [
+        ("test_alone:factory", 3, "alone test_alone:factory: undecided (sampled), 7 histories"),
+        ("test_alone:nothing", 2, "no callable nothing in test_alone"),
+    ],
+)
+def test_the_program_says_what_came_of_it(
+    engine: str,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The verdict is the exit status; an engine that is not there is bad input."""
+    monkeypatch.setattr(sys, "argv", ["alone", engine, "--seconds", "2", "--seed", "5"])
+
+    def check(make: object, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
+        assert (make, chosen, seconds) == (factory, 5, 2.0)
+        return Verdict.UNDECIDED, 7
+
+    words = {"module": "conformance.engines.alone", "told": "", "engine": "", "not_checked": "this"}
+    assert status == program.run(check, **words)
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert ("not checked: this" in shown.out) == (status == 3)
 
 
 def test_a_run_that_reached_too_little_is_undecided() -> None:

@@ -208,14 +208,15 @@ def test_what_nobody_can_say_is_undecided() -> None:
 
 
 @pytest.mark.usefixtures("toys")
-def test_reads_of_what_is_not_there_have_names_of_their_own() -> None:
-    """NaN behind the window, which not everybody has to bear; and a page past the pool."""
+def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
+    """NaN behind the window, which not all have to bear; a page past the pool; a race of cores."""
     job = Job(kernel="kernel_toys:masks_scores", sizes=WINDOWED.name, cases=30, shrink=False)
     outside = Job(kernel="kernel_toys:reads_outside", sizes=SIZES[0].name, shrink=False)
-    found = [Tried(job), Tried(outside)]
+    race = Job(kernel="kernel_toys:both_write", sizes=SIZES[0].name, mode="eager", shrink=False)
+    found = [Tried(job), Tried(outside), Tried(race)]
     campaign.make_all(found, update=quiet)
 
-    assert [["reads_behind_window"], ["out_of_bounds"]] == [one.what for one in found]
+    assert [["reads_behind_window"], ["out_of_bounds"], ["race"]] == [one.what for one in found]
 
 
 def test_races_are_looked_for_only_if_one_is_found() -> None:

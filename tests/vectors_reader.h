@@ -1,8 +1,8 @@
 /* A reader of kvspec's vectors for engines in C: the words, the comparison, and `main`.
  *
- * Include it, keep `table` as your engine has it, and write `act`, which takes the arguments of an
- * action by `number` and `list`, gives results to `answer`, and returns the reason of a refusal or
- * NULL. docs/vectors.md says what the words mean. */
+ * Include it, keep `table` as your engine has it, and write two functions. `act` takes the arguments
+ * of an action by `number` and `list`, gives results to `answer`, and returns the reason of a
+ * refusal or NULL. `restart` begins anew. docs/vectors.md says what the words mean. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ def prepare() -> None:
 
 @frozen(eq=False)
 class _Weighing:
-    """The model as Levanter calls it. jax, np, hax: modules. attend: its paged attention."""
+    """The model as Levanter calls it. np, nn, hax: modules. pages, attend: its cache, attention."""
 
     np: Any
     nn: Any

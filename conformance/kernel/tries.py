@@ -175,7 +175,7 @@ class Trial:
         if self.cores is None and mode is interpret.Mode.EAGER:
             self.cores = interpret.cores(self.subject, sizes, arrays, own=self.own, new=new)
             self.tell(pallas=self.cores > 0)
-        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": max(1, self.cores or 1)}
+        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": self.cores or 1}
         try:
             return interpret.attend(self.subject, sizes, arrays, new=new, **how)
         except Exception as error:  # whatever a foreign function raises is what is told of it

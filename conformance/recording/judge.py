@@ -65,10 +65,7 @@ class Judge:
     def take(self, line: Line) -> None:
         """Raises Illegal, with the machine where it stands then."""
         step, _, result, saw = line
-        if isinstance(step, PoisonDead) or isinstance(step, Attend):  # noqa: SIM101 - is quicker
-            done = _NOTHING
-        else:
-            done = self._act(line, step)
+        done = _NOTHING if isinstance(step, PoisonDead | Attend) else self._act(line, step)
         if result is not None and done.result is not None and result != done.result:
             raise Illegal("DET", "the result", seen=result, expected=done.result)
         agrees = self.machine.agrees
