@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -18,6 +18,7 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 
 from conformance.kernel.ahead import compiler, compiling, grid, own, reproduce, traced
+from conformance.kernel.ahead.compiled import Compiled
 from conformance.kernel.ahead.compiler import compile_cell, missing
 from conformance.kernel.ahead.grid import Cell, Heads
 from conformance.kernel.ahead.job import Job
@@ -200,11 +201,17 @@ def alone(path: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@cache
+def compiled(cell: Cell) -> Compiled:
+    """What is found of our kernel for a cell; several tests look at one."""
+    return compile_cell(cell, "tpu")
+
+
 @needs_libtpu
 @pytest.mark.parametrize("chip", grid.CHIPS)
 def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
     """A small cell compiles within the memory that was planned, and everything is known of it."""
-    found = compile_cell(evolve(SHARE, chip=chip), "tpu")
+    found = compiled(evolve(SHARE, chip=chip))
 
     assert ("ok", "") == (found.verdict, found.reason)
     assert "" == found.not_known
@@ -223,7 +230,7 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 @needs_libtpu
 def test_new_cells_cost_the_inner_loops_nothing() -> None:
     """With K and V of new cells as operands it compiles, to loops of at most 1 % more cycles."""
-    before, found = (compile_cell(cell, "tpu") for cell in (SHARE, APPENDING))
+    before, found = (compiled(cell) for cell in (SHARE, APPENDING))
 
     assert ("ok", "") == (found.verdict, found.not_known)
     for plain, appending in zip(
