@@ -22,6 +22,7 @@ from conformance.finding import Finding, finding_of, replay, violated_by
 from conformance.lockstep import Oracle, Violation
 from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.stopwatch import Stopwatch
 from conformance.warmup import warmup
 from conformance.watchdog import FIRST_SECONDS, Watchdog
 from spec.machines import actions as act
@@ -50,13 +51,16 @@ class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
     active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
-    rules and draws with empty bodies, taken in between; its rate is the ceiling. known: for each
-    known clause the first finding that violated it.
+    rules and draws with empty bodies, taken in between; its rate is the ceiling. in_steps,
+    in_engine: the part of active_seconds between the draws, and the engine's part of that. known:
+    for each known clause the first finding that violated it.
     """
 
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
     active_seconds: float = 0.0
+    in_steps: Stopwatch = field(factory=Stopwatch)
+    in_engine: Stopwatch = field(factory=Stopwatch)
     finding: Finding | None = None
     known: dict[str, Finding] = field(factory=dict)
     geometry: Geometry | None = None
@@ -68,6 +72,13 @@ class Run:
     def rate(self) -> float:
         """Steps per second."""
         return self.steps / self.active_seconds if self.active_seconds else 0.0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the time: Hypothesis' draws, the engine, and the kit's other work; they add up to 1."""
+        whole = self.active_seconds or 1.0
+        steps, engine = self.in_steps.seconds / whole, self.in_engine.seconds / whole
+        return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
 
 
 def geometries(main: Geometry) -> tuple[Setting, ...]:
@@ -128,7 +139,12 @@ def run(
             update(min(report.active_seconds, seconds), "compiling")
             new = partial(make, factory, *setting)
             campaigns[setting] = Campaign(
-                make=new, coverage=report.coverage, watchdog=watchdog, oracle=oracle
+                make=new,
+                coverage=report.coverage,
+                watchdog=watchdog,
+                oracle=oracle,
+                in_steps=report.in_steps,
+                in_engine=report.in_engine,
             )
             report.finding = replay(
                 new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle

@@ -12,6 +12,7 @@ from itertools import chain
 from attrs import evolve
 
 from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Result, Rounds
+from conformance.stopwatch import Stopwatch
 from spec import clauses, ladder, table, view
 from spec.machines import admission, pages, scheduling
 from spec.machines.actions import (
@@ -60,17 +61,23 @@ class Lockstep:
 
     state: the specification's. seen: the engine's last view. climb: whether each step also checks
     the specification against its own lower rungs. oracle: if given, it alone judges, and the
-    specification just goes where the engine can follow.
+    specification just goes where the engine can follow. watch: runs while the engine works.
     """
 
     def __init__(
-        self, engine: Engine, *, climb: bool = False, oracle: Oracle | None = None
+        self,
+        engine: Engine,
+        *,
+        climb: bool = False,
+        oracle: Oracle | None = None,
+        watch: Stopwatch | None = None,
     ) -> None:
         profile = engine.profile
         self.engine = engine
         self.state = admission.initial(profile.geometry, profile.limits, profile.cleanup)
-        self.seen = engine.observe()
         self._climb, self._oracle = climb, oracle
+        self._watch = Stopwatch() if watch is None else watch
+        self.seen = self._observe()
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -85,12 +92,13 @@ class Lockstep:
         expected = frozenset(refusal.reason for refusal in admission.refusals(self.state, action))
         before = self.seen
         try:
-            result = self.engine.apply(action)
+            with self._watch:
+                result = self.engine.apply(action)
         except Refused as refused:
-            self.seen = self.engine.observe()
+            self.seen = self._observe()
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
-        self.seen = self.engine.observe()
+        self.seen = self._observe()
         if expected and self._oracle is not None:
             self._judge(action, before, self.seen)
             return frozenset()
@@ -108,8 +116,9 @@ class Lockstep:
     def poison(self, kind: Poison) -> None:
         """Overwrite the engine's dead cells, if it can; nothing observable may change."""
         if isinstance(self.engine, Poisonable):
-            self.engine.poison(kind)
-            before, self.seen = self.seen, self.engine.observe()
+            with self._watch:
+                self.engine.poison(kind)
+            before, self.seen = self.seen, self._observe()
             self._judge(f"poison {kind.value}", before, self.seen)
 
     def attend(self) -> None:
@@ -117,7 +126,8 @@ class Lockstep:
         if not isinstance(self.engine, Attends) or self._oracle is not None:
             return
         size = self.seen.geometry.page_size
-        read = self.engine.attend()
+        with self._watch:
+            read = self.engine.attend()
         for slot, sequence in enumerate(self.decoder.sequences):
             if sequence is None or not sequence.written:
                 continue
@@ -126,6 +136,10 @@ class Lockstep:
             if dict(read.get(slot, {})) != wanted:
                 wrong = f"slot {slot} read {dict(read.get(slot, {}))}, should read {wanted}"
                 raise self._violation("attend", self.seen, "READ", wrong)
+
+    def _observe(self) -> View:
+        with self._watch:
+            return self.engine.observe()
 
     def _judge_refusal(
         self,

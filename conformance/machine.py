@@ -18,6 +18,7 @@ from conformance.finding import Finding, MakeEngine, finding_of, take
 from conformance.lockstep import Lockstep, Oracle, Violation
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
+from conformance.stopwatch import Stopwatch
 from conformance.watchdog import STEP_SECONDS, Watchdog
 from spec.machines import actions as act
 from spec.machines import admission, scheduling
@@ -43,7 +44,8 @@ class Campaign:
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
     check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
-    each step. finding: the first failure.
+    each step. finding: the first failure. in_steps: what the bodies of the rules took, in_engine:
+    what of that the engine took.
     """
 
     make: MakeEngine
@@ -54,6 +56,8 @@ class Campaign:
     watchdog: Watchdog | None = None
     steps: int = 0
     finding: Finding | None = None
+    in_steps: Stopwatch = field(factory=Stopwatch)
+    in_engine: Stopwatch = field(factory=Stopwatch)
 
 
 class Session:
@@ -64,7 +68,12 @@ class Session:
         self.level = level
         self.outcomes: Counter[object] = Counter()
         try:
-            self.lockstep = Lockstep(campaign.make(), climb=campaign.climb, oracle=campaign.oracle)
+            self.lockstep = Lockstep(
+                campaign.make(),
+                climb=campaign.climb,
+                oracle=campaign.oracle,
+                watch=campaign.in_engine,
+            )
         except (Violation, EngineFailed) as error:  # a new engine that is not as a first one is
             campaign.finding = finding_of((), error)
             raise
@@ -284,14 +293,18 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.session = None if campaign.idle else Session(campaign, level)
+            self.session: Session | None = None
+            if not campaign.idle:
+                with campaign.in_steps:
+                    self.session = Session(campaign, level)
 
     def rule_for(name: str, plan: Plan) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:
             if self.session is None:
                 campaign.steps += 1
                 return
-            self.session.take(plan(self.session, spread(drawn)))
+            with campaign.in_steps:
+                self.session.take(plan(self.session, spread(drawn)))
 
         body.__name__ = name
         return rule(drawn=DRAWS)(body)

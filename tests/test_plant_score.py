@@ -337,12 +337,10 @@ def test_bad_usage_of_plant_is_2(words: list[str], capsys: pytest.CaptureFixture
     assert 1 == capsys.readouterr().err.count("\n")
 
 
+# Each is compiled anew, which takes ten seconds and more; `make plant` has all.
 @pytest.mark.parametrize("name", ["CW5", "CL3", "RS5"])
 def test_fuzz_catches_a_plant_and_shrinks_it(name: str) -> None:
-    """One seed and a short budget are enough, and eight actions or fewer are left.
-
-    Each is compiled anew, which takes ten seconds and more; `make plant` has all.
-    """
+    """One seed and a short budget are enough, and eight actions or fewer are left."""
     with planted(name):
         attempt = run("fuzz")(name, 0, Budget(steps=4000, shrink=True))
 

@@ -145,6 +145,7 @@ def count(state: "Run", report: Report) -> None:
         steps_per_second=round(state.rate, 1),
         ceiling_steps_per_second=round(ceiling, 1),
         of_ceiling=round(state.rate / ceiling, 3) if ceiling else 0.0,
+        **{f"share_of_{part}": round(share, 3) for part, share in state.shares.items()},
         actions=dict(sorted(state.coverage.actions.items())),
         outcomes=dict(sorted(state.coverage.outcomes.items())),
         corners=dict(sorted(state.coverage.corners.items())),

@@ -1,0 +1,19 @@
+"""What the time goes to: one watch for each part of the work that is asked for."""
+
+import time
+
+from attrs import define
+
+
+@define
+class Stopwatch:
+    """seconds: spent in the `with` blocks of this watch so far; they must not be nested."""
+
+    seconds: float = 0.0
+    _started: float = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._started
