@@ -132,7 +132,7 @@ def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
 def test_every_end_of_a_process_is_told_apart() -> None:
     """Passed, a finding with a small batch, a hang, a death, and what it does not take."""
     jobs = [
-        Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=30)
+        Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=16)
         for name in ("right", "window_too_long", "choosy")
     ]
     jobs += [
@@ -144,8 +144,8 @@ def test_every_end_of_a_process_is_told_apart() -> None:
     campaign.make_all(every, update=quiet, stall=STALL)
 
     passed, wrong, choosy, hangs, died = every
-    assert ("passed", 32, False) == (passed.ended, passed.answered, passed.wrong)
-    assert 20 < passed.cases < passed.answered
+    assert ("passed", 18, False) == (passed.ended, passed.answered, passed.wrong)
+    assert 10 < passed.cases < passed.answered
     assert passed.ratio < 1.0
     assert ("finding", ["wrong"], True) == (wrong.ended, wrong.what, wrong.wrong)
     assert wrong.batch is not None
@@ -160,23 +160,21 @@ def test_every_end_of_a_process_is_told_apart() -> None:
 CAUGHT_SOON = (
     "pages are not waited for",
     "a window that is longer",
-    "decoding leaves whole steps out",
     "both cores take the same blocks",
 )
-"""A few of each kind; `make kernel` has all."""
+"""One of each kind; `make kernel` has all."""
 
 
 def test_planted_bugs_are_caught() -> None:
-    """And the kernel without any passes where they are caught."""
+    """And the kernel without any passes."""
     jobs = plan.of_mutants(cases=40, names=CAUGHT_SOON)
-    controls = [Job(kernel="tpu", sizes=SIZES[index].name, cases=3) for index in (0, 3)]
+    control = Tried(Job(kernel="tpu", sizes=SIZES[0].name, cases=3))
 
-    every = [Tried(job) for job in controls + jobs]
-    campaign.make_all(every, update=quiet)
+    every = [Tried(job) for job in jobs]
+    campaign.make_all([control, *every], update=quiet)
 
-    first, second, *bugs = every
-    assert ["passed", "passed"] == [first.ended, second.ended]
-    assert dict.fromkeys(CAUGHT_SOON, True) == {one.job.mutant: one.wrong for one in bugs}
+    assert "passed" == control.ended
+    assert dict.fromkeys(CAUGHT_SOON, True) == {one.job.mutant: one.wrong for one in every}
 
 
 def test_a_bug_is_planted_and_taken_out_again() -> None:

@@ -66,7 +66,6 @@ class Case:
 
 
 CASES: Final = {
-    "bfloat16": Case(),
     "float32, window and cap": Case(
         kv="float32",
         q="float32",
