@@ -10,13 +10,15 @@ from functools import partial
 
 from attrs import evolve, frozen
 
+from conformance.extras import extra_of
 from conformance.lockstep import Lockstep, Oracle, Violation, by_clauses
-from conformance.protocol import Engine, EngineFailed
+from conformance.protocol import Engine, EngineFailed, Profile
 from conformance.steps import Attend, History, PoisonDead, Step
 from conformance.together import smaller_together
 from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from spec.machines import actions as act
-from spec.vocabulary import Params, Reason, Request
+from spec.view import View
+from spec.vocabulary import InvalidInput, Params, Reason, Request
 
 MakeEngine = Callable[[], Engine]
 
@@ -29,6 +31,28 @@ class Finding:
     clause: str
     message: str
     violation: Violation | None = None
+
+
+def opened(make: MakeEngine) -> Engine:
+    """A new engine that has been looked at. Raises EngineFailed if there is none.
+
+    What an adapter says itself, InvalidInput, and a module that an extra installs are let pass.
+    """
+    try:
+        engine = make()
+        profile, shown = engine.profile, engine.observe()
+    except (EngineFailed, InvalidInput):
+        raise
+    except (Exception, SystemExit) as error:
+        if extra_of(error) is not None:
+            raise
+        wrong = f"making the engine and looking at it raised {type(error).__name__}: {error}"
+        raise EngineFailed(wrong) from error
+    for value, kind in ((profile, Profile), (shown, View)):
+        if not isinstance(value, kind):
+            wrong = f"the adapter gave {value!r}, should be a {kind.__module__}.{kind.__name__}"
+            raise EngineFailed(wrong)
+    return engine
 
 
 def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Finding:
@@ -101,7 +125,7 @@ def replay(
     """
     taken: list[Step] = []
     try:
-        lockstep = Lockstep(make(), oracle=oracle)
+        lockstep = Lockstep(opened(make), oracle=oracle)
         for step in history:
             taken.append(step)
             if watchdog is not None:

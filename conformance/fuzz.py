@@ -18,11 +18,12 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.coverage import Coverage
-from conformance.finding import Finding, finding_of, replay, violated_by
+from conformance.finding import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep import Oracle, Violation
 from conformance.machine import Campaign, machine
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
 from conformance.stopwatch import Stopwatch
+from conformance.unchecked import not_checked
 from conformance.warmup import warmup
 from conformance.watchdog import FIRST_SECONDS, Watchdog
 from spec.machines import actions as act
@@ -53,7 +54,8 @@ class Run:
     active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
     rules and draws with empty bodies, taken in between; its rate is the ceiling. in_steps,
     in_engine: the part of active_seconds between the draws, and the engine's part of that. known:
-    for each known clause the first finding that violated it.
+    for each known clause the first finding that violated it. not_checked: what no step can show of
+    this engine, and why.
     """
 
     coverage: Coverage = field(factory=Coverage)
@@ -67,6 +69,7 @@ class Run:
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
     idle: "Run | None" = None
+    not_checked: tuple[tuple[str, str], ...] = ()
 
     @property
     def rate(self) -> float:
@@ -75,8 +78,8 @@ class Run:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the time: Hypothesis' draws, the engine, and the kit's other work; they add up to 1."""
-        whole = self.active_seconds or 1.0
+        """Of the time: Hypothesis' draws, the engine, and the kit's work beside them."""
+        whole = self.active_seconds
         steps, engine = self.in_steps.seconds / whole, self.in_engine.seconds / whole
         return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
 
@@ -127,10 +130,11 @@ def run(
     empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
     report.geometry, report.cleanup = relatives[0]
     try:
-        offered = make(factory, *relatives[0]).profile.actions
+        engine = opened(partial(make, factory, *relatives[0]))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
+    offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     turns = _turns(offered)
     while report.active_seconds < seconds and report.steps < steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
@@ -149,6 +153,7 @@ def run(
             report.finding = replay(
                 new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle
             )
+            report.steps += 0 if report.finding is None else len(report.finding.history)
             _set_aside(report, known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)

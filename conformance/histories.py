@@ -114,7 +114,7 @@ def loads(data: bytes, path: Path) -> Recorded:
 
 
 def _read(file: BinaryIO, path: Path) -> Recorded:
-    lines = Lines(file, name=path.name, written_by="what `kvspec fuzz` writes")
+    lines = Lines(file, name=str(path), written_by="what `kvspec fuzz` writes")
     header = next(lines.read(_recorded), None)
     if header is None:
         raise lines.bad("an empty file", "a header line and one line per step")

@@ -90,7 +90,7 @@ def open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise InvalidInput(
-            path.name, seen=str(error), allowed="a readable file", remedy="Name another file."
+            str(path), seen=error.strerror, allowed="a readable file", remedy="Name another file."
         ) from None
 
 

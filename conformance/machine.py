@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from conformance import brim, moves
 from conformance.coverage import Coverage
-from conformance.finding import Finding, MakeEngine, finding_of, take
+from conformance.finding import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep import Lockstep, Oracle, Violation
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
@@ -69,7 +69,7 @@ class Session:
         self.outcomes: Counter[object] = Counter()
         try:
             self.lockstep = Lockstep(
-                campaign.make(),
+                opened(campaign.make),
                 climb=campaign.climb,
                 oracle=campaign.oracle,
                 watch=campaign.in_engine,

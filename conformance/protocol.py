@@ -9,16 +9,19 @@ state. Source: DESIGN, sections 2 and 5.
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from attrs import frozen
+from attrs import Attribute, field, frozen
 
 from spec.machines import admission
 from spec.table import BatchPlan
 from spec.view import OutputEntry, QueueEntry, View
-from spec.vocabulary import CleanupMode, Geometry, Limits, Reason
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
 
 Action = admission.Action
+Refuses = Literal["exact", "may_refuse_more"]
+Policy = Literal["lowest", "any"]
+_WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
 
 
 @frozen
@@ -37,22 +40,44 @@ TakeOutputs: the outputs in order of finishing. Generate: the rounds done and wh
 """
 
 
+def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:
+    """A word that is misspelt would switch comparisons off."""
+    allowed = _WORDS[attribute.name]
+    if value not in allowed:
+        raise InvalidInput(
+            f"Profile.{attribute.name}",
+            seen=value,
+            allowed=" or ".join(map(repr, allowed)),
+            remedy="Correct the adapter's profile.",
+        )
+
+
+def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, frozenset) or not value <= set(get_args(Action)):
+        raise InvalidInput(
+            "Profile.actions",
+            seen=value,
+            allowed="a frozenset of classes of spec.machines.actions",
+            remedy="Correct the adapter's profile.",
+        )
+
+
 @frozen(kw_only=True)
 class Profile:
     """What an adapter declares.
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free page, slots ascending, or any.
+    lowest free page, slots ascending, or any. Raises InvalidInput for other words or actions.
     """
 
     name: str
     geometry: Geometry
     limits: Limits
     cleanup: CleanupMode
-    actions: frozenset[type]
-    refuses: Literal["exact", "may_refuse_more"] = "exact"
-    policy: Literal["lowest", "any"] = "lowest"
+    actions: frozenset[type] = field(validator=_known_actions)
+    refuses: Refuses = field(default="exact", validator=_known_word)
+    policy: Policy = field(default="lowest", validator=_known_word)
 
 
 class Engine(Protocol):

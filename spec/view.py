@@ -12,7 +12,7 @@ from itertools import chain
 from attrs import fields, frozen
 
 from spec.machines import lifecycle, scheduling
-from spec.vocabulary import INVALID, FinishReason, Geometry, Tokens
+from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Tokens
 
 QueueEntry = tuple[int, int, int]
 """(token, slot, position)."""
@@ -26,7 +26,8 @@ class View:
     """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
 
     tokens, allocated, written: per slot (empty and 0 where unused). cells: per destination, a value
-    that `expected(prefix)` gives for the cell that ends this prefix.
+    that `expected(prefix)` gives for the cell that ends this prefix. Raises InvalidInput for a
+    field with more or fewer entries.
     """
 
     geometry: Geometry
@@ -41,6 +42,27 @@ class View:
     outputs: tuple[OutputEntry, ...] | None = None
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = lambda prefix: prefix
+
+    def __attrs_post_init__(self) -> None:
+        sizes, slots = self.geometry, self.geometry.slots
+        for name, count in (
+            ("counts", sizes.pages),
+            ("used", slots),
+            ("rows", slots),
+            ("allocated", slots),
+            ("written", slots),
+            ("tokens", slots),
+            ("finished", slots),
+            ("cells", sizes.pages * sizes.page_size),
+        ):
+            entries = getattr(self, name)
+            if entries is not None and len(entries) != count:
+                raise InvalidInput(
+                    f"View.{name}",
+                    seen=f"{len(entries)} entries",
+                    allowed=f"{count}, one for each slot, page or cell",
+                    remedy="Show all of them, used or not.",
+                )
 
     @cached_property
     def hidden(self) -> frozenset[str]:

@@ -3,12 +3,14 @@
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conformance.cli import contract, result
+from conformance.cli import contract, options, result
 from conformance.cli.contract import Report, Verdict
+from conformance.cli.main import main
 from conformance.cli.progress import progress
 from conformance.engines import named
 from spec.vocabulary.errors import InvalidInput
@@ -87,6 +89,51 @@ def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
     result.write(target, {"a": Verdict.HOLDS, "b": {3, 1}, "c": (1, None), "d": float("inf")})
     assert {"a": "holds", "b": [1, 3], "c": [1, None], "d": None} == json.loads(target.read_text())
     assert [target] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fuzz", "--corpus", "file"),
+        ("fuzz", "--corpus", "file/below"),
+        ("diff", "a:b", "c:d", "--corpus", "/proc/no"),
+        ("replay", "trace", "--format", "azure", "--corpus", "file"),
+        ("validate", "file", "--itf", "folder"),
+        ("validate", "file", "--illegal", "file"),
+        ("compare", "--kept", "--write", "file/page.md"),
+        ("plant", "--write", "/proc/no/page.md"),
+        ("explore", "--checkpoint", "folder"),
+        ("vectors", "file"),
+        ("vectors", "."),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After the work a finding would be lost; nothing is made, and the path is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    assert 2 == main(words)
+    said = capsys.readouterr().err
+    assert 1 == said.count("\n")
+    assert words[-1].partition("/below")[0] in said
+    assert {"file", "folder"} == {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("parse", [options.output_file, options.output_folder])
+def test_a_path_in_folders_that_are_not_there_yet_will_do(
+    parse: Callable[[str], str], tmp_path: Path
+) -> None:
+    """They are made when something is written."""
+    wanted = str(tmp_path / "new" / "deep" / "x")
+
+    assert wanted == parse(wanted)
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_a_result_follows_links(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_malformed_step_is_told_with_its_line(tmp_path: Path, line: str, part:
 
     message = refused(written(tmp_path / "bad.jsonl", HEADER, free, line, free))
 
-    assert message.startswith("bad.jsonl line 3: saw ")
+    assert message.startswith(f"{tmp_path / 'bad.jsonl'} line 3: saw ")
     assert part in message
 
 
@@ -180,7 +180,7 @@ def test_a_malformed_header_is_told_as_line_1(tmp_path: Path, header: str, part:
     """The header is read as strictly as the steps."""
     message = refused(written(tmp_path / "bad.jsonl", header))
 
-    assert message.startswith("bad.jsonl line 1: saw ")
+    assert message.startswith(f"{tmp_path / 'bad.jsonl'} line 1: saw ")
     assert part in message
 
 

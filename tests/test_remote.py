@@ -310,9 +310,10 @@ def test_results_that_are_none_are_found() -> None:
 
 def test_a_hole_in_a_row_is_not_closed_on_the_way() -> None:
     """A row ends with its last page; an invalid entry before it is still there to be judged."""
-    view = View(geometry=SIZES, counts=None, used=(True,), rows=((3, INVALID, 5, INVALID),))
+    rows = ((3, INVALID, 5, INVALID), (INVALID,) * 4, (INVALID,) * 4)
+    view = View(geometry=SIZES, counts=None, used=(True, False, False), rows=rows)
 
-    assert {0: (3, INVALID, 5)} == fields_of(view)["rows"]
+    assert {0: (3, INVALID, 5), 1: (), 2: ()} == fields_of(view)["rows"]
 
 
 def test_a_failure_that_does_not_come_again_is_kept() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.kernel_targets import RESULTS
+from conformance.cli.options import output_file
 
 if TYPE_CHECKING:
     from conformance.kernel.ahead.compiled import Compiled
@@ -35,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kept", action="store_true", help="compile nothing: compare the cells that are kept"
     )
-    parser.add_argument("--write", metavar="FILE", help="write the table as a page of Markdown")
+    parser.add_argument(
+        "--write",
+        type=output_file,
+        metavar="FILE",
+        help="write the table as a page of Markdown",
+    )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -62,6 +68,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         if arguments.write:
             today = datetime.now(UTC).date().isoformat()
             page = comparison_page.page(records, date=today)
+            Path(arguments.write).parent.mkdir(parents=True, exist_ok=True)
             Path(arguments.write).write_text(page, encoding="utf-8")
     open_ends = _judge(records, report)
     report.scope = Scope.SAMPLED if open_ends else Scope.COMPLETE

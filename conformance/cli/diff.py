@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Verdict, add_geometry
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
-from conformance.cli.options import number
+from conformance.cli.options import number, output_folder
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
 
@@ -37,7 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=number(least=0.1), default=60.0, help="fuzzing time (default 60)"
     )
     parser.add_argument(
-        "--corpus", metavar="FOLDER", default=CORPUS, help=f"findings are kept here ({CORPUS})"
+        "--corpus",
+        type=output_folder,
+        metavar="FOLDER",
+        default=CORPUS,
+        help=f"findings are kept here ({CORPUS})",
     )
 
 

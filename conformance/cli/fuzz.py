@@ -11,7 +11,7 @@ from conformance.cli.contract import (
     add_engine,
     add_geometry,
 )
-from conformance.cli.options import number
+from conformance.cli.options import number, output_folder
 from conformance.engines.named import OUR_ENGINE, factory_of
 from conformance.histories import CORPUS
 
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--corpus",
+        type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
         help=f"findings are kept here and taken again first (default {CORPUS})",
@@ -61,7 +62,6 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     from conformance import counterexample, fuzz
     from conformance.finding import Finding
-    from conformance.unchecked import not_checked
     from conformance.watchdog import Watchdog
 
     _require_our_engine(arguments)
@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                 )
         finally:
             count(state, report)
+        for what, why in state.not_checked:
+            report.skip(what, why=why)
         if state.finding is not None:
             _keep(state, factory, arguments, report)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
-        for what, why in not_checked(engine):
-            report.skip(what, why=why)
         return judge_coverage(state, engine, report)
 
 
@@ -145,12 +145,14 @@ def count(state: "Run", report: Report) -> None:
         steps_per_second=round(state.rate, 1),
         ceiling_steps_per_second=round(ceiling, 1),
         of_ceiling=round(state.rate / ceiling, 3) if ceiling else 0.0,
-        **{f"share_of_{part}": round(share, 3) for part, share in state.shares.items()},
         actions=dict(sorted(state.coverage.actions.items())),
         outcomes=dict(sorted(state.coverage.outcomes.items())),
         corners=dict(sorted(state.coverage.corners.items())),
         compilations=state.compilations,
     )
+    if state.active_seconds:
+        shares = state.shares.items()
+        report.count(**{f"share_of_{part}": round(share, 3) for part, share in shares})
 
 
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from conformance.cli.contract import Report, Scope, Verdict, add_geometry
-from conformance.cli.options import integer
+from conformance.cli.options import integer, output_file
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=0),
         default=0,
         metavar="N",
-        help="stop after the level that reaches as many states; the verdict is then undecided",
+        help="stop after the level that reaches as many states; the verdict is then undecided "
+        "(default 0: all)",
     )
     parser.add_argument(
         "--checkpoint",
+        type=output_file,
         metavar="FILE",
         help="go on from this file if it is there, and keep it current; removed at the end",
     )

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kernel",
         metavar="KERNEL",
         help="MODULE:FUNCTION with the interface of ragged paged attention, or: tpu, reference "
-        "(ours), jax (the one that comes with it)",
+        "(ours), jax (the one that comes with it), tpu-inference (see docs/kernel.md)",
     )
     parser.add_argument(
         "--cases",

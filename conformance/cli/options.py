@@ -3,6 +3,8 @@
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
 
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INT32_MAX
@@ -34,6 +36,32 @@ def number(*, least: float) -> Callable[[str], object]:
         return value
 
     return argument(parse)
+
+
+def output_file(text: str) -> str:
+    """The type of an option that names a file to write after the work; nothing is made yet."""
+    path = Path(text)
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"saw {text}, allowed: a new or regular file")
+    return _output(text, path.parent)
+
+
+def output_folder(text: str) -> str:
+    """The type of an option that names a folder to write to after the work, made then."""
+    return _output(text, Path(text))
+
+
+def _output(text: str, folder: Path) -> str:
+    """Refuse a path below which nothing can be written: after the work it would be lost."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryFile(dir=nearest):
+            return text
+    except OSError as error:
+        seen = f"saw {text}: {nearest}: {error.strerror}"
+        raise argparse.ArgumentTypeError(
+            f"{seen}, allowed: a path that can be written to. Name another."
+        ) from None
 
 
 def argument(parse: Callable[[str], object]) -> Callable[[str], object]:

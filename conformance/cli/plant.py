@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.options import integer
+from conformance.cli.options import integer, output_file
 
 if TYPE_CHECKING:
     from conformance.plants.attempts import Attempts
@@ -47,7 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"tries are kept here, and not made again (default {RESULTS})",
     )
     parser.add_argument("--fresh", action="store_true", help="forget the tries made so far")
-    parser.add_argument("--write", metavar="FILE", help="write the score as a page of Markdown")
+    parser.add_argument(
+        "--write",
+        type=output_file,
+        metavar="FILE",
+        help="write the score as a page of Markdown",
+    )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -76,6 +81,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     if arguments.write:
         today = datetime.now(UTC).date().isoformat()
         page = table.page(report.counts, rows, date=today)
+        Path(arguments.write).parent.mkdir(parents=True, exist_ok=True)
         Path(arguments.write).write_text(page, encoding="utf-8")
     return _judge(report)
 
@@ -88,10 +94,10 @@ def _plan(arguments: argparse.Namespace) -> "Plan":
     from conformance.plants.methods import METHODS
     from conformance.plants.score import Plan
 
-    names = tuple(arguments.only.split(",")) if arguments.only else tuple(PLANTS)
+    names = tuple(PLANTS) if arguments.only is None else tuple(arguments.only.split(","))
     for name in names:
         find(name)
-    chosen = tuple(arguments.methods.split(",")) if arguments.methods else tuple(METHODS)
+    chosen = tuple(METHODS) if arguments.methods is None else tuple(arguments.methods.split(","))
     for name in chosen:
         _require_method(name, tuple(METHODS))
     return Plan(

@@ -74,7 +74,7 @@ def _lines(label: str, total: float | None, stream: IO[str]) -> Callable[[float,
 
     def show(done: float, note: str) -> None:
         tail = f", {note}" if note else ""
-        print(f"{label}: {done:g}{whole}{tail}", file=stream, flush=True)
+        print(f"{label}: {round(done, 1):g}{whole}{tail}", file=stream, flush=True)
 
     return show
 

@@ -1,6 +1,7 @@
 """`kvspec replay`: real serving traffic through an engine in lockstep with the specification."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ from conformance.cli.contract import (
     Verdict,
     add_engine,
 )
-from conformance.cli.options import integer
+from conformance.cli.options import integer, output_folder
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
 
@@ -42,13 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page-size", type=integer(least=1), default=16, help="cells in a page (default 16)"
     )
-    parser.add_argument("--corpus", metavar="FOLDER", default=CORPUS, help="findings are kept here")
+    parser.add_argument(
+        "--corpus",
+        type=output_folder,
+        metavar="FOLDER",
+        default=CORPUS,
+        help="findings are kept here",
+    )
     add_engine(parser, default=ENGINE)
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Serve the whole trace; holds if nothing differed and no page leaked."""
     from conformance import replay
+    from conformance.finding import opened
+    from conformance.protocol import EngineFailed
     from spec.vocabulary import CleanupMode
 
     factory = factory_of(arguments.engine, python=arguments.python)
@@ -61,7 +70,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.scope = Scope.COMPLETE if arguments.limit is None else Scope.SAMPLED
     report.say(f"  {totals.requests} requests, {totals.prompt_tokens} prompt tokens, "
                f"{totals.new_tokens} to generate, the longest {totals.longest}")  # fmt: skip
-    engine = factory(geometry, limits, CleanupMode.INCREMENTAL)
+    try:
+        engine = opened(partial(factory, geometry, limits, CleanupMode.INCREMENTAL))
+    except EngineFailed as error:
+        report.fail(f"{error.clause}: {error}")
+        return Verdict.FAILS
     if engine.observe().cells is None:
         report.skip(
             "CONTENT, READ and FRAME cell by cell",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.options import number
+from conformance.cli.options import number, output_file, output_folder
 
 if TYPE_CHECKING:
     from conformance.recording.validate import Outcome
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--itf",
+        type=output_file,
         metavar="FILE",
         help="also write it as a trace in ITF; an illegal one: its shortest part",
     )
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--illegal",
+        type=output_folder,
         default=".kvspec/illegal",
         metavar="DIR",
         help="where the shortest part is written (default .kvspec/illegal)",
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             _write_itf(Path(arguments.itf), path)
         return Verdict.HOLDS
     report.count(clause=found.clause, what=found.what, observed=found.seen, expected=found.expected)
-    report.fail(f"{path.name} {found}")
+    report.fail(f"{path} {found}")
     if arguments.shorten:
         _shorten(path, arguments, outcome, report)
     elif arguments.itf:
@@ -105,6 +107,7 @@ def _write_itf(target: Path, path: Path) -> None:
     with path.open("rb") as file:
         header, lines = header_and_lines(file, path)
         trace = to_itf(header, lines.read(line_from_data))
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(trace) + "\n", encoding="utf-8")
 
 

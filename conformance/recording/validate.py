@@ -72,7 +72,7 @@ def _uncollected() -> Iterator[None]:
 
 def header_and_lines(file: BinaryIO, path: Path) -> tuple[Header, Lines]:
     """The header of a recording, and the lines after it."""
-    lines = Lines(file, name=path.name, written_by="what docs/recordings.md says")
+    lines = Lines(file, name=str(path), written_by="what docs/recordings.md says")
     header = next(lines.read(header_from_data), None)
     if header is None:
         raise lines.bad("an empty file", "a header line and one line per action")
@@ -83,7 +83,7 @@ def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
     """The lines of a part of a file, to this one."""
     with open_file(path) as file:
         file.seek(part.offset)
-        lines = Lines(file, name=path.name, written_by="the same file as before")
+        lines = Lines(file, name=str(path), written_by="the same file as before")
         for _, line in zip(
             range(part.first_line, last_line + 1), lines.read(line_from_data), strict=False
         ):

@@ -5,7 +5,7 @@ Nothing in them depends on when, where or by whom they were written.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,22 +25,33 @@ STATISTICS: Final = "statistics.md"
 def write(covers: Sequence[Cover], folder: Path) -> None:
     """Write all of them. Raises InvalidInput if the folder has anything else in it."""
     files = dict(contents(covers))
+    check(folder, known=files)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(path.name for path in folder.iterdir() if path.name not in files)
-        if others:
-            raise InvalidInput(
-                str(folder),
-                seen=f"{len(others)} other files, {others[0]} the first",
-                allowed="a new or empty folder, or one with the same vectors",
-                remedy="Name another folder, or empty this one.",
-            )
         for name, text in files.items():
             (folder / name).write_bytes(text.encode())
     except OSError as error:
         raise InvalidInput(
             str(folder), seen=str(error), allowed="a folder to write to", remedy="Name another."
         ) from None
+
+
+def check(folder: Path, *, known: Container[str] | None = None) -> None:
+    """Raises InvalidInput if other files are there. known: the names; without, a manifest will do.
+
+    What is not vectors is so refused before they are looked for, which takes a while.
+    """
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if known is None and MANIFEST in there:
+        return
+    others = [name for name in there if known is None or name not in known]
+    if others:
+        raise InvalidInput(
+            str(folder),
+            seen=f"{len(others)} other files, {others[0]} the first",
+            allowed="a new or empty folder, or one with the same vectors",
+            remedy="Name another folder, or empty this one.",
+        )
 
 
 def contents(covers: Sequence[Cover]) -> Iterator[tuple[str, str]]:
