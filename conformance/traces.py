@@ -148,7 +148,12 @@ def _divisor(blocks: tuple[int, ...] | None, divisor: int | None, page_size: int
         )
     if divisor is not None:
         return divisor
-    return AZURE_DIVISOR if blocks is None else BLOCK_TOKENS // page_size
+    return lengths_divided_by("azure" if blocks is None else "mooncake", page_size=page_size)
+
+
+def lengths_divided_by(format: str, *, page_size: int) -> int:
+    """The divisor of the rule of this module."""
+    return AZURE_DIVISOR if format == "azure" else BLOCK_TOKENS // page_size
 
 
 def _token(stream: int, offset: int, vocabulary: int) -> int:

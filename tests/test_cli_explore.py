@@ -94,6 +94,8 @@ def test_a_bound_leaves_it_undecided(
     [
         (["--pages", "open", "--alphabet", "illegal"], "--layer allocator --alphabet legal"),
         (["--pages", "open", "--layer", "contents"], "--layer allocator --alphabet legal"),
+        (["--cleanup", "end"], "--layer decode: in the others no sequence finishes"),
+        (["--layer", "contents", "--cleanup", "none"], "saw '--layer contents'"),
         (["--layer", "attention"], "invalid choice: 'attention'"),
         (["--alphabet", "greek"], "invalid choice: 'greek'"),
         (["--states", "-1"], "an integer from 0"),

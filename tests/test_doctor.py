@@ -1,6 +1,7 @@
 """`kvspec doctor` tells what is installed and what is therefore not checked."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ def test_doctor_tells_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """With everything installed the core holds, and versions and folders are in the result."""
     monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "cpu", "devices": ["TFRT_CPU_0"]})
     monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "99.0", least))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     path = tmp_path / "doctor.json"
 
     assert 0 == main.main(["doctor", "--json", str(path)])
@@ -32,7 +34,12 @@ def installed(need: doctor.Need, version: str | None, least: str | None) -> doct
         ("jax", 3, "the reference engine: jax is absent; run pip install 'kvspec[jax]'"),
         ("attrs", 1, "anything: attrs is absent; run pip install"),
         ("mypy", 0, "types: mypy is absent; run pip install 'kvspec[dev]'"),
-        ("libtpu", 0, "compilation by the real TPU compiler: libtpu is absent"),
+        (
+            "libtpu",
+            0,
+            "compilation by the real TPU compiler: libtpu is absent; run pip install 'kvspec[tpu]'",
+        ),
+        ("spin", 0, "the cross-check, without spin: run apt-get install"),
     ],
 )
 def test_doctor_tells_what_an_absence_costs(
@@ -45,6 +52,7 @@ def test_doctor_tells_what_an_absence_costs(
         "look_up",
         lambda need, least: installed(need, None if need.distribution == absent else "9", least),
     )
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == absent else "/bin")
     path = tmp_path / "doctor.json"
 
     assert status == main.main(["doctor", "--json", str(path)])
@@ -58,6 +66,7 @@ def test_doctor_survives_a_jax_that_does_not_start(
 ) -> None:
     """A JAX that ends its process is reported with its last words, as undecided."""
     monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "9", least))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(doctor, "_JAX_PROBE", "raise SystemExit('no slice')")
     path = tmp_path / "doctor.json"
 

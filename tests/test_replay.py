@@ -97,7 +97,8 @@ def test_the_command_reports_what_it_served(sample: Path) -> None:
     assert (116, 42, 0) == (found["prompt_tokens"], found["new_tokens"], found["leaked_pages"])
     assert 158 == found["tokens"]
     assert 0 < found["steps"]
-    assert ["CONTENT, READ and FRAME cell by cell"] == [
+    assert 16 == found["lengths_divided_by"]
+    assert ["CONTENT, READ and FRAME cell by cell", "the lengths and times of the trace"] == [
         line.partition(":")[0] for line in found["not_checked"]
     ]
 

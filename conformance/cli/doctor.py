@@ -6,6 +6,7 @@ import importlib.util
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,10 +51,14 @@ NEEDS: Final = (
     Need("jax", "jax", "the reference engine"),
     Need("jaxlib", "jax", "the reference engine"),
     Need("numpy", "jax", "the reference engine and the float64 oracle"),
-    Need("libtpu", None, "compilation by the real TPU compiler"),
+    Need("libtpu", "tpu", "compilation by the real TPU compiler"),
     Need("crosshair-tool", "dev", "pure functions, symbolically"),
     Need("mypy", "dev", "types"),
 )
+
+
+TOOLS: Final = ("spin", "cc")
+"""Programs without which `make cross-check` is undecided."""
 
 
 @frozen
@@ -91,6 +96,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             report.skip(need.unchecked, why=_remedy(finding))
             if need.extra == "":
                 report.fail(f"the core needs {finding.name}: {_remedy(finding)}")
+    tools = {name: shutil.which(name) for name in TOOLS}
+    report.count(tools=tools)
+    for name, where in tools.items():
+        report.say(f"  {name:<15} {where or 'absent'}")
+        if where is None:
+            report.skip(f"the cross-check, without {name}", why="run apt-get install spin gcc")
     for name, home in homes.items():
         report.say(f"  {name:<15} from {home}")
     if len({str(Path(home).parent) for home in homes.values()}) != 1:

@@ -81,9 +81,8 @@ def _cells(
     from conformance.layers import layer
     from conformance.search import Search, told
     from spec import clauses, ladder
-    from spec.vocabulary import CleanupMode
 
-    chosen = layer(arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup))
+    chosen = layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
     report.count(invariants=[*checked, "RESET", "ATOMIC", *ladder.EDGES])
     report.skip("ATOMIC: refusing for want of a queue entry, an output or length", why=graphs.ROOM)

@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alphabet",
         choices=("legal", "illegal"),
         default="legal",
-        help="illegal: also what a caller must not ask; each must be refused and change nothing",
+        help="illegal: also what a caller must not ask; each must be refused and change nothing "
+        "(explore asks it of contents and decode in any case)",
     )
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
-        default=CleanupMode.INCREMENTAL.value,
         help="layer decode: when finished sequences are freed (default incremental)",
     )
     parser.add_argument(
@@ -91,9 +91,23 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
         "layer": arguments.layer,
         "geometry": attrs.asdict(arguments.geometry),
         "alphabet": arguments.alphabet,
-        "cleanup": arguments.cleanup,
+        "cleanup": cleanup(arguments).value,
         "pages": getattr(arguments, "pages", "lowest"),
     }
+
+
+def cleanup(arguments: argparse.Namespace) -> CleanupMode:
+    """When finished sequences are freed. Raises InvalidInput where nothing finishes."""
+    if arguments.cleanup is None:
+        return CleanupMode.INCREMENTAL
+    if arguments.layer != "decode":
+        raise InvalidInput(
+            f"--cleanup {arguments.cleanup}",
+            seen=f"--layer {arguments.layer}",
+            allowed="--layer decode: in the others no sequence finishes",
+            remedy="Leave one of them out.",
+        )
+    return CleanupMode(arguments.cleanup)
 
 
 def digest(*packages: str) -> str:

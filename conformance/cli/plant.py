@@ -124,7 +124,7 @@ def _say_not_checked(report: Report) -> None:
     for name, method in METHODS.items():
         if method.run is None:
             report.skip(name, why=f"{method.what}: this method is not scored yet")
-    report.skip(", ".join(NOT_YET), why="the engine has no such mechanism; kvspec plant --list")
+    report.skip(", ".join(NOT_YET), why="kvspec plant --list says of each what the engine has not")
 
 
 def _list(report: Report) -> Verdict:

@@ -84,7 +84,6 @@ def _refine(
     from conformance.compact import Allocator
     from conformance.explore import Plan
     from conformance.refine import run as refining
-    from spec.vocabulary import CleanupMode
 
     illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
@@ -107,9 +106,7 @@ def _refine(
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = layers.layer(
-                arguments.layer, arguments.geometry, CleanupMode(arguments.cleanup)
-            )
+            chosen = layers.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
             checker = refining.cells_checker(chosen, state, **how)
             refining.refine_cells(
                 chosen,
