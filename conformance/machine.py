@@ -68,8 +68,10 @@ class Session:
         self.level = level
         self.outcomes: Counter[object] = Counter()
         try:
+            with campaign.in_engine:
+                engine = opened(campaign.make)
             self.lockstep = Lockstep(
-                opened(campaign.make),
+                engine,
                 climb=campaign.climb,
                 oracle=campaign.oracle,
                 watch=campaign.in_engine,

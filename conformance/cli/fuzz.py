@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                 )
         finally:
             count(state, report)
-        for what, why in state.not_checked:
-            report.skip(what, why=why)
+            for what, why in state.not_checked:
+                report.skip(what, why=why)
         if state.finding is not None:
             _keep(state, factory, arguments, report)
             return Verdict.FAILS
