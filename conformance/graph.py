@@ -125,7 +125,7 @@ def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] |
             outcomes=Counter(header["outcomes"]),
         )
     except Exception as error:  # a damaged file fails in any way: zip, zlib, JSON, numpy
-        raise _unusable(path, f"{type(error).__name__}: {error}", about) from error
+        raise _unusable(path, f"a file that is none ({type(error).__name__})", about) from error
     if header["format"] != FORMAT or found != about:
         raise _unusable(path, str(found), about)
     return graph, header["extra"]

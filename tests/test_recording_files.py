@@ -193,7 +193,7 @@ def test_an_illegal_trace_is_told_by_its_state() -> None:
         ("[]", "[] should be of type dict"),
         ("{", "JSONDecodeError"),
         ('{"vars": [], "states": []}', "IndexError"),
-        ('{"vars": [], "states": [{"rows": 1}]}', "KeyError: 'header'"),
+        ('{"vars": [], "states": [{"rows": 1}]}', "no field 'header'"),
         ('{"vars": [], "states": [{"header": {"geometry": 3}}]}', "3 should be of type dict"),
     ],
 )

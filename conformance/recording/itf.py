@@ -76,7 +76,9 @@ def from_itf(path: Path) -> tuple[Header, list[Line]]:
         header = header_from_data({**head, **plain[0]["header"]})
     except OSError as error:
         raise _bad(path, 0, str(error)) from None
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+    except KeyError as error:
+        raise _bad(path, 0, f"no field {error}") from None
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
         raise _bad(path, 0, f"{type(error).__name__}: {error}") from None
     lines = []
     for index, (before, state) in enumerate(pairwise(plain), start=1):
