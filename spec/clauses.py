@@ -118,6 +118,9 @@ def _contents(view: View) -> Iterator[str]:
     assert view.tokens is not None
     for slot, written in enumerate(view.written):
         tokens = view.tokens[slot]
+        if written > len(tokens):
+            yield f"slot {slot} has {written} written cells, should have {len(tokens)} or fewer"
+            continue
         for position, value in enumerate(view.read(slot) if written else ()):
             wanted = view.expected(tokens[: position + 1])
             if value != wanted:

@@ -87,6 +87,17 @@ def test_a_view_shows_all_slots_pages_and_cells() -> None:
             evolve(view, **{name: getattr(view, name)[1:]})
 
 
+def test_a_length_without_tokens_is_a_finding_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CL8: all clauses are judged on the view that ends the run, however wrong it is."""
+    monkeypatch.chdir(tmp_path)
+    target = tmp_path / "f.json"
+
+    assert 1 == main(["fuzz", "--plant", "CL8", "--seconds", "2", "--json", str(target)])
+    assert "LEN" in json.loads(target.read_text(encoding="utf-8"))["failures"][0]
+
+
 def test_a_finding_before_the_first_draw_is_told_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

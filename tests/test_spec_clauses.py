@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 from spec_tools import geometry
 
-from spec import clauses, pool
+from spec import clauses, model, pool
 from spec.cells import POISON
 from spec.clauses import OTHER_CLAUSES, STATE_CLAUSES, STEP_CLAUSES
 from spec.view import View
@@ -180,7 +180,17 @@ def test_every_predicate_has_a_bad_view() -> None:
 )
 def test_no_view_is_too_bad_to_be_judged(view: View) -> None:
     """Lengths, pages and positions out of all bounds are told, not tripped over."""
-    assert [*clauses.violations(view), *clauses.step_violations(GOOD, view)]
+    for judged in (view, evolve(view, expected=model.contents)):
+        assert [*clauses.violations(judged), *clauses.step_violations(GOOD, judged)]
+
+
+def test_cells_beyond_the_tokens_are_told() -> None:
+    """Nobody can say what such a cell should hold; that it is there is wrong by itself."""
+    view = evolve(ALONE, tokens=((), ()), expected=model.contents)
+
+    assert ("CONTENT", "slot 0 has 3 written cells, should have 0 or fewer") in [
+        *clauses.violations(view)
+    ]
 
 
 def test_what_is_not_shown_is_not_checked() -> None:
