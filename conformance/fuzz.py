@@ -51,6 +51,7 @@ NEEDS: Final[Mapping[str, frozenset[type]]] = {
 class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
+    steps: drawn. warmup_steps: of warm-ups that found something; their time is not counted.
     active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
     rules and draws with empty bodies, taken in between; its rate is the ceiling. in_steps,
     in_engine: the part of active_seconds between the draws, and the engine's part of that. known:
@@ -60,6 +61,7 @@ class Run:
 
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
+    warmup_steps: int = 0
     active_seconds: float = 0.0
     in_steps: Stopwatch = field(factory=Stopwatch)
     in_engine: Stopwatch = field(factory=Stopwatch)
@@ -153,7 +155,8 @@ def run(
             report.finding = replay(
                 new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle
             )
-            report.steps += 0 if report.finding is None else len(report.finding.history)
+            if report.finding is not None:
+                report.warmup_steps += len(report.finding.history)
             _set_aside(report, known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
@@ -172,7 +175,7 @@ def run(
 
 def _set_aside(report: Run, known: frozenset[str]) -> None:
     """Keep a finding of known clauses for what it is, so that it does not hide the next."""
-    if report.finding is not None and known.issuperset(violated_by(report.finding)):
+    if known and report.finding is not None and known.issuperset(violated_by(report.finding)):
         for clause in violated_by(report.finding):
             report.known.setdefault(clause, report.finding)
         report.finding = None

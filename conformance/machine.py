@@ -44,8 +44,8 @@ class Campaign:
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
     check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
-    each step. finding: the first failure. in_steps: what the bodies of the rules took, in_engine:
-    what of that the engine took.
+    each step. finding: the first failure. in_steps: what making engines and the bodies
+    of the rules took. in_engine: what of that the engine took.
     """
 
     make: MakeEngine

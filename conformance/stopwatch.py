@@ -2,7 +2,7 @@
 
 import time
 
-from attrs import define
+from attrs import define, field
 
 
 @define
@@ -10,7 +10,7 @@ class Stopwatch:
     """seconds: spent in the `with` blocks of this watch so far; they must not be nested."""
 
     seconds: float = 0.0
-    _started: float = 0.0
+    _started: float = field(default=0.0, init=False)
 
     def __enter__(self) -> None:
         self._started = time.perf_counter()

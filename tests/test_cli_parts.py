@@ -92,23 +92,24 @@ def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("line", "says"),
     [
-        ("fuzz", "--corpus", "file"),
-        ("fuzz", "--corpus", "file/below"),
-        ("diff", "a:b", "c:d", "--corpus", "/proc/no"),
-        ("replay", "trace", "--format", "azure", "--corpus", "file"),
-        ("validate", "file", "--itf", "folder"),
-        ("validate", "file", "--illegal", "file"),
-        ("compare", "--kept", "--write", "file/page.md"),
-        ("plant", "--write", "/proc/no/page.md"),
-        ("explore", "--checkpoint", "folder"),
-        ("vectors", "file"),
-        ("vectors", "."),
+        ("fuzz --corpus file", "--corpus: saw file: file: Not a directory"),
+        ("fuzz --corpus file/below", "--corpus: saw file/below: "),
+        ("diff a:b c:d --corpus /proc/no", "--corpus: saw /proc/no: /proc: "),
+        ("replay trace --format azure --corpus file", "--corpus: saw file: "),
+        ("validate file --itf folder", "--itf: saw folder, allowed: a new or regular file"),
+        ("validate file --illegal file", "--illegal: saw file: "),
+        ("compare --kept --write file/page.md", "--write: saw file/page.md: "),
+        ("plant --write /proc/no/page.md", "--write: saw /proc/no/page.md: /proc: "),
+        ("explore --checkpoint folder", "--checkpoint: saw folder, allowed: a new or regular file"),
+        ("vectors file", "saw file: file: Not a directory"),
+        ("vectors .", ".: saw '2 other files, file the first'"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(
-    words: tuple[str, ...],
+    line: str,
+    says: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -118,10 +119,10 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
 
-    assert 2 == main(words)
+    assert 2 == main(line.split())
     said = capsys.readouterr().err
     assert 1 == said.count("\n")
-    assert words[-1].partition("/below")[0] in said
+    assert says in said
     assert {"file", "folder"} == {path.name for path in tmp_path.iterdir()}
 
 

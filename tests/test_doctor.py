@@ -81,5 +81,5 @@ def test_doctor_compares_versions_as_numbers() -> None:
     assert doctor._at_least("0.10.2", "0.9")
     assert doctor._at_least("2.0", "2.0")
     assert not doctor._at_least("0.9.9", "0.10")
-    assert not doctor.look_up(doctor.Need("no-such-distribution", None, "x"), None).ok
+    assert not doctor.look_up(doctor.Need("no-such-distribution", "dev", "x"), None).ok
     assert not doctor.look_up(doctor.Need("attrs", "", "x"), "9999").ok

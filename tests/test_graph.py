@@ -317,5 +317,5 @@ def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
         written(path, HEADER, **{name: evil})
         with pytest.raises(InvalidInput, match="a file that is none") as caught:
             load(path, ABOUT)
-    assert "allow_pickle" in str(caught.value.__cause__)
+        assert "allow_pickle" in str(caught.value.__cause__)
     assert not witness.exists()

@@ -162,7 +162,7 @@ CAUGHT_SOON = (
     "a window that is longer",
     "both cores take the same blocks",
 )
-"""One of each kind; `make kernel` has all."""
+"""A few; `make kernel` has all."""
 
 
 def test_planted_bugs_are_caught() -> None:

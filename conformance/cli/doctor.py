@@ -35,12 +35,12 @@ _REQUIREMENT: Final = re.compile(
 class Need:
     """Something that a part of kvspec needs.
 
-    distribution: its name in a package index. extra: the extra that installs it, "" for the core,
-    None where no extra does. unchecked: what is not checked without it.
+    distribution: its name in a package index. extra: the extra that installs it, "" for the core.
+    unchecked: what is not checked without it.
     """
 
     distribution: str
-    extra: str | None
+    extra: str
     unchecked: str
 
 
@@ -66,7 +66,7 @@ class Finding:
     """One need, looked up. installed: its version or None. needed: the least version or None."""
 
     name: str
-    extra: str | None
+    extra: str
     installed: str | None
     needed: str | None
     ok: bool
@@ -175,7 +175,7 @@ def _accelerator(report: Report) -> str | None:
 
 def _line(finding: Finding) -> str:
     needed = f"(needs {finding.needed} or newer)" if finding.needed else ""
-    group = {"": "core", None: "optional"}.get(finding.extra, f"kvspec[{finding.extra}]")
+    group = f"kvspec[{finding.extra}]" if finding.extra else "core"
     return f"  {finding.name:<15} {finding.installed or 'absent':<12} {group:<12} {needed}".rstrip()
 
 

@@ -140,7 +140,7 @@ def count(state: "Run", report: Report) -> None:
     """Put what a run has done into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
-        steps=state.steps,
+        steps=state.steps + state.warmup_steps,
         actions_taken=sum(state.coverage.actions.values()),
         steps_per_second=round(state.rate, 1),
         ceiling_steps_per_second=round(ceiling, 1),

@@ -25,8 +25,8 @@ STATISTICS: Final = "statistics.md"
 def write(covers: Sequence[Cover], folder: Path) -> None:
     """Write all of them. Raises InvalidInput if the folder has anything else in it."""
     files = dict(contents(covers))
-    check(folder, known=files)
     try:
+        check(folder, known=files)
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_bytes(text.encode())
