@@ -103,6 +103,8 @@ def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
         ("compare --kept --write file/page.md", "--write: saw file/page.md: "),
         ("plant --write /proc/no/page.md", "--write: saw /proc/no/page.md: /proc: "),
         ("explore --checkpoint folder", "--checkpoint: saw folder, allowed: a new or regular file"),
+        ("kernel tpu --reproduce folder", "--reproduce: saw folder, allowed: a new or regular"),
+        ("kernel tpu --target v5e --results file/x", "--results: saw file/x: "),
         ("vectors file", "saw file: file: Not a directory"),
         ("vectors .", ".: saw '2 other files, file the first'"),
     ],

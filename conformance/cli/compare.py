@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where cells are kept, and where the page goes."""
     parser.add_argument(
         "--results",
+        type=output_file,
         metavar="FILE",
         default=RESULTS,
         help=f"cells are kept here, and not compiled again (default {RESULTS})",

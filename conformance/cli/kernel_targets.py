@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve
 
 from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.options import output_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reproduce",
+        type=output_file,
         metavar="FILE",
         help="write one file that needs nothing of kvspec and shows the first failure or finding",
     )
     parser.add_argument(
         "--results",
+        type=output_file,
         metavar="FILE",
         help=f"cells are kept here, and not compiled again (default {RESULTS})",
     )

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--results",
+        type=output_file,
         metavar="FILE",
         default=RESULTS,
         help=f"tries are kept here, and not made again (default {RESULTS})",

@@ -22,6 +22,8 @@ EXAMPLES: Final = (
 )
 ITF: Final = ".itf.json"
 """How the name of a trace in the Informal Trace Format ends."""
+ILLEGAL: Final = ".kvspec/illegal"
+"""Not tried before the work: a legal recording needs no place to write to."""
 SHOWN: Final = 20
 """Lines of the shortest part that are printed; the file has all."""
 
@@ -47,9 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--illegal",
         type=output_folder,
-        default=".kvspec/illegal",
         metavar="DIR",
-        help="where the shortest part is written (default .kvspec/illegal)",
+        help=f"where the shortest part is written (default {ILLEGAL})",
     )
 
 
@@ -141,7 +142,7 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
         report.skip("a shorter recording", why=f"its past has more than {MOST} lines")
         return
     digest = hashlib.sha256(to_text(least.header, least.lines).encode()).hexdigest()[:8]
-    target = Path(arguments.illegal) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
+    target = Path(arguments.illegal or ILLEGAL) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
     write(target, least.header, least.lines)
     if arguments.itf:
         _write_itf(Path(arguments.itf), target)

@@ -89,6 +89,7 @@ def source(job: Job, batch: Batch, what: str) -> str:
 
 def write(path: Path, job: Job, batch: Batch, what: str) -> None:
     """Write `source` to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source(job, batch, what), encoding="utf-8")
 
 

@@ -116,4 +116,5 @@ def write(
     given: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `source` to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source(cell, kernel, options=options, given=given), encoding="utf-8")
