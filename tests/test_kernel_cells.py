@@ -1,7 +1,7 @@
 """The cells, what a chip can do at most, the table, and the comparison with an earlier run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from conformance.kernel.ahead import baseline as earlier
-from conformance.kernel.ahead import compiler, grid, kept, peaks, table
+from conformance.kernel.ahead import compiled, compiler, grid, kept, peaks, table
 from conformance.kernel.ahead.bundles import Loop
 from conformance.kernel.ahead.compiled import Compiled, cell_from_dict
 from conformance.kernel.ahead.counting import Pass
@@ -214,3 +214,28 @@ def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(kept, "stamp", lambda _kernel: "other sources")
     assert [7] == run("tpu")
     assert "tpu" == asked[-1]
+
+
+def test_a_verdict_alone_is_kept_for_those_who_ask_for_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants figures has them compiled; a record with figures does for both, in any order."""
+    asked: list[bool] = []
+
+    def compile_cell(cell: grid.Cell, kernel: str, *, figures: bool, **_: object) -> Compiled:
+        asked.append(figures)
+        known: dict[str, Any] = {"vmem": 7} if figures else {"not_known": compiled.NOT_ASKED}
+        return Compiled(kernel=kernel, cell=cell, verdict="ok", **known)
+
+    monkeypatch.setattr(compiler, "compile_cell", compile_cell)
+    cells, path = grid.cells(grid.SHAPES[:1], chips=("v5e",), page_sizes=(16,)), tmp_path / "kept"
+
+    def run(plain: Collection[grid.Cell]) -> list[int | None]:
+        every = kept.compile_all(cells, "tpu", path=path, update=lambda *_: None, plain=plain)
+        return [record.vmem for record in every]
+
+    assert [None] == run(cells) == run(cells)
+    assert [7] == run(()) == run(()) == run(cells)
+    assert [False, True] == asked
+    kept._keep(path, compile_cell(cells[0], "tpu", figures=False), kept.stamp("tpu"))
+    assert [7] == run(cells)

@@ -61,6 +61,8 @@ def test_every_cell_of_the_issue_is_in_the_table() -> None:
     assert {cell for row in comparison.rows() for cell in row.cells} == set(CELLS)
     assert set(grid.grid()) <= set(CELLS)
     assert CYCLES.cells[0] == CELLS[0]
+    assert comparison.plain().isdisjoint({*CYCLES.cells, *BANDWIDTH.cells, *ARITHMETIC.cells})
+    assert len(CELLS) - 10 == len(comparison.plain())
 
 
 def test_the_table_counts_what_it_was_given() -> None:

@@ -18,7 +18,7 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 
 from conformance.kernel.ahead import compiler, compiling, grid, own, reproduce, traced
-from conformance.kernel.ahead.compiled import Compiled
+from conformance.kernel.ahead.compiled import NOT_ASKED, Compiled
 from conformance.kernel.ahead.compiler import compile_cell, missing
 from conformance.kernel.ahead.grid import Cell, Heads
 from conformance.kernel.ahead.job import Job
@@ -228,6 +228,17 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 
 @needs_libtpu
+def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
+    """What compiles is the same; the rest was not asked for, which is not the same as unknown."""
+    found = compile_cell(SHARE, "tpu", figures=False)
+
+    assert compiled(SHARE).verdict == found.verdict == "ok"
+    assert compiled(SHARE).smem == found.smem
+    assert (None, None, None) == (found.vmem, found.decode, found.prefill)
+    assert NOT_ASKED == found.not_known
+
+
+@needs_libtpu
 def test_new_cells_cost_the_inner_loops_nothing() -> None:
     """With K and V of new cells as operands it compiles, to loops of at most 1 % more cycles."""
     before, found = (compiled(cell) for cell in (SHARE, APPENDING))
@@ -255,7 +266,7 @@ def test_a_token_of_decoding_costs_what_it_should() -> None:
 def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
     """jax's kernel with its own sizes; and the reproducer of that cell fails in the same way."""
     cell = evolve(SHARE, page_size=128, chip="v5e")
-    found = compile_cell(cell, "jax")
+    found = compile_cell(cell, "jax", figures=False)
     path = tmp_path / "cell.py"
     reproduce.write(path, cell, "jax", given=found.given)
     run = alone(path)

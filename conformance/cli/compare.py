@@ -85,8 +85,8 @@ def _fill(
     from conformance.kernel import comparison
     from conformance.kernel.ahead import compiler, kept
 
-    cells = comparison.cells()
-    known = kept.load(path, kernel)
+    cells, plain = comparison.cells(), comparison.plain()
+    known = kept.load(path, kernel, plain=plain)
     held.update({cell: known[cell] for cell in cells if cell in known})
     lacking = compiler.missing() or _absent(kernel)
     if lacking:
@@ -94,7 +94,7 @@ def _fill(
     elif compiling:
         with report.progress(kernel, total=len(cells)) as update:
             for record in kept.compile_all(
-                cells, kernel, path=path, update=update, seconds=SECONDS
+                cells, kernel, path=path, update=update, seconds=SECONDS, plain=plain
             ):
                 held[record.cell] = record
 

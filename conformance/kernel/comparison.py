@@ -216,6 +216,12 @@ def cells() -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(cell for row in every for cell in row.cells))
 
 
+def plain() -> frozenset[Cell]:
+    """Cells that are only asked whether they compile: no row has a figure of them."""
+    figured = {cell for row in rows() if row.figure is not counted for cell in row.cells}
+    return frozenset(cells()) - figured
+
+
 def lost(held: Held) -> Iterator[Compiled]:
     """What does not compile or is refused, in the order of the table."""
     for cell in cells():

@@ -14,6 +14,8 @@ from conformance.kernel.ahead.grid import Cell, Heads
 Verdict = Literal["ok", "fails", "refused", "undecided"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "fails", "refused", "undecided")
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NOT_ASKED: Final = "vector memory and cycles: only asked whether it compiles"
+"""Why a record has a verdict and no figures: the compiler takes several times as long for those."""
 
 
 @frozen(kw_only=True)

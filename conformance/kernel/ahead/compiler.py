@@ -21,7 +21,7 @@ from attrs import evolve
 from conformance.extras import EXTRAS
 from conformance.kernel import subject
 from conformance.kernel.ahead import bundles, counting, vmem
-from conformance.kernel.ahead.compiled import NOTHING, Compiled
+from conformance.kernel.ahead.compiled import NOT_ASKED, NOTHING, Compiled
 from conformance.kernel.ahead.grid import Cell
 from conformance.kernel.ahead.job import Job
 from conformance.kernel.ahead.reasons import short
@@ -66,12 +66,14 @@ def compile_cell(
     seconds: float = SECONDS,
     options: Mapping[str, Any] = NOTHING,
     given: Mapping[str, Any] | None = None,
+    figures: bool = True,
 ) -> Compiled:
     """Compile one cell in a process of its own.
 
     kernel: a short name or MODULE:FUNCTION, see `subject`. options: such as scale, by our name.
     given: arguments of the kernel's own, such as block sizes; None for those that are known of
-    kernels with a short name. Raises InvalidInput if there is no such kernel.
+    kernels with a short name. figures: False for the verdict alone, which takes a fraction of the
+    time. Raises InvalidInput if there is no such kernel.
     """
     kernel = SHORT.get(kernel, kernel)
     nothing = Compiled(kernel=kernel, cell=cell, verdict="undecided", given=dict(given or {}))
@@ -87,21 +89,20 @@ def compile_cell(
             given=None if given is None else dict(given),
             result=str(folder / RESULT),
         )
-        found = _run(job.to_json(), folder, seconds)
+        found = _run(job.to_json(), folder, seconds, figures=figures)
         if found["verdict"] == "bad input":
             raise InvalidInput(**found["error"])
-        return _measured(_record(nothing, found), found.get("sizes"), folder)
+        record = _record(nothing, found)
+        if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
+            return record
+        if not figures:
+            return evolve(record, not_known=NOT_ASKED)
+        return _measured(record, found.get("sizes"), folder)
 
 
-def _run(job: str, folder: Path, seconds: float) -> dict[str, Any]:
+def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> dict[str, Any]:
     """Let the process do the job; what it wrote last, and what is known of its end."""
-    dump = folder / "dump"
-    options = {
-        "xla_jf_dump_to": dump,
-        "xla_jf_dump_llo_text": "true",
-        "xla_jf_dump_llo_pass_label_regex": PASSES,
-    }
-    flags = " ".join(f"--{name}={value}" for name, value in options.items())
+    flags = _dumping(folder / "dump") if figures else ""
     environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
     with (folder / "stderr").open("wb") as errors:
         try:
@@ -121,6 +122,16 @@ def _run(job: str, folder: Path, seconds: float) -> dict[str, Any]:
     if found["verdict"] == "bad input" or "seconds" in found:
         return found
     return {**found, **_ending(ended, found.get("stage", "starting"), said, seconds)}
+
+
+def _dumping(folder: Path) -> str:
+    """The flags by which the compiler writes its memory report and its schedule there."""
+    options = {
+        "xla_jf_dump_to": folder,
+        "xla_jf_dump_llo_text": "true",
+        "xla_jf_dump_llo_pass_label_regex": PASSES,
+    }
+    return " ".join(f"--{name}={value}" for name, value in options.items())
 
 
 def _written(result: Path) -> dict[str, Any]:
@@ -152,9 +163,7 @@ def _record(nothing: Compiled, found: Mapping[str, Any]) -> Compiled:
 
 
 def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:
-    """The same with what the compiler's dump says; only a cell that compiled has a whole one."""
-    if record.verdict != "ok":
-        return record
+    """The same with what the compiler's dump says."""
     dump = folder / "dump"
     try:
         memory = vmem.parse(_only(dump, REPORTS))

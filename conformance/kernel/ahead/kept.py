@@ -9,14 +9,14 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
 from conformance.kernel import subject
 from conformance.kernel.ahead import compiled, compiler
-from conformance.kernel.ahead.compiled import Compiled
+from conformance.kernel.ahead.compiled import NOT_ASKED, Compiled
 from conformance.kernel.ahead.grid import Cell
 from conformance.kernel.cores import cores
 
@@ -54,8 +54,11 @@ def sources(kernel: str) -> list[Path]:
     return [path for path in found if path not in tells]
 
 
-def load(path: Path, kernel: str) -> dict[Cell, Compiled]:
-    """What the file has of this kernel; a line that was cut off is passed over."""
+def load(path: Path, kernel: str, *, plain: Collection[Cell] = ()) -> dict[Cell, Compiled]:
+    """What the file has of this kernel; a line that was cut off is passed over.
+
+    plain: cells of which a verdict without figures will do.
+    """
     now, found = stamp(kernel), dict[Cell, Compiled]()
     if kernel not in subject.KNOWN:
         return found
@@ -67,7 +70,10 @@ def load(path: Path, kernel: str) -> dict[Cell, Compiled]:
             continue
         if held["stamp"] == now and held["record"]["kernel"] == kernel:
             record = compiled.from_dict(held["record"])
-            found[record.cell] = record
+            if record.not_known != NOT_ASKED:
+                found[record.cell] = record
+            elif record.cell in plain:
+                found.setdefault(record.cell, record)
     return found
 
 
@@ -78,18 +84,27 @@ def compile_all(
     path: Path,
     update: Callable[[float, str], None],
     seconds: float = compiler.SECONDS,
+    plain: Collection[Cell] = (),
 ) -> Iterator[Compiled]:
-    """Those of the file, then the rest, as many at once as there are cores; each is kept."""
+    """Those of the file, then the rest, as many at once as there are cores; each is kept.
+
+    plain: cells that are only asked whether they compile.
+    """
     kernel = compiler.SHORT.get(kernel, kernel)
     begun = stamp(kernel)
-    held = load(path, kernel)
+    held = load(path, kernel, plain=plain)
     known = [held[cell] for cell in cells if cell in held]
     yield from known
     update(len(known), "")
     path.parent.mkdir(parents=True, exist_ok=True)
     left = [cell for cell in cells if cell not in held]
     with ThreadPoolExecutor(cores()) as pool:
-        work = [pool.submit(compiler.compile_cell, cell, kernel, seconds=seconds) for cell in left]
+        work = [
+            pool.submit(
+                compiler.compile_cell, cell, kernel, seconds=seconds, figures=cell not in plain
+            )
+            for cell in left
+        ]
         try:
             for done, future in enumerate(as_completed(work), len(known) + 1):
                 record = future.result()
