@@ -26,11 +26,12 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check \
-  type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
+  recording type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm
 
-plant kernel grid compare peers engine-levanter engine-levanter-2025 engine-sglang-jax engine-vllm: \
+plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
+  engine-sglang-jax engine-vllm: \
   | .kvspec
 
 .kvspec:
@@ -71,6 +72,9 @@ grid: $(TPU_STAMP) ## our kernel and the one of jax through the compiler of each
 
 compare: $(KERNEL_PEERS)/.done ## jax's kernel, that of tpu-inference and ours: docs/compare.md; can be resumed
 	$(KERNEL_PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
+
+recording: $(STAMP) ## recordings of 1,000,000 events: judged as they are, and with one value altered
+	$(BIN)/python -m conformance.recording.long --json .kvspec/long.json
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.bench

@@ -264,6 +264,6 @@ def test_a_target_that_writes_makes_its_folder() -> None:
     """Each works as the first command after a clone; a rule that forgets it is found."""
     makefile = (ROOT / "Makefile").read_text()
     assert [] == without_folder(makefile)
-    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 9
+    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 10
     forgets = "\nplant:\n\tkvspec plant --json .kvspec/plant.json\n"
     assert ["plant"] == without_folder(forgets)
