@@ -228,6 +228,25 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 
 @needs_libtpu
+def test_eight_bits_cost_what_sixteen_do() -> None:
+    """Decoding takes no more cycles, a prefill at most a quarter more; widened, they fit."""
+    wide, found = compiled(SHARE), compiled(evolve(SHARE, kv="float8_e4m3fn"))
+    widened = compile_cell(evolve(SHARE, kv="float8_e4m3fn", chip="v4"), "tpu")
+
+    for one, other, most in (
+        (wide.decode, found.decode, 1.0),
+        (wide.prefill, found.prefill, 1.25),
+    ):
+        assert one is not None
+        assert other is not None
+        assert (one.cells, one.tokens) == (other.cells, other.tokens)
+        assert other.cycles <= most * one.cycles
+    for record in (found, widened):
+        assert record.vmem is not None
+        assert record.vmem <= need(own.planned(record.cell))
+
+
+@needs_libtpu
 def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
     """What compiles is the same; the rest was not asked for, which is not the same as unknown."""
     found = compile_cell(SHARE, "tpu", figures=False)

@@ -82,13 +82,13 @@ CASES: Final = {
     ),
     "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
-    "wide heads, odd many": Case(
+    "wide heads, odd many, widened": Case(
         q_heads=6,
         kv_heads=3,
         head_dim=256,
-        page_size=8,
+        kv="float8_e4m3fn",
         q="float32",
-        blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
+        blocks=evolve(SMALL, decode_cells=128),
         options={"scale": -0.1, "sliding_window": 70},
     ),
 }

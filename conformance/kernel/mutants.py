@@ -25,6 +25,7 @@ PLAIN: Final = SIZES[0].name
 WINDOW: Final = SIZES[2].name
 CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
+BYTES: Final = SIZES[4].name
 
 
 @frozen
@@ -335,7 +336,17 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),
     "V of dead cells": Mutant(
-        "NaN times 0", cells, "blanked", lambda _right: lambda words, _low, _high: words
+        "NaN times 0", cells, "blanked", lambda _right: lambda words, *_: words
+    ),
+    "V of a dead cell in a live one's word": Mutant(
+        "NaN times 0",
+        cells,
+        "_kept",
+        lambda right: lambda at, *by: right(at & ~1, *by),
+        sizes=SCALED,
+    ),
+    "one of two heads in a word": Mutant(
+        "the other head's K and V", cells, "upper", lambda _right: cells.lower, sizes=BYTES
     ),
     "no scale": Mutant("scale dropped", kernel, "_kernel", _shapes(scale=1.0)),
     "no cap": Mutant("soft cap dropped", kernel, "_kernel", _shapes(soft_cap=None), sizes=CAPPED),

@@ -6,12 +6,14 @@ Only the process that compiles imports this: it needs jax.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
-from attrs import asdict, evolve
+from attrs import asdict
 
 from conformance.kernel.ahead.grid import Cell
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu.shape import Shape, ceil_div
+from impl.attention.tpu import shape_of
+from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
 UNTUNED_V4: Final = (32, 32)
@@ -84,28 +86,15 @@ def _sizes_of_jax(cell: Cell, given: Mapping[str, int], _: list[list[int]]) -> d
 
 def planned(cell: Cell) -> Shape:
     """Our kernel's sizes for this cell, with the blocks that are planned. Raises InvalidInput."""
-    chip = planning.CHIPS[cell.chip]
-    shape = Shape(
-        tokens=cell.tokens,
-        seqs=cell.seqs,
-        q_heads=ceil_div(cell.heads.q, 8) * 8,
-        kv_heads=cell.heads.kv,
-        group=cell.heads.q // cell.heads.kv,
-        head_dim=cell.heads.dim,
-        page_size=cell.page_size,
-        pages=cell.pages,
-        pages_per_seq=cell.pages_per_seq,
-        q_dtype=jnp.dtype(cell.q),
-        kv_dtype=jnp.dtype(cell.kv),
-        scale=1.0,
-        v_scale=1.0,
-        soft_cap=None,
-        window=None,
-        vmem=chip.limit,
-        cores=chip.cores,
-        blocks=planning.UNPLANNED,
+    heads = cell.heads
+    struct: Any = jax.ShapeDtypeStruct
+    return shape_of(
+        struct((cell.tokens, heads.q, heads.dim), jnp.dtype(cell.q)),
+        struct((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), jnp.dtype(cell.kv)),
+        struct((cell.seqs, cell.pages_per_seq), jnp.int32),
+        chip=cell.chip,
+        append=cell.append,
     )
-    return evolve(shape, blocks=planning.plan(shape, chip))
 
 
 def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:

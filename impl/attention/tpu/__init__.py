@@ -62,7 +62,7 @@ def ragged_paged_attention(
     `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for what cannot be done.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
-    shape = _shape(
+    shape = shape_of(
         q,
         kv_pages,
         page_indices,
@@ -109,7 +109,7 @@ def append_and_attend(
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     check_new(keys, values, destinations, q, kv_pages)
-    shape = _shape(
+    shape = shape_of(
         q,
         kv_pages,
         page_indices,
@@ -137,22 +137,25 @@ def _count(num_seqs: ArrayLike) -> Array:
     return jnp.reshape(jnp.asarray(num_seqs, jnp.int32), (1,))
 
 
-def _shape(
-    q: Array,
-    kv_pages: Array,
-    page_indices: Array,
+def shape_of(
+    q: Any,
+    kv_pages: Any,
+    page_indices: Any,
     *,
-    scale: float,
-    soft_cap: float | None,
-    sliding_window: int | None,
-    k_scale: float | None,
-    v_scale: float | None,
-    blocks: Blocks | None,
-    chip: str | None,
-    interpret: Any,
-    append: bool,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    k_scale: float | None = None,
+    v_scale: float | None = None,
+    blocks: Blocks | None = None,
+    chip: str | None = None,
+    interpret: Any = False,
+    append: bool = False,
 ) -> Shape:
-    """What is static, with blocks that fit. Raises InvalidInput."""
+    """What is static of a call, with blocks that fit; arrays or their shapes and dtypes.
+
+    append: whether new cells are given too. Raises InvalidInput.
+    """
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     _check_kinds(q, kv_pages)
     target = (
@@ -177,6 +180,7 @@ def _shape(
         window=sliding_window,
         vmem=target.limit,
         cores=target.cores,
+        byte_products=target.byte_products,
         blocks=blocks or planning.UNPLANNED,
     )
     shape = evolve(shape, fresh=append and shape.single)

@@ -44,13 +44,14 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 class Chip:
     """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core.
 
-    cores: that make one device.
+    cores: that make one device. byte_products: see `Shape`.
     """
 
     name: str
     kinds: tuple[str, ...]
     vmem: int
     cores: int
+    byte_products: bool = True
 
     @property
     def limit(self) -> int:
@@ -61,7 +62,7 @@ class Chip:
 CHIPS: Final = {
     chip.name: chip
     for chip in (
-        Chip("v4", ("TPU v4",), 16 * MIB, 2),
+        Chip("v4", ("TPU v4",), 16 * MIB, 2, byte_products=False),
         Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1),
         Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2),
         Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1),
@@ -199,14 +200,15 @@ def padded(buffer: Any) -> int:
 def spills(shape: Shape) -> int:
     """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
 
-    Eight bits are widened on their way, which a chip that does not know them does in many pieces.
-    `kvspec kernel tpu --target` prints what the compiler does spill, see docs/kernel.md.
+    Where eight bits are widened on their way, a chip that does not know them does it in many
+    pieces. `kvspec kernel tpu --target` prints what the compiler does spill, see docs/kernel.md.
     """
     blocks = shape.blocks
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4
     other = shape.q_heads * blocks.decode_cells * shape.kv_heads * 4
     cells = max(2 * blocks.decode_cells, blocks.prefill_cells)
-    bytes_each = WIDENING.get(str(jnp.dtype(shape.kv_dtype)), 0)
+    taken = shape.narrow and shape.byte_products
+    bytes_each = 0 if taken else WIDENING.get(str(jnp.dtype(shape.kv_dtype)), 0)
     widened = bytes_each * cells * shape.rows * shape.width + MIB // 2
     fixed = 2 * MIB * shape.width // LANES
     return max(fixed + 2 * one + 2 * other, widened)

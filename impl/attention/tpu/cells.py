@@ -3,7 +3,9 @@
 In 16 bits K and V of a head are the two halves of one row of 32-bit words, so that whole registers
 are taken apart by shifts. Two rows of words make one of 16-bit pairs, which is why K and V come in
 pairs of cells: one of the first half beside one of the second. Softmax does not mind, as long as K,
-V and the positions agree on the order. Eight bits are widened to 16 first.
+V and the positions agree on the order. In eight bits a word has K and V twice, of two heads or, if
+there is one head, of two cells. They come apart as they are, and the matrix unit takes them so;
+unless `Shape.narrow`, they are widened to 16 bits before.
 """
 
 from typing import Any, NamedTuple
@@ -17,6 +19,8 @@ from impl.attention.tpu.shape import LANES, Shape
 
 LOW = 0xFFFF
 HIGH = 0xFFFF0000
+EVEN = 0x00FF00FF
+ODD = 0xFF00FF00
 
 
 class Words(NamedTuple):
@@ -30,11 +34,12 @@ def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
     """`count` cells of a buffer from cell `start` on, a multiple of it: [rows, head_dim]."""
     first = pl.multiple_of(start * shape.rows, count * shape.rows)
     found: Array = kv[pl.ds(first, count * shape.rows), :]
-    return found.astype(jnp.bfloat16) if found.dtype.itemsize == 1 else found
+    wide = found.dtype.itemsize > 1 or shape.narrow
+    return found if wide else found.astype(jnp.bfloat16)
 
 
 def words(shape: Shape, held: Array, strided: Any) -> Words:
-    """One row for each head of each cell. strided: where rows that are not paired come apart."""
+    """Those with K and V of a head, or of two. strided: where unpaired rows come apart."""
     if shape.paired:
         found = pltpu.bitcast(held, jnp.uint32)
         return Words(found, found)
@@ -65,8 +70,10 @@ def keys(shape: Shape, words: Array) -> Array:
         return words
     if shape.exact:
         return pltpu.bitcast(words << 16, jnp.float32)
+    if not shape.narrow:
+        return pltpu.bitcast(lower(words), jnp.bfloat16)
     low, high = _halves(words)
-    return pltpu.bitcast((low & jnp.uint32(LOW)) | (high << 16), jnp.bfloat16)
+    return _eights(shape, (low & jnp.uint32(EVEN)) | ((high & jnp.uint32(EVEN)) << 8))
 
 
 def values(shape: Shape, words: Array) -> Array:
@@ -75,8 +82,29 @@ def values(shape: Shape, words: Array) -> Array:
         return words
     if shape.exact:
         return pltpu.bitcast(words & jnp.uint32(HIGH), jnp.float32)
+    if not shape.narrow:
+        return pltpu.bitcast(upper(words), jnp.bfloat16)
     low, high = _halves(words)
-    return pltpu.bitcast((low >> 16) | (high & jnp.uint32(HIGH)), jnp.bfloat16)
+    return _eights(shape, ((low >> 8) & jnp.uint32(EVEN)) | (high & jnp.uint32(ODD)))
+
+
+def _eights(shape: Shape, words: Array) -> Array:
+    found = pltpu.bitcast(words, shape.kv_dtype)
+    return found if shape.byte_products else found.astype(jnp.bfloat16)
+
+
+def lower(words: Array) -> Array:
+    """The low 16 bits of each word: of two words half of them apart, one is made."""
+    low, high = _halves(words)
+    found: Array = (low & jnp.uint32(LOW)) | (high << 16)
+    return found
+
+
+def upper(words: Array) -> Array:
+    """The high 16 bits of each word."""
+    low, high = _halves(words)
+    found: Array = (low >> 16) | (high & jnp.uint32(HIGH))
+    return found
 
 
 def _halves(words: Array) -> tuple[Array, Array]:
@@ -85,7 +113,7 @@ def _halves(words: Array) -> tuple[Array, Array]:
 
 
 def place(shape: Shape, index: Array, count: int) -> Array:
-    """Which of `count` words each row of `keys` and `values` is, by its index."""
+    """Which of `count` heads of cells each row of `keys` and `values` is, by its index."""
     if shape.exact:
         return index
     return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
@@ -99,7 +127,15 @@ def divide(number: Array, size: int) -> tuple[Array, Array]:
     return lax.div(number, by), lax.rem(number, by)
 
 
-def blanked(words: Array, low: Array, high: Array) -> Array:
-    """Zero in the rows before `low` and from `high` on: 0 * NaN is NaN."""
+def blanked(words: Array, count: int, low: Array, high: Array) -> Array:
+    """Zero in the cells before `low` and from `high` on, of `count`: 0 * NaN is NaN."""
     index = lax.broadcasted_iota(jnp.int32, words.shape, 0)
-    return jnp.where((index >= low) & (index < high), words, jnp.zeros_like(words))
+    if words.shape[0] < count:  # two cells in a word
+        return words & (_kept(2 * index, low, high, LOW) | _kept(2 * index + 1, low, high, HIGH))
+    each = words.shape[0] // count
+    inside = (index >= low * each) & (index < high * each)
+    return jnp.where(inside, words, jnp.zeros_like(words))
+
+
+def _kept(cell: Array, low: Array, high: Array, bits: int) -> Array:
+    return jnp.where((cell >= low) & (cell < high), jnp.uint32(bits), jnp.uint32(0))

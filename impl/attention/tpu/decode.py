@@ -148,8 +148,7 @@ class Work:
         found = self._load(index).values
         if masked:
             low, high = ((end - index * self.cells) for end in (self.span.low, self.span.high))
-            heads = self.shape.kv_heads
-            found = cells.blanked(found, low * heads, high * heads)
+            found = cells.blanked(found, self.cells, low, high)
         total, sums = self.scratch.total, self.scratch.sums
         total[...] = total[...] * rescale + by_lane(weights)
         added = weigh(self.shape, weights, cells.values(self.shape, found))
@@ -179,7 +178,7 @@ def power(shape: Shape, difference: Array) -> Array:
 def weigh(shape: Shape, weights: Array, values: Array) -> Array:
     """f32 [rows of the weights, head_dim]."""
     return lax.dot_general(
-        weights.astype(values.dtype),
+        weights.astype(shape.compute),
         values,
         (((1,), (0,)), ((), ())),
         precision=precision(shape),

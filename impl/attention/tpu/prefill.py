@@ -115,8 +115,11 @@ def _step(
     _take_apart(shape, scratch, kv, span, start, size, masked=masked)
     seen = _seen(shape, position, span, start, size) if masked else None
 
-    def absorb_head(head: Array) -> None:
-        keys, values = _head(shape, scratch, head, size)
+    each = 2 - shape.kv_heads % 2  # two at a time overlap
+
+    def absorb_head(turn: Array, member: int) -> None:
+        head = turn * each + member
+        keys, values = _head(shape, scratch, turn, member, size)
         held = scores(shape, scratch.queries[head], keys)
         if seen is not None:
             held = jnp.where(seen, held, LOWEST)
@@ -130,11 +133,9 @@ def _step(
         added = weigh(shape, weights, values)
         scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.head_dim) + added
 
-    each = 2 - shape.kv_heads % 2  # two at a time overlap
-
     def heads(turn: Array, _: None) -> None:
         for member in range(each):
-            absorb_head(turn * each + member)
+            absorb_head(turn, member)
 
     lax.fori_loop(0, shape.kv_heads // each, heads, None)
 
@@ -145,18 +146,26 @@ def _take_apart(
     """Copy the words of a step to where rows of a head can be loaded with a stride."""
     held = cells.rows(shape, kv, span.start + start, size)
     found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
-    each = found.shape[0] // size
-    low, high = (span.low - start) * each, (span.high - start) * each
-    cells.put(scratch.words, cells.blanked(found, low, high) if masked else found)
+    if masked:
+        found = cells.blanked(found, size, span.low - start, span.high - start)
+    cells.put(scratch.words, found)
 
 
-def _head(shape: Shape, scratch: Scratch, head: Array, size: int) -> tuple[Array, Array]:
-    """K and V of one head [cells, head_dim], in the dtype that is computed in."""
+def _head(
+    shape: Shape, scratch: Scratch, turn: Array, member: int, size: int
+) -> tuple[Array, Array]:
+    """K and V of one head [cells, head_dim], as they are multiplied. member: of those of a turn."""
     heads = shape.kv_heads
-    if shape.paired:
-        words = cells.every(shape, scratch.words, head, size, heads)
+    each = 2 - heads % 2
+    if shape.narrow and heads > 1:
+        both = cells.every(shape, scratch.words, turn, size, heads // 2)
+        words = cells.upper(both) if member else cells.lower(both)
         return cells.keys(shape, words), cells.values(shape, words)
-    first = 2 * head
+    if shape.paired:
+        count = size * 2 // shape.packing
+        words = cells.every(shape, scratch.words, turn * each + member, count, heads)
+        return cells.keys(shape, words), cells.values(shape, words)
+    first = 2 * (turn * each + member)
     return (
         cells.every(shape, scratch.words, first, size, 2 * heads),
         cells.every(shape, scratch.words, first + 1, size, 2 * heads),
@@ -167,7 +176,10 @@ def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) ->
     """bool [rows, cells]: which cell each query may see; causality keeps it below the length."""
     rows = shape.group * shape.blocks.q_rows
     index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
-    cell = start + cells.place(shape, index, size)
+    place = cells.place(shape, index, size)
+    if shape.narrow and shape.kv_heads > 1:  # half of the cells, and half of those
+        place = cells.place(shape, place, size)
+    cell = start + place
     _, token = cells.divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
     seen = (cell <= position + token) & (cell < span.high)
     return seen if shape.window is None else seen & (cell > position + token - shape.window)
@@ -182,7 +194,7 @@ def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch."""
     blocks, heads = shape.blocks, shape.kv_heads
     rows, deep = shape.group * blocks.q_rows, lanes(shape)
-    words = blocks.prefill_cells * heads * (1 if shape.paired else 2)
+    words = blocks.prefill_cells * heads * 2 // shape.packing
     kind = jnp.uint32 if shape.paired else jnp.float32
     found = jnp.float32
     return Scratch(

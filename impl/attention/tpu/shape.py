@@ -37,8 +37,8 @@ class Shape:
     """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
 
     vmem: bytes of vector memory that the compiler may use. cores: that work side by side, each with
-    buffers of its own. fresh: whether K and V of the queries' own tokens come as operands, and are
-    not read from the pool.
+    buffers of its own. byte_products: whether the matrix unit takes eight bits beside 16. fresh:
+    whether K and V of the queries' own tokens come as operands, and are not read from the pool.
     """
 
     tokens: int
@@ -59,6 +59,7 @@ class Shape:
     vmem: int
     cores: int
     blocks: Blocks
+    byte_products: bool = True
     fresh: bool = False
 
     @property
@@ -120,8 +121,19 @@ class Shape:
 
     @property
     def paired(self) -> bool:
-        """Whether K and V of a head share 32-bit words, low half and high half."""
+        """Whether K and V of a head share 32-bit words."""
         return bool(jnp.dtype(self.kv_dtype).itemsize < 4)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether eight bits are taken apart as they are: heads are alone, or two to a word."""
+        alone = self.kv_heads == 1 or self.kv_heads % 2 == 0
+        return bool(jnp.dtype(self.kv_dtype).itemsize == 1 and not self.exact and alone)
+
+    @property
+    def packing(self) -> int:
+        """Numbers in a word of 32 bits, when K and V come apart."""
+        return 4 if self.narrow else 2 if self.paired else 1
 
     @property
     def id_rows(self) -> int:
