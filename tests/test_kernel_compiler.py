@@ -229,18 +229,15 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 @needs_libtpu
 def test_eight_bits_cost_what_sixteen_do() -> None:
-    """Decoding takes no more cycles, a prefill at most a quarter more; widened, they fit."""
+    """At most a quarter more cycles, for half of the bytes; where they are widened, they fit."""
     wide, found = compiled(SHARE), compiled(evolve(SHARE, kv="float8_e4m3fn"))
     widened = compile_cell(evolve(SHARE, kv="float8_e4m3fn", chip="v4"), "tpu")
 
-    for one, other, most in (
-        (wide.decode, found.decode, 1.0),
-        (wide.prefill, found.prefill, 1.25),
-    ):
+    for one, other in ((wide.decode, found.decode), (wide.prefill, found.prefill)):
         assert one is not None
         assert other is not None
         assert (one.cells, one.tokens) == (other.cells, other.tokens)
-        assert other.cycles <= most * one.cycles
+        assert other.cycles <= 1.25 * one.cycles
     for record in (found, widened):
         assert record.vmem is not None
         assert record.vmem <= need(own.planned(record.cell))

@@ -14,6 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 from conformance import oracle
 from impl.attention.tpu import ragged_paged_attention
 from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
+from impl.attention.tpu.cells import without_negative_zeros
 from impl.attention.tpu.shape import Blocks, Shape
 from spec.vocabulary.errors import InvalidInput
 
@@ -129,6 +130,16 @@ def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
 def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
     """Within the bound, whatever dead cells hold."""
     assert difference(case, interpreted) <= 1.0
+
+
+def test_a_negative_zero_loses_its_sign_and_nothing_else_changes() -> None:
+    """Every byte in every place of a word."""
+    rng = np.random.default_rng(0)
+    every = np.concatenate([rng.permutation(256) for _ in range(64)]).astype(np.uint8)
+    found = without_negative_zeros(jnp.asarray(every.view(np.uint32)))
+    expected = np.where(every == 0x80, 0, every)
+
+    assert np.array_equal(expected, np.asarray(found).view(np.uint8))
 
 
 def shape(heads: tuple[int, int, int], page_size: int, kv: str, tokens: int = 512) -> Shape:

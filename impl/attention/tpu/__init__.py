@@ -181,6 +181,7 @@ def shape_of(
         vmem=target.limit,
         cores=target.cores,
         byte_products=target.byte_products,
+        negative_zeros=target.negative_zeros,
         blocks=blocks or planning.UNPLANNED,
     )
     shape = evolve(shape, fresh=append and shape.single)

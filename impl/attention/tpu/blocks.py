@@ -44,7 +44,8 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 class Chip:
     """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core.
 
-    cores: that make one device. byte_products: see `Shape`.
+    cores: that make one device. byte_products, negative_zeros: see `Shape`. The e4m3 of the matrix
+    units of v5e, v5p and v6e has another bias and, by its name, NaN for -0.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Chip:
     vmem: int
     cores: int
     byte_products: bool = True
+    negative_zeros: bool = True
 
     @property
     def limit(self) -> int:
@@ -63,9 +65,9 @@ CHIPS: Final = {
     chip.name: chip
     for chip in (
         Chip("v4", ("TPU v4",), 16 * MIB, 2, byte_products=False),
-        Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1),
-        Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2),
-        Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1),
+        Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1, negative_zeros=False),
+        Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2, negative_zeros=False),
+        Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1, negative_zeros=False),
         Chip("7x", ("TPU7x",), 64 * MIB, 1),
     )
 }

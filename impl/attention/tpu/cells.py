@@ -19,8 +19,9 @@ from impl.attention.tpu.shape import LANES, Shape
 
 LOW = 0xFFFF
 HIGH = 0xFFFF0000
-EVEN = 0x00FF00FF
+EVEN = 0x00FF00FF  # bytes
 ODD = 0xFF00FF00
+MAGNITUDES = 0x7F7F7F7F
 
 
 class Words(NamedTuple):
@@ -34,8 +35,8 @@ def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
     """`count` cells of a buffer from cell `start` on, a multiple of it: [rows, head_dim]."""
     first = pl.multiple_of(start * shape.rows, count * shape.rows)
     found: Array = kv[pl.ds(first, count * shape.rows), :]
-    wide = found.dtype.itemsize > 1 or shape.narrow
-    return found if wide else found.astype(jnp.bfloat16)
+    widened = found.dtype.itemsize == 1 and not shape.narrow
+    return found.astype(jnp.bfloat16) if widened else found
 
 
 def words(shape: Shape, held: Array, strided: Any) -> Words:
@@ -65,7 +66,7 @@ def every(shape: Shape, strided: Any, first: Any, count: int, stride: int) -> Ar
 
 
 def keys(shape: Shape, words: Array) -> Array:
-    """K of these words, in the dtype that is computed in."""
+    """K of these words, as it is multiplied."""
     if not shape.paired:
         return words
     if shape.exact:
@@ -89,8 +90,17 @@ def values(shape: Shape, words: Array) -> Array:
 
 
 def _eights(shape: Shape, words: Array) -> Array:
+    if shape.kv_dtype == jnp.float8_e4m3fn and not shape.negative_zeros:
+        words = without_negative_zeros(words)
     found = pltpu.bitcast(words, shape.kv_dtype)
     return found if shape.byte_products else found.astype(jnp.bfloat16)
+
+
+def without_negative_zeros(words: Array) -> Array:
+    """0 for -0 in each byte of u32 words, and everything else as it is."""
+    magnitudes = jnp.uint32(MAGNITUDES)
+    found: Array = words & (((words & magnitudes) + magnitudes) | magnitudes)
+    return found
 
 
 def lower(words: Array) -> Array:

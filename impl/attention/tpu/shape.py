@@ -37,8 +37,9 @@ class Shape:
     """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
 
     vmem: bytes of vector memory that the compiler may use. cores: that work side by side, each with
-    buffers of its own. byte_products: whether the matrix unit takes eight bits beside 16. fresh:
-    whether K and V of the queries' own tokens come as operands, and are not read from the pool.
+    buffers of its own. byte_products: whether the matrix unit takes eight bits beside 16.
+    negative_zeros: whether it is given -0 in float8_e4m3fn. fresh: whether K and V of the queries'
+    own tokens come as operands, and are not read from the pool.
     """
 
     tokens: int
@@ -60,6 +61,7 @@ class Shape:
     cores: int
     blocks: Blocks
     byte_products: bool = True
+    negative_zeros: bool = True
     fresh: bool = False
 
     @property
