@@ -10,11 +10,13 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.finding import replay
-from conformance.plants import find, planted, score, table
-from conformance.plants.attempts import CLEAN, Attempt, Attempts
+from conformance.fuzz import Run
+from conformance.lockstep import by_clauses
+from conformance.plants import find, methods, planted, score, table
+from conformance.plants.attempts import CLEAN, Attempt, Attempts, Budget
 from conformance.plants.blind import BLIND
 from conformance.plants.catalogue import PLANTS
-from conformance.plants.methods import METHODS
+from conformance.plants.methods import METHODS, blindly
 from conformance.plants.score import Plan
 from conformance.steps import History
 from spec.machines import actions as act
@@ -68,7 +70,7 @@ def test_each_is_tried_at_two_plants() -> None:
         assert {oracle.misses, oracle.sees} == tried
 
 
-def test_one_of_them_is_blind() -> None:
+def test_one_of_them_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kit sees a row that moves without its K and V; who renames afresh does not."""
     batch = ((1, 0),)
     history: History = (
@@ -77,13 +79,26 @@ def test_one_of_them_is_blind() -> None:
         *(act.Allocate(((0, 0),)), act.Allocate(batch), act.Write(batch)),
         act.Free(0),
     )
-    make = partial(ours.make, SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+    cleanup = CleanupMode.INCREMENTAL
+    make = partial(ours.make, SIZES, default_limits(SIZES), cleanup)
+    blind, budget = BLIND["renamed"], Budget(steps=1)
 
     with planted("DF1"):
         found = replay(make, history)
         assert found is not None
         assert "CONTENT" == found.clause
-        assert None is replay(make, history, oracle=BLIND["renamed"].judge)
+        shown = Run(finding=found, geometry=SIZES, cleanup=cleanup)
+        monkeypatch.setattr(methods, "_campaign", lambda *_: shown)
+        silent = blindly(blind, "DF1", 0, budget)
+        seeing = blindly(evolve(blind, judge=by_clauses), "DF1", 0, budget)
+    monkeypatch.setattr(methods, "_campaign", lambda *_: Run())
+    nothing = blindly(blind, "DF1", 0, budget)
+
+    assert (False, None, None) == (silent.caught, silent.clause, silent.error)
+    assert (True, "CONTENT") == (seeing.caught, seeing.clause)
+    assert len(history) == silent.steps == seeing.steps
+    assert not nothing.caught
+    assert "nothing to show" in str(nothing.error)
 
 
 CAUGHT = Attempt(caught=True, steps=7, seconds=0.5, clause="RC", shrunk=3)

@@ -1,7 +1,7 @@
 """Oracles that are in use and blind: what each does not see, shown by trying it.
 
-Each judges the same random histories under the same budget, instead of the clauses and the
-comparison. To be fair to it, each is also tried at a bug that it does see. Source: the kinds of
+Each judges the random histories by which the clauses and the comparison catch a bug. To be fair to
+it, each is also tried at a bug that it does see, under the same budget. Source: the kinds of
 check that let real bugs pass, in the threads of the plants.
 """
 

@@ -23,7 +23,7 @@ from conformance.histories import Recorded
 from conformance.lockstep import Oracle, by_clauses
 from conformance.plants import Plant, kernel
 from conformance.plants.attempts import Attempt, Budget, Try
-from conformance.plants.blind import BLIND
+from conformance.plants.blind import BLIND, Blind
 from conformance.plants.catalogue import FAMILIES
 from conformance.plants.playing import vectors
 from conformance.plants.refining import refine
@@ -96,6 +96,23 @@ def judged(oracle: Oracle, _plant: str | None, seed: int, budget: Budget) -> Att
     return _attempt(_campaign(seed, budget, oracle))
 
 
+def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """A blind oracle on its own; of the bug that it misses, on what shows that bug to the kit.
+
+    It goes no further than the kit: a wrong draw may end a sequence late, which any oracle sees.
+    """
+    if plant != blind.misses:
+        return judged(blind.judge, plant, seed, budget)
+    shown = _campaign(seed, budget)
+    found, history = _attempt(shown), shown.finding.history if shown.finding else ()
+    if not found.caught:
+        return evolve(found, error=found.error or "the kit found nothing to show to the oracle")
+    assert shown.geometry is not None
+    make = partial(fuzzing.make, ours.make, shown.geometry, shown.cleanup)
+    seen = replay(make, history, watchdog=budget.watchdog, oracle=blind.judge)
+    return evolve(found, caught=seen is not None, clause=seen.clause if seen else None)
+
+
 def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
     """Made-up traffic, served in lockstep: every output is held to decoding its request alone."""
     make = partial(fuzzing.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
@@ -158,7 +175,7 @@ METHODS: Final[dict[str, Method]] = {
     **{
         name: Method(
             what=oracle.what,
-            run=partial(judged, oracle.judge),
+            run=partial(blindly, oracle),
             share=INVARIANTS_SHARE,
             only=frozenset({oracle.misses, oracle.sees}),
         )

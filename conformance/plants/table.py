@@ -11,8 +11,8 @@ Row = dict[str, Any]
 HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
 
 BLIND_NOTE = (
-    "Each judges the same histories instead of the kit. It is tried at a bug that it cannot see "
-    "and, to be fair to it, at one that it does see."
+    "Each judges instead of the kit. Of a bug that it cannot see it is given the histories that "
+    "show the bug to the kit; and, to be fair to it, it is tried at one that it does see."
 )
 BLIND_HEAD = ("what it looks at", "misses", "caught", "caught by the kit", "sees", "caught")
 
