@@ -27,10 +27,10 @@ Q_BLOCK: Final = 32
 """Queries of a block unless another size is asked for; docs/reference.md says why."""
 KV_BLOCK_PAGES: Final = 16
 """Pages of a block unless another size is asked for."""
-_STEP_ELEMENTS: Final = {"cpu": 1 << 17}
+_STEP_ELEMENTS: Final = {"cpu": 0}
 """Elements of K and V, or of scores, that a step may take together; one block always fits.
 
-A CPU has caches to stay in: several small blocks to a step save steps, more cost more.
+A CPU has caches to stay in and few cores, and is no faster with several blocks to a step.
 """
 _MANY_ELEMENTS: Final = 1 << 24
 """The same where thousands of threads wait for work. Chosen by size, not measured."""
