@@ -81,6 +81,14 @@ CASES: Final = {
         blocks=evolve(SMALL, decode_cells=128),
         options={"k_scale": 0.5, "v_scale": 2.0, "scale": 0.1},
     ),
+    "e4m3, two heads in a word": Case(kv="float8_e4m3fn"),
+    "e4m3, widened after": Case(kv="float8_e4m3fn", chip="v4"),
+    "e4m3, three heads, widened before": Case(
+        q_heads=6,
+        kv_heads=3,
+        kv="float8_e4m3fn",
+        blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
+    ),
     "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
     "wide heads, odd many, widened": Case(
@@ -196,7 +204,7 @@ def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: A
     """Every page size and kind, on every chip."""
     kinds = ("bfloat16", "float8_e4m3fn", "float32"), (1, 65, 512)
     for page_size, kv, tokens in product(SIZES, *kinds):
-        asked = shape(heads, page_size, kv, tokens)
+        asked = evolve(shape(heads, page_size, kv, tokens), byte_products=chip.byte_products)
         if chip.name == "v4" and (heads, kv, page_size) in TOO_LARGE:
             with pytest.raises(InvalidInput, match="bytes for the smallest blocks"):
                 plan(asked, chip)
