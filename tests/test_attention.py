@@ -45,7 +45,7 @@ class Shape:
     soft_cap: float | None = None
     sliding_window: int | None = None
     q_block: int = 16
-    kv_block_pages: int = 16
+    kv_block_pages: int | None = 16
 
     @property
     def pages(self) -> int:
@@ -127,6 +127,7 @@ def build(
 def check_values(shape: Shape, case: Case) -> float:
     """Raise AssertionError unless all is within its bound; return the largest share of it."""
     __tracebackhide__ = True
+    assert shape.kv_block_pages is not None, "a bound is for known blocks"
     cells = min(shape.kv_block_pages, shape.pages_per_seq) * shape.page_size
     expected = oracle.ragged_paged_attention(*case, **shape.math)
     bound = oracle.error_bound(*case, **shape.math, block_cells=cells)

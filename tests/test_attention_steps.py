@@ -1,9 +1,10 @@
-"""The reference attention with several blocks to a step, as accelerators take them."""
+"""How the reference attention is cut: default blocks, and several to a step as on accelerators."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from attrs import evolve
 from test_attention import BASE, BATCHES, READ_SHAPE, RIGHT, build, check_reads, check_values, plant
@@ -75,3 +76,19 @@ def test_a_block_given_to_the_wrong_queries_is_caught(
 
     with pytest.raises(AssertionError, match="out of bound"):
         check_values(shape, build(shape, MIXED))
+
+
+@pytest.mark.parametrize(
+    ("page_size", "head_dim", "pages"), [(128, 8, 4), (64, 64, 8), (64, 65, 4), (1024, 128, 1)]
+)
+def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
+    page_size: int, head_dim: int, pages: int
+) -> None:
+    """The answer is that of such blocks to the last bit, and not that of blocks twice as large."""
+    shape = evolve(BASE, rows=1, page_size=page_size, head_dim=head_dim, pages_per_seq=20)
+    shape = evolve(shape, kv_block_pages=None)
+    case = build(shape, [(1, 19 * page_size + 5)])
+    found = shape.attend(case)
+
+    np.testing.assert_array_equal(found, evolve(shape, kv_block_pages=pages).attend(case))
+    assert (found != evolve(shape, kv_block_pages=2 * pages).attend(case)).any()

@@ -38,7 +38,7 @@ class Size:
     page_size: int = 16
     dtype: str = "float32"
     seconds: float = 15.0
-    turns: int = 9
+    turns: int = 51
 
 
 CPU: Final = Size(sequences=10, cells=2048, queries=256)

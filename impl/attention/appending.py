@@ -27,7 +27,7 @@ def append_and_attend(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     q_block: int = reference.Q_BLOCK,
-    kv_block_pages: int = reference.KV_BLOCK_PAGES,
+    kv_block_pages: int | None = None,
 ) -> tuple[Array, Array]:
     """What `ragged_paged_attention` answers once the new cells are written, and the pool.
 

@@ -7,8 +7,8 @@ as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged
 CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
 Softmax is online (seed 004, section 6), in float32.
 
-What a cell that no query may see holds, NaN included, has no influence: scores are masked after
-the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one
+What a cell that no query may see holds, NaN included, has no influence: K and V are blanked before
+the products, since 0 * NaN is NaN, and scores are masked after. Only a cell that is visible to one
 query can carry a NaN or an infinity of its V to the other queries of that block.
 """
 
@@ -23,10 +23,9 @@ from jax.typing import ArrayLike
 
 from impl.attention.interface import check_options, check_shapes
 
+_EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
 """Queries of a block unless another size is asked for; docs/reference.md says why."""
-KV_BLOCK_PAGES: Final = 16
-"""Pages of a block unless another size is asked for."""
 _STEP_ELEMENTS: Final = {"cpu": 0}
 """Elements of K and V, or of scores, that a step may take together; one block always fits.
 
@@ -102,7 +101,7 @@ def ragged_paged_attention(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     q_block: int = Q_BLOCK,
-    kv_block_pages: int = KV_BLOCK_PAGES,
+    kv_block_pages: int | None = None,
 ) -> Array:
     """Attend for a mixed batch of prefill and decode; returns [T, q_heads, head_dim] in q's dtype.
 
@@ -121,27 +120,35 @@ def ragged_paged_attention(
 
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
     are rows of q and pages that a sequence brings to one step of the loops; they change speed and
-    rounding only. A sequence of one query brings one row whatever q_block is.
+    rounding only. A sequence of one query brings one row whatever q_block is. Without
+    kv_block_pages it brings 256 cells, or 512 where K and V of a cell are at most 256 elements.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
     check_options(
         soft_cap=soft_cap,
         sliding_window=sliding_window,
         q_block=q_block,
-        kv_block_pages=kv_block_pages,
+        kv_block_pages=block_pages,
     )
     options = _Options(
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
         q_block=min(q_block, q.shape[0]),
-        kv_block_pages=min(kv_block_pages, page_indices.shape[1]),
+        kv_block_pages=min(block_pages, page_indices.shape[1]),
         step_elements=_STEP_ELEMENTS.get(jax.default_backend(), _MANY_ELEMENTS),
     )
     count = jnp.reshape(jnp.asarray(num_seqs), ())
     out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, options)
     return out
+
+
+def _block_pages(kv_pages: Array) -> int:
+    """Pages of a block unless another size is asked for; docs/reference.md says why."""
+    page_size, heads, width = kv_pages.shape[1:]
+    return max(1, (512 if heads * width <= 256 else 256) // page_size)
 
 
 @partial(jax.jit, static_argnames="options")
@@ -311,10 +318,14 @@ def _ids(pages: Array, row: Array, entries: Array) -> Array:
 
 def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
     """K and V, each f32 [N, kv_heads, cells, head_dim], of the pages i32[N, kv_block_pages]."""
-    block = kv_pages.at[ids].get(mode="clip").astype(jnp.float32)
-    cells = block.reshape(ids.shape[0], -1, kv_pages.shape[2] // 2, 2, kv_pages.shape[3])
-    keys, values = (cells[:, :, :, part].transpose(0, 2, 1, 3) for part in (0, 1))
-    return keys, values
+    pages, page_size, heads, width = kv_pages.shape
+    pool = kv_pages.reshape(pages, page_size, heads // 2, 2, width)
+
+    def taken(part: int) -> Array:
+        block = pool.at[ids, :, :, part].get(mode="clip").astype(jnp.float32)
+        return block.reshape(ids.shape[0], -1, heads // 2, width).transpose(0, 2, 1, 3)
+
+    return taken(0), taken(1)
 
 
 def _visible(positions: Array, cells: Array, window: int | None) -> Array:
@@ -326,9 +337,27 @@ def _visible(positions: Array, cells: Array, window: int | None) -> Array:
     return seen if window is None else seen & (cells[:, None, :] > positions[:, :, None] - window)
 
 
-def _blank(values: Array, used: Array) -> Array:
-    """V [N, kv_heads, cells, head_dim] with 0 in each cell that no query of the block sees."""
-    return jnp.where(used[:, None, :, None], values, 0.0)
+def _blank(cells: Array, used: Array) -> Array:
+    """K or V [N, kv_heads, cells, head_dim] with 0 in each cell that no query of the block sees.
+
+    By bits and not by `where`: XLA on a CPU makes that a branch for each cell, and then copies a
+    head of 64 elements one by one.
+    """
+    bits = lax.bitcast_convert_type(cells, jnp.int32)
+    kept = bits & -used.astype(jnp.int32)[:, None, :, None]
+    return lax.bitcast_convert_type(kept, jnp.float32)
+
+
+def _products(queries: Array, keys: Array) -> Array:
+    """Products f32 [N, kv_heads, rows, cells] of queries [N, kv_heads, group, q_block, head_dim].
+
+    K goes first where a block has one query: XLA's product of a few rows and a transposed operand
+    takes two to three times as long on a CPU.
+    """
+    rows = queries.reshape(*queries.shape[:2], -1, queries.shape[-1])
+    if queries.shape[3] == 1:
+        return jnp.einsum("nhcd,nhqd->nhcq", keys, rows, precision=_EXACT).swapaxes(2, 3)
+    return jnp.einsum("nhqd,nhcd->nhqc", rows, keys, precision=_EXACT)
 
 
 def _absorb(
@@ -343,9 +372,7 @@ def _absorb(
 
     What is found with queries, keys and values i goes to block owner[i] of the running softmax.
     """
-    exact = lax.Precision.HIGHEST
-    owner, flat = reads.owner, (*queries.shape[:2], -1, queries.shape[-1])
-    products = jnp.einsum("nhqd,nhcd->nhqc", queries.reshape(flat), keys, precision=exact)
+    owner, products = reads.owner, _products(queries, _blank(keys, reads.used))
     scores = options.scale * products.reshape(*queries.shape[:-1], -1)
     if options.soft_cap is not None:
         scores = options.soft_cap * jnp.tanh(scores / options.soft_cap)
@@ -356,8 +383,8 @@ def _absorb(
     # Exactly 1 where the maximum stays, as for a block that has nothing in this step.
     rescale = jnp.where(largest == running.largest, 1.0, jnp.exp(running.largest - origin))
     weights = jnp.exp(scores - origin[owner][..., None])
-    blanked = _blank(values, reads.used)
-    added = jnp.einsum("nhqc,nhcd->nhqd", weights.reshape(products.shape), blanked, precision=exact)
+    weighed = (weights.reshape(products.shape), _blank(values, reads.used))
+    added = jnp.einsum("nhqc,nhcd->nhqd", *weighed, precision=_EXACT)
     return _Running(
         largest,
         (running.total * rescale).at[owner].add(weights.sum(axis=-1)),

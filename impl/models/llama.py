@@ -79,12 +79,14 @@ class Llama:
     dtype: str = field(default="float32")
     attention: str = field(factory=lambda: "tpu" if jax.default_backend() == "tpu" else "reference")
     q_block: int = reference.Q_BLOCK
-    kv_block_pages: int = reference.KV_BLOCK_PAGES
+    kv_block_pages: int | None = None
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(Llama):
             name, value = attribute.name, getattr(self, attribute.name)
-            if attribute.type is int and (type(value) is not int or value < 1):
+            if value is None and attribute.type == int | None:
+                continue
+            if attribute.type in (int, int | None) and (type(value) is not int or value < 1):
                 raise _invalid(name, value, "an integer, 1 or more")
             if attribute.type is float and not (math.isfinite(value) and value > 0):
                 raise _invalid(name, value, "finite and above 0")
