@@ -30,14 +30,14 @@ class Arrays(NamedTuple):
 
 @frozen(kw_only=True)
 class Size:
-    """How large a run is. queries: of each sequence in prefill; seconds: that one peer may take."""
+    """How large a run is. queries: of a sequence in prefill; seconds: of a peer's timed calls."""
 
     sequences: int
     cells: int
     queries: int
     page_size: int = 16
     dtype: str = "float32"
-    seconds: float = 15.0
+    seconds: float = 12.0
     turns: int = 51
 
 

@@ -1,15 +1,14 @@
 """`python -m conformance.peers.run`: the reference attention beside its peers, in one run.
 
 An answer is held to the oracle before it is timed, so that a fast wrong one does not count. Calls
-are taken in turns of a drawn order, medians of each; clocks of shared machines drift, so that
-targets are reported as met or missed, and only a wrong answer of ours makes the command fail.
+are taken in turns, medians of each; clocks of shared machines drift, so that targets are reported
+as met or missed, and only a wrong answer of ours makes the command fail.
 """
 
 import argparse
 import json
 import os
 import platform
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -111,16 +110,16 @@ def measure(
 def _take_turns(calls: dict[str, Call], size: Size) -> dict[str, list[float]]:
     """Seconds of each call, taken in turns until a candidate has used up its time.
 
-    In another order each turn: what one leaves in caches and allocator is felt by the next.
+    Each after an untimed call of its own: while hundreds of MiB of one are given back, which goes
+    on after its answer is there, the next would take two to three times as long.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    order, draws = list(calls), random.Random(0)
     for _ in range(size.turns):
-        draws.shuffle(order)
-        for name in order:
+        for name, call in calls.items():
             if sum(taken[name]) <= size.seconds:
+                jax.block_until_ready(call())  # type: ignore[no-untyped-call]
                 start = time.perf_counter()
-                jax.block_until_ready(calls[name]())  # type: ignore[no-untyped-call]
+                jax.block_until_ready(call())  # type: ignore[no-untyped-call]
                 taken[name].append(time.perf_counter() - start)
     return taken
 
