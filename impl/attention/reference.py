@@ -352,7 +352,7 @@ def _products(queries: Array, keys: Array) -> Array:
     """Products f32 [N, kv_heads, rows, cells] of queries [N, kv_heads, group, q_block, head_dim].
 
     K goes first where a block has one query: XLA's product of a few rows and a transposed operand
-    takes two to three times as long on a CPU.
+    is slow on a CPU.
     """
     rows = queries.reshape(*queries.shape[:2], -1, queries.shape[-1])
     if queries.shape[3] == 1:
