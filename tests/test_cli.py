@@ -314,3 +314,36 @@ def test_a_foreign_spec_is_refused(
     )
     assert 2 == done.returncode
     assert "the module spec is not kvspec's" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("installed", "platforms", "device", "only_compiles"),
+    [
+        (True, None, None, True),
+        (False, None, None, False),
+        (True, "tpu", None, False),
+        (True, None, "accel0", False),
+        (True, None, "vfio/0", False),
+        (True, None, "nvidia0", False),
+        (True, None, "vfio/vfio", True),
+    ],
+)
+def test_jax_is_kept_on_the_cpu_only_where_libtpu_just_compiles(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    installed: bool,
+    platforms: str | None,
+    device: str | None,
+    only_compiles: bool,
+) -> None:
+    """Neither a choice by JAX_PLATFORMS nor an accelerator among the devices is overruled."""
+    (tmp_path / "vfio").mkdir()
+    if device is not None:
+        (tmp_path / device).touch()
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if platforms is not None:
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object() if installed else None)
+
+    assert only_compiles == main.libtpu_only_compiles(tmp_path)

@@ -4,8 +4,11 @@ Nothing of ours is imported before it is known that `spec` is ours: the name is 
 """
 
 import importlib
+import importlib.util
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -18,11 +21,16 @@ COMMANDS: Final = (
     *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate", "vectors"),
     *("plant", "kernel", "compare", "doctor"),
 )
+DEVICES: Final = Path("/dev")
+ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd")
+"""What shows there that a machine has a TPU or a GPU."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `kvspec` with these arguments (those of the process, if None); return the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if libtpu_only_compiles():
+        os.environ["JAX_PLATFORMS"] = "cpu"
     try:
         return _foreign_spec() or _dispatch(words)
     except KeyboardInterrupt:  # before the command began: nothing is decided
@@ -45,6 +53,17 @@ def _dispatch(words: list[str]) -> int:
     from conformance.cli.contract import execute
 
     return execute(command, words[1:])
+
+
+def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
+    """Whether jax would look for a TPU where there is none, and print a page about it.
+
+    It does where libtpu is installed, as it is for compiling without the chip. Who sets
+    JAX_PLATFORMS is left alone, and so is every machine with an accelerator among its devices.
+    """
+    if "JAX_PLATFORMS" in os.environ or importlib.util.find_spec("libtpu") is None:
+        return False
+    return not any(next(devices.glob(name), None) for name in ACCELERATORS)
 
 
 def _foreign_spec() -> int:
