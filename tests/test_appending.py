@@ -69,7 +69,8 @@ def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
     shape = Shape(
         tokens=24, seqs=4, q_heads=8, kv_heads=1, group=4, head_dim=128, page_size=16, pages=9,
         pages_per_seq=3, q_dtype="bfloat16", kv_dtype="bfloat16", scale=1.0, v_scale=1.0,
-        soft_cap=None, window=None, vmem=0, cores=1, blocks=UNPLANNED, fresh=True,
+        soft_cap=None, window=None, vmem=0, cores=1, blocks=UNPLANNED, byte_products=True,
+        negative_zeros=True, fresh=True,
     )  # fmt: skip
     cells = jnp.broadcast_to(jnp.arange(24)[:, None, None] + 1, (24, 2, 128))
 

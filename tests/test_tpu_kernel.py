@@ -172,6 +172,8 @@ def shape(heads: tuple[int, int, int], page_size: int, kv: str, tokens: int = 51
         vmem=0,
         cores=1,
         blocks=UNPLANNED,
+        byte_products=True,
+        negative_zeros=True,
     )
 
 

@@ -60,8 +60,8 @@ class Shape:
     vmem: int
     cores: int
     blocks: Blocks
-    byte_products: bool = True
-    negative_zeros: bool = True
+    byte_products: bool
+    negative_zeros: bool
     fresh: bool = False
 
     @property
