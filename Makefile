@@ -62,7 +62,8 @@ plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stop
 mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
 	$(BIN)/python -m conformance.mutants.run
 
-kernel: $(STAMP) ## our TPU kernel interpreted, and each of many bugs planted in it
+kernel: $(STAMP) ## the reference; our TPU kernel interpreted, and each of many bugs planted in it
+	$(BIN)/kvspec kernel reference --json .kvspec/kernel-reference.json
 	$(BIN)/kvspec kernel tpu --json .kvspec/kernel.json
 	$(BIN)/kvspec kernel tpu --mutants --json .kvspec/kernel-mutants.json
 

@@ -157,3 +157,27 @@ def test_a_donated_pool_is_updated_in_place(
     assert memory.temp_size_in_bytes < empty.nbytes // 4
     copies = [line for line in text.splitlines() if " copy(" in line]
     assert [] == [line for line in copies if "[512,4,4,3]" in line or "[2048,4,3]" in line]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]
+)
+@pytest.mark.parametrize("action", [_write_some, _copy_some])
+def test_what_is_not_moved_keeps_every_bit(
+    action: Callable[[jax.Array], jax.Array], dtype: str
+) -> None:
+    """The bits of a NaN too, quiet or not: XLA on a CPU would widen a bfloat16 pool and back."""
+    sizes = (PAGES, PAGE_SIZE, 2 * HEADS, WIDTH * jnp.dtype(dtype).itemsize)
+    bits = np.random.default_rng(0).integers(0, 256, sizes, np.uint8)
+    bits[..., -jnp.dtype(dtype).itemsize :] = 0xFF  # a NaN in every cell, of each float
+    bits[::2, ..., -2] = 0x7F
+    before = jnp.asarray(bits.view(jnp.dtype(dtype)))
+
+    after = np.asarray(jax.jit(action)(before)).view(np.uint8)
+
+    moved = {(2, row) for row in range(PAGE_SIZE)} if action is _copy_some else set()
+    moved |= {divmod(cell, PAGE_SIZE) for cell in range(TOKENS) if action is _write_some}
+    kept = np.ones(sizes[:2], bool)
+    kept[tuple(np.transpose(sorted(moved)))] = False
+    np.testing.assert_array_equal(bits[kept], after[kept])
+    assert action is _write_some or (bits[1] == after[2]).all()

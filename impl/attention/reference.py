@@ -3,8 +3,8 @@
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
 query tokens at its end, reads K and V through one page table. Work is proportional to what is
 there: loops over blocks of queries and over the blocks of pages that these can see run as often
-as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on bfloat16 on
-CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
+as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow
+floats on CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
 Softmax is online (seed 004, section 6), in float32.
 
 What a cell that no query may see holds, NaN included, has no influence: K and V are blanked before
@@ -22,6 +22,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from impl.attention.interface import check_options, check_shapes
+from impl.cache import paged
 
 _EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
@@ -319,10 +320,11 @@ def _ids(pages: Array, row: Array, entries: Array) -> Array:
 def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
     """K and V, each f32 [N, kv_heads, cells, head_dim], of the pages i32[N, kv_block_pages]."""
     pages, page_size, heads, width = kv_pages.shape
-    pool = kv_pages.reshape(pages, page_size, heads // 2, 2, width)
+    pool = paged.words(kv_pages).reshape(pages, page_size, heads // 2, 2, width)
 
     def taken(part: int) -> Array:
-        block = pool.at[ids, :, :, part].get(mode="clip").astype(jnp.float32)
+        moved = pool.at[ids, :, :, part].get(mode="clip")
+        block = lax.bitcast_convert_type(moved, kv_pages.dtype).astype(jnp.float32)
         return block.reshape(ids.shape[0], -1, heads // 2, width).transpose(0, 2, 1, 3)
 
     return taken(0), taken(1)

@@ -6,16 +6,24 @@ named by its destination `page * page_size + offset`. Anything that is not a des
 nothing: that is how padding, and every byte of a refused plan, is dropped.
 
 Each function returns the new pool. Under `jit` with the pool donated it is updated in place, but
-for one case: XLA on CPUs widens a bfloat16 pool as a whole before it indexes it, so there each
-step costs time and temporary bytes in proportion to the pool. Use float32 or float16 on a CPU.
+for one case: XLA on CPUs copies a pool of bfloat16 or of 8-bit floats as a whole before it indexes
+it, so there each step costs time and temporary bytes in proportion to the pool. Use float32 or
+float16 on a CPU.
 """
 
+from typing import Final
+
+import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INVALID
+
+
+_OF_CPUS: Final = (jnp.float16, jnp.float32, jnp.float64)
+"""Floats that XLA indexes on a CPU as they are."""
 
 
 def empty(pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: DTypeLike) -> Array:
@@ -39,6 +47,19 @@ def interleave(k: Array, v: Array) -> Array:
     return jnp.stack([k, v], axis=2).reshape(tokens, 2 * heads, width)
 
 
+def words(kv_pages: Array) -> Array:
+    """The pool as XLA can move it: unsigned words for the floats that it would widen on a CPU.
+
+    Widening all of a pool takes twice as long, and the way back gives its NaN other bits.
+    `lax.bitcast_convert_type` makes what was moved into the pool's dtype again.
+    """
+    dtype = kv_pages.dtype
+    indexed = dtype in _OF_CPUS or not jnp.issubdtype(dtype, jnp.floating)
+    if indexed or jax.default_backend() != "cpu":
+        return kv_pages
+    return lax.bitcast_convert_type(kv_pages, jnp.uint8 if dtype.itemsize == 1 else jnp.uint16)
+
+
 def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
     """Store K and V of a batch of tokens, each in the cell that its destination names.
 
@@ -54,11 +75,11 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
             allowed="[P, S, 2H, D], [T] and [T, H, D]",
             remedy="Give one destination per token, and K and V with the pool's heads.",
         )
-    pool = kv_pages.reshape(-1, *kv_pages.shape[2:])
+    pool, moved = words(kv_pages), words(cells.astype(kv_pages.dtype))
     # A negative index would wrap around to the last page before it could be dropped.
     where = jnp.where(destinations < 0, INVALID, destinations)
-    stored = pool.at[where].set(cells.astype(pool.dtype), mode="drop")
-    return stored.reshape(kv_pages.shape)
+    stored = pool.reshape(-1, *pool.shape[2:]).at[where].set(moved, mode="drop")
+    return lax.bitcast_convert_type(stored.reshape(pool.shape), kv_pages.dtype)
 
 
 def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Array:
@@ -67,11 +88,12 @@ def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Arr
     Where either is out of range nothing happens, so that a planned copy can be called off without
     a `where` over the pool, which would copy all of it. Destinations must differ.
     """
-    pages = kv_pages.shape[0]
+    pool, pages = words(kv_pages), kv_pages.shape[0]
     origin, target = jnp.asarray(source), jnp.asarray(destination)
     inside = (origin >= 0) & (origin < pages) & (target >= 0)
-    copied = kv_pages[jnp.clip(origin, 0, pages - 1)]
-    return kv_pages.at[jnp.where(inside, target, INVALID)].set(copied, mode="drop")
+    copied = pool[jnp.clip(origin, 0, pages - 1)]
+    stored = pool.at[jnp.where(inside, target, INVALID)].set(copied, mode="drop")
+    return lax.bitcast_convert_type(stored, kv_pages.dtype)
 
 
 def zero(kv_pages: Array) -> Array:
