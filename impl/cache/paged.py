@@ -21,7 +21,6 @@ from jax.typing import ArrayLike, DTypeLike
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INVALID
 
-
 _OF_CPUS: Final = (jnp.float16, jnp.float32, jnp.float64)
 """Floats that XLA indexes on a CPU as they are."""
 
