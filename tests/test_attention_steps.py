@@ -1,13 +1,17 @@
 """How the reference attention is cut: default blocks, and several to a step as on accelerators."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
 from test_attention import BASE, BATCHES, READ_SHAPE, RIGHT, build, check_reads, check_values, plant
+
+from impl.attention import reference
 
 MIXED = BATCHES["mixed prefill and decode"]
 SHAPES = {
@@ -92,3 +96,21 @@ def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
 
     np.testing.assert_array_equal(found, evolve(shape, kv_block_pages=pages).attend(case))
     assert (found != evolve(shape, kv_block_pages=2 * pages).attend(case)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_derivative_by_k_and_v_is_that_of_the_answer(dtype: str) -> None:
+    """Forward mode agrees with differences; dead cells, blanked by bits, count for nothing."""
+    case = build(evolve(BASE, dtype=dtype), MIXED, poison=0.0)
+    change = np.random.default_rng(1).normal(size=case.kv_pages.shape).astype(dtype)
+    shares: Any = partial(reference.ragged_paged_attention, scale=0.4)
+
+    def answer(kv_pages: Any) -> Any:
+        return shares(case.q, kv_pages, *case[2:])
+
+    _, found = jax.jvp(answer, (jnp.asarray(case.kv_pages),), (jnp.asarray(change),))
+    step = np.asarray(2.0**-6, dtype)
+    ends = [np.asarray(answer(case.kv_pages + sign * step * change), "f8") for sign in (1, -1)]
+    expected = (ends[0] - ends[1]) / (2 * float(step))
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(found, expected, atol=0.01 if dtype == "float32" else 0.3)

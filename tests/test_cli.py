@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -325,6 +326,7 @@ def test_a_foreign_spec_is_refused(
         (True, None, "accel0", False),
         (True, None, "vfio/0", False),
         (True, None, "nvidia0", False),
+        (True, None, "kfd", False),
         (True, None, "vfio/vfio", True),
     ],
 )
@@ -347,3 +349,19 @@ def test_jax_is_kept_on_the_cpu_only_where_libtpu_just_compiles(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object() if installed else None)
 
     assert only_compiles == main.libtpu_only_compiles(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "found", "platforms"),
+    [("nothing", True, "cpu"), ("nothing", False, None), ("doctor", True, None)],
+)
+def test_the_command_keeps_jax_on_the_cpu_but_lets_doctor_ask(
+    command: str, found: object, platforms: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JAX_PLATFORMS is set where libtpu only compiles, and not for who reports what there is."""
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setattr(main, "libtpu_only_compiles", lambda: found)
+
+    assert main.main([command, "--no-such-option"]) == 2
+    assert os.environ.get("JAX_PLATFORMS") == platforms

@@ -181,3 +181,12 @@ def test_what_is_not_moved_keeps_every_bit(
     kept[tuple(np.transpose(sorted(moved)))] = False
     np.testing.assert_array_equal(bits[kept], after[kept])
     assert action is _write_some or (bits[1] == after[2]).all()
+
+
+@pytest.mark.parametrize("action", [_write_some, _copy_some])
+def test_what_is_moved_takes_its_derivative_along(action: Callable[[jax.Array], jax.Array]) -> None:
+    """A pool that XLA moves as it is has one: of all cells but those that are replaced, 1 each."""
+    kept = jax.grad(lambda kv_pages: action(kv_pages).sum())(jnp.asarray(pool()))
+
+    replaced = TOKENS if action is _write_some else 0
+    assert (CELLS - replaced) * 2 * HEADS * WIDTH == kept.sum()

@@ -22,14 +22,17 @@ COMMANDS: Final = (
     *("plant", "kernel", "compare", "doctor"),
 )
 DEVICES: Final = Path("/dev")
-ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd")
+ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 """What shows there that a machine has a TPU or a GPU."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `kvspec` with these arguments (those of the process, if None); return the exit status."""
+    """Run `kvspec` with these arguments (those of the process, if None); return the exit status.
+
+    Sets JAX_PLATFORMS where `libtpu_only_compiles`, but for `doctor`, which asks jax what there is.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
-    if libtpu_only_compiles():
+    if words[:1] != ["doctor"] and libtpu_only_compiles():
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
         return _foreign_spec() or _dispatch(words)
@@ -59,7 +62,7 @@ def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
     """Whether jax would look for a TPU where there is none, and print a page about it.
 
     It does where libtpu is installed, as it is for compiling without the chip. Who sets
-    JAX_PLATFORMS is left alone, and so is every machine with an accelerator among its devices.
+    JAX_PLATFORMS is left alone, and so is every machine with one of ACCELERATORS.
     """
     if "JAX_PLATFORMS" in os.environ or importlib.util.find_spec("libtpu") is None:
         return False

@@ -7,8 +7,8 @@ as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged
 floats on CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
 Softmax is online (seed 004, section 6), in float32.
 
-What a cell that no query may see holds, NaN included, has no influence: K and V are blanked before
-the products, since 0 * NaN is NaN, and scores are masked after. Only a cell that is visible to one
+What a cell that no query may see holds, NaN included, has no influence: scores are masked after
+the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one
 query can carry a NaN or an infinity of its V to the other queries of that block.
 """
 
@@ -122,17 +122,14 @@ def ragged_paged_attention(
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
     are rows of q and pages that a sequence brings to one step of the loops; they change speed and
     rounding only. A sequence of one query brings one row whatever q_block is. Without
-    kv_block_pages it brings 256 cells, or 512 where K and V of a cell are at most 256 elements.
+    kv_block_pages it brings the pages that 256 cells fill, at least one, or 512 cells where K and V
+    of a cell are at most 256 elements.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
-    check_options(
-        soft_cap=soft_cap,
-        sliding_window=sliding_window,
-        q_block=q_block,
-        kv_block_pages=block_pages,
-    )
+    blocks = {"q_block": q_block, "kv_block_pages": block_pages}
+    check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
     options = _Options(
         scale=scale,
         soft_cap=soft_cap,
@@ -324,7 +321,7 @@ def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
 
     def taken(part: int) -> Array:
         moved = pool.at[ids, :, :, part].get(mode="clip")
-        block = lax.bitcast_convert_type(moved, kv_pages.dtype).astype(jnp.float32)
+        block = paged.of_words(moved, kv_pages.dtype).astype(jnp.float32)
         return block.reshape(ids.shape[0], -1, heads // 2, width).transpose(0, 2, 1, 3)
 
     return taken(0), taken(1)
@@ -339,15 +336,22 @@ def _visible(positions: Array, cells: Array, window: int | None) -> Array:
     return seen if window is None else seen & (cells[:, None, :] > positions[:, :, None] - window)
 
 
+@jax.custom_jvp
 def _blank(cells: Array, used: Array) -> Array:
     """K or V [N, kv_heads, cells, head_dim] with 0 in each cell that no query of the block sees.
 
     By bits and not by `where`: XLA on a CPU makes that a branch for each cell, and then copies a
-    head of 64 elements one by one.
+    head of 64 elements one by one. Bits have no derivative, so this has one of its own.
     """
     bits = lax.bitcast_convert_type(cells, jnp.int32)
     kept = bits & -used.astype(jnp.int32)[:, None, :, None]
     return lax.bitcast_convert_type(kept, jnp.float32)
+
+
+@_blank.defjvp
+def _blank_jvp(primals: tuple[Array, Array], changes: tuple[Array, Array]) -> tuple[Array, Array]:
+    used = primals[1][:, None, :, None]
+    return _blank(*primals), jnp.where(used, changes[0], 0.0)
 
 
 def _products(queries: Array, keys: Array) -> Array:
@@ -374,6 +378,7 @@ def _absorb(
 
     What is found with queries, keys and values i goes to block owner[i] of the running softmax.
     """
+    # K is blanked for speed alone: it then leaves its pages by vectors, as V does.
     owner, products = reads.owner, _products(queries, _blank(keys, reads.used))
     scores = options.scale * products.reshape(*queries.shape[:-1], -1)
     if options.soft_cap is not None:

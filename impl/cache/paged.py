@@ -1,7 +1,7 @@
 """One layer's pool of pages: where K and V live, and the only functions that move them.
 
 The pool is one array `kv_pages [pages, page_size, 2 * kv_heads, head_dim]`; in each cell the heads
-alternate k0, v0, k1, v1, ... so that one gather fetches both (seed 000, section 3.1). A cell is
+alternate k0, v0, k1, v1, ... so that a page holds both (seed 000, section 3.1). A cell is
 named by its destination `page * page_size + offset`. Anything that is not a destination moves
 nothing: that is how padding, and every byte of a refused plan, is dropped.
 
@@ -11,8 +11,6 @@ it, so there each step costs time and temporary bytes in proportion to the pool.
 float16 on a CPU.
 """
 
-from typing import Final
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -20,9 +18,6 @@ from jax.typing import ArrayLike, DTypeLike
 
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INVALID
-
-_OF_CPUS: Final = (jnp.float16, jnp.float32, jnp.float64)
-"""Floats that XLA indexes on a CPU as they are."""
 
 
 def empty(pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: DTypeLike) -> Array:
@@ -49,14 +44,19 @@ def interleave(k: Array, v: Array) -> Array:
 def words(kv_pages: Array) -> Array:
     """The pool as XLA can move it: unsigned words for the floats that it would widen on a CPU.
 
-    Widening all of a pool takes twice as long, and the way back gives its NaN other bits.
-    `lax.bitcast_convert_type` makes what was moved into the pool's dtype again.
+    Widening all of a pool takes twice as long, and the way back gives its NaN other bits. Words
+    have no derivative.
     """
-    dtype = kv_pages.dtype
-    indexed = dtype in _OF_CPUS or not jnp.issubdtype(dtype, jnp.floating)
-    if indexed or jax.default_backend() != "cpu":
+    name = kv_pages.dtype.name
+    word = jnp.uint16 if name == "bfloat16" else jnp.uint8 if name.startswith("float8") else None
+    if word is None or jax.default_backend() != "cpu":
         return kv_pages
-    return lax.bitcast_convert_type(kv_pages, jnp.uint8 if dtype.itemsize == 1 else jnp.uint16)
+    return lax.bitcast_convert_type(kv_pages, word)
+
+
+def of_words(moved: Array, dtype: DTypeLike) -> Array:
+    """What was moved as `words`, in the pool's dtype again."""
+    return moved if moved.dtype == dtype else lax.bitcast_convert_type(moved, dtype)
 
 
 def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
@@ -78,7 +78,7 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
     # A negative index would wrap around to the last page before it could be dropped.
     where = jnp.where(destinations < 0, INVALID, destinations)
     stored = pool.reshape(-1, *pool.shape[2:]).at[where].set(moved, mode="drop")
-    return lax.bitcast_convert_type(stored.reshape(pool.shape), kv_pages.dtype)
+    return of_words(stored.reshape(pool.shape), kv_pages.dtype)
 
 
 def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Array:
@@ -92,7 +92,7 @@ def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Arr
     inside = (origin >= 0) & (origin < pages) & (target >= 0)
     copied = pool[jnp.clip(origin, 0, pages - 1)]
     stored = pool.at[jnp.where(inside, target, INVALID)].set(copied, mode="drop")
-    return lax.bitcast_convert_type(stored, kv_pages.dtype)
+    return of_words(stored, kv_pages.dtype)
 
 
 def zero(kv_pages: Array) -> Array:

@@ -64,7 +64,8 @@ class Llama:
     square in RMSNorm. dtype: of weights, activations and cache, one of DTYPES; norms, rotation
     and attention compute in float32. attention: the implementation, one of ATTENTION; by default
     the one for the backend that the configuration is made on. A kernel that cannot run raises
-    InvalidInput, and no other takes its place. q_block and kv_block_pages: of the reference.
+    InvalidInput, and no other takes its place. q_block, and kv_block_pages or None: of the
+    reference.
     """
 
     vocabulary: int
