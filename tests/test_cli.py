@@ -359,7 +359,7 @@ def test_the_command_keeps_jax_on_the_cpu_but_lets_doctor_ask(
     command: str, found: object, platforms: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JAX_PLATFORMS is set where libtpu only compiles, and not for who reports what there is."""
-    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setenv("JAX_PLATFORMS", "")  # so that it is put back, whatever main does to it
     monkeypatch.delenv("JAX_PLATFORMS")
     monkeypatch.setattr(main, "libtpu_only_compiles", lambda: found)
 

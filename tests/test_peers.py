@@ -62,6 +62,28 @@ def test_a_fast_wrong_peer_does_not_count(wrong: Wrong) -> None:
     assert peer.verdict.startswith("WRONG: ")
 
 
+def test_each_timed_call_comes_after_one_of_the_same_peer() -> None:
+    """Two calls for every time that is taken, and one before, whose answer is judged."""
+    called: list[str] = []
+
+    def counted(name: str, make: Callable[[Case], Call]) -> Callable[[Case], Call]:
+        def made(case: Case) -> Call:
+            call = make(case)
+
+            def count() -> Array:
+                called.append(name)
+                return call()
+
+            return count
+
+        return made
+
+    run.measure(CASE, {OURS: counted(OURS, ours), SCAN: counted(SCAN, plain_scan)})
+
+    judged, turn = [OURS, SCAN], [OURS, OURS, SCAN, SCAN]
+    assert judged + QUICK.turns * turn == called
+
+
 def test_a_wrong_answer_of_ours_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command returns 1, and its JSON says so."""
     made = {OURS: changed(lambda out: out + 1), SCAN: plain_scan}

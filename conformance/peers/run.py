@@ -110,8 +110,8 @@ def measure(
 def _take_turns(calls: dict[str, Call], size: Size) -> dict[str, list[float]]:
     """Seconds of each call, taken in turns until a candidate has used up its time.
 
-    Each after an untimed call of its own: while hundreds of MiB of one are given back, which goes
-    on after its answer is there, the next would take two to three times as long.
+    Each after an untimed call of its own: the memory of one is still given back when its answer is
+    there, and the next would wait for that.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(size.turns):

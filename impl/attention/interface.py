@@ -1,15 +1,22 @@
 """What every implementation of ragged paged attention is given, checked before it begins."""
 
+from typing import Final
+
 from jax import Array
 
 from spec.vocabulary.errors import InvalidInput
 
+OPTIONAL: Final = ("sliding_window", "kv_block_pages")
 
-def check_options(*, soft_cap: float | None, sliding_window: int | None, **blocks: int) -> None:
+
+def check_options(
+    *, soft_cap: float | None, sliding_window: int | None, **blocks: int | None
+) -> None:
     """Raises InvalidInput for options out of range; `blocks`, by name, are at least 1."""
     for name, value in {"sliding_window": sliding_window, **blocks}.items():
-        fits = (type(value) is int and value >= 1) or (value is None and name == "sliding_window")
-        require(name, value, "an integer, 1 or more", holds=fits)
+        allowed = "an integer, 1 or more" + (", or None" if name in OPTIONAL else "")
+        fits = (type(value) is int and value >= 1) or (value is None and name in OPTIONAL)
+        require(name, value, allowed, holds=fits)
     require("soft_cap", soft_cap, "above 0, or None", holds=soft_cap is None or soft_cap > 0)
 
 

@@ -127,9 +127,9 @@ def ragged_paged_attention(
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
-    block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
-    blocks = {"q_block": q_block, "kv_block_pages": block_pages}
+    blocks = {"q_block": q_block, "kv_block_pages": kv_block_pages}
     check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
+    block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
     options = _Options(
         scale=scale,
         soft_cap=soft_cap,

@@ -44,8 +44,8 @@ def interleave(k: Array, v: Array) -> Array:
 def words(kv_pages: Array) -> Array:
     """The pool as XLA can move it: unsigned words for the floats that it would widen on a CPU.
 
-    Widening all of a pool takes twice as long, and the way back gives its NaN other bits. Words
-    have no derivative.
+    Widening all of a pool takes longer, and the way back gives its NaN other bits. Words have no
+    derivative.
     """
     name = kv_pages.dtype.name
     word = jnp.uint16 if name == "bfloat16" else jnp.uint8 if name.startswith("float8") else None

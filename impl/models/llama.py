@@ -85,10 +85,11 @@ class Llama:
     def __attrs_post_init__(self) -> None:
         for attribute in fields(Llama):
             name, value = attribute.name, getattr(self, attribute.name)
-            if value is None and attribute.type == int | None:
-                continue
-            if attribute.type in (int, int | None) and (type(value) is not int or value < 1):
+            whole = type(value) is int and value >= 1
+            if attribute.type is int and not whole:
                 raise _invalid(name, value, "an integer, 1 or more")
+            if attribute.type == int | None and not (whole or value is None):
+                raise _invalid(name, value, "an integer, 1 or more, or None")
             if attribute.type is float and not (math.isfinite(value) and value > 0):
                 raise _invalid(name, value, "finite and above 0")
         if self.attention not in ATTENTION:
