@@ -12,22 +12,24 @@ summary, writes `--json FILE`, and turns what happened into the exit status:
 import argparse
 import os
 import signal
-import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Never, Protocol
+from typing import Any, Never, Protocol
 
 import attrs
 from attrs import Factory, define
 
 import spec
+from conformance import files
 from conformance.cli import BAD_INPUT, UNDECIDED, result
-from conformance.cli.options import argument, integer
+from conformance.cli.options import argument, check_distinct, integer, output_file
+from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
+from conformance.cli.supervisor import Tell
 from conformance.engines.named import OUR_ENGINE
 from conformance.extras import extra_of
 from spec.vocabulary.errors import InvalidInput
@@ -62,7 +64,8 @@ class Report:
     quiet: print only the verdict, failures and errors. scope: set by the command. not_checked: what
     a reader might take for checked and is not. failures: one text each. counts: the command's own
     keys of the JSON result. interrupted and error are set by `execute`. abort: writes the result
-    and ends the process at once, for a failure that leaves the main thread stuck.
+    and ends the process at once, for a failure that leaves the main thread stuck. changed: called when
+    there is news, so that it is not lost with the process.
     """
 
     command: str
@@ -76,6 +79,8 @@ class Report:
     interrupted: bool = False
     error: str | None = None
     abort: Callable[[], None] = lambda: None
+    changed: Callable[[], None] = lambda: None
+    output: Output = Factory(Output)
 
     def count(self, **values: object) -> None:
         """Set the command's own keys of the JSON result: plain data, replaced when set again.
@@ -86,21 +91,24 @@ class Report:
         if taken:
             raise ValueError(f"{taken} are keys of every result; a command counts under its own")
         self.counts.update(values)
+        self.changed()
 
     def fail(self, what: str) -> None:
         """Record a failure: the verdict is now `fails`, whatever happens later."""
         self.failures.append(what)
+        self.changed()
 
     def skip(self, what: str, *, why: str) -> None:
         """Record what is not checked, and why or how to change that. Once each."""
         line = f"{what}: {why}"
         if line not in self.not_checked:
             self.not_checked.append(line)
+            self.changed()
 
     def say(self, text: str) -> None:
         """Print to stdout, unless quiet. Not inside a `progress` block."""
         if not self.quiet:
-            print(text)
+            self.output.say(text)
 
     def progress(self, label: str, *, total: float | None) -> AbstractContextManager[Update]:
         """A context manager that shows progress on stderr and yields `update(done, note)`."""
@@ -173,35 +181,55 @@ def parse_geometry(text: str) -> Geometry:
     return Geometry(**sizes)
 
 
-def execute(command: Command, argv: Sequence[str]) -> int:  # noqa: C901 - one list of endings
-    """Run one command on its own arguments and return the exit status, whatever it raises."""
+def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) -> int:
+    """Run one command on its own arguments and return the exit status, whatever it raises.
+
+    tell: is told what is known, see `supervisor`.
+    """
     try:
         arguments = _parser(command).parse_args(argv)
-        target = None if arguments.json is None else result.claim(Path(arguments.json))
+        check_distinct(vars(arguments).values())
     except SystemExit:  # --help has been printed
-        return 0
+        return _printed(command.NAME, Output())
     except _Usage as error:
-        return complain(command.NAME, f"{error} (kvspec {command.NAME} --help has examples)")
+        text = f"{error} (kvspec {command.NAME} --help has examples)"
+        return _bad_usage(command.NAME, text)
     except InvalidInput as error:
-        return complain(command.NAME, str(error))
+        return _bad_usage(command.NAME, str(error))
     report = Report(
         command=command.NAME,
         seed=arguments.seed,
         geometry=getattr(arguments, "geometry", None),
         quiet=arguments.quiet,
     )
+    target = None if arguments.json is None else arguments.json.path
     started = time.monotonic()
 
     def finish(verdict: Verdict) -> int:
         with _uninterrupted():
-            return _finish(report, verdict, seconds=time.monotonic() - started, target=target)
+            status = _finish(report, verdict, seconds=time.monotonic() - started, target=target)
+            tell({"status": status})
+            return status
 
     def abort() -> None:
-        status = finish(Verdict.FAILS)
-        sys.stdout.flush()
-        os._exit(status)
+        os._exit(finish(Verdict.FAILS))
 
-    report.abort = abort
+    def changed() -> None:
+        known = as_json(report, Verdict.UNDECIDED, time.monotonic() - started)
+        place = None if target is None else str(target)
+        tell({"result": result.plain({"known": known, "json": place, "quiet": report.quiet})})
+
+    report.abort, report.changed = abort, changed
+    changed()
+    return _run(command, arguments, report, finish)
+
+
+def _run(
+    command: Command,
+    arguments: argparse.Namespace,
+    report: Report,
+    finish: Callable[[Verdict], int],
+) -> int:
     verdict = Verdict.UNDECIDED
     try:
         verdict = command.run(arguments, report)
@@ -209,20 +237,54 @@ def execute(command: Command, argv: Sequence[str]) -> int:  # noqa: C901 - one l
         report.interrupted = True
     except (Exception, SystemExit) as error:  # an engine that exits has decided nothing
         bad_input = _bad_input(error)
+        if bad_input is not None and not report.failures:
+            return _bad_usage(command.NAME, bad_input)
         report.error = bad_input or f"{type(error).__name__}: {error}"
         if bad_input is None:
-            traceback.print_exc()
-        elif not report.failures:
-            return complain(command.NAME, bad_input)
-    if report.failures:
-        verdict = Verdict.FAILS
-    return finish(verdict)
+            with suppress(OSError):
+                traceback.print_exc()
+    return finish(Verdict.FAILS if report.failures else verdict)
 
 
-def complain(command: str, message: str) -> int:
-    """Print one line on stderr and return the exit status of bad input."""
-    name = f"kvspec {command}".strip()
-    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+def conclude(
+    known: Mapping[str, Any] | None, *, error: str | None, interrupted: bool
+) -> int:
+    """Finish for a process that ended before it could; returns the exit status.
+
+    known: what `execute` told last, None if it had not begun. error: how the process ended.
+    """
+    if known is None:
+        complain("", "interrupted" if interrupted else str(error))
+        return UNDECIDED
+    values = dict(known["known"])
+    sizes = values["geometry"]
+    report = Report(
+        command=values["command"],
+        seed=values["seed"],
+        geometry=None if sizes is None else Geometry(**sizes),
+        quiet=known["quiet"],
+        scope=Scope(values["scope"]),
+        not_checked=values["not_checked"],
+        failures=values["failures"],
+        counts={key: value for key, value in values.items() if key not in result.KEYS},
+        interrupted=interrupted,
+        error=error,
+    )
+    verdict = Verdict.FAILS if report.failures else Verdict.UNDECIDED
+    target = None if known["json"] is None else Path(known["json"])
+    return _finish(report, verdict, seconds=values["seconds"], target=target)
+
+
+def _printed(command: str, output: Output) -> int:
+    """The exit status after printing, which may have come to nothing."""
+    output.flush()
+    if output.lost is not None:
+        return _bad_usage(command, f"standard output cannot be written: {output.lost}")
+    return 0
+
+
+def _bad_usage(command: str, message: str) -> int:
+    complain(command, message)
     return BAD_INPUT
 
 
@@ -249,29 +311,44 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | None) -> int:
-    """Write the result, then print the summary: a closed pipe costs only the latter."""
-    status = verdict.exit_status
-    try:
-        if target is not None:
-            result.write(target, as_json(report, verdict, seconds))
-    except OSError as error:
-        unwritten = complain(report.command, f"--json {target}: cannot be written: {error}")
-        status = status or unwritten
+    """Write the result, then print the summary: a closed pipe costs only the latter.
+
+    What cannot be written or printed is bad usage, unless there is a failure, which goes before.
+    """
+    status, output = verdict.exit_status, report.output
+    unwritten = None if target is None else _write(target, as_json(report, verdict, seconds))
+    if unwritten is not None:
+        complain(report.command, f"--json {target}: cannot be written: {unwritten}")
     for failure in report.failures:
-        print(f"FAILS: {failure}")
+        output.say(f"FAILS: {failure}")
     if report.error is not None:
-        print(f"kvspec {report.command}: stopped by {report.error}", file=sys.stderr)
+        complain(report.command, f"stopped by {report.error}")
     for key, value in report.counts.items():
         if isinstance(value, (bool, int, float, str)):
             report.say(f"  {key}: {value}")
     for line in report.not_checked:
         report.say(f"  not checked: {line}")
     tail = ", interrupted" if report.interrupted else ""
-    print(
-        f"kvspec {report.command}: {verdict.value} ({report.scope.value}) "
-        f"in {seconds:.1f} s, seed {report.seed}{tail}"
+    last = (
+        f"{verdict.value} ({report.scope.value}) in {seconds:.1f} s, seed {report.seed}{tail}"
     )
+    output.say(f"kvspec {report.command}: {last}")
+    output.flush()
+    if output.lost is not None:
+        whole = "; ".join((*report.failures, last))
+        complain(report.command, f"standard output cannot be written: {output.lost}; {whole}")
+    if (unwritten or output.lost) and not (report.failures or report.interrupted):
+        return BAD_INPUT
     return status
+
+
+def _write(target: Path, value: dict[str, object]) -> str | None:
+    """Write a result; returns why it could not be."""
+    try:
+        files.write(target, result.to_text(value))
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
 
 
 def as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, object]:
@@ -315,7 +392,9 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     )
     command.add_arguments(parser)
     common = parser.add_argument_group("common options")
-    common.add_argument("--json", metavar="FILE", help="write the result as one JSON object")
+    common.add_argument(
+        "--json", type=output_file, metavar="FILE", help="write the result as one JSON object"
+    )
     common.add_argument(
         "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )

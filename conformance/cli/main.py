@@ -10,12 +10,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from conformance.cli import BAD_INPUT, UNDECIDED
+from conformance.cli.output import Output, complain
+from conformance.cli.supervisor import supervised
 
 if TYPE_CHECKING:
     from conformance.cli.contract import Command
+    from conformance.cli.supervisor import Tell
 
 COMMANDS: Final = (
     *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate", "vectors"),
@@ -26,27 +29,36 @@ ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 """What shows there that a machine has a TPU or a GPU."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def supervised_main() -> NoReturn:
+    """Run `kvspec` with the arguments of the process, in a process that another watches; exit."""
+    sys.exit(supervised(lambda tell: main(tell=tell)))
+
+
+def main(argv: Sequence[str] | None = None, *, tell: "Tell" = lambda _: None) -> int:
     """Run `kvspec` with these arguments (those of the process, if None); return the exit status.
 
-    Sets JAX_PLATFORMS where `libtpu_only_compiles`, but for `doctor`, which asks jax what there is.
+    tell: see `supervisor`. Sets JAX_PLATFORMS where `libtpu_only_compiles`, but for `doctor`, which
+    asks jax what there is.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["doctor"] and libtpu_only_compiles():
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
-        return _foreign_spec() or _dispatch(words)
+        return _foreign_spec() or _dispatch(words, tell)
     except KeyboardInterrupt:  # before the command began: nothing is decided
         return UNDECIDED
     except ModuleNotFoundError as error:  # while loading: execute handles what comes later
         return _complain(f"no module {error.name} here. Reinstall kvspec with what it depends on.")
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in {"-h", "--help"}:
-        print(_listing(), file=sys.stdout if words else sys.stderr)
-        return 0 if words else BAD_INPUT
+def _dispatch(words: list[str], tell: "Tell") -> int:
+    if not words:
+        return _complain(f"no command, allowed: {', '.join(COMMANDS)}. Run kvspec --help.")
     name = words[0]
+    if name in {"-h", "--help"}:
+        return _print(_listing())
+    if name in {"-V", "--version"}:
+        return _print(_version())
     if name not in COMMANDS:
         return _complain(f"saw {name!r}, allowed: {', '.join(COMMANDS)}. Run kvspec --help.")
     command = _load(name)
@@ -55,7 +67,29 @@ def _dispatch(words: list[str]) -> int:
 
     from conformance.cli.contract import execute
 
-    return execute(command, words[1:])
+    return execute(command, words[1:], tell)
+
+
+def _print(text: str) -> int:
+    """Print it all; the exit status."""
+    output = Output()
+    output.say(text)
+    output.flush()
+    if output.lost is not None:
+        return _complain(f"standard output cannot be written: {output.lost}")
+    return 0
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    import spec
+
+    try:
+        installed = metadata.version("kvspec")
+    except metadata.PackageNotFoundError:
+        installed = "(not installed)"
+    return f"kvspec {installed}, specification {spec.SPEC_VERSION}"
 
 
 def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
@@ -116,9 +150,9 @@ def _listing() -> str:
 
 
 def _complain(message: str) -> int:
-    print(f"kvspec: {message}", file=sys.stderr)
+    complain("", message)
     return BAD_INPUT
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    supervised_main()

@@ -1,0 +1,172 @@
+"""The process that watches a command: a verdict comes only from a run that reached its end.
+
+The command runs in a child process. What it knows it tells through a pipe, as it comes to know it,
+and its exit status at the very end. Where the child ends without one (an engine that calls `exit`,
+a crash of compiled code, memory that ran out), this process says so, writes the result of what was
+known, and returns 3, or 1 if a failure had been found.
+
+SIGINT and SIGTERM ask the child to stop. It stops at a safe point, see `conformance.interrupts`; if
+it does not within `GRACE_SECONDS`, or a second signal comes, it is killed.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final
+
+from conformance.cli import UNDECIDED
+
+GRACE_SECONDS: Final = 8.0
+"""How long a child that was asked to stop may take: a compilation is not interrupted."""
+END_SECONDS: Final = 10.0
+"""How long a child that has told its exit status may take to end."""
+POLL_SECONDS: Final = 0.2
+SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+SHOW_CURSOR: Final = "\x1b[?25h"
+
+Tell = Callable[[Mapping[str, object]], None]
+"""Tells the watching process what is known so far, as plain data."""
+
+
+def supervised(run: Callable[[Tell], int]) -> int:
+    """Call `run` in a child process and return its exit status.
+
+    run: given the function that tells what is known. `result`: what `Report` would write now;
+    `status`: the exit status, told last. In the child this returns too, with the status of `run`.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    news, told = os.pipe()
+    ended, alive = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(news)
+        os.close(alive)
+        return _run(run, told, ended)
+    os.close(told)
+    os.close(ended)
+    try:
+        return _Watch(child, news).run()
+    finally:
+        os.close(alive)
+
+
+def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
+    """The child's side: runs until the end, or until the watching process is gone."""
+    from conformance import interrupts
+
+    interrupts.listen()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_end_with, args=(ended,), daemon=True).start()
+    lock = threading.Lock()
+
+    def tell(what: Mapping[str, object]) -> None:
+        line = json.dumps(what).encode() + b"\n"
+        with lock, suppress(BrokenPipeError):  # nobody listens: `_end_with` ends this process
+            while line:
+                line = line[os.write(told, line) :]
+
+    status = UNDECIDED
+    with suppress(KeyboardInterrupt):  # after `run` has handled its own, at most
+        status = run(tell)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    tell({"status": status})
+    return status
+
+
+def _end_with(ended: int) -> None:
+    """Wait until the watching process is gone, and go too."""
+    os.read(ended, 1)
+    os._exit(UNDECIDED)
+
+
+class _Watch:
+    """One child, and what it has told."""
+
+    def __init__(self, child: int, news: int) -> None:
+        self._child, self._news = child, news
+        self._text = b""
+        self._known: dict[str, Any] = {}
+        self._signals = 0
+        self._kill_at: float | None = None
+        self._how: str | None = None
+
+    def run(self) -> int:
+        """Wait for the end; returns the exit status, the child's or our own."""
+        for number in SIGNALS:
+            signal.signal(number, self._interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self._listen()
+        how = self._ended()
+        status: int | None = self._known.get("status")
+        return self._conclude(how) if status is None else status
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        """Pass it on; the second time, and where the child does not react, end it."""
+        self._signals += 1
+        self._kill_at = self._kill_at or time.monotonic() + GRACE_SECONDS
+        if self._signals == 1:
+            with suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGINT)
+        else:
+            self._kill_at = time.monotonic()
+
+    def _listen(self) -> None:
+        """Read what is told until the child has told its status, or has ended."""
+        while "status" not in self._known:
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill()
+            over = self._over()
+            while "status" not in self._known and self._readable(0.0 if over else POLL_SECONDS):
+                chunk = os.read(self._news, 1 << 16)
+                if not chunk:
+                    return
+                self._take(chunk)
+            if over:  # the pipe may be held open by what the child has started
+                return
+
+    def _readable(self, seconds: float) -> bool:
+        return bool(select.select([self._news], [], [], seconds)[0])
+
+    def _take(self, chunk: bytes) -> None:
+        *lines, self._text = (self._text + chunk).split(b"\n")
+        for line in lines:
+            self._known |= json.loads(line)
+
+    def _over(self) -> bool:
+        """Whether the child has ended; how it did is kept."""
+        if self._how is None:
+            done, status = os.waitpid(self._child, os.WNOHANG)
+            if done:
+                code = os.waitstatus_to_exitcode(status)
+                self._how = f"status {code}" if code >= 0 else signal.Signals(-code).name
+        return self._how is not None
+
+    def _ended(self) -> str:
+        """Wait for the end of the child, or bring it about; returns how it ended."""
+        deadline = time.monotonic() + END_SECONDS
+        while not self._over():
+            if time.monotonic() > deadline:
+                self._kill()
+            time.sleep(0.005)
+        return str(self._how)
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
+
+    def _conclude(self, how: str) -> int:
+        """The child ended without a status: say what is known."""
+        from conformance.cli.contract import conclude
+
+        if sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write(SHOW_CURSOR)  # a progress bar hides it, and was not ended
+        error = None if self._signals else f"the process ended with {how} before there was a verdict"
+        return conclude(self._known.get("result"), error=error, interrupted=self._signals > 0)

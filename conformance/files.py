@@ -1,0 +1,70 @@
+"""Files that appear whole or not at all: written beside their place and then moved there."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+NAME_BYTES: Final = 255
+"""The longest name of a file, where the system does not say otherwise."""
+
+
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Put this content there, in place of what was there; folders are made. Raises OSError.
+
+    What was there stays until the new content is on the disk. Links are followed. Text is UTF-8.
+    """
+    target = Path(os.path.realpath(path))
+    data = content.encode() if isinstance(content, str) else content
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = beside(target)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def beside(target: Path) -> Path:
+    """A name in the same folder that no other process uses, and that is no longer than others."""
+    return target.with_name(f".kvspec-{os.getpid()}.partial")
+
+
+def check_file(path: Path) -> str | None:
+    """Why `write` could not write this file, or None. Nothing is left behind."""
+    try:
+        if path.exists() and not path.is_file():
+            return "a folder" if path.is_dir() else "something that is not a regular file"
+        target = Path(os.path.realpath(path))
+        return check_folder(target.parent) or _check_names([target.name], target.parent)
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        return _strerror(error)
+
+
+def check_folder(folder: Path) -> str | None:
+    """Why no file could be written in this folder, or None. Nothing is left behind."""
+    try:
+        absolute = folder.absolute()
+        nearest = next(path for path in (absolute, *absolute.parents) if path.exists())
+        if not nearest.is_dir():
+            return f"{nearest}, which is not a folder"
+        unnamed = beside(nearest / "file")
+        unnamed.touch()
+        unnamed.unlink()
+        return _check_names(absolute.relative_to(nearest).parts, nearest)
+    except (OSError, ValueError) as error:
+        return _strerror(error)
+
+
+def _check_names(names: Sequence[str], folder: Path) -> str | None:
+    """Names in folders that do not exist yet are not tried by the system."""
+    longest = max((len(os.fsencode(name)) for name in names), default=0)
+    most = os.pathconf(folder, "PC_NAME_MAX") if folder.exists() else NAME_BYTES
+    return f"a name of {longest} bytes, more than {most}" if longest > most else None
+
+
+def _strerror(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
