@@ -2,3 +2,7 @@
 
 Importing this package imports neither JAX nor numpy; an adapter imports what its engine needs.
 """
+
+from typing import Final
+
+__kvspec__: Final = True

@@ -53,7 +53,9 @@ def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
     factory: that of the engine, if it is at hand; a process of its own is then not started again.
     """
     if factory is None:
-        factory = factory_of(recorded.engine, python=recorded.python)
+        factory = factory_of(
+            recorded.engine, python=recorded.python, in_process=recorded.in_process
+        )
     return partial(factory, recorded.geometry, recorded.limits, recorded.cleanup)
 
 
@@ -127,6 +129,7 @@ RECORDED = Recorded(
     clause={recorded.clause!r},
     message={recorded.message!r},
     python={recorded.python!r},
+    in_process={recorded.in_process!r},
 )
 
 

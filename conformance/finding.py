@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from conformance.extras import extra_of
 from conformance.lockstep import Lockstep, Oracle, Violation, by_clauses
-from conformance.protocol import Engine, EngineFailed, Profile
+from conformance.protocol import Engine, EngineFailed, Profile, Unsendable
 from conformance.steps import Attend, History, PoisonDead, Step
 from conformance.together import smaller_together
 from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
@@ -94,7 +94,7 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
                 lockstep.attend()
             case _:
                 return lockstep.do(step)
-    except (Violation, KeyboardInterrupt):
+    except (Violation, KeyboardInterrupt, Unsendable):
         raise
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"

@@ -59,6 +59,7 @@ HEADER: Final = (
     "clause",
     "message",
     "python",
+    "in_process",
 )
 
 
@@ -67,7 +68,8 @@ class Recorded:
     """A history and how its engine is made.
 
     engine: as `--engine` names it. plant: the planted bug, or None. clause and message: what went
-    wrong. python: the interpreter in whose process the engine ran, None if it was ours.
+    wrong. python: the interpreter in whose process the engine ran, None if it was that of the kit.
+    in_process: whether the engine ran in the process of the kit though it is not ours.
     spec_version: of the specification that wrote it, None if it does not say.
     """
 
@@ -80,6 +82,7 @@ class Recorded:
     clause: str | None = None
     message: str | None = None
     python: str | None = None
+    in_process: bool = False
     spec_version: str | None = spec.SPEC_VERSION
 
 
@@ -97,6 +100,7 @@ def dump(recorded: Recorded) -> str:
         "clause": recorded.clause,
         "message": recorded.message,
         **({} if recorded.python is None else {"python": recorded.python}),
+        **({"in_process": True} if recorded.in_process else {}),
     }
     lines = [header, *(step_to_data(step) for step in recorded.history)]
     return "".join(json.dumps(line) + "\n" for line in lines)
@@ -153,6 +157,7 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
         clause=_text(data["clause"]),
         message=_text(data["message"]),
         python=_text(data.get("python")),
+        in_process=checked(data.get("in_process", False), bool),
         spec_version=_text(data.get("spec_version")),
     )
 

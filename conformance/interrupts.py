@@ -1,21 +1,23 @@
 """Ctrl-C as an exception that is raised only where Python code of ours can take it.
 
 A KeyboardInterrupt inside of jax, which calls back into Python while it traces and compiles, leaves
-compiled code in the middle of its work: the process dies of a segmentation fault. So the signal
-waits until no function of such a package is running. SIGTERM means the same as SIGINT.
+compiled code in the middle of its work: the process dies of a segmentation fault. So the exception
+is raised when the function that called jax goes on to its next line. SIGTERM means the same.
 """
 
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final, Never
 
 NATIVE: Final = frozenset({"jax", "jaxlib"})
 """Packages that are not interrupted."""
 AGAIN_SECONDS: Final = 0.02
-"""How long the signal waits before the next try."""
+"""When a signal that was lost in a finalizer is sent again."""
 
 
 def listen() -> None:
@@ -25,35 +27,56 @@ def listen() -> None:
     sys.unraisablehook = _unraisable
 
 
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore Ctrl-C: an impatient second one does not cost the result of the first."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # not the main thread, which alone is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def caller_of_native(frame: FrameType | None) -> FrameType | None:
+    """The function that called into NATIVE; None if no function of NATIVE is running."""
+    caller = None
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in NATIVE:
+            caller = frame.f_back
+        frame = frame.f_back
+    return caller
+
+
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    if runs_native_code(frame):
-        _again()
-    else:
+    caller = caller_of_native(frame)
+    if caller is None:
         raise KeyboardInterrupt
+
+    def arrived(*_: Any) -> Never:
+        sys.settrace(None)
+        raise KeyboardInterrupt
+
+    caller.f_trace = arrived  # its next line
+    sys.settrace(_trace_nothing)  # without a trace function none of its lines is traced
+
+
+def _trace_nothing(*_: Any) -> None:
+    """Functions that are called from now on are not traced."""
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def runs_native_code(frame: FrameType | None) -> bool:
-    """Whether a function of NATIVE is among those that are running."""
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] in NATIVE:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _again() -> None:
-    later = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
-    later.daemon = True
-    later.start()
-
-
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """An interrupt that fell into a finalizer is lost there: it comes again."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        _again()
+        later = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        later.daemon = True
+        later.start()
     else:
         sys.__unraisablehook__(unraisable)

@@ -116,6 +116,10 @@ class EngineFailed(Exception):
         self.clause = clause
 
 
+class Unsendable(InvalidInput):
+    """The adapter shows or returns what another process cannot send: that is no finding."""
+
+
 class Poison(Enum):
     """What the harness puts into dead cells: what a cell held before must never matter."""
 

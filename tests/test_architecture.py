@@ -160,7 +160,7 @@ def test_what_must_be_light_loads_neither_numpy_nor_jax(statement: str) -> None:
 def test_pytest_loads_nothing_of_ours_before_it_is_asked_to() -> None:
     """The plugin, which every run of pytest imports, imports neither the kit nor what it needs."""
     assert set() == {"spec", "hypothesis", "attrs", "rich"} & loaded_by(
-        "import pytest, conformance.pytest_plugin"
+        "import pytest, kvspec.pytest_plugin"
     )
 
 

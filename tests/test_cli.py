@@ -8,9 +8,11 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import cast
 
+import kvspec
 import pytest
 
 from conformance.cli import contract, main, result
@@ -128,8 +130,11 @@ def test_the_summary_ends_with_the_verdict(capsys: pytest.CaptureFixture[str]) -
         (["--seed", "2147483648"], ["--seed", "0 to 2147483647"]),
         (["--geometry", "pages=16"], ["--geometry", "'pages=16'", "pages_per_seq"]),
         (["--geometry", SIZES.replace("16", "0")], ["Geometry.pages", "saw 0"]),
-        (["--json", "absent/out.json"], ["--json absent/out.json", "No such file"]),
-        (["--json", "."], ["--json .", "not a regular file"]),
+        (["--json", "/proc/out.json"], ["--json: saw /proc/out.json"]),
+        (["--json", "."], ["--json: saw .: a folder", "Name another"]),
+        (["--json", "x" * 300], ["--json: saw xxx", "File name too long"]),
+        (["--json", "new/" + "x" * 300], ["--json: saw new/xxx", "300 bytes, more than 255"]),
+        (["--json", "a\0b"], ["--json", "embedded null"]),
     ],
 )
 def test_bad_usage_is_one_line_and_2(
@@ -150,17 +155,18 @@ def test_bad_usage_is_one_line_and_2(
     assert [] == [part for part in parts if part not in err]
 
 
-def test_bad_input_is_one_line_and_2_and_leaves_no_result(
+def test_bad_input_is_one_line_and_2_and_an_older_result_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An older result does not survive a run that had bad input."""
+    """Nothing is deleted before there is something to put there."""
     path = tmp_path / "out.json"
     path.write_text("older")
     error = InvalidInput("trace,\nline 3", seen="x", allowed="y", remedy="Repair.")
 
     assert 2 == execute(raising(error), ["--json", str(path)])
     assert "kvspec fake: trace, line 3: saw 'x', allowed: y. Repair.\n" == capsys.readouterr().err
-    assert [] == list(tmp_path.iterdir())
+    assert [path] == list(tmp_path.iterdir())
+    assert "older" == path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -258,14 +264,25 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_listing_has_a_line_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`kvspec --help` lists the commands; without a command it does so on stderr and is 2."""
+    """`kvspec --help` lists the commands; without a command one line names them, and it is 2."""
     assert 0 == main.main(["--help"])
     out = capsys.readouterr().out
-    assert 2 == main.main([])
-    assert out == capsys.readouterr().err
     assert list(main.COMMANDS) == [
         line.split()[0] for line in out.splitlines() if line.startswith("  ")
     ]
+
+    assert 2 == main.main([])
+    err = capsys.readouterr().err
+    assert 1 == err.count("\n")
+    assert ", ".join(main.COMMANDS) in err
+
+
+def test_the_version_is_that_of_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    """`kvspec --version` names the distribution's version and the specification's."""
+    assert 0 == main.main(["--version"])
+    assert f"kvspec {metadata.version('kvspec')}, specification {SPEC_VERSION}\n" == (
+        capsys.readouterr().out
+    )
 
 
 def test_an_unknown_command_is_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,23 +315,33 @@ def test_every_command_looks_like_one(name: str) -> None:
     assert len(command.EXAMPLES) >= 1
 
 
-def test_a_foreign_spec_is_refused(
-    tmp_path: Path,
+@pytest.mark.parametrize("package", kvspec.PACKAGES)
+@pytest.mark.parametrize("init", [None, "", "raise RuntimeError('foreign code was run')"])
+@pytest.mark.parametrize("how", [("-m", "kvspec", "doctor"), ("-m", "kvspec", "--version")])
+def test_a_foreign_package_is_refused(
+    package: str, init: str | None, how: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Another package named spec is found out before anything is run."""
-    (tmp_path / "spec").mkdir()
-    (tmp_path / "spec" / "__init__.py").write_text("")
-    root = Path(main.__file__).parents[2]
-    script = (
-        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(root)!r}]\n"
-        "from conformance.cli.main import main; sys.exit(main(['doctor']))"
-    )
+    """Another package of one of our names is found out before anything of it is run."""
+    (tmp_path / package).mkdir()
+    if init is not None:
+        (tmp_path / package / "__init__.py").write_text(init)
 
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        [sys.executable, *how],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert 2 == done.returncode
-    assert "the module spec is not kvspec's" in done.stderr
+    assert (2, "") == (done.returncode, done.stdout)
+    assert 1 == done.stderr.count("\n")
+    assert f"the package {package} is not kvspec's: Python found {tmp_path}" in done.stderr
+
+
+def test_our_own_packages_are_no_foreign_ones() -> None:
+    """Each of the three bears the mark."""
+    assert kvspec.foreign() is None
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_the_command_finds_a_planted_bug_and_keeps_it(tmp_path: Path) -> None:
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".kvspec" / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
-    kvspec = ("-m", "conformance.cli.main")
+    kvspec = ("-m", "kvspec")
     corpus, answer = tmp_path / "corpus", tmp_path / "f.json"
     fuzzed = python(*kvspec, "fuzz", "--plant", "CW5", "--seconds", "20", "--corpus", corpus,
                     "--json", answer, folder=tmp_path, **cache)  # fmt: skip

@@ -41,7 +41,7 @@ JUDGED = {"CONS", "UAF", "RC", "ROW", "SHARE", "WX", "ATOMIC", "DET"}
 def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:
     """The status and the output of pytest on the toy, in this folder."""
     installed = any(entry.name == "kvspec" for entry in entry_points(group="pytest11"))
-    plugin = () if installed else ("-p", "conformance.pytest_plugin")
+    plugin = () if installed else ("-p", "kvspec.pytest_plugin")
     path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-v", "-rA",

@@ -11,11 +11,10 @@ summary, writes `--json FILE`, and turns what happened into the exit status:
 
 import argparse
 import os
-import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Never, Protocol
@@ -24,7 +23,7 @@ import attrs
 from attrs import Factory, define
 
 import spec
-from conformance import files
+from conformance import files, interrupts
 from conformance.cli import BAD_INPUT, UNDECIDED, result
 from conformance.cli.options import argument, check_distinct, integer, output_file
 from conformance.cli.output import Output, complain
@@ -64,8 +63,8 @@ class Report:
     quiet: print only the verdict, failures and errors. scope: set by the command. not_checked: what
     a reader might take for checked and is not. failures: one text each. counts: the command's own
     keys of the JSON result. interrupted and error are set by `execute`. abort: writes the result
-    and ends the process at once, for a failure that leaves the main thread stuck. changed: called when
-    there is news, so that it is not lost with the process.
+    and ends the process at once, for a failure that leaves the main thread stuck. changed: called
+    when there is news, so that it is not lost with the process.
     """
 
     command: str
@@ -146,7 +145,7 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
-    """Add `--engine` and `--python`; give both to `conformance.engines.named.factory_of`."""
+    """Add `--engine`, `--python` and `--in-process`: what `engines.named.factory_of` is given."""
     parser.add_argument(
         "--engine",
         default=default,
@@ -158,11 +157,22 @@ def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) ->
 
 
 def add_python(parser: argparse.ArgumentParser) -> None:
-    """Add `--python`: the interpreter of the environment in which the engine runs."""
+    """Add `--python` and `--in-process`: where the engine runs."""
     parser.add_argument(
         "--python",
         metavar="PATH",
         help="run the engine in a process of this Python, with what is installed there",
+    )
+    add_in_process(parser)
+
+
+def add_in_process(parser: argparse.ArgumentParser) -> None:
+    """Add `--in-process`, for engines that cannot be served by a process of their own."""
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="run the engine in the process of the kit, not in one of its own: faster, and what it "
+        "shows can be of any type; but an engine that exits then ends the run without a history",
     )
 
 
@@ -206,7 +216,7 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
     started = time.monotonic()
 
     def finish(verdict: Verdict) -> int:
-        with _uninterrupted():
+        with interrupts.ignored():
             status = _finish(report, verdict, seconds=time.monotonic() - started, target=target)
             tell({"status": status})
             return status
@@ -246,9 +256,7 @@ def _run(
     return finish(Verdict.FAILS if report.failures else verdict)
 
 
-def conclude(
-    known: Mapping[str, Any] | None, *, error: str | None, interrupted: bool
-) -> int:
+def conclude(known: Mapping[str, Any] | None, *, error: str | None, interrupted: bool) -> int:
     """Finish for a process that ended before it could; returns the exit status.
 
     known: what `execute` told last, None if it had not begun. error: how the process ended.
@@ -296,24 +304,10 @@ def _bad_input(error: BaseException) -> str | None:
     return extra and f"this needs kvspec[{extra}]: {error}. Run pip install 'kvspec[{extra}]'."
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C: an impatient second one does not cost the result of the first."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not the main thread, which alone is interrupted
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | None) -> int:
     """Write the result, then print the summary: a closed pipe costs only the latter.
 
-    What cannot be written or printed is bad usage, unless there is a failure, which goes before.
+    What cannot be written or printed is bad usage, unless something worse has happened.
     """
     status, output = verdict.exit_status, report.output
     unwritten = None if target is None else _write(target, as_json(report, verdict, seconds))
@@ -329,15 +323,14 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     for line in report.not_checked:
         report.say(f"  not checked: {line}")
     tail = ", interrupted" if report.interrupted else ""
-    last = (
-        f"{verdict.value} ({report.scope.value}) in {seconds:.1f} s, seed {report.seed}{tail}"
-    )
+    last = f"{verdict.value} ({report.scope.value}) in {seconds:.1f} s, seed {report.seed}{tail}"
     output.say(f"kvspec {report.command}: {last}")
     output.flush()
     if output.lost is not None:
         whole = "; ".join((*report.failures, last))
         complain(report.command, f"standard output cannot be written: {output.lost}; {whole}")
-    if (unwritten or output.lost) and not (report.failures or report.interrupted):
+    stopped = report.failures or report.interrupted or report.error
+    if (unwritten or output.lost) and not stopped:
         return BAD_INPUT
     return status
 

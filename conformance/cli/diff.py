@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Verdict, add_geometry
+from conformance.cli.contract import Report, Verdict, add_geometry, add_in_process
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
 from conformance.cli.options import number, output_folder
 from conformance.engines.named import factory_of
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--python-{name.lower()}", metavar="PATH", help=f"run {name} in this Python"
         )
+    add_in_process(parser)
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
         "--seconds", type=number(least=0.1), default=60.0, help="fuzzing time (default 60)"
@@ -55,8 +56,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.watchdog import Watchdog
 
     pairs = PairFactory(
-        factory_of(arguments.A, python=arguments.python_a),
-        factory_of(arguments.B, python=arguments.python_b),
+        factory_of(arguments.A, python=arguments.python_a, in_process=arguments.in_process),
+        factory_of(arguments.B, python=arguments.python_b, in_process=arguments.in_process),
     )
     state = fuzz.Run()
 
@@ -148,6 +149,7 @@ def _blame(
         clause=finding.clause,
         message=finding.message,
         python=getattr(arguments, f"python_{name.lower()}"),
+        in_process=arguments.in_process,
     )
     report.count(at_fault=name)
     counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

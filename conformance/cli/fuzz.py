@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.watchdog import Watchdog
 
     _require_our_engine(arguments)
-    factory = factory_of(arguments.engine, python=arguments.python)
+    factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     corpus = Path(arguments.corpus)
     state = fuzz.Run()
 
@@ -205,4 +205,5 @@ def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -
         clause=finding.clause,
         message=finding.message,
         python=arguments.python,
+        in_process=arguments.in_process,
     )

@@ -1,6 +1,6 @@
-"""The entry point of `kvspec`: finds the command and hands over to `contract.execute`.
+"""From the command line to the command, which `contract.execute` then runs.
 
-Nothing of ours is imported before it is known that `spec` is ours: the name is a common one.
+The process begins in the package `kvspec`, which sees that this one and its neighbours are ours.
 """
 
 import importlib
@@ -9,8 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from conformance.cli import BAD_INPUT, UNDECIDED
 from conformance.cli.output import Output, complain
@@ -29,9 +28,9 @@ ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 """What shows there that a machine has a TPU or a GPU."""
 
 
-def supervised_main() -> NoReturn:
-    """Run `kvspec` with the arguments of the process, in a process that another watches; exit."""
-    sys.exit(supervised(lambda tell: main(tell=tell)))
+def supervised_main() -> int:
+    """Run `kvspec` with the arguments of the process, watched by this one; the exit status."""
+    return supervised(lambda tell: main(tell=tell))
 
 
 def main(argv: Sequence[str] | None = None, *, tell: "Tell" = lambda _: None) -> int:
@@ -44,8 +43,9 @@ def main(argv: Sequence[str] | None = None, *, tell: "Tell" = lambda _: None) ->
     if words[:1] != ["doctor"] and libtpu_only_compiles():
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
-        return _foreign_spec() or _dispatch(words, tell)
-    except KeyboardInterrupt:  # before the command began: nothing is decided
+        return _dispatch(words, tell)
+    except KeyboardInterrupt:
+        complain("", "not decided: interrupted before the command began")
         return UNDECIDED
     except ModuleNotFoundError as error:  # while loading: execute handles what comes later
         return _complain(f"no module {error.name} here. Reinstall kvspec with what it depends on.")
@@ -103,21 +103,6 @@ def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
     return not any(next(devices.glob(name), None) for name in ACCELERATORS)
 
 
-def _foreign_spec() -> int:
-    """0 if the `spec` that Python finds is ours; else the exit status, having said so."""
-    try:
-        found: ModuleType | None = importlib.import_module("spec")
-    except ModuleNotFoundError:
-        found = None
-    if getattr(found, "__kvspec__", False) is True:
-        return 0
-    where = "nothing" if found is None else getattr(found, "__file__", None) or "a bare folder"
-    return _complain(
-        f"the module spec is not kvspec's: Python found {where}. "
-        "Install kvspec in an environment of its own, or run it from another folder."
-    )
-
-
 def _load(name: str) -> "Command | None":
     """The module of a command; None if the file is not there."""
     path = f"conformance.cli.{name}"
@@ -152,7 +137,3 @@ def _listing() -> str:
 def _complain(message: str) -> int:
     complain("", message)
     return BAD_INPUT
-
-
-if __name__ == "__main__":
-    supervised_main()

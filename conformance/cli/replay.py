@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.traces import lengths_divided_by
     from spec.vocabulary import CleanupMode
 
-    factory = factory_of(arguments.engine, python=arguments.python)
+    factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     path = Path(arguments.trace)
     sizes = {"page_size": arguments.page_size, "limit": arguments.limit}
     geometry, limits, totals = replay.geometry_for(
@@ -150,5 +150,6 @@ def _keep(
         clause=finding.clause,
         message=finding.message,
         python=arguments.python,
+        in_process=arguments.in_process,
     )
     counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

@@ -37,7 +37,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from spec.vocabulary import InvalidInput
 
     recorded = histories.load(Path(arguments.file))
-    recorded = evolve(recorded, python=arguments.python or recorded.python)
+    recorded = evolve(
+        recorded,
+        python=arguments.python or recorded.python,
+        in_process=arguments.in_process or recorded.in_process,
+    )
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     if recorded.spec_version not in {None, spec.SPEC_VERSION}:
         now = f"it is judged by {spec.SPEC_VERSION}"

@@ -168,5 +168,7 @@ class _Watch:
 
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress bar hides it, and was not ended
-        error = None if self._signals else f"the process ended with {how} before there was a verdict"
+        error = (
+            None if self._signals else f"the process ended with {how} before there was a verdict"
+        )
         return conclude(self._known.get("result"), error=error, interrupted=self._signals > 0)

@@ -22,17 +22,31 @@ GROUP: Final = "kvspec.engines"
 """The group of entry points; each is MODULE:FACTORY."""
 
 
-def factory_of(name: str, *, python: str | None) -> "Factory":
-    """The factory of an engine in this process, or of one in a process of this Python.
+def factory_of(name: str, *, python: str | None, in_process: bool = False) -> "Factory":
+    """The factory of an engine.
 
-    python: a path. Raises InvalidInput if there is no such engine.
+    Ours runs in this process. Another runs in a process of its own, which it can end without ending
+    this one: of this Python, or of the one at the path `python`; or in this process, if the caller
+    asks for that. Raises InvalidInput if there is no such engine.
     """
-    if python is None:
+    if in_process and python is not None:
+        raise InvalidInput(
+            "--in-process",
+            seen=f"--python {python} beside it",
+            allowed="one of the two: an engine in this process has this process's Python",
+            remedy="Leave one of them out.",
+        )
+    if in_process or (python is None and is_ours(name)):
         made: Factory = load_engine(name)
         return made
     from conformance.engines.remote import RemoteFactory
 
     return RemoteFactory(name, python=python)
+
+
+def is_ours(name: str) -> bool:
+    """Whether this names our own engine, which can run without being asked about."""
+    return _written_out(name).partition(":")[0] == OUR_ENGINE.partition(":")[0]
 
 
 def load_engine(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""An engine in another process, under a Python of its own: the adapter on the side of the kit.
+"""An engine in another process, under this Python or another: the adapter on the side of the kit.
 
 One process serves many engines, one after the other, so that its start is paid once. A process that
 ends or does not answer is a finding; the next engine gets a new one. See `wire` for the lines.
@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +20,7 @@ import spec
 from conformance.engines.wire import VERSION, Seen, frozen, profile_from_data, result_from_data
 from conformance.histories import step_to_data
 from conformance.plain import encode
-from conformance.protocol import Action, EngineFailed, Poison, Result
+from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recording.lines import reasons_from_data
 from conformance.steps import Attend, PoisonDead, Step
 from spec.view import View
@@ -43,20 +44,26 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import {packages}
 sys.path.remove(sys.argv[1])
+sys.path.extend(path for path in sys.argv[3:] if path not in sys.path)
 from conformance.engines.serve import main
 main(sys.argv[2])
 """
-"""Our packages are taken from our place, and nothing else that is installed there."""
+"""Our packages are taken from our place, and nothing else that is installed there.
+
+A process of this Python also finds what this one finds.
+"""
 
 
 class RemoteFactory:
-    """Makes engines of this name in a process of this Python; see `conformance.protocol.Factory`.
+    """Makes engines of this name in a process; see `conformance.protocol.Factory`.
 
-    Raises InvalidInput if they cannot be served there.
+    python: the path of its interpreter; None: this one. Raises InvalidInput if they cannot be
+    served there.
     """
 
-    def __init__(self, name: str, *, python: str) -> None:
-        self._name, self._python = name, python
+    def __init__(self, name: str, *, python: str | None) -> None:
+        self._name, self._python = name, python or sys.executable
+        self._paths = sys.path if python is None else []
         self._process: subprocess.Popen[str] | None = None
         self._current: Remote | None = None
         self._start()
@@ -87,6 +94,12 @@ class RemoteFactory:
         except BaseException:  # an alarm too: what it answers later would answer something else
             self._stop()
             raise
+        if "invalid" in answer:
+            raise InvalidInput(answer["invalid"].pop("name"), **answer["invalid"])
+        if "missing" in answer:
+            raise self._unusable(answer["missing"])
+        if "unsendable" in answer:
+            raise self._unsendable(answer["unsendable"])
         if "raised" in answer:
             raise EngineFailed(f"the engine raised {answer['raised']}")
         return answer
@@ -94,7 +107,8 @@ class RemoteFactory:
     def _start(self) -> None:
         packages = ", ".join(PACKAGES)
         home = str(Path(spec.__file__).parents[1])
-        words = [self._python, "-c", BEGIN.format(packages=packages), home, self._name]
+        begin = BEGIN.format(packages=packages)
+        words = [self._python, "-c", begin, home, self._name, *self._paths]
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
@@ -120,6 +134,15 @@ class RemoteFactory:
     def _stop(self) -> None:
         self._end()
         self._process = self._current = None
+
+    def _unsendable(self, seen: str) -> Unsendable:
+        return Unsendable(
+            f"--engine {self._name}",
+            seen=seen,
+            allowed="numbers, texts, lists, tuples and arrays in what an engine shows and returns, "
+            "as they come from another process",
+            remedy="Show such values, or run the engine in this process: --in-process.",
+        )
 
     def _unusable(self, seen: str) -> InvalidInput:
         return InvalidInput(

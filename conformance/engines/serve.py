@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
@@ -27,7 +28,11 @@ def main(name: str) -> None:
             return
         _send(answers, served.hello())
         for line in asked:
-            _send(answers, served.answer(json.loads(line)))
+            answer = served.answer(json.loads(line))
+            try:
+                _send(answers, answer)
+            except (TypeError, ValueError, RecursionError) as error:  # nothing of it was sent
+                _send(answers, {"unsendable": str(error)})
 
 
 class _Missing(Exception):
@@ -46,7 +51,8 @@ def _own_streams() -> tuple[IO[str], IO[str]]:
 
 
 def _send(answers: IO[str], data: Mapping[str, object]) -> None:
-    answers.write(json.dumps(data, default=_plain) + "\n")
+    text = json.dumps(data, default=_plain)
+    answers.write(text + "\n")
     answers.flush()
 
 
@@ -68,3 +74,11 @@ def _load(name: str) -> Any:
         raise _Missing(f"no module {error.name}") from None
     except ValueError as error:  # InvalidInput, which cannot be named before attrs is known to be
         raise _Missing(str(error)) from None
+    except (Exception, SystemExit) as error:
+        raise _Missing(f"importing it raised {_described(error)}") from None
+
+
+def _described(error: BaseException) -> str:
+    """An exception with the line that raised it, in one line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename} line {last.lineno})"

@@ -16,7 +16,7 @@ from conformance.histories import step_from_data
 from conformance.plain import decoder
 from conformance.protocol import Attends, Compiles, Engine, Poisonable
 from conformance.steps import Attend, PoisonDead, Step
-from spec.vocabulary import CleanupMode, Geometry, Limits, Refused
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
 
 Answer = dict[str, object]
 
@@ -50,7 +50,7 @@ class Served:
         try:
             match data:
                 case {"new": given}:
-                    return self._new(given)
+                    return self._begin(given)
                 case {"expected": prefix}:
                     return {"value": self._now().observe().expected(tuple(prefix))}
                 case {"compilations": _}:
@@ -59,6 +59,16 @@ class Served:
                     return self._take(step_from_data(data))
         except (Exception, SystemExit) as error:
             return {"raised": f"{type(error).__name__}: {error}"}
+
+    def _begin(self, given: Mapping[str, Any]) -> Answer:
+        """A new engine, or what the adapter says that it cannot do: that is no finding."""
+        try:
+            return self._new(given)
+        except InvalidInput as error:
+            words = {"name": error.name, "allowed": error.allowed, "remedy": error.remedy}
+            return {"invalid": {**words, "seen": str(error.seen)}}
+        except ModuleNotFoundError as error:
+            return {"missing": f"no module {error.name}"}
 
     def _new(self, given: Mapping[str, Any]) -> Answer:
         self._engine, self._shown = None, Shown()  # the old one may hold what the new one needs

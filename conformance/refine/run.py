@@ -136,13 +136,15 @@ def refine_allocator(
         entry = allocator.ENTRIES[move.kind]
         checker.add(entry, allocator.transitions(asked, states, first, move, number, found))
 
-    broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
-    checker.finish()
+    try:
+        broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
+        checker.finish()
+    finally:  # a mismatch that was found before an interruption has its history too
+        if run.tally.first is not None:
+            state, move = run.tally.first
+            run.history = history_of(plan, run.graph, state, plan.moves[move][1])
     if broken is not None:
         run.broken = f"{broken.clause} after {', '.join(broken.history)}"
-    if run.tally.first is not None:
-        state, move = run.tally.first
-        run.history = history_of(plan, run.graph, state, plan.moves[move][1])
 
 
 def refine_cells(
@@ -172,20 +174,22 @@ def refine_cells(
             return
         waiting.add(asked, number, step, state, (after, search.states[after]))
 
-    wrong = search.run(
-        update=update,
-        visit=visit,
-        level_done=waiting.before(level_done),
-        most_states=most_states,
-    )
-    waiting.flush()
-    checker.finish()
+    try:
+        wrong = search.run(
+            update=update,
+            visit=visit,
+            level_done=waiting.before(level_done),
+            most_states=most_states,
+        )
+        waiting.flush()
+        checker.finish()
+    finally:  # a mismatch that was found before an interruption has its history too
+        if run.tally.first is not None:
+            state, move = run.tally.first
+            numbers = (*run.graph.history(state), move)
+            run.history = tuple(str(chosen.moves[number]) for number in numbers)
     if wrong is not None:
         run.broken = f"{wrong.clause}: {wrong.message} after {told(chosen, run.graph, wrong)}"
-    if run.tally.first is not None:
-        state, move = run.tally.first
-        numbers = (*run.graph.history(state), move)
-        run.history = tuple(str(chosen.moves[number]) for number in numbers)
 
 
 class _Waiting:

@@ -74,7 +74,7 @@ def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     words = ["--layer", scope.layer, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
     words += ["--measure"] * (scope.layer == "allocator")
-    command = [sys.executable, "-m", "conformance.cli.main", "refine", *words]
+    command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}
 

@@ -1,0 +1,94 @@
+"""Files appear whole or not at all, and no file is both read and written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conformance import files
+from conformance.cli import options
+from spec.vocabulary import InvalidInput
+
+
+def test_what_was_there_stays_until_the_new_content_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the content cannot be written, the old file is as it was, with nothing beside it."""
+    path = tmp_path / "kept"
+    path.write_text("older")
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write(path, "newer")
+    assert ([path], "older") == (list(tmp_path.iterdir()), path.read_text())
+
+
+def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
+    """A link stays a link; what it points to is replaced."""
+    link, target = tmp_path / "link", tmp_path / "new" / "target"
+    link.symlink_to(target)
+
+    files.write(link, b"\x00bytes")
+    assert link.is_symlink()
+    assert b"\x00bytes" == target.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (".", "a folder"),
+        ("fifo", "not a regular file"),
+        ("file/below", "not a folder"),
+        ("x" * 300, "a name of 300 bytes"),
+        ("new/" + "é" * 200 + "/file", "a name of 400 bytes"),
+        ("null\0byte", "null"),
+        ("/proc/new/file", "/proc"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_known_before(
+    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made by looking."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+
+    found = files.check_file(Path(name))
+    assert found is not None
+    assert why in found or name.startswith("/proc")
+    assert {"file", "fifo"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    """Neither the folders nor the file are made by looking."""
+    assert files.check_file(tmp_path / "new" / "file") is None
+    assert files.check_folder(tmp_path / "new" / "deep") is None
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_one_file_has_one_purpose(link: object, tmp_path: Path) -> None:
+    """An input under whatever name is no output, and two outputs are two files."""
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_text("input")
+    if callable(link):
+        link(path, other)
+    name = str(other if link else tmp_path / "." / "a")
+
+    with pytest.raises(InvalidInput, match="one file for two purposes"):
+        options.check_distinct([3, options.input_file(str(path)), options.output_file(name)])
+    with pytest.raises(InvalidInput, match="one file for two purposes"):
+        options.check_distinct([options.output_file(str(path)), options.output_file(name)])
+    options.check_distinct([options.input_file(str(path)), options.input_file(name)])
+    options.check_distinct([options.input_file(str(path)), options.output_file(f"{name}c")])
+
+
+def test_two_outputs_that_are_not_there_yet_are_one_file_too(tmp_path: Path) -> None:
+    """They are told by where they would be."""
+    names = (str(tmp_path / "new"), str(tmp_path / "x" / ".." / "new"))
+
+    with pytest.raises(InvalidInput):
+        options.check_distinct([options.output_file(name) for name in names])
