@@ -16,6 +16,7 @@ from conformance import counterexample, fuzz
 from conformance.finding import Finding, shrink, violated_by
 from conformance.histories import Recorded
 from conformance.protocol import Factory
+from conformance.steps import History
 from conformance.unchecked import clauses_not_judged
 from conformance.watchdog import Watchdog
 from spec.clauses import CLAUSES
@@ -32,6 +33,15 @@ class Answer:
 
     holds: bool | None
     why: str = ""
+
+
+@frozen(kw_only=True)
+class Where:
+    """Which engine it is and where it runs, as `engines.named.factory_of` is given."""
+
+    engine: str
+    python: str | None
+    in_process: bool
 
 
 def read_known(path: Path) -> dict[str, str]:
@@ -55,9 +65,8 @@ def read_known(path: Path) -> dict[str, str]:
 
 
 def judge(
-    engine: str,
+    where: Where,
     *,
-    python: str | None,
     geometry: Geometry,
     seconds: float,
     seed: int,
@@ -67,7 +76,7 @@ def judge(
 ) -> dict[str, Answer]:
     """An answer for each clause of the registry, and for COVERAGE.
 
-    engine and python: as they are named, for the files of a finding. seconds: of fuzzing. known:
+    where: for the files of a finding. seconds: of fuzzing. known:
     clauses that are known to fail: the run goes on behind them. With COVERAGE among them a clause
     holds if it was judged at every step of the run, whatever that reached.
     """
@@ -85,9 +94,8 @@ def judge(
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:
-        ended = f"undecided: the run ended at {state.finding.clause}; mend it or list it as known"
-        failing |= _kept(state, state.finding, factory, engine, python)
-        return _answers(failing, {}, dict.fromkeys((*CLAUSES, COVERAGE), ended))
+        failing |= _kept(state, state.finding, factory, where)
+        return _ended_at(state.finding.clause, failing)
     one = fuzz.make(factory, geometry, state.cleanup)
     coverable = state.coverage.coverable_on(one)
     missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))
@@ -98,6 +106,17 @@ def judge(
             undecided = dict.fromkeys(CLAUSES, f"undecided: {few}")
         failing[COVERAGE] = f"{few} in {state.steps} steps: {', '.join(missing)}; give more seconds"
     return _answers(failing, clauses_not_judged(one), undecided)
+
+
+def stuck(history: History, message: str) -> dict[str, Answer]:
+    """The answers where the last step of a history does not return from compiled code."""
+    finding = Finding(history, "PROG", message)
+    return _ended_at("PROG", {"PROG": counterexample.describe(finding)})
+
+
+def _ended_at(clause: str, failing: Mapping[str, str]) -> dict[str, Answer]:
+    ended = f"undecided: the run ended at {clause}; mend it or list it as known"
+    return _answers(failing, {}, dict.fromkeys((*CLAUSES, COVERAGE), ended))
 
 
 def _answers(
@@ -116,9 +135,7 @@ def _answers(
     return answers
 
 
-def _kept(
-    state: fuzz.Run, found: Finding, factory: Factory, engine: str, python: str | None
-) -> dict[str, str]:
+def _kept(state: fuzz.Run, found: Finding, factory: Factory, where: Where) -> dict[str, str]:
     """The clauses that a finding violates, each with its text; as short as it goes, in the corpus.
 
     A clause that only the longer history violates has the longer one.
@@ -130,14 +147,15 @@ def _kept(
     texts: dict[str, str] = {}
     for finding in (found, least) if lost else (least,):
         recorded = Recorded(
-            engine=engine,
+            engine=where.engine,
             geometry=state.geometry,
             limits=default_limits(state.geometry),
             cleanup=state.cleanup,
             history=finding.history,
             clause=finding.clause,
             message=finding.message,
-            python=python,
+            python=where.python,
+            in_process=where.in_process,
         )
         history, _ = counterexample.write(recorded)
         for clause in violated_by(finding):

@@ -12,7 +12,7 @@ import toy_engine
 
 from conformance import suite
 from conformance.protocol import Action, Factory, Result
-from conformance.suite import COVERAGE, Answer, judge, read_known
+from conformance.suite import COVERAGE, Answer, Where, judge, read_known
 from conformance.watchdog import Watchdog
 from spec.clauses import CLAUSES
 from spec.machines.actions import Allocate
@@ -55,8 +55,9 @@ def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:
 def answers(factory: Factory, *known: str, seconds: float) -> dict[str, Answer]:
     """What the suite answers about an engine, as sets of names would be too little."""
     with Watchdog(lambda *_: None) as watchdog:
+        where = Where(engine="toy_engine:make", python=None, in_process=False)
         return judge(
-            "toy_engine:make", python=None, geometry=SIZES, seconds=seconds, seed=0,
+            where, geometry=SIZES, seconds=seconds, seed=0,
             known=frozenset(known), watchdog=watchdog, factory=factory,
         )  # fmt: skip
 
@@ -174,6 +175,53 @@ def test_wrong_usage_is_told(tmp_path: Path, words: tuple[str, ...], part: str) 
     status, text = run_pytest(*words, folder=tmp_path)
 
     assert (4, True) == (status, part in text), text
+
+
+ENDS = """
+import os
+import toy_engine
+
+class Exits(toy_engine.Adapter):
+    def apply(self, action):
+        os._exit(0)
+
+"""
+
+
+@pytest.mark.parametrize("where", [(), ("--kvspec-in-process",)])
+def test_an_engine_that_exits_does_not_end_the_tests(
+    tmp_path: Path, where: tuple[str, ...]
+) -> None:
+    """In its own process it is a finding; in that of the kit every clause fails, listed or not."""
+    (tmp_path / "ends.py").write_text(ENDS)
+    (tmp_path / "known.txt").write_text("ATOMIC it exits\n")
+    known = ("--kvspec-xfail", "known.txt") if where else ()
+    status, text = run_pytest("--kvspec-engine", "ends:Exits", *where, *known, folder=tmp_path)
+
+    assert 1 == status, text
+    assert "FAILED kvspec::fuzz::ATOMIC" in text
+    if where:
+        assert f"{len(CLAUSES) + 1} failed" in text
+        assert "the process of the run ended with status 0 before its end" in text
+    else:
+        assert "the engine's process ended with status 0" in text
+
+
+def test_foreign_packages_are_told_in_one_line(tmp_path: Path) -> None:
+    """The plugin is loaded all the same; without the option it does not look."""
+    (tmp_path / "foreign" / "conformance").mkdir(parents=True)
+    (tmp_path / "foreign" / "conformance" / "__init__.py").write_text("raise ValueError")
+    (tmp_path / "test_one.py").write_text("def test_one(): pass")
+    for words, wanted in (((), 0), (("--kvspec-engine", "toy_engine:make"), 4)):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "foreign")},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        text = done.stdout + done.stderr
+        assert wanted == done.returncode, text
+        assert "INTERNALERROR" not in text
+        assert bool(wanted) == ("the package conformance is not kvspec's" in text)
 
 
 @pytest.mark.parametrize("text", ["NOPE why", "CONS", "CONS  ", "CONS one\nCONS two", "\xff"])

@@ -22,7 +22,7 @@ GROUP: Final = "kvspec.engines"
 """The group of entry points; each is MODULE:FACTORY."""
 
 
-def factory_of(name: str, *, python: str | None, in_process: bool = False) -> "Factory":
+def factory_of(engine: str, *, python: str | None, in_process: bool = False) -> "Factory":
     """The factory of an engine.
 
     Ours runs in this process. Another runs in a process of its own, which it can end without ending
@@ -36,12 +36,12 @@ def factory_of(name: str, *, python: str | None, in_process: bool = False) -> "F
             allowed="one of the two: an engine in this process has this process's Python",
             remedy="Leave one of them out.",
         )
-    if in_process or (python is None and is_ours(name)):
-        made: Factory = load_engine(name)
+    if in_process or (python is None and is_ours(engine)):
+        made: Factory = load_engine(engine)
         return made
     from conformance.engines.remote import RemoteFactory
 
-    return RemoteFactory(name, python=python)
+    return RemoteFactory(engine, python=python)
 
 
 def is_ours(name: str) -> bool:

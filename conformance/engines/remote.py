@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import spec
-from conformance.engines.wire import VERSION, Seen, frozen, profile_from_data, result_from_data
+from conformance.engines.wire import (
+    VERSION,
+    Seen,
+    frozen,
+    invalid_from_data,
+    profile_from_data,
+    result_from_data,
+)
 from conformance.histories import step_to_data
 from conformance.plain import encode
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
@@ -95,7 +102,7 @@ class RemoteFactory:
             self._stop()
             raise
         if "invalid" in answer:
-            raise InvalidInput(answer["invalid"].pop("name"), **answer["invalid"])
+            raise invalid_from_data(answer["invalid"])
         if "missing" in answer:
             raise self._unusable(answer["missing"])
         if "unsendable" in answer:

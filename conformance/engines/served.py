@@ -9,6 +9,7 @@ from conformance.engines.named import load_engine
 from conformance.engines.wire import (
     VERSION,
     Shown,
+    invalid_to_data,
     profile_to_data,
     result_to_data,
 )
@@ -65,8 +66,7 @@ class Served:
         try:
             return self._new(given)
         except InvalidInput as error:
-            words = {"name": error.name, "allowed": error.allowed, "remedy": error.remedy}
-            return {"invalid": {**words, "seen": str(error.seen)}}
+            return {"invalid": invalid_to_data(error)}
         except ModuleNotFoundError as error:
             return {"missing": f"no module {error.name}"}
 

@@ -16,7 +16,7 @@ from conformance.recording.lines import saw_from_data, saw_to_data
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, FinishReason, Geometry, Reason
+from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Reason
 
 VERSION: Final = 1
 """Of the protocol; both sides name theirs in the first line they send."""
@@ -38,6 +38,19 @@ def profile_from_data(data: Mapping[str, Any], **given: Any) -> Profile:
     """The same, with the sizes. Raises KeyError or TypeError."""
     actions = frozenset(STEPS[name] for name in data["actions"])
     return Profile(**{**data, "actions": actions, **given})
+
+
+def invalid_to_data(error: InvalidInput) -> dict[str, str]:
+    """Bad input as data, so that the other side can raise it."""
+    seen = error.seen if isinstance(error.seen, str) else repr(error.seen)
+    return {"name": error.name, "seen": seen, "allowed": error.allowed, "remedy": error.remedy}
+
+
+def invalid_from_data(data: Mapping[str, str]) -> InvalidInput:
+    """The bad input that was told."""
+    return InvalidInput(
+        data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
+    )
 
 
 def result_to_data(result: Result) -> object:

@@ -4,19 +4,19 @@ Nothing of the kit is imported unless the option is given: pytest loads this mod
 an environment in which kvspec is installed.
 """
 
-import os
 import sys
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from kvspec import foreign
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conformance.steps import History
     from conformance.suite import Answer
 
 ENGINE: Final = "--kvspec-engine"
@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "installed one",
     )
     group.addoption("--kvspec-python", metavar="PATH", help="run it in a process of this Python")
+    group.addoption(
+        "--kvspec-in-process",
+        action="store_true",
+        help="run it in the process of the kit, not in one of its own",
+    )
     group.addoption("--kvspec-seconds", type=float, default=60.0, help="fuzzing time (default 60)")
     group.addoption("--kvspec-seed", type=int, default=0, help="seed of every draw (default 0)")
     group.addoption(
@@ -46,8 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to spread one run over several processes."""
-    if config.getoption(ENGINE) is not None and config.getoption("numprocesses", default=None):
+    """Refuse packages that are not ours, and to spread one run over several processes."""
+    if config.getoption(ENGINE) is None:
+        return
+    wrong = foreign()
+    if wrong is not None:
+        raise pytest.UsageError(wrong)
+    if config.getoption("numprocesses", default=None):
         raise pytest.UsageError(f"{ENGINE}: saw -n, allowed: one process, as it is one run")
 
 
@@ -68,14 +78,15 @@ class Group(pytest.Collector):
     def collect(self) -> Iterator["Clause"]:
         """One item for each clause, and one for the coverage. Raises UsageError."""
         from conformance.suite import COVERAGE, read_known
+        from conformance.suite_process import Ended
         from spec.clauses import CLAUSES
         from spec.vocabulary import InvalidInput
 
         file = self.config.getoption("--kvspec-xfail")
         try:
             known = {} if file is None else read_known(Path(file))
-            answer = cache(_suite(self.config, frozenset(known)))
-        except (InvalidInput, ModuleNotFoundError) as error:
+            answer = cache(_suite(self.config, tuple(known)))
+        except (InvalidInput, Ended) as error:
             raise pytest.UsageError(str(error)) from None
         for name in (*CLAUSES, COVERAGE):
             item = Clause.from_parent(self, name=name, answers=answer)
@@ -87,13 +98,16 @@ class Group(pytest.Collector):
 class Clause(pytest.Item):
     """One clause; the first that is run fuzzes for all of them."""
 
-    def __init__(self, *, answers: "Callable[[], dict[str, Answer]]", **given: Any) -> None:
+    def __init__(self, *, answers: "Callable[[], dict[str, Answer] | str]", **given: Any) -> None:
         super().__init__(**given)
         self._answers = answers
 
     def runtest(self) -> None:
         """Fails, or is skipped if nothing is decided about this clause."""
-        answer = self._answers()[self.name]
+        answers = self._answers()
+        if isinstance(answers, str):
+            raise Unfinished(answers)
+        answer = answers[self.name]
         if answer.holds is None:
             pytest.skip(answer.why)
         if not answer.holds:
@@ -101,7 +115,7 @@ class Clause(pytest.Item):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The history and its pages; no traceback, for it would show the kit's own code."""
-        if isinstance(excinfo.value, Fails):
+        if isinstance(excinfo.value, Fails | Unfinished):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -114,36 +128,41 @@ class Fails(Exception):
     """A clause is violated; the text is the history, and how to take it again."""
 
 
-def _suite(config: pytest.Config, known: frozenset[str]) -> "Callable[[], dict[str, Answer]]":
-    """What fuzzes, once it is called. Raises InvalidInput, ModuleNotFoundError."""
-    from conformance.cli.contract import parse_geometry
-    from conformance.engines.named import factory_of
-    from conformance.suite import judge
-    from conformance.watchdog import Watchdog
+class Unfinished(Exception):
+    """The process of the run ended before its end: no clause holds, and none is known to fail."""
 
-    engine, python = config.getoption(ENGINE), config.getoption("--kvspec-python")
-    run = partial(
-        judge,
-        engine,
-        python=python,
-        factory=factory_of(engine, python=python),
+
+def _suite(
+    config: pytest.Config, known: tuple[str, ...]
+) -> "Callable[[], dict[str, Answer] | str]":
+    """What fuzzes, once it is called; it returns a text if it does not reach its end.
+
+    Raises InvalidInput and Ended if there is no such engine.
+    """
+    from attrs import evolve
+
+    from conformance.cli.contract import parse_geometry
+    from conformance.suite import Where
+    from conformance.suite_process import Ended, Job, answers
+
+    job = Job(
+        where=Where(
+            engine=config.getoption(ENGINE),
+            python=config.getoption("--kvspec-python"),
+            in_process=config.getoption("--kvspec-in-process"),
+        ),
         geometry=parse_geometry(config.getoption("--kvspec-geometry")),
         seconds=config.getoption("--kvspec-seconds"),
         seed=config.getoption("--kvspec-seed"),
         known=known,
+        path=tuple(sys.path),
     )
+    answers(evolve(job, seconds=0.0))
 
-    def answers() -> "dict[str, Answer]":
-        with Watchdog(_on_hang) as watchdog:
-            return run(watchdog=watchdog)
+    def run() -> "dict[str, Answer] | str":
+        try:
+            return answers(job)
+        except Ended as ended:
+            return str(ended)
 
-    return answers
-
-
-def _on_hang(history: "History", message: str) -> None:
-    """Compiled code cannot be interrupted: say what is known and end, so that CI does not wait."""
-    from conformance.counterexample import describe
-    from conformance.finding import Finding
-
-    print(describe(Finding(history, "PROG", message)), file=sys.__stderr__, flush=True)
-    os._exit(1)
+    return run
