@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,12 @@ class Exits(toy_engine.Adapter):
         if Exits.taken > 30:
             os._exit(0)
         return super().apply(action)
+
+class Hangs(toy_engine.Adapter):
+    def apply(self, action):
+        open("hanging", "w").write(str(os.getpid()))
+        while True:
+            pass
 
 class Shows(spec_engine.SpecEngine):
     def observe(self):
@@ -136,3 +145,24 @@ def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:
         factory_of("engines_here:Shows", python=None)(
             SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL
         )
+
+
+def test_an_engine_that_hangs_ends_with_the_kit(here: Path) -> None:
+    """Whoever kills all of kvspec leaves no process of the engine behind."""
+    words = [sys.executable, "-m", "kvspec", "fuzz", "--engine", "engines_here:Hangs"]
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    process = subprocess.Popen(words, env=paths, start_new_session=True)
+    _until((here / "hanging").exists)
+    engine = Path("/proc") / (here / "hanging").read_text()
+
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _until(lambda: not (engine / "cwd").exists())
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Wait for it, at most a minute."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -51,9 +51,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import {packages}
 sys.path.remove(sys.argv[1])
-sys.path.extend(path for path in sys.argv[3:] if path not in sys.path)
+sys.path.extend(path for path in sys.argv[4:] if path not in sys.path)
 from conformance.engines.serve import main
-main(sys.argv[2])
+main(sys.argv[2], starter=int(sys.argv[3]))
 """
 """Our packages are taken from our place, and nothing else that is installed there.
 
@@ -115,16 +115,25 @@ class RemoteFactory:
         packages = ", ".join(PACKAGES)
         home = str(Path(spec.__file__).parents[1])
         begin = BEGIN.format(packages=packages)
-        words = [self._python, "-c", begin, home, self._name, *self._paths]
+        ended, alive = os.pipe()  # closed when this process ends, however that comes about
+        words = [self._python, "-c", begin, home, self._name, str(ended), *self._paths]
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
-                words, stdin=pipe, stdout=pipe, encoding="utf-8", start_new_session=True
+                words,
+                stdin=pipe,
+                stdout=pipe,
+                encoding="utf-8",
+                start_new_session=True,
+                pass_fds=[ended],
             )
         except OSError as error:
+            os.close(alive)
             raise self._unusable(f"{self._python}: {error.strerror}") from None
+        finally:
+            os.close(ended)
         self._process = process
-        self._end = weakref.finalize(self, _kill, process)
+        self._end = weakref.finalize(self, _kill, process, alive)
         try:
             hello = _answer(process, START_SECONDS)
         except EngineFailed as error:
@@ -260,7 +269,8 @@ def _how(process: "subprocess.Popen[str]") -> str:
     return f"with status {status}"
 
 
-def _kill(process: "subprocess.Popen[str]") -> None:
+def _kill(process: "subprocess.Popen[str]", alive: int) -> None:
+    os.close(alive)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # a session of its own: what it started ends too
     process.wait()

@@ -8,7 +8,9 @@ import contextlib
 import json
 import os
 import platform
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from typing import IO, Any, Final
@@ -17,8 +19,12 @@ LEAST: Final = (3, 11)
 """The oldest Python that can import the specification."""
 
 
-def main(name: str) -> None:
-    """Serve the engine of this name until the input ends."""
+def main(name: str, *, starter: int) -> None:
+    """Serve the engine of this name until the input ends.
+
+    starter: a pipe that is closed when the process that has started this one is gone.
+    """
+    threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
     asked, answers = _own_streams()
     with contextlib.suppress(BrokenPipeError):
         try:
@@ -33,6 +39,12 @@ def main(name: str) -> None:
                 _send(answers, answer)
             except (TypeError, ValueError, RecursionError) as error:  # nothing of it was sent
                 _send(answers, {"unsendable": str(error)})
+
+
+def _end_with(starter: int) -> None:
+    """Also in the middle of a step: end with the starter, and what the engine has started too."""
+    os.read(starter, 1)
+    os.killpg(0, signal.SIGKILL)  # this process leads a session of its own
 
 
 class _Missing(Exception):
