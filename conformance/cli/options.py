@@ -15,9 +15,13 @@ from spec.vocabulary.geometry import INT32_MAX
 
 @frozen
 class File:
-    """A file that the command reads, or writes; it can be opened and shown as a path can."""
+    """A file that the command reads, or writes; it can be opened as a path can.
+
+    path: absolute, since an engine may change the current folder. name: as it was given.
+    """
 
     path: Path
+    name: str
     written: bool
 
     def __fspath__(self) -> str:
@@ -25,7 +29,7 @@ class File:
         return str(self.path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self.name
 
 
 def integer(*, least: int) -> Callable[[str], object]:
@@ -59,13 +63,13 @@ def number(*, least: float) -> Callable[[str], object]:
 
 def input_file(text: str) -> File:
     """The type of an option that names a file to read. It is opened later, and can be missing."""
-    return File(Path(text), written=False)
+    return File(Path(text).absolute(), text, written=False)
 
 
 def output_file(text: str) -> File:
     """The type of an option that names a file to write after the work; nothing is made yet."""
     _require_writable(text, files.check_file)
-    return File(Path(text), written=True)
+    return File(Path(text).absolute(), text, written=True)
 
 
 def output_folder(text: str) -> Path:

@@ -54,6 +54,7 @@ def supervised(run: Callable[[Tell], int]) -> int:
     try:
         return _Watch(child, news).run()
     finally:
+        _ignore_signals()
         os.close(alive)
 
 
@@ -75,10 +76,15 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
     status = UNDECIDED
     with suppress(KeyboardInterrupt):  # after `run` has handled its own, at most
         status = run(tell)
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    _ignore_signals()
     tell({"status": status})
     return status
+
+
+def _ignore_signals() -> None:
+    """The exit status is settled: at its exit Python would take a signal for the reason of it."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with(ended: int) -> None:

@@ -7,6 +7,7 @@ it also runs in the environment of an engine that has one of its own.
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +53,7 @@ def is_ours(name: str) -> bool:
 def load_engine(name: str) -> Callable[..., Any]:
     """The factory that this names; modules beside the caller are found too.
 
-    Raises InvalidInput if there is no such engine, or its module needs another that is absent; one
+    Raises InvalidInput if there is no such engine, or its module cannot be imported; an absent one
     that an extra of kvspec installs is left to the command, which names the extra.
     """
     module_name, _, factory_name = _written_out(name).partition(":")
@@ -69,11 +70,19 @@ def load_engine(name: str) -> Callable[..., Any]:
                 raise
             raise _no_engine(name, seen=f"{module_name} needs {error.name}") from None
         raise _no_engine(name, seen=f"no module {error.name}") from None
+    except (Exception, SystemExit) as error:
+        raise _no_engine(name, seen=f"importing it raised {_described(error)}") from None
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         raise _no_engine(name, seen=f"no callable {factory_name} in {module_name}")
     made: Callable[..., Any] = factory
     return made
+
+
+def _described(error: BaseException) -> str:
+    """An exception with the line that raised it, in one line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename} line {last.lineno})"
 
 
 def _written_out(name: str) -> str:

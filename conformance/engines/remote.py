@@ -10,11 +10,12 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import spec
 from conformance.engines.wire import (
@@ -101,10 +102,7 @@ class RemoteFactory:
         except BaseException:  # an alarm too: what it answers later would answer something else
             self._stop()
             raise
-        if "invalid" in answer:
-            raise invalid_from_data(answer["invalid"])
-        if "missing" in answer:
-            raise self._unusable(answer["missing"])
+        self._require_engine(answer)
         if "unsendable" in answer:
             raise self._unsendable(answer["unsendable"])
         if "raised" in answer:
@@ -123,7 +121,9 @@ class RemoteFactory:
                 words,
                 stdin=pipe,
                 stdout=pipe,
+                stderr=pipe,
                 encoding="utf-8",
+                errors="backslashreplace",
                 start_new_session=True,
                 pass_fds=[ended],
             )
@@ -132,20 +132,28 @@ class RemoteFactory:
             raise self._unusable(f"{self._python}: {error.strerror}") from None
         finally:
             os.close(ended)
-        self._process = process
+        self._process, said = process, _Said(process)
         self._end = weakref.finalize(self, _kill, process, alive)
         try:
             hello = _answer(process, START_SECONDS)
         except EngineFailed as error:
             self._stop()
-            raise self._unusable(str(error)) from None
-        if "missing" in hello:
-            self._stop()
-            raise self._unusable(hello["missing"])
+            raise self._unusable(f"{error}{said.last()}") from None
+        self._require_engine(hello)
         theirs = (hello.get("kvspec"), hello.get("version"), hello.get("spec_version"))
         if theirs != ("engine", VERSION, spec.SPEC_VERSION):
             self._stop()
             raise self._unusable(f"first line {dict(hello)}")
+        said.pass_on()
+
+    def _require_engine(self, answer: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if the answer says that there is none."""
+        if "invalid" in answer:
+            self._stop()
+            raise invalid_from_data(answer["invalid"])
+        if "missing" in answer:
+            self._stop()
+            raise self._unusable(answer["missing"])
 
     def _stop(self) -> None:
         self._end()
@@ -231,6 +239,47 @@ class Remote:
         if prefix not in self._cells:
             self._cells[prefix] = frozen(self._home.ask(self, {"expected": prefix})["value"])
         return self._cells[prefix]
+
+
+class _Said:
+    """What a process prints on its standard error: held back until it is known to be of use."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._lines: list[str] = []
+        self._held, self._lock = True, threading.Lock()
+        assert process.stderr is not None
+        self._thread = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
+        self._thread.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        with self._lock:
+            if self._held:
+                self._lines.append(line)
+            else:
+                _print(line)
+
+    def pass_on(self) -> None:
+        """Print what there is, and what comes."""
+        with self._lock:
+            self._held = False
+            for line in self._lines:
+                _print(line)
+
+    def last(self) -> str:
+        """The last line of a process that has ended, for a message; empty if there is none."""
+        self._thread.join(END_SECONDS)
+        lines = [line.strip() for line in self._lines if line.strip()]
+        return f": {lines[-1]}" if lines else ""
+
+
+def _print(line: str) -> None:
+    with suppress(OSError, AttributeError):  # there may be no standard error
+        sys.stderr.write(line)
 
 
 def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:

@@ -11,7 +11,6 @@ import platform
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
@@ -32,7 +31,10 @@ def main(name: str, *, starter: int) -> None:
         except _Missing as missing:
             _send(answers, {"kvspec": "engine", "missing": str(missing)})
             return
-        _send(answers, served.hello())
+        hello = served.hello()
+        _send(answers, hello)
+        if served.lacks(hello):
+            return
         for line in asked:
             answer = served.answer(json.loads(line))
             try:
@@ -84,13 +86,3 @@ def _load(name: str) -> Any:
         return Served(name)
     except ModuleNotFoundError as error:
         raise _Missing(f"no module {error.name}") from None
-    except ValueError as error:  # InvalidInput, which cannot be named before attrs is known to be
-        raise _Missing(str(error)) from None
-    except (Exception, SystemExit) as error:
-        raise _Missing(f"importing it raised {_described(error)}") from None
-
-
-def _described(error: BaseException) -> str:
-    """An exception with the line that raised it, in one line."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({last.filename} line {last.lineno})"

@@ -27,31 +27,39 @@ OPTIONAL: Final[Mapping[str, type]] = {
     "compilations": Compiles,
 }
 """The optional methods of an adapter."""
+REFUSED: Final = frozenset({"invalid", "missing"})
+"""The keys of an answer that says that there is no engine."""
 
 
 class Served:
     """The engines of one factory, one at a time: a new one ends the one before."""
 
     def __init__(self, name: str) -> None:
-        self._make: Callable[..., Engine] = load_engine(name)
+        self._name = name
+        self._make: Callable[..., Engine] | None = None
         self._engine: Engine | None = None
         self._shown = Shown()
 
     def hello(self) -> Answer:
-        """The first line."""
+        """The first line; it says so if there is no such engine."""
         return {
             "kvspec": "engine",
             "version": VERSION,
             "spec_version": spec.SPEC_VERSION,
             "python": platform.python_version(),
+            **_unless_refused(self._load),
         }
+
+    def lacks(self, hello: Answer) -> bool:
+        """Whether the first line says that nothing can be served."""
+        return not REFUSED.isdisjoint(hello)
 
     def answer(self, data: dict[str, Any]) -> Answer:
         """Do what a line says. What the engine raises is told, and so is its exit."""
         try:
             match data:
                 case {"new": given}:
-                    return self._begin(given)
+                    return _unless_refused(lambda: self._new(given))
                 case {"expected": prefix}:
                     return {"value": self._now().observe().expected(tuple(prefix))}
                 case {"compilations": _}:
@@ -61,16 +69,12 @@ class Served:
         except (Exception, SystemExit) as error:
             return {"raised": f"{type(error).__name__}: {error}"}
 
-    def _begin(self, given: Mapping[str, Any]) -> Answer:
-        """A new engine, or what the adapter says that it cannot do: that is no finding."""
-        try:
-            return self._new(given)
-        except InvalidInput as error:
-            return {"invalid": invalid_to_data(error)}
-        except ModuleNotFoundError as error:
-            return {"missing": f"no module {error.name}"}
+    def _load(self) -> Answer:
+        self._make = load_engine(self._name)
+        return {}
 
     def _new(self, given: Mapping[str, Any]) -> Answer:
+        assert self._make is not None
         self._engine, self._shown = None, Shown()  # the old one may hold what the new one needs
         self._engine = self._make(
             decoder(Geometry)(given["geometry"]),
@@ -107,3 +111,13 @@ class Served:
         if self._engine is None:
             raise RuntimeError("there is no engine; begin with new")
         return self._engine
+
+
+def _unless_refused(work: Callable[[], Answer]) -> Answer:
+    """What the work answers, or what an adapter says that it cannot do, which is no finding."""
+    try:
+        return work()
+    except InvalidInput as error:
+        return {"invalid": invalid_to_data(error)}
+    except ModuleNotFoundError as error:
+        return {"missing": f"no module {error.name}"}
