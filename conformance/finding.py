@@ -5,7 +5,7 @@ is still violated is. The result needs neither the draws nor Hypothesis to be re
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from attrs import evolve, frozen
@@ -113,7 +113,7 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
 
 def replay(
     make: MakeEngine,
-    history: History,
+    history: Iterable[Step],
     *,
     seconds: float = FIRST_SECONDS,
     watchdog: Watchdog | None = None,

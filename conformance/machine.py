@@ -45,7 +45,8 @@ class Campaign:
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
     check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
     each step. finding: the first failure. in_steps: what making engines and the bodies
-    of the rules took. in_engine: what of that the engine took.
+    of the rules took. in_engine: what of that the engine took. is_up: whether the time is up: then
+    no more steps are taken.
     """
 
     make: MakeEngine
@@ -58,6 +59,15 @@ class Campaign:
     finding: Finding | None = None
     in_steps: Stopwatch = field(factory=Stopwatch)
     in_engine: Stopwatch = field(factory=Stopwatch)
+    is_up: Callable[[], bool] = lambda: False
+
+
+class TimeIsUp(BaseException):
+    """Ends a turn between two steps.
+
+    Hypothesis takes an Exception for something to be tried again; this goes through at once, as
+    Ctrl-C does.
+    """
 
 
 class Session:
@@ -302,6 +312,8 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
 
     def rule_for(name: str, plan: Plan) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:
+            if campaign.is_up():
+                raise TimeIsUp
             if self.session is None:
                 campaign.steps += 1
                 return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli.contract import Report, Verdict, add_geometry
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
 from conformance.cli.options import number, output_folder
+from conformance.clock import Clock
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
 
@@ -34,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--seconds", type=number(least=0.1), default=60.0, help="fuzzing time (default 60)"
+        "--seconds",
+        type=number(least=0.1),
+        default=60.0,
+        help="wall time of the run, without what is compiled for the first time (default 60)",
     )
     parser.add_argument(
         "--corpus",
@@ -47,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Fuzz the pair; fails if one of the two violates a clause. Legal differences are listed."""
+    clock = Clock()  # before what is imported here
     from conformance import fuzz
     from conformance.finding import Finding
     from conformance.pairs import PairFactory
@@ -75,6 +80,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     report=state,
                     update=update,
                     watchdog=watchdog,
+                    clock=clock,
                 )
         finally:
             count(state, report)
