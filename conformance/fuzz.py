@@ -28,7 +28,7 @@ from conformance.protocol import Compiles, Engine, EngineFailed, Factory
 from conformance.stopwatch import Stopwatch
 from conformance.unchecked import not_checked
 from conformance.warmup import warmup
-from conformance.watchdog import FIRST_SECONDS, Watchdog
+from conformance.watchdog import Patience, Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
@@ -42,6 +42,7 @@ IDLE_EVERY: Final = 4
 """Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
 TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
 """The levels in the order in which they are taken, each turn at the next geometry."""
+PATIENCE: Final = Patience()
 NEEDS: Final[Mapping[str, frozenset[type]]] = {
     "allocator": frozenset({act.Reserve}),
     "decode": frozenset({act.Prefill, act.Round}),
@@ -122,7 +123,7 @@ def run(
     steps: float = math.inf,
     ceiling: bool = True,
     oracle: Oracle | None = None,
-    first_seconds: float = FIRST_SECONDS,
+    patience: Patience = PATIENCE,
     known: frozenset[str] = frozenset(),
     clock: Clock | None = None,
 ) -> None:
@@ -130,7 +131,7 @@ def run(
 
     steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
     clock: one that runs since the command began; None for one that begins now.
-    oracle: see `Lockstep`. first_seconds: what a step of the warm-up may take. known: clauses whose
+    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose
     violation ends its history and not the run.
     """
     clock = clock or Clock()
@@ -162,13 +163,14 @@ def run(
                 make=partial(make, factory, *setting),
                 coverage=report.coverage,
                 watchdog=watchdog,
+                step_seconds=patience.step,
                 oracle=oracle,
                 in_steps=report.in_steps,
                 in_engine=report.in_engine,
                 is_up=is_up,
             )
             with clock.warming_up():
-                _warm_up(campaigns[setting], offered, first_seconds, report)
+                _warm_up(campaigns[setting], offered, patience.first, report)
             _set_aside(report, known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)

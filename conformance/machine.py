@@ -44,9 +44,9 @@ class Campaign:
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
     check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
-    each step. finding: the first failure. in_steps: what making engines and the bodies
-    of the rules took. in_engine: what of that the engine took. is_up: whether the time is up: then
-    no more steps are taken.
+    each step. step_seconds: what a step may take. finding: the first failure. in_steps: what making
+    engines and the bodies of the rules took. in_engine: what of that the engine took. is_up:
+    whether the time is up: then no more steps are taken.
     """
 
     make: MakeEngine
@@ -55,6 +55,7 @@ class Campaign:
     climb: bool = False
     oracle: Oracle | None = None
     watchdog: Watchdog | None = None
+    step_seconds: float = STEP_SECONDS
     steps: int = 0
     finding: Finding | None = None
     in_steps: Stopwatch = field(factory=Stopwatch)
@@ -110,9 +111,9 @@ class Session:
         before = self.state.scheduling
         self.history.append(step)
         if self.campaign.watchdog is not None:
-            self.campaign.watchdog.begin(self.history, STEP_SECONDS)
+            self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
         try:
-            reasons = take(self.lockstep, step)
+            reasons = take(self.lockstep, step, seconds=self.campaign.step_seconds)
         except Violation as violation:
             self.campaign.finding = finding_of(self.history, violation)
             raise

@@ -34,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--kvspec-python", metavar="PATH", help="run it in a process of this Python")
     group.addoption("--kvspec-seconds", type=float, default=60.0, help="fuzzing time (default 60)")
+    group.addoption(
+        "--kvspec-hang-seconds", type=float, default=15.0, help="what a step may take (default 15)"
+    )
     group.addoption("--kvspec-seed", type=int, default=0, help="seed of every draw (default 0)")
     group.addoption(
         "--kvspec-geometry", metavar="SIZES", default=GEOMETRY, help=f"(default {GEOMETRY})"
@@ -119,7 +122,7 @@ def _suite(config: pytest.Config, known: frozenset[str]) -> "Callable[[], dict[s
     from conformance.cli.contract import parse_geometry
     from conformance.engines.named import factory_of
     from conformance.suite import judge
-    from conformance.watchdog import Watchdog
+    from conformance.watchdog import Watchdog, patience_of
 
     engine, python = config.getoption(ENGINE), config.getoption("--kvspec-python")
     run = partial(
@@ -131,6 +134,7 @@ def _suite(config: pytest.Config, known: frozenset[str]) -> "Callable[[], dict[s
         seconds=config.getoption("--kvspec-seconds"),
         seed=config.getoption("--kvspec-seed"),
         known=known,
+        patience=patience_of(config.getoption("--kvspec-hang-seconds")),
     )
 
     def answers() -> "dict[str, Answer]":

@@ -17,7 +17,7 @@ from conformance.finding import Finding, shrink, violated_by
 from conformance.histories import Recorded
 from conformance.protocol import Factory
 from conformance.unchecked import clauses_not_judged
-from conformance.watchdog import Watchdog
+from conformance.watchdog import Patience, Watchdog
 from spec.clauses import CLAUSES
 from spec.vocabulary import Geometry, InvalidInput, default_limits
 
@@ -64,12 +64,14 @@ def judge(
     known: frozenset[str],
     watchdog: Watchdog,
     factory: Factory,
+    patience: Patience = fuzz.PATIENCE,
 ) -> dict[str, Answer]:
     """An answer for each clause of the registry, and for COVERAGE.
 
     engine and python: as they are named, for the files of a finding. seconds: of fuzzing. known:
     clauses that are known to fail: the run goes on behind them. With COVERAGE among them a clause
-    holds if it was judged at every step of the run, whatever that reached.
+    holds if it was judged at every step of the run, whatever that reached. patience: how long
+    a step may take.
     """
     state = fuzz.Run()
     fuzz.run(
@@ -82,11 +84,12 @@ def judge(
         watchdog=watchdog,
         ceiling=False,
         known=known,
+        patience=patience,
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:
         ended = f"undecided: the run ended at {state.finding.clause}; mend it or list it as known"
-        failing |= _kept(state, state.finding, factory, engine, python)
+        failing |= _kept(state, state.finding, factory, engine, python, watchdog, patience)
         return _answers(failing, {}, dict.fromkeys((*CLAUSES, COVERAGE), ended))
     one = fuzz.make(factory, geometry, state.cleanup)
     coverable = state.coverage.coverable_on(one)
@@ -117,7 +120,13 @@ def _answers(
 
 
 def _kept(
-    state: fuzz.Run, found: Finding, factory: Factory, engine: str, python: str | None
+    state: fuzz.Run,
+    found: Finding,
+    factory: Factory,
+    engine: str,
+    python: str | None,
+    watchdog: Watchdog,
+    patience: Patience,
 ) -> dict[str, str]:
     """The clauses that a finding violates, each with its text; as short as it goes, in the corpus.
 
@@ -125,7 +134,13 @@ def _kept(
     """
     assert state.geometry is not None
     make = partial(fuzz.make, factory, state.geometry, state.cleanup)
-    least = shrink(make, found, seconds=SHRINK_SECONDS)
+    least = shrink(
+        make,
+        found,
+        seconds=SHRINK_SECONDS,
+        step_seconds=patience.after_warm_up(python=python),
+        watchdog=watchdog,
+    )
     lost = set(violated_by(found)) - set(violated_by(least))
     texts: dict[str, str] = {}
     for finding in (found, least) if lost else (least,):
