@@ -15,8 +15,8 @@ from conformance.protocol import Action, Result
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
-SLOW = 0.002
-"""Seconds: several times what the draws of a step and its judging take."""
+SLOW = 0.005
+"""Seconds: many times what the draws of a step and its judging take, on a busy machine too."""
 
 
 class Slow(SpecEngine):
