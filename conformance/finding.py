@@ -5,7 +5,7 @@ is still violated is. The result needs neither the draws nor Hypothesis to be re
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from attrs import evolve, frozen
@@ -113,7 +113,7 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
 
 def replay(
     make: MakeEngine,
-    history: History,
+    history: Iterable[Step],
     *,
     seconds: float = FIRST_SECONDS,
     watchdog: Watchdog | None = None,
@@ -140,13 +140,21 @@ def replay(
 
 
 def shrink(
-    make: MakeEngine, finding: Finding, *, seconds: float, watchdog: Watchdog | None = None
+    make: MakeEngine,
+    finding: Finding,
+    *,
+    seconds: float,
+    step_seconds: float = FIRST_SECONDS,
+    watchdog: Watchdog | None = None,
 ) -> Finding:
     """The smallest history found in this time that still violates the same clause.
 
+    step_seconds: what each step may take.
+
     Ctrl-C ends the shrinking and not the run: what was found is kept.
     """
-    return shrink_with(partial(replay, make, watchdog=watchdog), finding, seconds=seconds)
+    again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
+    return shrink_with(again, finding, seconds=seconds)
 
 
 def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Finding:

@@ -1,7 +1,8 @@
 """The fuzzing campaign: levels in turn, until the time is up, something fails, or it is stopped.
 
-Compilation is not part of the budget. The rate is compared with that of the same rules and draws
-with empty bodies, measured in the same run.
+The time is wall time without compilation, see `clock`. When it is up the turn ends after the step
+that it is at: with the same seed a longer run begins with the same histories. The rate is compared
+with that of the same rules and draws with empty bodies, measured in the same run.
 """
 
 import math
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import Final, Never
 
 from attrs import define, evolve, field
@@ -17,15 +19,16 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
+from conformance.clock import Clock
 from conformance.coverage import Coverage
 from conformance.finding import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep import Oracle, Violation
-from conformance.machine import Campaign, machine
+from conformance.machine import Campaign, TimeIsUp, machine
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
 from conformance.stopwatch import Stopwatch
 from conformance.unchecked import not_checked
 from conformance.warmup import warmup
-from conformance.watchdog import FIRST_SECONDS, Watchdog
+from conformance.watchdog import Patience, Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
@@ -39,6 +42,7 @@ IDLE_EVERY: Final = 4
 """Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
 TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
 """The levels in the order in which they are taken, each turn at the next geometry."""
+PATIENCE: Final = Patience()
 NEEDS: Final[Mapping[str, frozenset[type]]] = {
     "allocator": frozenset({act.Reserve}),
     "decode": frozenset({act.Prefill, act.Round}),
@@ -52,17 +56,18 @@ class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
     steps: drawn. warmup_steps: of warm-ups that found something; their time is not counted.
-    active_seconds: spent in the bodies and draws, compilation left out. idle: a run of the same
-    rules and draws with empty bodies, taken in between; its rate is the ceiling. in_steps,
-    in_engine: the part of active_seconds between the draws, and the engine's part of that. known:
-    for each known clause the first finding that violated it. not_checked: what no step can show of
-    this engine, and why.
+    active_seconds: spent in the bodies and draws. left_out_seconds: of compiling, which is no part
+    of the time that the run was given. idle: a run of the same rules and draws with empty bodies,
+    taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
+    between the draws, and the engine's part of that. known: for each known clause the first finding
+    that violated it. not_checked: what no step can show of this engine, and why.
     """
 
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
     warmup_steps: int = 0
     active_seconds: float = 0.0
+    left_out_seconds: float = 0.0
     in_steps: Stopwatch = field(factory=Stopwatch)
     in_engine: Stopwatch = field(factory=Stopwatch)
     finding: Finding | None = None
@@ -118,18 +123,29 @@ def run(
     steps: float = math.inf,
     ceiling: bool = True,
     oracle: Oracle | None = None,
-    first_seconds: float = FIRST_SECONDS,
+    patience: Patience = PATIENCE,
     known: frozenset[str] = frozenset(),
+    clock: Clock | None = None,
 ) -> None:
-    """Fuzz until `seconds` of activity are spent or something fails; `report` is kept current.
+    """Fuzz until `seconds` are spent or something fails; `report` is kept current.
 
     steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
-    oracle: see `Lockstep`. first_seconds: what a step of the warm-up may take. known: clauses whose
+    clock: one that runs since the command began; None for one that begins now.
+    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose
     violation ends its history and not the run.
     """
+    clock = clock or Clock()
+
+    def is_up() -> bool:
+        return clock.seconds >= seconds
+
+    def tell(note: str) -> None:
+        report.left_out_seconds = clock.left_out
+        update(min(clock.seconds, seconds), note)
+
     campaigns: dict[Setting, Campaign] = {}
     relatives, turn = geometries(geometry), 0
-    empty, report.idle = Campaign(make=_no_engine, idle=True), Run()
+    empty, report.idle = Campaign(make=_no_engine, idle=True, is_up=is_up), Run()
     report.geometry, report.cleanup = relatives[0]
     try:
         engine = opened(partial(make, factory, *relatives[0]))
@@ -138,33 +154,49 @@ def run(
         return
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     turns = _turns(offered)
-    while report.active_seconds < seconds and report.steps < steps and report.finding is None:
+    while not is_up() and report.steps < steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
-            update(min(report.active_seconds, seconds), "compiling")
-            new = partial(make, factory, *setting)
+            tell("compiling")
             campaigns[setting] = Campaign(
-                make=new,
+                make=partial(make, factory, *setting),
                 coverage=report.coverage,
                 watchdog=watchdog,
+                step_seconds=patience.step,
                 oracle=oracle,
                 in_steps=report.in_steps,
                 in_engine=report.in_engine,
+                is_up=is_up,
             )
-            report.finding = replay(
-                new, warmup(offered), seconds=first_seconds, watchdog=watchdog, oracle=oracle
-            )
-            if report.finding is not None:
-                report.warmup_steps += len(report.finding.history)
+            with clock.warming_up():
+                _warm_up(campaigns[setting], offered, patience.first, report)
             _set_aside(report, known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, start_seed + turn, report)
             _set_aside(report, known)
         if ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, start_seed + turn, report.idle)
-        update(min(report.active_seconds, seconds), f"{report.steps} steps")
+        tell(f"{report.steps} steps")
         turn += 1
+    _count_compilations(campaigns, report)
+
+
+def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
+    """Call everything once. If the time is up on the way the rest is not called, nor needed."""
+    history = takewhile(lambda _: not campaign.is_up(), warmup(offered))
+    report.finding = replay(
+        campaign.make,
+        history,
+        seconds=seconds,
+        watchdog=campaign.watchdog,
+        oracle=campaign.oracle,
+    )
+    if report.finding is not None:
+        report.warmup_steps += len(report.finding.history)
+
+
+def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
     for (sizes, cleanup), campaign in campaigns.items():
         name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
         with suppress(EngineFailed):  # what was found is not lost because a new engine fails too
@@ -210,6 +242,8 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
         run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
     except (Violation, EngineFailed, Flaky):  # Flaky: it does not go wrong again, and yet it did
         report.finding = campaign.finding
+    except TimeIsUp:
+        pass
     finally:
         report.steps += campaign.steps - before
         report.active_seconds += time.perf_counter() - started

@@ -44,8 +44,9 @@ class Campaign:
 
     make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
     check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
-    each step. finding: the first failure. in_steps: what making engines and the bodies
-    of the rules took. in_engine: what of that the engine took.
+    each step. step_seconds: what a step may take. finding: the first failure. in_steps: what making
+    engines and the bodies of the rules took. in_engine: what of that the engine took. is_up:
+    whether the time is up: then no more steps are taken.
     """
 
     make: MakeEngine
@@ -54,10 +55,20 @@ class Campaign:
     climb: bool = False
     oracle: Oracle | None = None
     watchdog: Watchdog | None = None
+    step_seconds: float = STEP_SECONDS
     steps: int = 0
     finding: Finding | None = None
     in_steps: Stopwatch = field(factory=Stopwatch)
     in_engine: Stopwatch = field(factory=Stopwatch)
+    is_up: Callable[[], bool] = lambda: False
+
+
+class TimeIsUp(BaseException):
+    """Ends a turn between two steps.
+
+    Hypothesis takes an Exception for something to be tried again; this goes through at once, as
+    Ctrl-C does.
+    """
 
 
 class Session:
@@ -100,9 +111,9 @@ class Session:
         before = self.state.scheduling
         self.history.append(step)
         if self.campaign.watchdog is not None:
-            self.campaign.watchdog.begin(self.history, STEP_SECONDS)
+            self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
         try:
-            reasons = take(self.lockstep, step)
+            reasons = take(self.lockstep, step, seconds=self.campaign.step_seconds)
         except Violation as violation:
             self.campaign.finding = finding_of(self.history, violation)
             raise
@@ -302,6 +313,8 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
 
     def rule_for(name: str, plan: Plan) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:
+            if campaign.is_up():
+                raise TimeIsUp
             if self.session is None:
                 campaign.steps += 1
                 return

@@ -17,6 +17,7 @@ from conformance.finding import Finding, take
 from conformance.lockstep import Lockstep, Violation
 from conformance.protocol import Engine
 from conformance.steps import Step
+from conformance.watchdog import LARGE_SECONDS, Watchdog
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
@@ -24,8 +25,9 @@ from spec.vocabulary.integers import VOCABULARY
 
 WAITING: Final = 16
 """Requests kept waiting for admission."""
-STEP_SECONDS: Final = 180.0
-"""How long one step may take: large pools compile slowly, and the first steps compile."""
+
+Do = Callable[[Step], frozenset[Reason]]
+"""Takes a step and keeps it in the history; returns why it was refused."""
 
 
 @define
@@ -85,18 +87,39 @@ def geometry_for(
 
 
 def replay(
-    engine: Engine, traffic: Iterable[Request], *, tally: Tally, update: Callable[[int], None]
+    engine: Engine,
+    traffic: Iterable[Request],
+    *,
+    tally: Tally,
+    update: Callable[[int], None],
+    step_seconds: float = LARGE_SECONDS,
+    watchdog: Watchdog | None = None,
 ) -> None:
-    """Serve the traffic to the end or to the first violation; `tally` is kept current."""
+    """Serve the traffic to the end or to the first violation; `tally` is kept current.
+
+    step_seconds: what a step may take. watchdog: told of each step.
+    """
     started = time.perf_counter()
     lockstep = Lockstep(engine)
+
+    def do(step: Step) -> frozenset[Reason]:
+        tally.steps += 1
+        tally.history.append(step)
+        if watchdog is None:
+            return take(lockstep, step, seconds=step_seconds)
+        watchdog.begin(tally.history, step_seconds)
+        try:
+            return take(lockstep, step, seconds=step_seconds)
+        finally:
+            watchdog.end()
+
     coming, known = iter(traffic), dict[int, Request]()
     try:
-        while _top_up(lockstep, coming, known, tally) or not lockstep.state.idle:
-            if _take(lockstep, Admit(), tally) - {Reason.QUEUE_EMPTY}:
+        while _top_up(lockstep, do, coming, known) or not lockstep.state.idle:
+            if do(Admit()) - {Reason.QUEUE_EMPTY}:
                 tally.refused += 1
-            _take(lockstep, Generate(), tally)
-            _collect(lockstep, known, tally)
+            do(Generate())
+            _collect(lockstep, do, known, tally)
             tally.seconds = time.perf_counter() - started
             update(tally.requests)
         counts = lockstep.seen.counts
@@ -109,13 +132,13 @@ def replay(
 
 
 def _top_up(
-    lockstep: Lockstep, coming: Iterator[Request], known: dict[int, Request], tally: Tally
+    lockstep: Lockstep, do: Do, coming: Iterator[Request], known: dict[int, Request]
 ) -> int:
     """Submit until enough are waiting; how many were."""
     arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
     for request in arrivals:
         known[request.id] = request
-        reasons = _take(lockstep, Submit(request), tally)
+        reasons = do(Submit(request))
         if reasons:
             raise InvalidInput(
                 f"request {request.id}",
@@ -126,19 +149,13 @@ def _top_up(
     return len(arrivals)
 
 
-def _take(lockstep: Lockstep, step: Step, tally: Tally) -> frozenset[Reason]:
-    tally.steps += 1
-    tally.history.append(step)
-    return take(lockstep, step, seconds=STEP_SECONDS)
-
-
-def _collect(lockstep: Lockstep, known: dict[int, Request], tally: Tally) -> None:
+def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally) -> None:
     """Take the outputs, and hold each to what naive decode of its request alone gives.
 
     A request has finished when nothing of it is left in the specification.
     """
     outputs = lockstep.decoder.lifecycle.outputs
-    _take(lockstep, TakeOutputs(), tally)
+    do(TakeOutputs())
     for output in outputs:
         request = known[output.request]
         wanted = naive.generate(request.prompt, request.params, output.choice)

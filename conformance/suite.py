@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from conformance import counterexample, fuzz
+from conformance.engines.named import runs_here
 from conformance.finding import Finding, shrink, violated_by
 from conformance.histories import Recorded
 from conformance.protocol import Factory
 from conformance.steps import History
 from conformance.unchecked import clauses_not_judged
-from conformance.watchdog import Watchdog
+from conformance.watchdog import Patience, Watchdog
 from spec.clauses import CLAUSES
 from spec.vocabulary import Geometry, InvalidInput, default_limits
 
@@ -73,12 +74,14 @@ def judge(
     known: frozenset[str],
     watchdog: Watchdog,
     factory: Factory,
+    patience: Patience = fuzz.PATIENCE,
 ) -> dict[str, Answer]:
     """An answer for each clause of the registry, and for COVERAGE.
 
     where: for the files of a finding. seconds: of fuzzing. known:
     clauses that are known to fail: the run goes on behind them. With COVERAGE among them a clause
-    holds if it was judged at every step of the run, whatever that reached.
+    holds if it was judged at every step of the run, whatever that reached. patience: how long
+    a step may take.
     """
     state = fuzz.Run()
     fuzz.run(
@@ -91,10 +94,11 @@ def judge(
         watchdog=watchdog,
         ceiling=False,
         known=known,
+        patience=patience,
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:
-        failing |= _kept(state, state.finding, factory, where)
+        failing |= _kept(state, state.finding, factory, where, watchdog, patience)
         return _ended_at(state.finding.clause, failing)
     one = fuzz.make(factory, geometry, state.cleanup)
     coverable = state.coverage.coverable_on(one)
@@ -135,14 +139,27 @@ def _answers(
     return answers
 
 
-def _kept(state: fuzz.Run, found: Finding, factory: Factory, where: Where) -> dict[str, str]:
+def _kept(
+    state: fuzz.Run,
+    found: Finding,
+    factory: Factory,
+    where: Where,
+    watchdog: Watchdog,
+    patience: Patience,
+) -> dict[str, str]:
     """The clauses that a finding violates, each with its text; as short as it goes, in the corpus.
 
     A clause that only the longer history violates has the longer one.
     """
     assert state.geometry is not None
     make = partial(fuzz.make, factory, state.geometry, state.cleanup)
-    least = shrink(make, found, seconds=SHRINK_SECONDS)
+    least = shrink(
+        make,
+        found,
+        seconds=SHRINK_SECONDS,
+        step_seconds=patience.after_warm_up(here=runs_here(**asdict(where))),
+        watchdog=watchdog,
+    )
     lost = set(violated_by(found)) - set(violated_by(least))
     texts: dict[str, str] = {}
     for finding in (found, least) if lost else (least,):

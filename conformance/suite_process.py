@@ -25,7 +25,8 @@ KEY: Final = "answers"
 class Job:
     """What is judged, as plain data; see `suite.judge`.
 
-    path: where modules are looked for besides. seconds: of fuzzing, 0 only to look for the engine.
+    seconds: of fuzzing, 0 only to look for the engine. hang_seconds: what a step may take. path:
+    where modules are looked for besides.
     """
 
     where: Where
@@ -33,6 +34,7 @@ class Job:
     seconds: float
     seed: int
     known: tuple[str, ...]
+    hang_seconds: float
     path: tuple[str, ...]
 
 
@@ -80,7 +82,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
     from conformance.engines.named import factory_of
     from conformance.steps import History
     from conformance.suite import judge, stuck
-    from conformance.watchdog import Watchdog
+    from conformance.watchdog import Watchdog, patience_of
 
     factory = factory_of(**asdict(job.where))
     if not job.seconds:
@@ -98,6 +100,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
             seconds=job.seconds,
             seed=job.seed,
             known=frozenset(job.known),
+            patience=patience_of(job.hang_seconds),
             watchdog=watchdog,
             factory=factory,
         )

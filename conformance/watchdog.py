@@ -4,6 +4,7 @@ An alarm interrupts Python, and the step becomes a finding that can be shrunk. C
 be interrupted: for that a thread watches, reports the history as it stands, and ends the process.
 """
 
+import math
 import signal
 import threading
 import time
@@ -12,14 +13,48 @@ from functools import cache
 from types import FrameType
 from typing import Final
 
+from attrs import frozen
+
 from conformance.steps import Step
+from spec.vocabulary import InvalidInput
 
 STEP_SECONDS: Final = 15.0
 """How long one step may take."""
 FIRST_SECONDS: Final = 40.0
 """How long a step of the warm-up may take: it compiles what it calls."""
+LARGE_SECONDS: Final = 180.0
+"""How long a step may take with a large pool: any of the first steps compiles, and slowly."""
 GRACE_SECONDS: Final = 3.0
 """How much longer the thread waits than the alarm."""
+
+
+@frozen(kw_only=True)
+class Patience:
+    """How many seconds a step may take. first: one of the warm-up, which may compile."""
+
+    step: float = STEP_SECONDS
+    first: float = FIRST_SECONDS
+
+    def after_warm_up(self, *, here: bool) -> float:
+        """What a step of a shorter history may take: here everything is compiled by now.
+
+        here: in this process. A hang ends another one, and the next compiles again.
+        """
+        return self.step if here else self.first
+
+
+def patience_of(seconds: float) -> Patience:
+    """The patience of who gives a step so many seconds. A warm-up has FIRST_SECONDS at least:
+    what compiles does not hang. Raises InvalidInput.
+    """
+    if not 0 < seconds < math.inf:
+        raise InvalidInput(
+            "the seconds of a step",
+            seen=seconds,
+            allowed="a finite number, more than 0",
+            remedy="Change it.",
+        )
+    return Patience(step=seconds, first=max(FIRST_SECONDS, seconds))
 
 
 class Hung(Exception):

@@ -94,7 +94,7 @@ def test_a_length_without_tokens_is_a_finding_of_the_command(
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "f.json"
 
-    assert 1 == main(["fuzz", "--plant", "CL8", "--seconds", "2", "--json", str(target)])
+    assert 1 == main(["fuzz", "--plant", "CL8", "--seconds", "60", "--json", str(target)])
     assert "LEN" in json.loads(target.read_text(encoding="utf-8"))["failures"][0]
 
 

@@ -120,6 +120,17 @@ def test_what_is_listed_fails_as_expected_and_hides_nothing(tmp_path: Path) -> N
     assert len(CLAUSES) - len(JUDGED) == text.count(" SKIPPED (not checked: ")
 
 
+def test_a_step_may_take_as_long_as_is_said(tmp_path: Path) -> None:
+    """A hang is a failure of PROG; a time that means nothing is bad usage."""
+    words = ("--kvspec-hang-seconds", "1.5", "-k", "PROG")
+    status, text = run_pytest(*words, folder=tmp_path, TOY_BUG="hangs")
+    assert 1 == status, text
+    assert "PROG: a step took more than 1.5 seconds" in text
+
+    status, text = run_pytest("--kvspec-hang-seconds", "0", folder=tmp_path)
+    assert (4, True) == (status, "saw 0.0, allowed: a finite number, more than 0" in text)
+
+
 def test_an_entry_of_the_list_that_holds_fails(tmp_path: Path) -> None:
     """A list that is out of date is told, as pytest tells it."""
     (tmp_path / "known.txt").write_text(f"ROW not any more\n{COVERAGE} one second is short\n")

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Verdict, add_geometry, add_in_process
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
+from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import number, output_folder
-from conformance.engines.named import factory_of
+from conformance.clock import Clock
+from conformance.engines.named import factory_of, runs_here
 from conformance.histories import CORPUS
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from conformance.fuzz import Run
     from conformance.pairs import PairFactory
     from conformance.steps import History
+    from conformance.watchdog import Watchdog
 
 NAME: Final = "diff"
 HELP: Final = "two engines on the same random histories, each held to the spec"
@@ -35,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_in_process(parser)
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--seconds", type=number(least=0.1), default=60.0, help="fuzzing time (default 60)"
+        "--seconds",
+        type=number(least=0.1),
+        default=60.0,
+        help="wall time of the run, without what is compiled for the first time (default 60)",
     )
+    add_hang_seconds(parser)
     parser.add_argument(
         "--corpus",
         type=output_folder,
@@ -48,12 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Fuzz the pair; fails if one of the two violates a clause. Legal differences are listed."""
+    clock = Clock()  # before what is imported here
     from conformance import fuzz
     from conformance.finding import Finding
     from conformance.pairs import PairFactory
     from conformance.protocol import Attends
     from conformance.unchecked import not_checked
-    from conformance.watchdog import Watchdog
+    from conformance.watchdog import Watchdog, patience_of
 
     pairs = PairFactory(
         factory_of(arguments.A, python=arguments.python_a, in_process=arguments.in_process),
@@ -62,7 +70,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     state = fuzz.Run()
 
     def on_hang(history: "History", message: str) -> None:
-        _blame(state, Finding(history, "PROG", message), pairs, arguments, report)
+        count(state, report)
+        finding = state.finding or Finding(history, "PROG", message)
+        _blame(state, finding, pairs, arguments, report)
         report.abort()
 
     with Watchdog(on_hang) as watchdog:
@@ -76,12 +86,14 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     report=state,
                     update=update,
                     watchdog=watchdog,
+                    clock=clock,
+                    patience=patience_of(arguments.hang_seconds),
                 )
         finally:
             count(state, report)
             report.count(differences=dict(pairs.seen.counts))
         if state.finding is not None:
-            _keep(state, state.finding, pairs, arguments, report)
+            _keep(state, state.finding, pairs, arguments, report, watchdog)
             return Verdict.FAILS
     _say_differences(pairs, report)
     for name, factory in (("A", pairs.a), ("B", pairs.b)):
@@ -111,17 +123,31 @@ def _keep(
     pairs: "PairFactory",
     arguments: argparse.Namespace,
     report: Report,
+    watchdog: "Watchdog",
 ) -> None:
     """Shrink the finding on the engine that went wrong, alone."""
     from functools import partial
 
     from conformance import fuzz
     from conformance.finding import shrink
+    from conformance.watchdog import patience_of
 
     assert state.geometry is not None
     make = partial(fuzz.make, pairs.at_fault, state.geometry, state.cleanup)
+    name = pairs.seen.fault
+    here = runs_here(
+        getattr(arguments, name),
+        python=getattr(arguments, f"python_{name.lower()}"),
+        in_process=arguments.in_process,
+    )
     with report.progress("shrink", total=None):
-        finding = shrink(make, finding, seconds=SHRINK_SECONDS)
+        finding = shrink(
+            make,
+            finding,
+            seconds=SHRINK_SECONDS,
+            step_seconds=patience_of(arguments.hang_seconds).after_warm_up(here=here),
+            watchdog=watchdog,
+        )
     _blame(state, finding, pairs, arguments, report)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from attrs import asdict, frozen
 
+from conformance import compiled_code
 from conformance.cli.contract import Report, Scope, Verdict
 
 NAME: Final = "doctor"
@@ -104,6 +105,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             report.skip(f"the cross-check, without {name}", why="run apt-get install spin gcc")
     for name, home in homes.items():
         report.say(f"  {name:<15} from {home}")
+    kept = compiled_code.place()
+    report.count(compiled_code=None if kept.path is None else str(kept.path))
+    where = f"not kept: {kept.why}" if kept.path is None else f"{kept.path} ({kept.why})"
+    report.say(f"  {'compiled code':<15} {where}")
     if len({str(Path(home).parent) for home in homes.values()}) != 1:
         report.fail(f"spec, impl and conformance come from different places: {homes}")
     engine = all(finding.ok for finding in findings if finding.extra == "jax")

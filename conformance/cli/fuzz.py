@@ -11,8 +11,10 @@ from conformance.cli.contract import (
     add_engine,
     add_geometry,
 )
+from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import number, output_folder
-from conformance.engines.named import OUR_ENGINE, factory_of
+from conformance.clock import Clock
+from conformance.engines.named import OUR_ENGINE, factory_of, runs_here
 from conformance.histories import CORPUS
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from conformance.histories import Recorded
     from conformance.protocol import Engine, Factory
     from conformance.steps import History
+    from conformance.watchdog import Watchdog
 
 NAME: Final = "fuzz"
 HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
@@ -44,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="fuzzing time, compilation left out (default 60)",
+        help="wall time of the run, without what is compiled for the first time (default 60)",
     )
+    add_hang_seconds(parser)
     parser.add_argument(
         "--plant", metavar="ID", help="plant one bug of the catalogue in our engine"
     )
@@ -60,23 +64,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
+    clock = Clock()  # before what is imported here
     from conformance import counterexample, fuzz
     from conformance.finding import Finding
-    from conformance.watchdog import Watchdog
+    from conformance.watchdog import Watchdog, patience_of
 
     _require_our_engine(arguments)
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     corpus = Path(arguments.corpus)
-    state = fuzz.Run()
+    state, patience = fuzz.Run(), patience_of(arguments.hang_seconds)
 
     def on_hang(history: "History", message: str) -> None:
-        finding = Finding(history, "PROG", message)
+        # What was found before is what is being shrunk: it is kept as it stands.
+        finding = state.finding or Finding(history, "PROG", message)
+        count(state, report)
         recorded = _recorded(state, finding, arguments)
         counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
         report.abort()
 
     with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
-        _replay_corpus(corpus, factory, arguments, report)
+        _replay_corpus(corpus, factory, arguments, report, patience.first)
         try:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 fuzz.run(
@@ -87,13 +94,15 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     report=state,
                     update=update,
                     watchdog=watchdog,
+                    clock=clock,
+                    patience=patience,
                 )
         finally:
             count(state, report)
             for what, why in state.not_checked:
                 report.skip(what, why=why)
         if state.finding is not None:
-            _keep(state, factory, arguments, report)
+            _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
         engine = fuzz.make(factory, arguments.geometry, state.cleanup)
         return judge_coverage(state, engine, report)
@@ -116,24 +125,36 @@ def _require_our_engine(arguments: argparse.Namespace) -> None:
 
 
 def _replay_corpus(
-    folder: Path, factory: "Factory", arguments: argparse.Namespace, report: Report
+    folder: Path,
+    factory: "Factory",
+    arguments: argparse.Namespace,
+    report: Report,
+    step_seconds: float,
 ) -> None:
     """Histories of this engine that failed before: each still failing is a failure now."""
     from conformance import counterexample, fuzz
     from conformance.finding import replay
+    from conformance.watchdog import Watchdog
 
-    taken = 0
+    taken: list[Path] = []
+
+    def on_hang(history: "History", message: str) -> None:
+        report.fail(f"{taken[-1]}: PROG: {message} (at step {len(history)})")
+        report.abort()
+
     sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
     for path, recorded in counterexample.corpus(folder):
         made_by = (recorded.engine, recorded.python)
         if made_by != (arguments.engine, arguments.python) or recorded.geometry not in sizes:
             report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
             continue
-        finding = replay(counterexample.maker(recorded, factory), recorded.history)
-        taken += 1
+        taken.append(path)
+        again = counterexample.maker(recorded, factory)
+        with Watchdog(on_hang) as watchdog:
+            finding = replay(again, recorded.history, seconds=step_seconds, watchdog=watchdog)
         if finding is not None:
             report.fail(f"{path}: {finding.clause}: {finding.message}")
-    report.count(corpus_replayed=taken)
+    report.count(corpus_replayed=len(taken))
 
 
 def count(state: "Run", report: Report) -> None:
@@ -149,6 +170,7 @@ def count(state: "Run", report: Report) -> None:
         outcomes=dict(sorted(state.coverage.outcomes.items())),
         corners=dict(sorted(state.coverage.corners.items())),
         compilations=state.compilations,
+        left_out_seconds=round(state.left_out_seconds, 1),
     )
     if state.active_seconds:
         shares = state.shares.items()
@@ -173,19 +195,35 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
         report.say(
             f"  undecided: {len(missing)} required items were not reached; give more seconds"
         )
+        report.skip("what was not reached in this time", why="; ".join(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 
 
-def _keep(state: "Run", factory: "Factory", arguments: argparse.Namespace, report: Report) -> None:
+def _keep(
+    state: "Run",
+    factory: "Factory",
+    arguments: argparse.Namespace,
+    report: Report,
+    watchdog: "Watchdog",
+) -> None:
     """Shrink the finding, print it, and write its history and its test."""
     from conformance import counterexample
     from conformance.finding import shrink
+    from conformance.watchdog import patience_of
 
     assert state.finding is not None
+    patience = patience_of(arguments.hang_seconds)
+    here = runs_here(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     make = counterexample.maker(_recorded(state, state.finding, arguments), factory)
     with report.progress("shrink", total=None):
-        finding = shrink(make, state.finding, seconds=SHRINK_SECONDS)
+        finding = shrink(
+            make,
+            state.finding,
+            seconds=SHRINK_SECONDS,
+            step_seconds=patience.after_warm_up(here=here),
+            watchdog=watchdog,
+        )
     recorded = _recorded(state, finding, arguments)
     counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
 

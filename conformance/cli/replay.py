@@ -11,13 +11,19 @@ from conformance.cli.contract import (
     Verdict,
     add_engine,
 )
+from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import integer, output_folder
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
+from conformance.watchdog import LARGE_SECONDS
 
 if TYPE_CHECKING:
+    from conformance.finding import Finding
+    from conformance.histories import Recorded
     from conformance.protocol import Engine, Factory
     from conformance.replay import Tally
+    from conformance.steps import History
+    from conformance.watchdog import Watchdog
     from spec.vocabulary import Geometry, Limits
 
 NAME: Final = "replay"
@@ -51,14 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="findings are kept here",
     )
     add_engine(parser, default=ENGINE)
+    add_hang_seconds(parser, default=LARGE_SECONDS)
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Serve the whole trace; holds if nothing differed and no page leaked."""
     from conformance import replay
-    from conformance.finding import opened
+    from conformance.finding import Finding, opened
     from conformance.protocol import EngineFailed
     from conformance.traces import lengths_divided_by
+    from conformance.watchdog import Watchdog
     from spec.vocabulary import CleanupMode
 
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
@@ -89,19 +97,30 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     )
     tally = replay.Tally()
     traffic = replay.requests(path, arguments.format, **sizes)
-    try:
-        with report.progress("replay", total=totals.requests) as update:
-            replay.replay(
-                engine,
-                traffic,
-                tally=tally,
-                update=lambda done: update(done, f"{tally.new_tokens} tokens generated"),
-            )
-    finally:
+
+    def on_hang(history: "History", message: str) -> None:
+        # What was found before is what is being shrunk: it is kept as it stands.
+        finding = tally.finding or Finding(history, "PROG", message)
         _count(tally, report)
-    if tally.finding is not None:
-        _keep(tally, factory, geometry, limits, arguments, report)
-        return Verdict.FAILS
+        _write(finding, geometry, limits, arguments, report)
+        report.abort()
+
+    with Watchdog(on_hang) as watchdog:
+        try:
+            with report.progress("replay", total=totals.requests) as update:
+                replay.replay(
+                    engine,
+                    traffic,
+                    tally=tally,
+                    update=lambda done: update(done, f"{tally.new_tokens} tokens generated"),
+                    step_seconds=arguments.hang_seconds,
+                    watchdog=watchdog,
+                )
+        finally:
+            _count(tally, report)
+        if tally.finding is not None:
+            _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)
+            return Verdict.FAILS
     if tally.leaked_pages:
         report.fail(f"CONS: {tally.leaked_pages} pages are not free after the last request")
     return Verdict.FAILS if report.failures else Verdict.HOLDS
@@ -121,27 +140,59 @@ def _count(tally: "Tally", report: Report) -> None:
 
 
 def _keep(
-    tally: "Tally",
+    found: "Finding",
     factory: "Factory",
     geometry: "Geometry",
     limits: "Limits",
     arguments: argparse.Namespace,
     report: Report,
+    watchdog: "Watchdog",
 ) -> None:
     """Shrink the finding, print it, and write its history and its test."""
     from conformance import counterexample
     from conformance.finding import shrink
-    from conformance.histories import Recorded
     from spec.vocabulary import CleanupMode
-
-    assert tally.finding is not None
 
     def make() -> "Engine":
         return factory(geometry, limits, CleanupMode.INCREMENTAL)
 
     with report.progress("shrink", total=None):
-        finding = shrink(make, tally.finding, seconds=SHRINK_SECONDS)
-    recorded = Recorded(
+        finding = shrink(
+            make,
+            found,
+            seconds=SHRINK_SECONDS,
+            step_seconds=arguments.hang_seconds,
+            watchdog=watchdog,
+        )
+    recorded = _recorded(finding, geometry, limits, arguments)
+    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+
+
+def _write(
+    finding: "Finding",
+    geometry: "Geometry",
+    limits: "Limits",
+    arguments: argparse.Namespace,
+    report: Report,
+) -> None:
+    """Write the files of a finding that is not shrunk, and does not fit a screen."""
+    from conformance import counterexample
+
+    recorded = _recorded(finding, geometry, limits, arguments)
+    history, test = counterexample.write(recorded, Path(arguments.corpus))
+    steps = len(finding.history)
+    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
+    report.count(counterexample=str(history), test=str(test), shrunk_steps=steps)
+    report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
+
+
+def _recorded(
+    finding: "Finding", geometry: "Geometry", limits: "Limits", arguments: argparse.Namespace
+) -> "Recorded":
+    from conformance.histories import Recorded
+    from spec.vocabulary import CleanupMode
+
+    return Recorded(
         engine=arguments.engine,
         geometry=geometry,
         limits=limits,
@@ -152,4 +203,3 @@ def _keep(
         python=arguments.python,
         in_process=arguments.in_process,
     )
-    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve
 
 from conformance.cli.contract import Report, Scope, Verdict, add_python
+from conformance.cli.hang import add_hang_seconds
+from conformance.watchdog import FIRST_SECONDS
 
 if TYPE_CHECKING:
     from conformance.steps import History
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--without-plant", action="store_true", help="run on the engine with no bug planted"
     )
     add_python(parser)
+    add_hang_seconds(parser, default=FIRST_SECONDS)
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     make = counterexample.maker(recorded)
     with counterexample.planted(plant), Watchdog(on_hang) as watchdog:
-        finding = replay(make, recorded.history, watchdog=watchdog)
+        finding = replay(make, recorded.history, seconds=arguments.hang_seconds, watchdog=watchdog)
     report.count(steps=len(recorded.history), plant=plant)
     if finding is None:
         return Verdict.HOLDS

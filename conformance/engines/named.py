@@ -37,12 +37,17 @@ def factory_of(engine: str, *, python: str | None, in_process: bool = False) -> 
             allowed="one of the two: an engine in this process has this process's Python",
             remedy="Leave one of them out.",
         )
-    if in_process or (python is None and is_ours(engine)):
+    if runs_here(engine, python=python, in_process=in_process):
         made: Factory = load_engine(engine)
         return made
     from conformance.engines.remote import RemoteFactory
 
     return RemoteFactory(engine, python=python)
+
+
+def runs_here(engine: str, *, python: str | None, in_process: bool) -> bool:
+    """Whether an engine that is so named runs in this process."""
+    return in_process or (python is None and is_ours(engine))
 
 
 def is_ours(name: str) -> bool:

@@ -3,11 +3,9 @@
 Everything that can be observed is read back as one packed array.
 """
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, chain, islice
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from conformance import compiled_code
 from conformance.protocol import Action, Poison, Profile, Result, Rounds
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine
@@ -33,10 +32,7 @@ from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
-if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # what was compiled once starts in seconds
-    _kept = str(Path(".kvspec/compiled").absolute())  # the current folder may change
-    jax.config.update("jax_compilation_cache_dir", _kept)  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
+compiled_code.keep()
 
 ACTIONS = frozenset(
     {
@@ -81,6 +77,7 @@ class Ours:
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, cells: bool
     ) -> None:
+        compiled_code.ignore_damage()
         setup = Setup(geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel())
         self._cells = cells
         self._engine = Engine(setup)

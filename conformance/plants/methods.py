@@ -29,6 +29,7 @@ from conformance.plants.playing import vectors
 from conformance.plants.refining import refine
 from conformance.protocol import Engine
 from conformance.warmup import warmup
+from conformance.watchdog import Patience
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
 from spec.vocabulary.integers import VOCABULARY
@@ -241,7 +242,7 @@ def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> fuzzin
         steps=budget.steps,
         ceiling=False,
         oracle=oracle,
-        first_seconds=FIRST_SECONDS,
+        patience=Patience(first=FIRST_SECONDS),
     )
     return report
 

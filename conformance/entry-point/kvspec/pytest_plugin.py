@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run it in the process of the kit, not in one of its own",
     )
     group.addoption("--kvspec-seconds", type=float, default=60.0, help="fuzzing time (default 60)")
+    group.addoption(
+        "--kvspec-hang-seconds", type=float, default=15.0, help="what a step may take (default 15)"
+    )
     group.addoption("--kvspec-seed", type=int, default=0, help="seed of every draw (default 0)")
     group.addoption(
         "--kvspec-geometry", metavar="SIZES", default=GEOMETRY, help=f"(default {GEOMETRY})"
@@ -155,6 +158,7 @@ def _suite(
         seconds=config.getoption("--kvspec-seconds"),
         seed=config.getoption("--kvspec-seed"),
         known=known,
+        hang_seconds=config.getoption("--kvspec-hang-seconds"),
         path=tuple(sys.path),
     )
     answers(evolve(job, seconds=0.0))

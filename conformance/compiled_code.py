@@ -1,0 +1,153 @@
+"""Where jax keeps what it has compiled, so that the next process starts in seconds.
+
+There is one folder for each user and for each set of versions. It can be deleted at any time.
+Several processes may use it at once. Nothing here imports jax before `keep` is called.
+"""
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final
+
+from attrs import define, frozen
+
+VARIABLE: Final = "JAX_COMPILATION_CACHE_DIR"
+"""The folder of the user's choice, which jax reads itself."""
+LEAST_SECONDS: Final = 0.1
+"""What takes less time to compile is not kept."""
+MOST_ENTRIES: Final = 4000
+"""The oldest entries beyond so many are removed: about 150 MB."""
+DAMAGED: Final = "Error (reading|writing) persistent compilation cache"
+"""How jax's warning of an entry that it cannot use begins. It compiles again."""
+COMPILED: Final = "/jax/core/compile/backend_compile_duration"
+LOADED: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
+"""Events of jax. The first includes the second."""
+
+
+@frozen
+class Place:
+    """Where compiled code is kept. path: None if it is not kept. why: the reason."""
+
+    path: Path | None
+    why: str
+
+
+@define
+class _Heard:
+    """What jax has told of its work in this process."""
+
+    listening: bool = False
+    seconds: float = 0.0
+
+
+_heard: Final = _Heard()
+
+
+def place(environment: Mapping[str, str] | None = None, *, system: str = sys.platform) -> Place:
+    """The folder to keep compiled code in. It is made if it is not there."""
+    known = os.environ if environment is None else environment
+    if known.get(VARIABLE):
+        return Place(Path(known[VARIABLE]), f"{VARIABLE} is set")
+    home = _caches(known, system)
+    if home is None:
+        return Place(None, f"no absolute path in {' or '.join(_variables(system))}")
+    folder = home / "kvspec" / _versions()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return Place(folder, "one folder for each user")
+    except OSError as error:
+        return Place(None, f"{folder} cannot be written: {error.strerror or type(error).__name__}")
+
+
+def keep() -> None:
+    """Have jax keep what it compiles from here on, unless the user has told jax where."""
+    import jax
+
+    listen()
+    ignore_damage()
+    if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        return
+    folder = place().path
+    if folder is None:
+        return
+    _remove_oldest(folder)
+    jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)  # type: ignore[no-untyped-call]
+
+
+def ignore_damage() -> None:
+    """Let jax compile what it cannot read from the folder, without a word.
+
+    A filter that turns warnings into errors would otherwise make an error of the engine from a file
+    that another process has not written to its end. Such filters come and go, so this is called for
+    each engine.
+    """
+    warnings.filterwarnings("ignore", message=DAMAGED, category=UserWarning)
+
+
+def listen() -> None:
+    """Count the seconds that jax compiles, if jax is loaded in this process."""
+    if _heard.listening or "jax" not in sys.modules:
+        return
+    from jax import monitoring
+
+    monitoring.register_event_duration_secs_listener(_hear)
+    _heard.listening = True
+
+
+def listening() -> bool:
+    """Whether `seconds` counts what jax compiles in this process."""
+    return _heard.listening
+
+
+def seconds() -> float:
+    """What jax has spent on compiling, and not on loading what was kept, since `listen`."""
+    return _heard.seconds
+
+
+def _hear(event: str, duration_secs: float, **_: object) -> None:
+    if event == COMPILED:
+        _heard.seconds += duration_secs
+    if event == LOADED:
+        _heard.seconds -= duration_secs
+
+
+def _variables(system: str) -> tuple[str, ...]:
+    if system == "win32":
+        return ("LOCALAPPDATA",)
+    return ("HOME",) if system == "darwin" else ("XDG_CACHE_HOME", "HOME")
+
+
+def _caches(known: Mapping[str, str], system: str) -> Path | None:
+    """The folder of the platform for what can be made again; None if the user has none."""
+    below = {"HOME": "Library/Caches" if system == "darwin" else ".cache"}
+    for name in _variables(system):
+        if Path(known.get(name, "")).is_absolute():
+            return Path(known[name], below.get(name, ""))
+    return None
+
+
+def _versions() -> str:
+    """What compiled code depends on beside the program itself, as the name of a folder."""
+    found = [f"python-{platform.python_version()}"]
+    for name in ("jax", "jaxlib"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name}-{version(name)}")
+    return "_".join(found)
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Remove entries beyond MOST_ENTRIES. Another process may do the same at this moment."""
+    with suppress(OSError):
+        entries = list(folder.glob("*-cache"))
+        if len(entries) > MOST_ENTRIES:
+            entries.sort(key=lambda entry: entry.stat().st_mtime)
+            for entry in entries[: len(entries) - MOST_ENTRIES]:
+                entry.unlink(missing_ok=True)
