@@ -121,13 +121,15 @@ def _replay_corpus(
     """Histories of this engine that failed before: each still failing is a failure now."""
     from conformance import counterexample, fuzz
     from conformance.finding import replay
+    from spec.vocabulary import default_limits
 
     taken = 0
     sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
-    for path, recorded in counterexample.corpus(folder):
+    for path, recorded in counterexample.corpus(folder, report):
         made_by = (recorded.engine, recorded.python)
-        if made_by != (arguments.engine, arguments.python) or recorded.geometry not in sizes:
-            report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
+        usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
+        if made_by != (arguments.engine, arguments.python) or not usual:
+            report.skip(path.name, why="recorded with another engine or sizes; kvspec rerun it")
             continue
         finding = replay(counterexample.maker(recorded, factory), recorded.history)
         taken += 1
