@@ -19,7 +19,7 @@ from attrs import asdict, evolve, frozen
 from rich.console import Console
 from rich.table import Table
 
-from conformance import gate
+from conformance import files, gate
 from conformance.timing import (
     GEOMETRY,
     LIMITS,
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     result = measure(TOUCHING, turns=10) if options.quick else measure(entries.NAMES, turns=60)
     show(result)
     if options.json:
-        options.json.write_text(to_json(result, time.perf_counter() - started), encoding="utf-8")
+        files.write(options.json, to_json(result, time.perf_counter() - started))
     return 1 if result.copying else 0
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -12,18 +13,20 @@ from typing import Any, Final
 
 import attrs
 
-from conformance import histories
+from conformance import files, histories
 from conformance.cli.contract import Report
-from conformance.engines.named import factory_of
+from conformance.engines.named import factory_of, is_ours
 from conformance.finding import Finding, MakeEngine, replay
 from conformance.histories import CORPUS, Recorded
 from conformance.picture import before_and_after
 from conformance.protocol import Factory
 from conformance.steps import History
 from conformance.watchdog import Watchdog
+from spec.vocabulary import InvalidInput
 
 PLANT_VARIABLE: Final = "KVSPEC_PLANT"
 """Overrides the planted bug of a counterexample; empty means the pristine engine."""
+UNKEPT: Final = "  the history could not be kept; as a file these lines are one for kvspec rerun:\n"
 
 
 class CounterexampleFails(AssertionError):
@@ -59,6 +62,12 @@ def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
     return partial(factory, recorded.geometry, recorded.limits, recorded.cleanup)
 
 
+def again(recorded: Recorded, history: Path) -> str:
+    """The command that takes a history again."""
+    ours = recorded.python is None and is_ours(recorded.engine)
+    return f"kvspec rerun {history}" if ours else f"kvspec rerun --trust {history}"
+
+
 @contextmanager
 def planted(plant: str | None) -> Iterator[None]:
     """Plant a bug of the catalogue in the reference engine while the block runs."""
@@ -79,30 +88,57 @@ def describe(finding: Finding) -> str:
 
 
 def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
-    """Write the history and the test file into the corpus folder: (history, test)."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the history and the test file into the corpus folder: (history, test).
+
+    Each is there whole or not at all. Raises OSError.
+    """
     text = histories.dump(recorded)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    stem = f"{(recorded.clause or 'history').lower()}_{digest}"
+    clause = re.sub(r"\W", "_", recorded.clause or "history", flags=re.ASCII)
+    stem = f"{clause.lower()}_{digest}"
     history, test = folder / f"{stem}.jsonl", folder / f"test_{stem}.py"
-    history.write_text(text, encoding="utf-8")
-    test.write_text(test_source(recorded), encoding="utf-8")
+    files.write(history, text)
+    files.write(test, test_source(recorded))
     return history, test
 
 
 def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: Report) -> None:
-    """Print a shrunk finding, keep it in the corpus folder, and record the failure."""
-    history, test = write(recorded, folder)
-    report.say(describe(finding))
-    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
+    """Record the failure, print the shrunk finding, and keep it in the corpus folder.
+
+    Where it cannot be kept, its history is printed: that is enough to take it again.
+    """
     steps = len(finding.history)
-    report.count(counterexample=str(history), test=str(test), shrunk_steps=steps)
     report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
+    report.count(shrunk_steps=steps)
+    report.say(describe(finding))
+    try:
+        history, test = write(recorded, folder)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        report.count(counterexample=None, test=None)
+        report.skip(f"whether it can be taken again from {folder}", why=f"not kept there: {why}")
+        report.output.say(UNKEPT + histories.dump(recorded))
+        return
+    report.count(counterexample=str(history), test=str(test))
+    report.say(f"  again: {again(recorded, history)}\n  as a test: {test}")
 
 
-def corpus(folder: Path) -> list[tuple[Path, Recorded]]:
-    """The histories of a corpus folder, in order of name."""
-    return [(path, histories.load(path)) for path in sorted(folder.glob("*.jsonl"))]
+def corpus(folder: Path, report: Report) -> Iterator[tuple[Path, Recorded]]:
+    """The histories of a corpus folder, in order of name. What cannot be read is not checked."""
+    try:
+        there = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        report.skip(str(folder), why=f"it cannot be read: {error.strerror}")
+        return
+    for path in (path for path in there if path.suffix == ".jsonl"):
+        try:
+            recorded = histories.load(path)
+        except InvalidInput as error:
+            report.skip(str(path), why=f"it is passed over: {error}")
+            continue
+        yield path, recorded
 
 
 def test_source(recorded: Recorded) -> str:
@@ -110,7 +146,8 @@ def test_source(recorded: Recorded) -> str:
     steps = "".join(f"        {_code(step)},\n" for step in recorded.history)
     names = sorted(_names(recorded))
     imports = "".join(f"from {module} import {name}\n" for module, name in names)
-    return f'''"""A counterexample to {recorded.clause}, found by kvspec.
+    clause = re.sub(r"\W", "_", str(recorded.clause), flags=re.ASCII)
+    return f'''"""A counterexample to {clause}, found by kvspec.
 
 Run it with pytest or as a script; with {PLANT_VARIABLE} set and empty, no bug is planted.
 """
@@ -134,7 +171,7 @@ RECORDED = Recorded(
 
 
 def test_counterexample() -> None:
-    """The engine does not violate {recorded.clause} on this history."""
+    """The engine does not violate {clause} on this history."""
     check(RECORDED)
 
 

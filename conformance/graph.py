@@ -6,17 +6,22 @@ rebuild every state after an interruption.
 """
 
 import json
-import os
 from collections import Counter
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import define, field
+from attrs import define, field, fields, frozen
 
+from conformance import files
+from conformance.plain import checked, clipped, shown
 from spec.vocabulary import InvalidInput, Reason
 
 FORMAT: Final = 1
+MOST: Final = 1 << 62
+"""Of what is counted."""
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 
@@ -90,18 +95,14 @@ def save(
         "illegal": graph.illegal,
         "outcomes": dict(graph.outcomes),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".new")
-    with unfinished.open("wb") as file:
-        np.savez_compressed(
-            file,
-            header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-            parents=np.concatenate([np.zeros(0, np.int32), *graph.parents]),
-            moves=np.concatenate([np.zeros(0, np.int32), *graph.moves]),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    content = BytesIO()
+    np.savez_compressed(
+        content,
+        header=np.frombuffer(json.dumps(header).encode(), np.uint8),
+        parents=np.concatenate([np.zeros(0, np.int32), *graph.parents]),
+        moves=np.concatenate([np.zeros(0, np.int32), *graph.moves]),
+    )
+    files.write(path, content.getvalue())
 
 
 def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] | None:
@@ -113,22 +114,80 @@ def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] |
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            header = json.loads(held["header"].tobytes())
+            data = json.loads(held["header"].tobytes())
             parents, moves = held["parents"], held["moves"]
-        sizes, found = header["levels"], header["about"]
-        graph = Graph(
-            parents=_split(parents, sizes),
-            moves=_split(moves, sizes),
-            expanded=header["expanded"],
-            transitions=header["transitions"],
-            illegal=header["illegal"],
-            outcomes=Counter(header["outcomes"]),
-        )
+    except OSError as error:
+        raise _unusable(path, error.strerror or "no archive", about) from error
     except Exception as error:  # a damaged file fails in any way: zip, zlib, JSON, numpy
-        raise _unusable(path, f"a file that is none ({type(error).__name__})", about) from error
-    if header["format"] != FORMAT or found != about:
-        raise _unusable(path, str(found), about)
-    return graph, header["extra"]
+        raise _unusable(path, "a file that is damaged, or no checkpoint", about) from error
+    try:
+        header = _header(data)
+        graph = Graph(
+            parents=_split(parents, header.levels),
+            moves=_split(moves, header.levels),
+            expanded=header.expanded,
+            transitions=header.transitions,
+            illegal=header.illegal,
+            outcomes=Counter(header.outcomes),
+        )
+        _check(graph)
+    except (ValueError, TypeError) as error:
+        raise _unusable(path, clipped(str(error)), about) from error
+    if header.about != about:
+        raise _unusable(path, _differing(header.about, about), about)
+    return graph, header.extra
+
+
+@frozen
+class _Header:
+    """What a checkpoint says beside its numbers."""
+
+    about: dict[str, object]
+    extra: dict[str, Any]
+    levels: list[int]
+    expanded: int
+    transitions: int
+    illegal: int
+    outcomes: dict[str, int]
+
+
+def _header(data: Any) -> _Header:
+    """The header that plain data describes. Raises ValueError or TypeError."""
+    names = ("format", *(one.name for one in fields(_Header)))
+    lacking = [name for name in names if name not in checked(data, dict)]
+    if lacking:
+        raise ValueError(f"a checkpoint that lacks {', '.join(lacking)}")
+    if data["format"] != FORMAT:
+        raise ValueError(f"a checkpoint of format {shown(data['format'])}, not {FORMAT}")
+    counts = [data["expanded"], data["transitions"], data["illegal"]]
+    counts += [*checked(data["levels"], list), *checked(data["outcomes"], dict).values()]
+    if not all(type(count) is int and 0 <= count < MOST for count in counts):
+        raise ValueError("a checkpoint whose counts are no integers from 0")
+    if not all(data["levels"]):
+        raise ValueError("a checkpoint with an empty level")
+    made = {name: data[name] for name in names[1:]}
+    return _Header(
+        **made | {"about": checked(data["about"], dict), "extra": checked(data["extra"], dict)}
+    )
+
+
+def _check(graph: Graph) -> None:
+    """Every state has a parent that was met before it. Raises ValueError."""
+    if graph.expanded not in {graph.depth, graph.depth + 1}:
+        raise ValueError(f"a checkpoint of {graph.depth} levels, {graph.expanded} expanded")
+    first, met = 0, 1
+    for parents, moves in zip(graph.parents, graph.moves, strict=True):
+        if parents.min() < first or parents.max() >= met or moves.min() < 0:
+            raise ValueError("a checkpoint with a state whose parent is not one level above it")
+        first, met = met, met + len(parents)
+
+
+def _differing(found: Mapping[str, object], about: Mapping[str, object]) -> str:
+    names = sorted({*found, *about})
+    told = [
+        f"{name} {shown(found.get(name))}" for name in names if found.get(name) != about.get(name)
+    ]
+    return clipped(f"a checkpoint of {', '.join(told)}", 200)
 
 
 def names(mask: int) -> str:
@@ -138,8 +197,8 @@ def names(mask: int) -> str:
 
 
 def _split(numbers: Ints, sizes: list[int]) -> list[Ints]:
-    if sum(sizes) != len(numbers):
-        raise ValueError(f"{len(numbers)} states, should be {sum(sizes)}")
+    if numbers.dtype != np.int32 or numbers.ndim != 1 or sum(sizes) != len(numbers):
+        raise ValueError(f"a checkpoint whose numbers are not those of {sum(sizes)} states")
     return np.split(numbers, np.cumsum(sizes)[:-1]) if sizes else []
 
 
@@ -147,6 +206,6 @@ def _unusable(path: Path, seen: str, about: dict[str, object]) -> InvalidInput:
     return InvalidInput(
         f"checkpoint {path}",
         seen=seen,
-        allowed=f"a checkpoint of {about}",
+        allowed=clipped(f"a checkpoint of {_differing(about, {})[16:]}", 240),
         remedy="Delete it, or name another with --checkpoint.",
     )

@@ -14,8 +14,9 @@ import attrs
 from attrs import frozen
 
 import spec
+from conformance import kinds
 from conformance.jsonl import Lines, open_file
-from conformance.plain import checked, decoder, encode
+from conformance.plain import decoder, encode, shown, text
 from conformance.steps import Attend, History, PoisonDead, Step
 from spec.machines import actions
 from spec.vocabulary import CleanupMode, Geometry, Limits
@@ -61,6 +62,9 @@ HEADER: Final = (
     "python",
     "in_process",
 )
+
+
+NEEDED: Final = frozenset(HEADER) - {"kvspec", "version", "spec_version", "python"}
 
 
 @frozen(kw_only=True)
@@ -118,6 +122,7 @@ def loads(data: bytes, path: Path) -> Recorded:
 
 
 def _read(file: BinaryIO, path: Path) -> Recorded:
+    kinds.require(file, "history", name=str(path))
     lines = Lines(file, name=str(path), written_by="what `kvspec fuzz` writes")
     header = next(lines.read(_recorded), None)
     if header is None:
@@ -133,34 +138,51 @@ def step_to_data(step: Step) -> dict[str, object]:
 def step_from_data(data: Mapping[str, Any]) -> Step:
     """The step that plain data describes. Raises ValueError, TypeError or InvalidInput."""
     name = data.get("step")
-    if name not in STEPS:
-        raise ValueError(f"step {name!r} is not one of {sorted(STEPS)}")
+    if type(name) is not str or name not in STEPS:
+        raise unknown_step(name)
     fields = {key: value for key, value in data.items() if key != "step"}
     made: Step = decoder(STEPS[name])(fields)
     return made
 
 
+def unknown_step(name: object) -> ValueError:
+    """The error for what is not the name of a step."""
+    return ValueError(f"step {shown(name)} is not one of {', '.join(sorted(STEPS))}")
+
+
 def _recorded(data: Mapping[str, Any]) -> Recorded:
-    known = (data.get("kvspec"), data.get("version")) == ("history", VERSION)
-    if not known or isinstance(data["version"], bool):
-        raise ValueError(f"not the header of a history of version {VERSION}")
-    unknown = set(data) - set(HEADER)
-    if unknown:
-        raise ValueError(f"a header has no field {sorted(unknown)}")
+    check_version(data, "history", VERSION)
+    for name in data:
+        if name not in HEADER:
+            raise ValueError(f"the header of a history has no field {shown(name)}")
+    for name in NEEDED:
+        if name not in data:
+            raise ValueError(f"the header lacks the field {name}")
+    geometry, limits = decoder(Geometry)(data["geometry"]), decoder(Limits)(data["limits"])
+    limits.check(geometry)
     return Recorded(
-        engine=checked(data["engine"], str),
-        geometry=decoder(Geometry)(data["geometry"]),
-        limits=decoder(Limits)(data["limits"]),
-        cleanup=CleanupMode(data["cleanup"]),
+        engine=text(data["engine"]),
+        geometry=geometry,
+        limits=limits,
+        cleanup=decoder(CleanupMode)(data["cleanup"]),
         history=(),
         plant=_text(data["plant"]),
         clause=_text(data["clause"]),
         message=_text(data["message"]),
         python=_text(data.get("python")),
-        in_process=checked(data.get("in_process", False), bool),
+        in_process=decoder(bool)(data.get("in_process", False)),
         spec_version=_text(data.get("spec_version")),
     )
 
 
+def check_version(data: Mapping[str, Any], kind: str, version: int) -> None:
+    """Raises ValueError if this is not the header of a file of this kind and version."""
+    if data.get("kvspec") != kind:
+        raise ValueError(f"not the header of a {kind}")
+    found = data.get("version")
+    if type(found) is not int or found != version:
+        raise ValueError(f"a {kind} of version {shown(found)}; version {version} is read here")
+
+
 def _text(value: object) -> str | None:
-    return None if value is None else str(checked(value, str))
+    return None if value is None else str(text(value))

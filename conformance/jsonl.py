@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Never, TypeVar
 
+from conformance.plain import clipped, shown
 from spec.vocabulary import InvalidInput
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Lines:
                 raise self.bad(*problem)
 
     def bad(self, seen: str, allowed: str) -> InvalidInput:
-        """The error that names the line that was read last."""
+        """The error that names the line that was read last. seen and allowed: plain words."""
         where = f"{self._name} line {max(1, self.number)}"
         remedy = "Correct the file or record it again."
         return InvalidInput(where, seen=seen, allowed=allowed, remedy=remedy)
@@ -62,18 +63,24 @@ class Lines:
             for line in block:
                 if len(line) > MAX_LINE and len(line.removesuffix(b"\n")) > MAX_LINE:
                     return made, (f"more than {MAX_LINE} bytes", f"at most {MAX_LINE} bytes")
-                made.append(build(_object(line)))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            return made, (f"{type(error).__name__}: {error}", self._written_by)
+                made.append(build(object_of(line)))
+        except (ValueError, TypeError, RecursionError) as error:
+            return made, told(error, self._written_by)
         return made, None
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def object_of(line: bytes) -> dict[str, Any]:
     """The object that is a whole line. Raises ValueError, TypeError or RecursionError."""
-    text = line.decode("utf-8")
-    data, end = _quick.raw_decode(text)
-    if text.count(":") != _keys(data):  # one that stands twice, or colons elsewhere
-        data, end = _careful.raw_decode(text)
+    try:
+        text = line.decode("utf-8")
+        data, end = _quick.raw_decode(text)
+        if text.count(":") != _keys(data):  # one that stands twice, or colons elsewhere
+            data, end = _careful.raw_decode(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"no UTF-8: {error.reason} at byte {error.start + 1}") from None
+    except json.JSONDecodeError as error:
+        where = f"at character {error.pos + 1}"
+        raise ValueError(f"no JSON: {_plain(error.msg)} {where}") from None
     rest = text[end:]
     if rest not in ENDS:
         raise ValueError("something follows the JSON object on its line")
@@ -115,9 +122,24 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return data
 
 
-def _no_number(text: str) -> Never:
+def told(error: Exception, allowed: str) -> tuple[str, str]:
+    """What was seen and what is allowed instead, in plain words."""
+    if isinstance(error, InvalidInput):
+        return clipped(f"{error.name} is {shown(error.seen)}"), clipped(error.allowed)
+    if isinstance(error, RecursionError):
+        return "lists or objects that are nested too deeply", allowed
+    return clipped(str(error)), allowed
+
+
+def _plain(message: str) -> str:
+    """A message of the parser, in the middle of a sentence."""
+    return message[:1].lower() + message[1:]
+
+
+def no_number(text: str) -> Never:
+    """Refuses NaN and infinities, which Python reads. Raises ValueError."""
     raise ValueError(f"{text} is not a number of JSON")
 
 
-_quick: Final = json.JSONDecoder(parse_constant=_no_number)
-_careful: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+_quick: Final = json.JSONDecoder(parse_constant=no_number)
+_careful: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=no_number)

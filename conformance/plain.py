@@ -15,12 +15,51 @@ import attrs
 Decode = Callable[[Any], Any]
 """From plain data to a value. Raises ValueError, TypeError or InvalidInput."""
 
-_NAMES: Final = {int: "int", bool: "bool", str: "str", float: "float", list: "list", dict: "dict"}
+_NAMES: Final = {
+    int: "an integer",
+    bool: "true or false",
+    str: "text",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+SHOWN: Final = 60
+CLIPPED: Final = 360
+"""Characters of a value, and of a sentence, that a message shows at most."""
+LARGEST: Final = 1 << 1000
+"""Of integers where a number may be a fraction."""
 
 
 def encode(value: attrs.AttrsInstance) -> dict[str, object]:
     """The fields of an attrs object as plain data; an enum is its value."""
     return attrs.asdict(value, value_serializer=_serialize)
+
+
+def shown(value: object) -> str:
+    """A value in a message: not all of it, if it is long."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested deeply, or an integer of thousands of digits
+        return f"a large {type(value).__name__}"
+    return clipped(text, SHOWN)
+
+
+def clipped(text: str, most: int = CLIPPED) -> str:
+    """The text, or as much of it as a message has room for."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def choices(kind: type[Enum]) -> Decode:
+    """The decoder of an enum, by its values."""
+    by_value = {member.value: member for member in kind}
+    names = ", ".join(map(str, by_value))
+
+    def decode(value: Any) -> Any:
+        if type(value) not in (str, int) or value not in by_value:
+            raise ValueError(f"{shown(value)} is no {kind.__name__}; there are {names}")
+        return by_value[value]
+
+    return decode
 
 
 @cache
@@ -29,27 +68,44 @@ def decoder(kind: Any) -> Decode:
     if attrs.has(kind):
         return _class_decoder(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind
+        return choices(kind)
     if get_origin(kind) is tuple:
         return _tuple_decoder(get_args(kind))
     if isinstance(kind, UnionType):
         return _optional_decoder(get_args(kind))
     if kind is float:
-        return lambda value: float(checked(value, int if type(value) is int else float))
+        return _float
     return _plain_decoder(kind if kind in _NAMES else int)
 
 
 def checked(value: Any, kind: type) -> Any:
     """The value, if it is of this type exactly; else TypeError."""
     if type(value) is not kind:
-        raise TypeError(f"{value!r} should be of type {kind.__name__}")
+        raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
+    return value
+
+
+def _float(value: Any) -> Any:
+    if type(value) is int and abs(value) > LARGEST:
+        raise ValueError(f"{shown(value)} is too large for a number")
+    return float(checked(value, int if type(value) is int else float))
+
+
+def text(value: Any) -> Any:
+    """The value, if it is text that can be printed; else TypeError or ValueError."""
+    checked(value, str)
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"{shown(value)} has half of a character in it")
     return value
 
 
 def _plain_decoder(kind: type) -> Decode:
+    if kind is str:
+        return text
+
     def decode(value: Any) -> Any:
         if type(value) is not kind:
-            raise TypeError(f"{value!r} should be of type {_NAMES[kind]}")
+            raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
         return value
 
     return decode
@@ -58,15 +114,19 @@ def _plain_decoder(kind: type) -> Decode:
 def _class_decoder(cls: Any) -> Decode:
     attrs.resolve_types(cls)
     decoders = {attribute.name: decoder(attribute.type) for attribute in attrs.fields(cls)}
+    needed = [field.name for field in attrs.fields(cls) if field.default is attrs.NOTHING]
 
     def build(value: Any) -> Any:
         given = {}
         for name, item in checked(value, dict).items():
             decode = decoders.get(name)
             if decode is None:
-                unknown = sorted(set(value) - set(decoders))
-                raise ValueError(f"{cls.__name__} has no field {unknown}")
+                raise ValueError(f"{cls.__name__} has no field {shown(name)}")
             given[name] = decode(item)
+        if len(given) < len(decoders):
+            for name in needed:
+                if name not in given:
+                    raise ValueError(f"{cls.__name__} lacks the field {name}")
         return cls(**given)
 
     return build
@@ -90,7 +150,7 @@ def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
 
     def decode(value: Any) -> Any:
         if len(checked(value, list)) != len(decoders):
-            raise ValueError(f"{value} should have {len(decoders)} entries")
+            raise ValueError(f"{shown(value)} should have {len(decoders)} entries")
         return tuple([each(item) for each, item in zip(decoders, value, strict=True)])
 
     return decode
@@ -101,12 +161,12 @@ def _integers_decoder(length: int | None) -> Decode:
 
     def decode(value: Any) -> Any:
         if type(value) is not list:
-            raise TypeError(f"{value!r} should be of type list")
+            raise TypeError(f"{shown(value)} should be a list")
         if length is not None and len(value) != length:
-            raise ValueError(f"{value} should have {length} entries")
+            raise ValueError(f"{shown(value)} should have {length} entries")
         for item in value:
             if type(item) is not int:
-                raise TypeError(f"{item!r} should be of type int")
+                raise TypeError(f"{shown(item)} should be an integer")
         return tuple(value)
 
     return decode

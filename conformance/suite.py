@@ -12,10 +12,11 @@ from typing import Final
 
 from attrs import asdict, evolve, frozen
 
-from conformance import counterexample, fuzz
+from conformance import counterexample, fuzz, histories
 from conformance.engines.named import runs_here
 from conformance.finding import Finding, shrink, violated_by
 from conformance.histories import Recorded
+from conformance.plain import clipped
 from conformance.protocol import Factory
 from conformance.steps import History
 from conformance.unchecked import clauses_not_judged
@@ -52,15 +53,17 @@ def read_known(path: Path) -> dict[str, str]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise _bad_known(path.name, str(error)) from None
+    except OSError as error:
+        raise _bad_known(path.name, error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise _bad_known(path.name, "what is no text in UTF-8") from None
     known: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         clause, _, reason = line.strip().partition(" ")
         if not clause or clause.startswith("#"):
             continue
         if clause not in (*CLAUSES, COVERAGE) or clause in known or not reason.strip():
-            raise _bad_known(f"{path.name} line {number}", line)
+            raise _bad_known(f"{path.name} line {number}", clipped(line, 60))
         known[clause] = reason.strip()
     return known
 
@@ -174,10 +177,19 @@ def _kept(
             python=where.python,
             in_process=where.in_process,
         )
-        history, _ = counterexample.write(recorded)
+        again = _kept_as(recorded)
         for clause in violated_by(finding):
-            texts[clause] = f"{_described(finding, clause)}\n  again: kvspec rerun {history}"
+            texts[clause] = f"{_described(finding, clause)}\n{again}"
     return texts
+
+
+def _kept_as(recorded: Recorded) -> str:
+    """How to take it again: from the corpus or, where it cannot be kept, from these lines."""
+    try:
+        history, _ = counterexample.write(recorded)
+    except OSError:
+        return counterexample.UNKEPT + histories.dump(recorded)
+    return f"  again: {counterexample.again(recorded, history)}"
 
 
 def _described(finding: Finding, clause: str) -> str:

@@ -1,6 +1,8 @@
 """`kvspec explore` on the command line: exit status, the JSON result, and the checkpoint."""
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,30 @@ def test_an_interruption_is_told_and_gone_on_with(
 
     status, found = run(result, *words)
     assert (0, 185, 1_068) == (status, found["states"], found["transitions"])
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_work(
+    result: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The exploration goes to its end; what was kept last stays, and that is said."""
+    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    path = tmp_path / "e.npz"
+    words = ("--geometry", SMALL, "--checkpoint", str(path))
+    assert 3 == run(result, *words, "--states", "50")[0]
+    held = path.read_bytes()
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(os, "fsync", full)
+        main(["explore", *words, "--states", "100"])
+    assert held == path.read_bytes()
+    assert "not kept: No space left on device; the last one stays" in capsys.readouterr().err
+    assert 0 == run(result, *words)[0]
 
 
 def test_a_checkpoint_of_something_else_is_bad_input(

@@ -172,7 +172,7 @@ def test_the_command_names_the_one_that_goes_wrong(
     assert ("B", "CONS", "diff") == (found["at_fault"], kept.clause, found["command"])
     assert ("remote_engines:Leaks", sys.executable) == (kept.engine, kept.python)
     assert "B goes wrong: remote_engines:Leaks" in capsys.readouterr().out
-    assert 1 == main(["rerun", found["counterexample"]])
+    assert 1 == main(["rerun", "--trust", found["counterexample"]])
 
 
 def test_the_command_lists_legal_differences(

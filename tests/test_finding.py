@@ -14,6 +14,7 @@ from spec_engine import small
 
 from conformance import counterexample, fuzz, histories, watchdog
 from conformance.cli import result
+from conformance.cli.contract import Report
 from conformance.finding import Finding, replay, shrink, take
 from conformance.histories import Recorded
 from conformance.lockstep import Lockstep, Violation
@@ -217,7 +218,9 @@ def test_a_counterexample_is_a_history_and_a_test(tmp_path: Path) -> None:
     pytest_words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", test)
 
     assert kept == histories.load(history)
-    assert [(history, kept)] == counterexample.corpus(tmp_path / "corpus")
+    assert [(history, kept)] == [
+        *counterexample.corpus(tmp_path / "corpus", Report(command="t", seed=0))
+    ]
     failing = python(*pytest_words, folder=tmp_path, TOY_BUG="leak")
     assert 1 == failing.returncode
     assert "CONS: counts[5] is 1, should be 0" in failing.stdout

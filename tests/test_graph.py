@@ -315,7 +315,7 @@ def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
         load(path, ABOUT)
     for name in ("parents", "moves"):
         written(path, HEADER, **{name: evil})
-        with pytest.raises(InvalidInput, match="a file that is none") as caught:
+        with pytest.raises(InvalidInput, match="a file that is damaged") as caught:
             load(path, ABOUT)
         assert "allow_pickle" in str(caught.value.__cause__)
     assert not witness.exists()

@@ -237,5 +237,7 @@ def test_a_verdict_alone_is_kept_for_those_who_ask_for_no_more(
     assert [None] == run(cells) == run(cells)
     assert [7] == run(()) == run(()) == run(cells)
     assert [False, True] == asked
-    kept._keep(path, compile_cell(cells[0], "tpu", figures=False), kept.stamp("tpu"))
+    kept._keep(
+        kept.results_of(path), compile_cell(cells[0], "tpu", figures=False), kept.stamp("tpu")
+    )
     assert [7] == run(cells)

@@ -175,7 +175,7 @@ def test_kept_cells_are_compared_without_a_compiler(
     held, result, page = (tmp_path / name for name in ("cells.jsonl", "r.json", "page.md"))
     argv = ["compare", "--kept", "--results", str(held), "--json", str(result)]
     cell = CYCLES.cells[0]
-    kept._keep(held, good("tpu", cell), kept.stamp("tpu"))
+    kept._keep(kept.results_of(held), good("tpu", cell), kept.stamp("tpu"))
     assert 3 == main.main([*argv, "--write", str(page)])
     found = json.loads(result.read_text(encoding="utf-8"))
 
@@ -188,11 +188,11 @@ def test_kept_cells_are_compared_without_a_compiler(
     assert "1 of 146 OK, 145 not measured" in capsys.readouterr().out
 
     late = evolve(good("jax", cell), verdict="undecided", reason="no answer")
-    kept._keep(held, late, kept.stamp("jax"))
+    kept._keep(kept.results_of(held), late, kept.stamp("jax"))
     assert 3 == main.main(argv)
     assert f"jax's kernel, {cell}: no answer" in capsys.readouterr().out
 
     slow = evolve(good("tpu", cell), decode=Pass(300, 100, 1))
-    kept._keep(held, slow, kept.stamp("tpu"))
+    kept._keep(kept.results_of(held), slow, kept.stamp("tpu"))
     assert 1 == main.main(argv)
     assert "3.000 cycles, at most 2.05" in capsys.readouterr().out

@@ -72,7 +72,7 @@ def test_a_process_that_ends_otherwise_is_told_apart(
 ) -> None:
     """A crash of the compiler fails the cell; whatever else ends a process decides nothing."""
     (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(compiler, "PROCESS", "stand_in")
     monkeypatch.setattr(compiler, "missing", lambda: None)
     found = compile_cell(SHARE, "tpu", seconds=2.0)
@@ -174,7 +174,9 @@ def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
     """It compiles as Python, imports jax and the kernel's module alone, and names its sizes."""
     path = tmp_path / "cell.py"
-    reproduce.write(path, evolve(SHARE, kv="float8_e4m3fn"), "tpu", options={"scale": 0.5})
+    path.write_text(
+        reproduce.source(evolve(SHARE, kv="float8_e4m3fn"), "tpu", options={"scale": 0.5})
+    )
     text = path.read_text(encoding="utf-8")
 
     compile(text, str(path), "exec")
@@ -284,7 +286,7 @@ def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
     cell = evolve(SHARE, page_size=128, chip="v5e")
     found = compile_cell(cell, "jax", figures=False)
     path = tmp_path / "cell.py"
-    reproduce.write(path, cell, "jax", given=found.given)
+    path.write_text(reproduce.source(cell, "jax", given=found.given))
     run = alone(path)
 
     assert ("fails", "vmem") == (found.verdict, found.cause)
@@ -297,7 +299,7 @@ def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
 def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
     """It is run as it is, beside the kernel's package alone."""
     path = tmp_path / "cell.py"
-    reproduce.write(path, SHARE, "tpu")
+    path.write_text(reproduce.source(SHARE, "tpu"))
     run = alone(path)
 
     assert (0, "compiles") == (run.returncode, run.stdout.strip())

@@ -28,6 +28,8 @@ Asked = list[tuple[str | None, int]]
 class Ended:
     """A process that has ended before anybody asks."""
 
+    stdin = None
+
     def __init__(self, status: int) -> None:
         self.status = status
 
@@ -126,7 +128,7 @@ def test_a_file_of_something_else_is_bad_input(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text('["hello"]\n')
 
-    with pytest.raises(InvalidInput, match="a file that kvspec plant has written"):
+    with pytest.raises(InvalidInput, match="one that kvspec plant has written"):
         Attempts(path, "now")
 
 

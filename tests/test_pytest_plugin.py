@@ -31,7 +31,7 @@ PARTS = (
     "before:",
     "page 15 ",
     "the same step violates RC",
-    "again: kvspec rerun .kvspec/corpus/cons_",
+    "again: kvspec rerun --trust .kvspec/corpus/cons_",
 )
 """Of what a failure shows."""
 JUDGED = {"CONS", "UAF", "RC", "ROW", "SHARE", "WX", "ATOMIC", "DET"}

@@ -190,11 +190,11 @@ def test_an_illegal_trace_is_told_by_its_state() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("[]", "[] should be of type dict"),
-        ("{", "JSONDecodeError"),
-        ('{"vars": [], "states": []}', "IndexError"),
-        ('{"vars": [], "states": [{"rows": 1}]}', "no field 'header'"),
-        ('{"vars": [], "states": [{"header": {"geometry": 3}}]}', "3 should be of type dict"),
+        ("[]", "[] should be an object"),
+        ("{", "xpecting property name"),
+        ('{"vars": [], "states": []}', "a trace without states"),
+        ('{"vars": [], "states": [{"rows": 1}]}', "no field header"),
+        ('{"vars": [], "states": [{"header": {"geometry": 3}}]}', "3 should be an object"),
     ],
 )
 def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:

@@ -345,12 +345,12 @@ def test_the_command_runs_an_engine_there_and_its_history_again(
     found = json.loads(Path("found.json").read_text(encoding="utf-8"))
     failure = "ATOMIC: the engine's process ended with status 3 (after 1 steps)"
     assert [failure] == found["failures"]
-    assert 1 == main(["rerun", found["counterexample"]])
+    assert 1 == main(["rerun", "--trust", found["counterexample"]])
     assert f"python={sys.executable!r}" in Path(found["test"]).read_text(encoding="utf-8")
     kept = histories.load(Path(found["counterexample"]))
     Path("right.jsonl").write_text(histories.dump(evolve(kept, engine="toy_engine:make")))
-    assert 0 == main(["rerun", "right.jsonl"])
-    assert 2 == main(["rerun", "right.jsonl", "--python", "/no/such/python"])
+    assert 0 == main(["rerun", "--trust", "right.jsonl"])
+    assert 2 == main(["rerun", "--trust", "right.jsonl", "--python", "/no/such/python"])
 
 
 def test_a_bug_is_not_planted_where_it_would_not_be(
@@ -366,6 +366,7 @@ def test_a_bug_is_not_planted_where_it_would_not_be(
 
     assert 2 == main(["fuzz", "--plant", "CW5", "--python", sys.executable])
     assert "Leave --engine and --python out" in capsys.readouterr().err
-    assert 2 == main(["rerun", "planted.jsonl", "--python", sys.executable])
+    assert 2 == main(["rerun", "--trust", "planted.jsonl", "--python", sys.executable])
     assert "where bugs are planted" in capsys.readouterr().err
-    assert 0 == main(["rerun", "planted.jsonl", "--python", sys.executable, "--without-plant"])
+    elsewhere = ("--trust", "--python", sys.executable)
+    assert 0 == main(["rerun", "planted.jsonl", *elsewhere, "--without-plant"])

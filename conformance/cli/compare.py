@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.kernel_targets import RESULTS
 from conformance.cli.options import output_file
+from conformance.cli.pages import put
 
 if TYPE_CHECKING:
     from conformance.kernel.ahead.compiled import Compiled
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.skip("whether their answers are right", why="kvspec kernel says so of each")
     report.skip("bandwidth, latency, overlap", why="no TPU is here: shares are ceilings")
     records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in comparison.KERNELS}
-    path = Path(arguments.results)
+    path, unwritten = Path(arguments.results), None
     try:
         for kernel in comparison.KERNELS:
             _fill(records[kernel], kernel, path, report, compiling=not arguments.kept)
@@ -68,10 +69,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.say(comparison_page.text(records))
         if arguments.write:
             today = datetime.now(UTC).date().isoformat()
-            page = comparison_page.page(records, date=today)
-            Path(arguments.write).parent.mkdir(parents=True, exist_ok=True)
-            Path(arguments.write).write_text(page, encoding="utf-8")
+            unwritten = put(arguments.write, comparison_page.page(records, date=today))
     open_ends = _judge(records, report)
+    if unwritten is not None:
+        raise unwritten
     report.scope = Scope.SAMPLED if open_ends else Scope.COMPLETE
     if report.failures:
         return Verdict.FAILS
@@ -86,7 +87,10 @@ def _fill(
     from conformance.kernel.ahead import compiler, kept
 
     cells, plain = comparison.cells(), comparison.plain()
-    known = kept.load(path, kernel, plain=plain)
+    results = kept.results_of(path)
+    known = kept.load(results, kernel, plain=plain)
+    for what, why in results.notes():
+        report.skip(what, why=why)
     held.update({cell: known[cell] for cell in cells if cell in known})
     lacking = compiler.missing() or _absent(kernel)
     if lacking:

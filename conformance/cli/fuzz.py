@@ -135,6 +135,7 @@ def _replay_corpus(
     from conformance import counterexample, fuzz
     from conformance.finding import replay
     from conformance.watchdog import Watchdog
+    from spec.vocabulary import default_limits
 
     taken: list[Path] = []
 
@@ -143,10 +144,11 @@ def _replay_corpus(
         report.abort()
 
     sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
-    for path, recorded in counterexample.corpus(folder):
+    for path, recorded in counterexample.corpus(folder, report):
         made_by = (recorded.engine, recorded.python)
-        if made_by != (arguments.engine, arguments.python) or recorded.geometry not in sizes:
-            report.skip(path.name, why="recorded with another engine or geometry; kvspec rerun it")
+        usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
+        if made_by != (arguments.engine, arguments.python) or not usual:
+            report.skip(path.name, why="recorded with another engine or sizes; kvspec rerun it")
             continue
         taken.append(path)
         again = counterexample.maker(recorded, factory)

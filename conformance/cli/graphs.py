@@ -11,6 +11,7 @@ import attrs
 
 from conformance.cli.contract import Report, Scope, Verdict, add_geometry
 from conformance.cli.options import integer, output_file
+from conformance.cli.output import complain
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
@@ -76,8 +77,12 @@ class Progress:
         from conformance import graph
 
         if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
-            graph.save(held, self._path, self._about, extra=extra())
             self._saved = time.monotonic()
+            try:
+                graph.save(held, self._path, self._about, extra=extra())
+            except OSError as error:  # the work is worth more than the file
+                why = error.strerror or type(error).__name__
+                complain("", f"--checkpoint {self._path}: not kept: {why}; the last one stays")
 
     def remove(self) -> None:
         """All is done: nothing is left to go on with."""

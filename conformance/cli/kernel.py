@@ -1,12 +1,12 @@
 """`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conformance.cli import kernel_targets
 from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.options import integer
+from conformance.cli.options import File, integer
+from conformance.cli.pages import put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +80,9 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
         _make(arguments, report, tried)
     finally:
         _tell(report, tried)
-    if arguments.reproduce:
-        _reproduce(Path(arguments.reproduce), tried, report)
     report.count(races=_races(report, tried))
+    if arguments.reproduce:
+        _reproduce(arguments.reproduce, tried, report)
     if report.failures:
         return Verdict.FAILS
     whole = bool(tried) and tried[0].ended == "passed" and tried[0].cases > 0
@@ -107,7 +107,7 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
             report.say(f"    {one.loosest}")
 
 
-def _reproduce(path: Path, tried: "Sequence[Tried]", report: Report) -> None:
+def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
     from conformance.kernel import standalone
     from conformance.kernel.batches import Batch
 
@@ -115,12 +115,15 @@ def _reproduce(path: Path, tried: "Sequence[Tried]", report: Report) -> None:
     shown = [one for one in plain if set(one.what) & standalone.SHOWN]
     if not shown:
         kinds = ", ".join(sorted(standalone.SHOWN))
-        report.say(f"  no finding of {kinds}, without new cells: {path} is not written")
+        report.say(f"  no finding of {kinds}, without new cells: {target} is not written")
         return
     one = shown[0]
     assert one.batch is not None
-    standalone.write(path, one.job, Batch.from_json(one.batch), ", ".join(one.what))
-    report.say(f"  {path} shows the first finding, without kvspec")
+    text = standalone.source(one.job, Batch.from_json(one.batch), ", ".join(one.what))
+    unwritten = put(target, text)
+    if unwritten is not None:
+        raise unwritten
+    report.say(f"  {target} shows the first finding, without kvspec")
 
 
 def _races(report: Report, tried: "Sequence[Tried]") -> int | None:

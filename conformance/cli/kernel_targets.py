@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve
 
 from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.options import output_file
+from conformance.cli.options import input_file, output_file
+from conformance.cli.pages import put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--baseline",
+        type=input_file,
         metavar="FILE",
         help="the --json of an earlier run: a cell lost, more VMEM or more cycles is a failure",
     )
@@ -111,9 +113,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.count(targets=[])
         return Verdict.UNDECIDED
     records: list[Compiled] = []
+    path = Path(arguments.results or RESULTS)
+    _say_notes(path, arguments.kernel, report)
     try:
         with report.progress("compile", total=len(cells)) as update:
-            path = Path(arguments.results or RESULTS)
             records.extend(kept.compile_all(cells, arguments.kernel, path=path, update=update))
     finally:
         records.sort(key=lambda record: cells.index(record.cell))
@@ -135,6 +138,16 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
     """The cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
     return [evolve(cell, append=arguments.append) for cell in _without_append(arguments)]
+
+
+def _say_notes(path: Path, kernel: str, report: Report) -> None:
+    """What of the file of results is not used. Raises InvalidInput if it is another file."""
+    from conformance.kernel.ahead import kept
+
+    results = kept.results_of(path)
+    kept.load(results, kernel)
+    for what, why in results.notes():
+        report.skip(what, why=why)
 
 
 def _without_append(arguments: argparse.Namespace) -> "Sequence[Cell]":
@@ -186,7 +199,12 @@ def _judge(arguments: argparse.Namespace, report: Report, records: "Sequence[Com
     if lost and arguments.reproduce:
         first = lost[0]
         path = Path(arguments.reproduce)
-        reproduce.write(path, first.cell, arguments.kernel, given=first.given or None)
+        unwritten = put(
+            arguments.reproduce,
+            reproduce.source(first.cell, arguments.kernel, given=first.given or None),
+        )
+        if unwritten is not None:
+            raise unwritten
         report.say(f"  {path} shows the first failure, without kvspec")
     if report.failures:
         return Verdict.FAILS

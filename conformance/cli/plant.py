@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.options import integer, output_file
+from conformance.cli.pages import put
 
 if TYPE_CHECKING:
     from conformance.plants.attempts import Attempts
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=RESULTS,
         help=f"tries are kept here, and not made again (default {RESULTS})",
     )
-    parser.add_argument("--fresh", action="store_true", help="forget the tries made so far")
+    parser.add_argument("--fresh", action="store_true", help="use none of the tries made so far")
     parser.add_argument(
         "--write",
         type=output_file,
@@ -69,9 +70,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     plan = _plan(arguments)
     report.geometry = GEOMETRY
     path = Path(arguments.results)
-    if arguments.fresh:
-        path.unlink(missing_ok=True)
     attempts = Attempts(path, stamp(table.versions(), steps=plan.steps))
+    for what, why in attempts.notes():
+        report.skip(what, why=why)
+    if arguments.fresh:
+        attempts.forget()
     try:
         left = len(plan.left(attempts))
         with report.progress("plant", total=left) as update:
@@ -79,12 +82,14 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     finally:
         rows, blind = _count(plan, attempts, report)
     report.say("\n".join(table.lines(rows) + table.blind_lines(blind)))
+    unwritten = None
     if arguments.write:
         today = datetime.now(UTC).date().isoformat()
-        page = table.page(report.counts, rows, date=today)
-        Path(arguments.write).parent.mkdir(parents=True, exist_ok=True)
-        Path(arguments.write).write_text(page, encoding="utf-8")
-    return _judge(report)
+        unwritten = put(arguments.write, table.page(report.counts, rows, date=today))
+    verdict = _judge(report)
+    if unwritten is not None:
+        raise unwritten
+    return verdict
 
 
 def _plan(arguments: argparse.Namespace) -> "Plan":

@@ -12,7 +12,7 @@ from conformance.cli.contract import (
     add_engine,
 )
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import integer, output_folder
+from conformance.cli.options import input_file, integer, output_folder
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
 from conformance.watchdog import LARGE_SECONDS
@@ -38,7 +38,7 @@ SHRINK_SECONDS: Final = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The trace, its format, and the sizes to serve it with."""
-    parser.add_argument("trace", metavar="TRACE", help="a trace file")
+    parser.add_argument("trace", type=input_file, metavar="TRACE", help="a trace file")
     parser.add_argument(
         "--format", required=True, choices=("azure", "mooncake"), help="the format of the trace"
     )

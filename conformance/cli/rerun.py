@@ -8,9 +8,11 @@ from attrs import evolve
 
 from conformance.cli.contract import Report, Scope, Verdict, add_python
 from conformance.cli.hang import add_hang_seconds
+from conformance.cli.options import input_file
 from conformance.watchdog import FIRST_SECONDS
 
 if TYPE_CHECKING:
+    from conformance.histories import Recorded
     from conformance.steps import History
 
 NAME: Final = "rerun"
@@ -18,17 +20,32 @@ HELP: Final = "take a counterexample or recorded history again"
 EXAMPLES: Final = (
     "kvspec rerun .kvspec/corpus/rc_1a2b3c4d.jsonl",
     "kvspec rerun --without-plant .kvspec/corpus/rc_1a2b3c4d.jsonl",
+    "kvspec rerun report.jsonl --engine mypackage.adapter:make    # a file from elsewhere",
+    "kvspec rerun --trust mine.jsonl           # the engine and the Python that it names",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, and whether to leave out the bug that was planted."""
-    parser.add_argument("file", metavar="FILE", help="a history that kvspec has written")
+    """The file, whose engine is run, and whether to leave out the bug that was planted."""
+    parser.add_argument(
+        "file", type=input_file, metavar="FILE", help="a history that kvspec has written"
+    )
     parser.add_argument(
         "--without-plant", action="store_true", help="run on the engine with no bug planted"
     )
+    parser.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        help="run this engine: MODULE:FACTORY, or the name of an installed one (default: our own, "
+        "if it is that of the file)",
+    )
     add_python(parser)
     add_hang_seconds(parser, default=FIRST_SECONDS)
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the engine and the Python that the file names, whatever they are",
+    )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
@@ -40,11 +57,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from spec.vocabulary import InvalidInput
 
     recorded = histories.load(Path(arguments.file))
-    recorded = evolve(
-        recorded,
-        python=arguments.python or recorded.python,
-        in_process=arguments.in_process or recorded.in_process,
-    )
+    recorded = _engine_chosen(recorded, arguments)
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     if recorded.spec_version not in {None, spec.SPEC_VERSION}:
         now = f"it is judged by {spec.SPEC_VERSION}"
@@ -72,3 +85,36 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.say(counterexample.describe(finding))
     report.fail(f"{finding.clause}: {finding.message} (at step {len(finding.history)})")
     return Verdict.FAILS
+
+
+def _engine_chosen(recorded: "Recorded", arguments: argparse.Namespace) -> "Recorded":
+    """The history with the engine that is run. Raises InvalidInput if only the file names it.
+
+    A file may come from anybody: what it names is imported and run, which can do anything.
+    """
+    from conformance.engines.named import is_ours
+    from spec.vocabulary import InvalidInput
+
+    if arguments.engine is not None:
+        return evolve(
+            recorded,
+            engine=arguments.engine,
+            python=arguments.python,
+            in_process=arguments.in_process,
+        )
+    chosen = evolve(
+        recorded,
+        python=arguments.python or recorded.python,
+        in_process=arguments.in_process or recorded.in_process,
+    )
+    ours = is_ours(recorded.engine) and chosen.python == arguments.python
+    if arguments.trust or ours:
+        return chosen
+    where = f"in the Python {chosen.python}" if chosen.python else "in this Python"
+    python = f" --python {chosen.python}" if chosen.python else ""
+    raise InvalidInput(
+        str(arguments.file),
+        seen=f"the engine {recorded.engine} {where}, named by the file alone",
+        allowed="our own engine, or one that is named on the command line",
+        remedy=f"If you trust it, add --engine {recorded.engine}{python}, or --trust.",
+    )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.options import number, output_file, output_folder
+from conformance.cli.options import File, input_file, number, output_file, output_folder
+from spec.vocabulary import InvalidInput
 
 if TYPE_CHECKING:
     from conformance.recording.validate import Outcome
@@ -19,6 +20,7 @@ EXAMPLES: Final = (
     "kvspec validate server.jsonl",
     "kvspec validate server.jsonl --shorten 60 --json v.json",
     "kvspec validate counterexample.itf.json",
+    "kvspec validate - < server.jsonl",
 )
 ITF: Final = ".itf.json"
 """How the name of a trace in the Informal Trace Format ends."""
@@ -31,7 +33,10 @@ SHOWN: Final = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The file, and how long to look for a shorter one."""
     parser.add_argument(
-        "file", metavar="HISTORY", help="JSON Lines as in docs/recordings.md, or a trace in ITF"
+        "file",
+        type=input_file,
+        metavar="HISTORY",
+        help="JSON Lines as in docs/recordings.md, or a trace in ITF; -: standard input",
     )
     parser.add_argument(
         "--itf",
@@ -56,13 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Read it once; fails at the first illegal line."""
+    from conformance.cli.spooled import spooled
+
+    with spooled(arguments.file) as (path, name):
+        return _run(path, name, arguments, report)
+
+
+def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.recording.validate import validate
 
-    path = _recording(Path(arguments.file), report)
+    path, name = _recording(path, name, report)
     report.scope = Scope.COMPLETE
     started = time.perf_counter()
     with report.progress("validating", total=1.0) as update:
-        outcome = validate(path, update=lambda share: update(share, ""))
+        outcome = validate(path, update=lambda share: update(share, ""), name=name)
     seconds = time.perf_counter() - started
     report.geometry = outcome.header.geometry
     found = outcome.found
@@ -74,42 +86,63 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     )
     _not_checked(outcome, report)
     if found is None:
-        if arguments.itf:
-            _write_itf(Path(arguments.itf), path)
+        _write_itf(arguments.itf, path, name)
         return Verdict.HOLDS
     report.count(clause=found.clause, what=found.what, observed=found.seen, expected=found.expected)
-    report.fail(f"{path} {found}")
+    report.fail(f"{name} {found}")
     if arguments.shorten:
         _shorten(path, arguments, outcome, report)
-    elif arguments.itf:
-        _write_itf(Path(arguments.itf), path)
+    else:
+        _write_itf(arguments.itf, path, name)
     return Verdict.FAILS
 
 
-def _recording(path: Path, report: Report) -> Path:
-    """The file itself; a trace in ITF as a recording."""
-    if not path.name.endswith(ITF):
-        return path
+def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
+    """The file itself and its name; of a trace in ITF the recording that it is."""
+    from conformance import kinds
+    from conformance.jsonl import open_file
+
+    with open_file(path) as file:
+        if kinds.kind_of(file.read(kinds.HEAD)) != "itf" and not name.endswith(ITF):
+            return path, name
     from conformance.recording.itf import from_itf
     from conformance.recording.lines import write
 
-    header, lines = from_itf(path)
-    target = Path(".kvspec/itf") / f"{path.name.removesuffix(ITF)}.jsonl"
-    write(target, header, lines)
+    header, lines = from_itf(path, name=name)
+    target = Path(".kvspec/itf") / f"{Path(name).name.removesuffix(ITF)}.jsonl"
+    try:
+        write(target, header, lines)
+    except OSError as error:
+        raise _unwritten(target, error) from None
     report.say(f"  as a recording: {target}; state n is its line n + 1")
-    return target
+    return target, str(target)
 
 
-def _write_itf(target: Path, path: Path) -> None:
+def _write_itf(target: File | None, path: Path, name: str) -> None:
+    """Write a recording as a trace, if that is asked for. Raises InvalidInput."""
+    from conformance import files
     from conformance.recording.itf import to_itf
     from conformance.recording.lines import line_from_data
     from conformance.recording.validate import header_and_lines
 
+    if target is None:
+        return
     with path.open("rb") as file:
-        header, lines = header_and_lines(file, path)
+        header, lines = header_and_lines(file, name)
         trace = to_itf(header, lines.read(line_from_data))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(trace) + "\n", encoding="utf-8")
+    try:
+        files.write(target, json.dumps(trace) + "\n")
+    except OSError as error:
+        raise _unwritten(target.path, error) from None
+
+
+def _unwritten(target: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(
+        str(target),
+        seen=error.strerror or type(error).__name__,
+        allowed="a file that can be written",
+        remedy="Make room or name another.",
+    )
 
 
 def _not_checked(outcome: "Outcome", report: Report) -> None:
@@ -143,10 +176,16 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
         return
     digest = hashlib.sha256(to_text(least.header, least.lines).encode()).hexdigest()[:8]
     target = Path(arguments.illegal or ILLEGAL) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
-    write(target, least.header, least.lines)
-    if arguments.itf:
-        _write_itf(Path(arguments.itf), target)
-    report.count(shortest=str(target), shortest_events=len(least.lines))
+    report.count(shortest_events=len(least.lines))
+    try:
+        write(target, least.header, least.lines)
+    except OSError as error:
+        report.skip("whether the shortest part is illegal again", why=f"not kept: {error.strerror}")
+        report.output.say("  the shortest part could not be kept; as a file these lines are it:")
+        report.output.say(to_text(least.header, least.lines))
+        return
+    report.count(shortest=str(target))
+    _write_itf(arguments.itf, target, str(target))
     if not least.done:
         report.skip("whether it could be shorter", why="the time was up; give --shorten more")
     first = max(1, len(least.lines) - SHOWN + 1)

@@ -1,22 +1,24 @@
 """The processes of the bench: started, watched, and ended when one hangs."""
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any, Final
 
-from attrs import Factory, define, evolve, field
+from attrs import Factory, asdict, define, evolve, field
 
+from conformance import processes
 from conformance.kernel.ahead.compiler import FROM_OUTSIDE
 from conformance.kernel.cores import cores
-from conformance.kernel.tries import Job, command
+from conformance.kernel.tries import Job
+from conformance.processes import Process
 
+WORKER: Final = "conformance.kernel.tries"
+CONTROL: Final = "conformance.kernel.interpret"
 POLL_SECONDS: Final = 0.05
 STALL_SECONDS: Final = 120.0
 """Without a batch for so long a kernel counts as hanging, if it has answered before."""
@@ -88,7 +90,7 @@ class _Process:
     """One that runs. read: how much of its file is known."""
 
     tried: Tried
-    handle: "subprocess.Popen[bytes]"
+    handle: Process
     path: Path
     read: int = 0
     since: float = field(factory=time.monotonic)
@@ -127,9 +129,8 @@ class _Process:
         self.tried.text = f"status {status}: {last}"
 
     def end(self) -> None:
-        """Kill it."""
-        self.handle.kill()
-        self.handle.wait()
+        """End it."""
+        processes.end(self.handle)
 
 
 def make_all(
@@ -160,13 +161,11 @@ def _start(tried: Tried, path: Path) -> _Process:
     job = evolve(tried.job, results=str(path))
     quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
     with path.with_name(f"{path.name}.err").open("wb") as errors:
-        handle = subprocess.Popen(command(job), stdout=subprocess.DEVNULL, stderr=errors, env=quiet)
+        text = json.dumps(asdict(job))
+        handle = processes.start(WORKER, text, output=DEVNULL, errors=errors, environment=quiet)
     return _Process(tried, handle, path)
 
 
 def sees_races() -> bool:
     """The control: whether the interpreter finds a race that is there."""
-    control = [sys.executable, "-m", "conformance.kernel.interpret"]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return subprocess.run(control, check=False, timeout=STALL_SECONDS).returncode == 0
-    return False
+    return processes.finish(processes.start(CONTROL), seconds=STALL_SECONDS) == 0

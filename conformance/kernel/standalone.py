@@ -3,7 +3,6 @@
 import base64
 import io
 import zlib
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -85,12 +84,6 @@ def source(job: Job, batch: Batch, what: str) -> str:
         races=job.mode == "eager",
         options="".join(f", {name}={value!r}" for name, value in {**asked, **told, **own}.items()),
     )
-
-
-def write(path: Path, job: Job, batch: Batch, what: str) -> None:
-    """Write `source` to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source(job, batch, what), encoding="utf-8")
 
 
 def _lines(text: str) -> list[str]:

@@ -1,9 +1,7 @@
 """One process of the bench: a kernel on batches of one shape, each written down as it is tried.
 
-    python -m conformance.kernel.tries JOB
-
-JOB is a `Job` as JSON. Lines of JSON are appended to its file: `begin` before each batch, so that
-who waits knows on which one a kernel hangs; then its `ratio` and `looseness`; at last how it
+It is given a `Job` as JSON. Lines of JSON are appended to its file: `begin` before each batch, so
+that who waits knows on which one a kernel hangs; then its `ratio` and `looseness`; at last how it
 `ended`.
 """
 
@@ -15,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import asdict, define, evolve, frozen
+from attrs import define, evolve, frozen
 
 from conformance.kernel import appended
 from conformance.kernel.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
@@ -224,11 +222,6 @@ def main() -> None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
         run(Trial(job, appending(job.kernel) if job.append else find(job.kernel), own))
-
-
-def command(job: Job) -> list[str]:
-    """The command line of a process that does it."""
-    return [sys.executable, "-m", "conformance.kernel.tries", json.dumps(asdict(job))]
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from attrs import asdict, evolve, frozen
 from rich.console import Console
 from rich.table import Table
 
+from conformance import files
 from conformance.peers.candidates import CANDIDATES, OLD_BLOCKS, OURS, SCAN, Call
 from conformance.peers.cases import ACCELERATOR, CPU, QUICK, Case, Size, cases
 from conformance.peers.levanter import Missing
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     show(rows, size)
     if options.json:
         text = to_json(rows, size, time.perf_counter() - started)
-        options.json.write_text(text, encoding="utf-8")
+        files.write(options.json, text)
     return 1 if any(row.name == OURS and row.problem for row in rows) else 0
 
 

@@ -7,23 +7,24 @@ alone and not used.
 
 import hashlib
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 from attrs import field, frozen
 
+from conformance.plain import decoder
+from conformance.results import Results
 from conformance.steps import History
 from conformance.watchdog import Watchdog
-from spec.vocabulary import InvalidInput
 
 CLEAN: Final = "clean"
 """Names the engine without a bug where a plant is named."""
 Key = tuple[str, str, int]
 """(plant or CLEAN, method, seed)."""
+_KEY: Final = decoder(Key)
 
 
 @frozen(kw_only=True)
@@ -47,6 +48,9 @@ class Attempt:
     error: str | None = None
 
 
+_ATTEMPT: Final = decoder(Attempt)
+
+
 @frozen(kw_only=True)
 class Budget:
     """What a try may use. shrink: whether a counterexample is wanted. watchdog: told of steps."""
@@ -66,55 +70,41 @@ class Attempts:
     def __init__(self, path: Path, stamp: str) -> None:
         self.path, self.stamp = path, stamp
         self.made: dict[Key, Attempt] = {}
-        self._read_to = 0
+        self._results = Results(path, key="plant", command="plant")
         self.refresh()
 
     def refresh(self) -> None:
         """Read what was added to the file since. Raises InvalidInput if the file is not ours."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._read_to)
-            for line in file:
-                if not line.endswith(b"\n"):  # being written, or cut off
-                    break
-                self._read_to += len(line)
-                self._take(line)
+        for row in self._results.read():
+            if row.pop("stamp") == self.stamp:
+                self._take(row)
 
     def add(self, key: Key, attempt: Attempt) -> None:
-        """Keep a try: it is on the disk when this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Keep a try: it is on the disk when this returns. Raises InvalidInput."""
         plant, method, seed = key
-        row = {"stamp": self.stamp, "plant": plant, "method": method, "seed": seed}
-        text = json.dumps(row | attrs.asdict(attempt)) + "\n"
-        with self.path.open("ab") as file:
-            file.write((b"\n" if self._cut_off() else b"") + text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        row = {"plant": plant, "method": method, "seed": seed}
+        self._results.add(self.stamp, row | attrs.asdict(attempt))
         self.made[key] = attempt
 
-    def _cut_off(self) -> bool:
-        """Whether the last line has no end: what follows must not be joined to it."""
-        data = self.path.read_bytes()[-1:]
-        return data not in {b"", b"\n"}
+    def forget(self) -> None:
+        """Use none of the tries that were made so far. They stay in the file."""
+        if self.made:
+            self._results.add(self.stamp, {"plant": None, "forget": True})
+            self.made.clear()
 
-    def _take(self, line: bytes) -> None:
-        if not line.strip():
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """What of the file is not used, and why: for a report."""
+        return self._results.notes()
+
+    def _take(self, row: dict[str, Any]) -> None:
+        if row.get("forget") is True:
+            self.made.clear()
             return
         try:
-            row: Any = json.loads(line)
-        except ValueError:  # a line that was cut off
-            return
-        if not isinstance(row, dict) or "stamp" not in row:
-            raise InvalidInput(
-                str(self.path),
-                seen=line[:60].decode(errors="replace"),
-                allowed="a file that kvspec plant has written",
-                remedy="Name another with --results.",
-            )
-        if row.pop("stamp") == self.stamp:
-            key = (row.pop("plant"), row.pop("method"), row.pop("seed"))
-            self.made[key] = Attempt(**row)
+            key = tuple(map(row.pop, ("plant", "method", "seed")))
+            self.made[_KEY(list(key))] = _ATTEMPT(row)
+        except (ValueError, TypeError, KeyError):
+            self._results.spoilt()
 
 
 def stamp(versions: Mapping[str, str], *, steps: int) -> str:

@@ -5,7 +5,6 @@ itself when the step does not return.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +12,7 @@ from typing import Final
 
 from attrs import evolve
 
-from conformance import counterexample, histories
+from conformance import counterexample, histories, processes
 from conformance.finding import Finding, replay, shrink_with
 from conformance.histories import Recorded
 from conformance.steps import History
@@ -23,6 +22,7 @@ STEP_SECONDS: Final = 12.0
 """How long a step may take, compilation included, before it counts as hanging."""
 SHRINK_SECONDS: Final = 100.0
 HANGS: Final = 1
+PROCESS: Final = "conformance.plants.hangs"
 
 
 def shrunk(recorded: Recorded) -> Recorded | None:
@@ -42,8 +42,8 @@ def _hangs(recorded: Recorded) -> bool:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "history.jsonl"
         path.write_text(histories.dump(recorded), encoding="utf-8")
-        done = subprocess.run([sys.executable, "-m", __name__, str(path)], check=False)
-    return done.returncode == HANGS
+        status = processes.finish(processes.start(PROCESS, str(path)), seconds=None)
+    return status == HANGS
 
 
 def main(path: Path) -> int:

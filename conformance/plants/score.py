@@ -4,21 +4,24 @@ The tries are made by one process per plant, see `conformance.plants.worker`; th
 them, waits for them, and adds up what they gave.
 """
 
+import json
 import math
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import asdict, frozen
 
+from conformance import processes
 from conformance.plants import Plant
 from conformance.plants.attempts import CLEAN, Attempt, Attempts, Key
 from conformance.plants.blind import BLIND
 from conformance.plants.methods import Method
-from conformance.plants.worker import Job, command, pending
+from conformance.plants.worker import Job, pending
+from conformance.processes import Process
 
+WORKER: Final = "conformance.plants.worker"
 POLL_SECONDS: Final = 0.5
 STALL_SECONDS: Final = 600.0
 """A process that adds nothing for so long is ended, and the try counts as not decided."""
@@ -27,13 +30,13 @@ FUZZ_SECONDS: Final = 30.0
 FUZZ_MEDIAN_SECONDS: Final = 5.0
 MOST_SHRUNK: Final = 8
 
-Start = Callable[[Job], "subprocess.Popen[bytes]"]
+Start = Callable[[Job], Process]
 Row = dict[str, Any]
 
 
-def start(job: Job) -> "subprocess.Popen[bytes]":
+def start(job: Job) -> Process:
     """The process that does a job."""
-    return subprocess.Popen(command(job))
+    return processes.start(WORKER, json.dumps(asdict(job)))
 
 
 @frozen(kw_only=True)
@@ -83,7 +86,7 @@ def make_all(
                 attempts.add(left[0], Attempt(caught=False, steps=0, seconds=0.0, error=why))
 
 
-def _wait(process: "subprocess.Popen[bytes]", attempts: Attempts, tell: Callable[[], None]) -> int:
+def _wait(process: Process, attempts: Attempts, tell: Callable[[], None]) -> int:
     """Wait for the end of a process, or end it: when it stalls, or this one is interrupted."""
     known, since = len(attempts.made), time.monotonic()
     try:
@@ -94,8 +97,7 @@ def _wait(process: "subprocess.Popen[bytes]", attempts: Attempts, tell: Callable
             if len(attempts.made) != known:
                 known, since = len(attempts.made), time.monotonic()
     finally:
-        if process.poll() is None:
-            process.kill()
+        processes.end(process)
         status = process.wait()
         attempts.refresh()
     return status

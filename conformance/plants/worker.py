@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-import attrs
 from attrs import evolve, frozen
 
 from conformance import counterexample, histories
@@ -122,11 +121,6 @@ def main(text: str) -> None:
     job = Job(**given | {"methods": tuple(given["methods"])})
     chosen = {name: METHODS[name] for name in job.methods}
     work(job, chosen, Attempts(Path(job.results), job.stamp))
-
-
-def command(job: Job) -> list[str]:
-    """The command line of the process that does this job."""
-    return [sys.executable, "-m", __name__, json.dumps(attrs.asdict(job))]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from attrs import define, frozen
 
+from conformance.plain import clipped
+
 Change = tuple[str, int]
 """A field, and the slot or page whose value is another now."""
 
@@ -39,5 +41,6 @@ class Found:
     expected: object
 
     def __str__(self) -> str:
-        wrong = f"{self.what} is {self.seen}, should be {self.expected}"
+        seen, expected = clipped(str(self.seen)), clipped(str(self.expected))
+        wrong = f"{self.what} is {seen}, should be {expected}"
         return f"line {self.line}: {self.clause}: {wrong}"

@@ -8,12 +8,15 @@ shown, a map that leaves out what is as it was at the start. Where the header do
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.plain import checked
+from conformance import kinds
+from conformance.jsonl import no_number, open_file, told
+from conformance.plain import checked, shown
 from conformance.recording.lines import (
     BY_PAGE,
     BY_SLOT,
@@ -29,6 +32,7 @@ from spec.vocabulary import InvalidInput
 
 MOST: Final = 100_000
 """States in one trace: it is one object, and whoever reads it holds all of it."""
+DIGITS: Final = re.compile(r"-?[0-9]{1,4000}")
 _MAPS: Final = (*BY_SLOT, *BY_PAGE)
 
 
@@ -65,27 +69,31 @@ def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
     }
 
 
-def from_itf(path: Path) -> tuple[Header, list[Line]]:
-    """A trace as a recording: line n is state n. Raises InvalidInput with the state."""
+def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]]:
+    """A trace as a recording: line n is state n. Raises InvalidInput with the state.
+
+    name: of the file in messages, if not its own.
+    """
     try:
-        data = json.loads(path.read_bytes().decode("utf-8"))
-        states = checked(checked(data, dict)["states"], list)
-        shown = [name for name in checked(data["vars"], list) if name in (*_MAPS, *WHOLE)]
-        plain = [_plain(checked(state, dict)) for state in states[: MOST + 1]]
-        head = {"kvspec": "recording", "version": 1, "engine": path.name, "shows": shown}
-        header = header_from_data({**head, **plain[0]["header"]})
-    except OSError as error:
-        raise _bad(path, 0, str(error)) from None
-    except KeyError as error:
-        raise _bad(path, 0, f"no field {error}") from None
-    except (ValueError, TypeError, IndexError, RecursionError) as error:
-        raise _bad(path, 0, f"{type(error).__name__}: {error}") from None
+        with open_file(path) as file:
+            kinds.require(file, "itf", name=name or path.name)
+            data = json.loads(file.read().decode("utf-8"), parse_constant=no_number)
+        plain = [_plain(checked(state, dict)) for state in _entry(data, "states")[: MOST + 1]]
+        if not plain:
+            raise ValueError("a trace without states")
+        names = [
+            one for one in _entry(data, "vars") if type(one) is str and one in (*_MAPS, *WHOLE)
+        ]
+        head = {"kvspec": "recording", "version": 1, "engine": path.name, "shows": names}
+        header = header_from_data({**head, **checked(_part(plain[0], "header"), dict)})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _bad(path, 0, error, name=name) from None
     lines = []
     for index, (before, state) in enumerate(pairwise(plain), start=1):
         try:
-            lines.append(line_from_data(_line(before, state, shown, _blank(header))))
-        except (ValueError, TypeError, KeyError) as error:
-            raise _bad(path, index, f"{type(error).__name__}: {error}") from None
+            lines.append(line_from_data(_line(before, state, names, _blank(header))))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _bad(path, index, error, name=name) from None
     return header, lines
 
 
@@ -128,21 +136,49 @@ def _line(
     start: Mapping[str, object],
 ) -> dict[str, Any]:
     """The line of a state: its action, and where it differs from the state before."""
-    line: dict[str, Any] = {**state["arguments"], "step": state["action"]}
-    if state["refused"]:
-        line["refused"] = [name for name in state["refused"] if name]
+    arguments = checked(_part(state, "arguments"), dict)
+    line: dict[str, Any] = {**arguments, "step": _part(state, "action")}
+    refused = checked(_part(state, "refused"), list)
+    if refused:
+        line["refused"] = [name for name in refused if name]
     saw: dict[str, Any] = {}
     for name in shown:
-        old, new = before[name], state[name]
+        old, new = _part(before, name), _part(state, name)
         if old == new:
             continue
         if name in WHOLE:
             saw[name] = new
             continue
+        checked(old, dict)
+        checked(new, dict)
         blank = _listed(start[name])
         changed = {at for at in {**old, **new} if old.get(at, blank) != new.get(at, blank)}
         saw[name] = {str(at): new.get(at, blank) for at in changed}
     return {**line, "saw": saw}
+
+
+def _entry(data: Any, name: str) -> list[Any]:
+    """One of the lists that a trace has."""
+    found: list[Any] = checked(_part(checked(data, dict), name), list)
+    return found
+
+
+def _part(data: Mapping[str, Any], name: str) -> Any:
+    if name not in data:
+        raise ValueError(f"no field {name}")
+    return data[name]
+
+
+def _map(pairs: list[Any]) -> dict[Any, Any]:
+    made = {}
+    for pair in pairs:
+        if type(pair) is not list or len(pair) != 2:
+            raise ValueError(f"{shown(pair)} should be a key and a value")
+        key = _plain(pair[0])
+        if isinstance(key, dict | list):
+            raise ValueError(f"{shown(key)} should be a slot or page")
+        made[key] = _plain(pair[1])
+    return made
 
 
 def _plain(value: Any) -> Any:
@@ -153,13 +189,15 @@ def _plain(value: Any) -> Any:
         return value
     match value:
         case {"#bigint": str(digits)}:
+            if not DIGITS.fullmatch(digits):
+                raise ValueError(f"{shown(digits)} is no integer")
             return int(digits)
         case {"#tup": list(items)}:
             return [_plain(item) for item in items]
         case {"#set": list(items)}:
             return sorted((_plain(item) for item in items), key=str)
         case {"#map": list(pairs)}:
-            return {_plain(key): _plain(item) for key, item in pairs}
+            return _map(pairs)
         case _:
             return {key: _plain(item) for key, item in value.items() if key != "#meta"}
 
@@ -168,10 +206,12 @@ def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _bad(path: Path, index: int, seen: str) -> InvalidInput:
+def _bad(path: Path, index: int, error: Exception, *, name: str | None) -> InvalidInput:
+    wanted = "a trace in ITF with the variables that docs/recordings.md names"
+    seen, allowed = told(error, wanted)
     return InvalidInput(
-        f"{path.name} state {index}",
+        f"{name or path.name} state {index}",
         seen=seen,
-        allowed="a trace in ITF with the variables that docs/recordings.md names",
+        allowed=allowed,
         remedy="Correct the file or write it again.",
     )

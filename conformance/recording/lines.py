@@ -16,8 +16,9 @@ import attrs
 from attrs import frozen
 
 import spec
-from conformance.histories import STEPS, step_to_data
-from conformance.plain import Decode, checked, decoder
+from conformance import files
+from conformance.histories import STEPS, check_version, step_to_data, unknown_step
+from conformance.plain import Decode, checked, clipped, decoder, shown
 from conformance.protocol import Profile
 from conformance.steps import Step
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
@@ -54,7 +55,7 @@ _HEADER: Final = {
     "engine": decoder(str),
     "geometry": decoder(Geometry),
     "limits": decoder(Limits),
-    "cleanup": CleanupMode,
+    "cleanup": decoder(CleanupMode),
     "policy": decoder(str),
     "refuses": decoder(str),
     "shows": decoder(tuple[str, ...]),
@@ -100,9 +101,8 @@ def to_text(header: Header, lines: Iterable[Line]) -> str:
 
 
 def write(path: Path, header: Header, lines: Iterable[Line]) -> None:
-    """Write a whole recording; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_text(header, lines), encoding="utf-8")
+    """Write a whole recording; its folder is made. Raises OSError."""
+    files.write(path, to_text(header, lines))
 
 
 def header_to_text(header: Header) -> str:
@@ -143,17 +143,18 @@ def line_to_data(line: Line) -> dict[str, object]:
 
 def header_from_data(data: Mapping[str, Any]) -> Header:
     """The header that plain data describes. Raises ValueError, TypeError or InvalidInput."""
-    if data.get("kvspec") != "recording" or data.get("version") != VERSION:
-        raise ValueError(f"not the header of a recording of version {VERSION}")
-    checked(data["version"], int)
+    check_version(data, "recording", VERSION)
+    if "geometry" not in data:
+        raise ValueError("the header lacks the field geometry")
     given = {name: value for name, value in data.items() if name not in {"kvspec", "version"}}
     fields = {name: _known(_HEADER, name)(value) for name, value in given.items()}
     for name, allowed in _CHOICES.items():
         if name in fields and fields[name] not in allowed:
-            raise ValueError(f"{name} is {fields[name]!r}, allowed: {', '.join(allowed)}")
+            seen = shown(fields[name])
+            raise ValueError(f"{name} is {seen}, allowed: {', '.join(allowed)}")
     unknown = sorted(set(fields.get("shows", ())) - set(FIELDS))
     if unknown:
-        raise ValueError(f"shows {unknown}, allowed: {', '.join(FIELDS)}")
+        raise ValueError(f"shows {shown(unknown)}, allowed: {', '.join(FIELDS)}")
     fields.pop("spec_version", None)
     fields.setdefault("limits", default_limits(fields["geometry"]))
     fields["limits"].check(fields["geometry"])
@@ -169,7 +170,7 @@ def line_from_data(data: dict[str, Any]) -> Line:
     result, saw = data.pop("result", None), data.pop("saw", None)
     decode = _STEPS.get(name) if type(name) is str else None
     if decode is None:
-        raise ValueError(f"step {name!r} is not one of {sorted(STEPS)}")
+        raise unknown_step(name)
     return Line(
         decode(data),
         None if refused is None else reasons_from_data(refused),
@@ -202,8 +203,16 @@ def saw_to_data(saw: Saw) -> dict[str, object]:
 
 
 def reasons_from_data(value: Any) -> frozenset[Reason]:
-    """The reasons that a line names. Raises KeyError or TypeError."""
-    return frozenset([Reason[checked(name, str)] for name in checked(value, list)])
+    """The reasons that a line names. Raises ValueError or TypeError."""
+    return frozenset([_reason(name) for name in checked(value, list)])
+
+
+def _reason(name: Any) -> Reason:
+    found = Reason.__members__.get(checked(name, str))
+    if found is None:
+        every = ", ".join(Reason.__members__)
+        raise ValueError(f"refused as {clipped(shown(name), 30)}, which is none of {every}")
+    return found
 
 
 def saw_from_data(value: Any) -> Saw:
@@ -223,13 +232,12 @@ def saw_from_data(value: Any) -> Saw:
 @lru_cache(maxsize=1 << 16)  # a recording names the same slots and pages over and over
 def _index(text: str) -> int:
     """A slot or page as a key of JSON: digits as Python writes them, so that none stands twice."""
-    index = int(text)
-    if str(index) != text:
-        raise ValueError(f"{text!r} is not a slot or page")
-    return index
+    if not text.isdecimal() or not text.isascii() or str(int(text[:20])) != text:
+        raise ValueError(f"{shown(text)} is not a slot or page")
+    return int(text)
 
 
 def _known(table: Mapping[str, T], name: str) -> T:
     if name not in table:
-        raise ValueError(f"there is no field {name!r}")
+        raise ValueError(f"there is no field {shown(name)}")
     return table[name]

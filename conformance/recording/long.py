@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from attrs import asdict, evolve, frozen
 
+from conformance import files
 from conformance.engines.ours import make
 from conformance.machine import SLOTS, Campaign, Session, spread
 from conformance.protocol import Engine, Profile
@@ -168,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.json:
         recordings = {name: asdict(found) for name, found in every.items()}
         content = {"command": "long", "verdict": "holds" if holds else "fails", **recordings}
-        options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        files.write(options.json, json.dumps(content, indent=2) + "\n")
     return 0 if holds else 1
 
 

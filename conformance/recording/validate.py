@@ -8,6 +8,7 @@ from typing import BinaryIO, Final
 
 from attrs import frozen
 
+from conformance import kinds
 from conformance.jsonl import Lines, open_file
 from conformance.recording.illegal import Found, Illegal
 from conformance.recording.judge import Judge, judge
@@ -47,12 +48,17 @@ class Outcome:
     part: Part
 
 
-def validate(path: Path, *, update: Callable[[float], None] = lambda _: None) -> Outcome:
-    """Judge a recording. update: told the share that is read. Raises InvalidInput with the line."""
+def validate(
+    path: Path, *, update: Callable[[float], None] = lambda _: None, name: str | None = None
+) -> Outcome:
+    """Judge a recording. update: told the share that is read. Raises InvalidInput with the line.
+
+    name: of the file in messages, if not its path.
+    """
     size = max(1, path.stat().st_size) if path.is_file() else 1
     for whole in (False, True):
         with open_file(path) as file, _uncollected():
-            outcome = _Pass(file, path, whole=whole).run(lambda at: update(at / size))
+            outcome = _Pass(file, name or str(path), whole=whole).run(lambda at: update(at / size))
         if outcome is not None:
             return outcome
     raise AssertionError("the specification knows every action")
@@ -70,9 +76,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def header_and_lines(file: BinaryIO, path: Path) -> tuple[Header, Lines]:
-    """The header of a recording, and the lines after it."""
-    lines = Lines(file, name=str(path), written_by="what docs/recordings.md says")
+def header_and_lines(file: BinaryIO, name: str | Path) -> tuple[Header, Lines]:
+    """The header of a recording, and the lines after it. Raises InvalidInput."""
+    kinds.require(file, "recording", name=str(name))
+    lines = Lines(file, name=str(name), written_by="what docs/recordings.md says")
     header = next(lines.read(header_from_data), None)
     if header is None:
         raise lines.bad("an empty file", "a header line and one line per action")
@@ -93,9 +100,9 @@ def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
 class _Pass:
     """One reading of a file."""
 
-    def __init__(self, file: BinaryIO, path: Path, *, whole: bool) -> None:
+    def __init__(self, file: BinaryIO, name: str, *, whole: bool) -> None:
         self._whole = whole
-        self._header, self._lines = header_and_lines(file, path)
+        self._header, self._lines = header_and_lines(file, name)
         self._judge: Judge = judge(self._header, whole=whole)
         self._part = Part(2, self._lines.offset)
         self._observed: set[str] = set()

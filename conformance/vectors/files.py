@@ -5,13 +5,16 @@ Nothing in them depends on when, where or by whom they were written.
 
 import hashlib
 import json
+import shutil
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 import spec
+from conformance import files
 from conformance.recording.lines import Header, header_to_text, line_to_data, line_to_text
 from conformance.vectors.build import Cover, Vector
 from conformance.vectors.reach import is_pair
@@ -20,19 +23,34 @@ from spec.vocabulary import InvalidInput
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 STATISTICS: Final = "statistics.md"
+PARTIAL: Final = ".kvspec-*.partial"
+"""Folders of files that are not in their places yet."""
 
 
 def write(covers: Sequence[Cover], folder: Path) -> None:
-    """Write all of them. Raises InvalidInput if the folder has anything else in it."""
-    files = dict(contents(covers))
+    """Write all of them. Raises InvalidInput if the folder has anything else in it.
+
+    They are written beside their places first. The manifest goes first and comes last: a folder
+    with one is whole. What a crash leaves is taken up the next time.
+    """
+    every = dict(contents(covers))
     try:
-        check(folder, known=files)
+        check(folder, known=every)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_bytes(text.encode())
+        for left in _partials(folder):
+            shutil.rmtree(left)
+        with _beside(folder) as partial:
+            for name, text in every.items():
+                files.write(partial / name, text)
+            (folder / MANIFEST).unlink(missing_ok=True)
+            for name in every:
+                (partial / name).replace(folder / name)
     except OSError as error:
         raise InvalidInput(
-            str(folder), seen=str(error), allowed="a folder to write to", remedy="Name another."
+            str(folder),
+            seen=error.strerror or type(error).__name__,
+            allowed="a folder to write to",
+            remedy="Make room, or name another.",
         ) from None
 
 
@@ -41,10 +59,13 @@ def check(folder: Path, *, known: Container[str] | None = None) -> None:
 
     What is not vectors is so refused before they are looked for, which takes a while.
     """
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if known is None and MANIFEST in there:
-        return
-    others = [name for name in there if known is None or name not in known]
+    left = _partials(folder)
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    there -= {path.name for path in left}
+    ours = any(_is_manifest(one / MANIFEST) for one in (folder, *left))
+    if ours:
+        there = {name for name in there if known is not None and name not in known}
+    others = sorted(there)
     if others:
         raise InvalidInput(
             str(folder),
@@ -52,6 +73,32 @@ def check(folder: Path, *, known: Container[str] | None = None) -> None:
             allowed="a new or empty folder, or one with the same vectors",
             remedy="Name another folder, or empty this one.",
         )
+
+
+def _partials(folder: Path) -> list[Path]:
+    """What writing left here that did not come to its end."""
+    return [path for path in folder.glob(PARTIAL) if path.is_dir()]
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A folder in this one, for what is not whole yet; removed, unless the process is killed."""
+    partial = files.beside(folder / "any")
+    partial.mkdir()
+    try:
+        yield partial
+    finally:
+        if not _is_manifest(partial / MANIFEST) or _is_manifest(folder / MANIFEST):
+            shutil.rmtree(partial)
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether it is one of ours: others have files of this name as well."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("kvspec") == "vectors"
 
 
 def contents(covers: Sequence[Cover]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.jsonl import no_number
+from conformance.kernel.ahead.compiled import VERDICTS
 from spec.vocabulary.errors import InvalidInput
 
 KEY: Final = (
@@ -34,20 +36,51 @@ Target = Mapping[str, Any]
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The `targets` of an earlier result. Raises InvalidInput if there are none in the file."""
-    allowed = "a JSON file with `targets`, as --json writes it"
-    remedy = "Give the result of a run with --target."
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput("baseline", seen=str(error), allowed=allowed, remedy=remedy) from None
+        data = json.loads(path.read_bytes().decode("utf-8"), parse_constant=no_number)
+    except OSError as error:
+        raise _bad(path, error.strerror or type(error).__name__) from None
+    except RecursionError:
+        raise _bad(path, "lists or objects that are nested too deeply") from None
+    except ValueError:
+        raise _bad(path, "what is no JSON in UTF-8") from None
     found = data.get("targets") if isinstance(data, dict) else None
-    if not isinstance(found, list) or not found or not all(_is_target(one) for one in found):
-        raise InvalidInput("baseline", seen=str(path), allowed=allowed, remedy=remedy)
+    if not isinstance(found, list) or not found:
+        raise _bad(path, "no list of targets")
+    for number, one in enumerate(found, start=1):
+        if not _is_target(one):
+            raise _bad(path, f"target {number}, which lacks a field or has one of another type")
     return found
 
 
+def _bad(path: Path, seen: str) -> InvalidInput:
+    return InvalidInput(
+        f"--baseline {path}",
+        seen=seen,
+        allowed="a JSON file with `targets`, as --json writes it",
+        remedy="Give the result of a run with --target.",
+    )
+
+
 def _is_target(one: object) -> bool:
-    return isinstance(one, dict) and {*KEY, *FIGURES, "verdict"} <= one.keys()
+    if not isinstance(one, dict) or not {*KEY, *FIGURES, "verdict"} <= one.keys():
+        return False
+    versions = one.get("versions", {})
+    return (
+        all(type(one[name]) in (str, int) for name in KEY)
+        and one["verdict"] in VERDICTS
+        and (one["vmem"] is None or type(one["vmem"]) is int)
+        and all(one[part] is None or _is_pass(one[part]) for part in ("decode", "prefill"))
+        and isinstance(versions, dict)
+        and all(isinstance(value, str) for value in versions.values())
+    )
+
+
+def _is_pass(one: object) -> bool:
+    names = ("cycles", "cells", "tokens")
+    return isinstance(one, dict) and all(
+        type(one.get(name)) is int and 0 < one[name] < 1 << 63 for name in names
+    )
 
 
 def regressions(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:

@@ -8,8 +8,6 @@ compiler's own memory report and schedule. Nothing is skipped in silence: what w
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
+from conformance import processes
 from conformance.extras import EXTRAS
 from conformance.kernel import subject
 from conformance.kernel.ahead import bundles, counting, vmem
@@ -105,18 +104,10 @@ def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> dict[str, 
     flags = _dumping(folder / "dump") if figures else ""
     environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
     with (folder / "stderr").open("wb") as errors:
-        try:
-            ended: int | None = subprocess.run(
-                [sys.executable, "-m", PROCESS, job],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                timeout=seconds,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            ended = None
+        process = processes.start(
+            PROCESS, job, environment=environment, output=errors, errors=errors
+        )
+        ended = processes.finish(process, seconds=seconds)
     said = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
     found = _written(folder / RESULT)
     if found["verdict"] == "bad input" or "seconds" in found:

@@ -7,18 +7,19 @@ that we do not know are compiled anew: what else their result depends on cannot 
 
 import hashlib
 import importlib.metadata
-import json
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Final
+from types import NoneType
+from typing import Any, Final
 
+from conformance import processes
 from conformance.kernel import subject
 from conformance.kernel.ahead import compiled, compiler
 from conformance.kernel.ahead.compiled import NOT_ASKED, Compiled
 from conformance.kernel.ahead.grid import Cell
 from conformance.kernel.cores import cores
+from conformance.results import Results
 
 PARTS: Final = ("jax", "jaxlib", "libtpu")
 SOURCES: Final = ("conformance/kernel/subject.py", "conformance/kernel/ahead")
@@ -54,27 +55,34 @@ def sources(kernel: str) -> list[Path]:
     return [path for path in found if path not in tells]
 
 
-def load(path: Path, kernel: str, *, plain: Collection[Cell] = ()) -> dict[Cell, Compiled]:
-    """What the file has of this kernel; a line that was cut off is passed over.
+def load(results: Results, kernel: str, *, plain: Collection[Cell] = ()) -> dict[Cell, Compiled]:
+    """What the file has of this kernel. Raises InvalidInput if it is a file of something else.
 
     plain: cells of which a verdict without figures will do.
     """
     now, found = stamp(kernel), dict[Cell, Compiled]()
-    if kernel not in subject.KNOWN:
-        return found
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for line in lines:
-        try:
-            held = json.loads(line)
-        except ValueError:
-            continue
-        if held["stamp"] == now and held["record"]["kernel"] == kernel:
-            record = compiled.from_dict(held["record"])
-            if record.not_known != NOT_ASKED:
+    for row in results.read():
+        if kernel in subject.KNOWN and row["stamp"] == now:
+            record = _record(row["record"])
+            if record is None:
+                results.spoilt()
+            elif record.kernel == kernel and record.not_known != NOT_ASKED:
                 found[record.cell] = record
-            elif record.cell in plain:
+            elif record.kernel == kernel and record.cell in plain:
                 found.setdefault(record.cell, record)
     return found
+
+
+def _record(data: Any) -> Compiled | None:
+    """The record that plain data describes; None if it is damaged."""
+    try:
+        record = compiled.from_dict(data)
+        counts = (record.vmem, record.spilled, record.capacity, record.smem)
+        hash(record.cell)
+        whole = record.as_dict() == data and all(type(one) in (int, NoneType) for one in counts)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return None
+    return record if whole and record.verdict in compiled.VERDICTS else None
 
 
 def compile_all(
@@ -92,11 +100,11 @@ def compile_all(
     """
     kernel = compiler.SHORT.get(kernel, kernel)
     begun = stamp(kernel)
-    held = load(path, kernel, plain=plain)
+    results = results_of(path)
+    held = load(results, kernel, plain=plain)
     known = [held[cell] for cell in cells if cell in held]
     yield from known
     update(len(known), "")
-    path.parent.mkdir(parents=True, exist_ok=True)
     left = [cell for cell in cells if cell not in held]
     with ThreadPoolExecutor(cores()) as pool:
         work = [
@@ -109,18 +117,20 @@ def compile_all(
             for done, future in enumerate(as_completed(work), len(known) + 1):
                 record = future.result()
                 if record.verdict != "undecided":
-                    _keep(path, record, begun)
+                    _keep(results, record, begun)
                 update(done, str(record.cell))
                 yield record
-        finally:
-            pool.shutdown(cancel_futures=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.end_all()
+            raise
 
 
-def _keep(path: Path, record: Compiled, begun: str) -> None:
-    if stamp(record.kernel) != begun:  # sources have changed: nobody knows which ones it is of
-        return
-    text = json.dumps({"stamp": begun, "record": record.as_dict()})
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"\n{text}\n")
-        file.flush()
-        os.fsync(file.fileno())
+def results_of(path: Path) -> Results:
+    """The file that commands which compile keep their records in."""
+    return Results(path, key="record", command="kernel or compare")
+
+
+def _keep(results: Results, record: Compiled, begun: str) -> None:
+    if stamp(record.kernel) == begun:  # else sources have changed: nobody knows which it is of
+        results.add(begun, {"record": record.as_dict()})

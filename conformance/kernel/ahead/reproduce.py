@@ -1,7 +1,6 @@
 """One file that compiles one cell, and needs nothing but jax and the module of the kernel."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from conformance.kernel import subject
@@ -105,16 +104,3 @@ def source(
 
 def _named(arguments: Mapping[str, Any]) -> str:
     return "".join(f", {name}={value!r}" for name, value in arguments.items())
-
-
-def write(
-    path: Path,
-    cell: Cell,
-    kernel: str,
-    *,
-    options: Mapping[str, Any] = NOTHING,
-    given: Mapping[str, Any] | None = None,
-) -> None:
-    """Write `source` to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source(cell, kernel, options=options, given=given), encoding="utf-8")

@@ -1,0 +1,62 @@
+"""What kind of file of ours this is, by how it begins: whoever gives a wrong one is told."""
+
+import json
+import re
+from typing import BinaryIO, Final
+
+from spec.vocabulary import InvalidInput
+
+HEAD: Final = 1 << 16
+"""Bytes that are looked at."""
+KINDS: Final = {
+    "history": ("a history of steps", "kvspec rerun takes it."),
+    "recording": ("a recording of an engine", "kvspec validate judges it."),
+    "itf": ("a trace in ITF", "kvspec validate judges it."),
+    "vectors": ("a manifest of test vectors", "kvspec validate judges the .jsonl files beside it."),
+    "words": ("a test vector in words", "kvspec validate judges the .jsonl file of the same name."),
+    "result": ("the JSON result of a command", "Name the file that the command has read."),
+    "results": ("a file of kept results", "It is for --results."),
+    "checkpoint": ("an archive, as of kvspec explore", "It is for --checkpoint."),
+}
+"""From each kind to what it is called, and what it is for."""
+_KEY: Final = re.compile(rb'\s*\{\s*"(kvspec|stamp|command|#meta|vars|states)"\s*:\s*("?)([^",]*)')
+
+
+def kind_of(head: bytes) -> str | None:
+    """The kind of the file that begins so; None if it is none of ours."""
+    if head.startswith(b"PK\x03\x04"):
+        return "checkpoint"
+    if head.startswith(b"kvspec vectors "):
+        return "words"
+    line = head.split(b"\n", 1)[0]
+    found = _KEY.match(head)
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        data = None
+    if isinstance(data, dict) and isinstance(data.get("kvspec"), str):
+        return data["kvspec"] if data["kvspec"] in {"history", "recording", "vectors"} else None
+    if isinstance(data, dict) and {"vars", "states"} <= data.keys():
+        return "itf"
+    return None if found is None else _by_first_key(found[1], found[3])
+
+
+def require(file: BinaryIO, kind: str, *, name: str) -> None:
+    """Raises InvalidInput if a file is one of ours of another kind. It is read from its start."""
+    found = kind_of(file.read(HEAD))
+    file.seek(0)
+    if found is not None and found != kind:
+        what, remedy = KINDS[found]
+        raise InvalidInput(name, seen=what, allowed=KINDS[kind][0], remedy=remedy)
+
+
+def _by_first_key(key: bytes, value: bytes) -> str | None:
+    match key:
+        case b"kvspec":
+            return "vectors" if value == b"vectors" else None
+        case b"stamp":
+            return "results"
+        case b"command":
+            return "result"
+        case _:
+            return "itf"
