@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from enum import Enum
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,7 @@ class Call:
     def json_path(self) -> str | None:
         """The file that the result goes to, as it is named last."""
         found = None
-        for word, following in zip(self.words, (*self.words[1:], None), strict=True):
+        for word, following in zip_longest(self.words, self.words[1:]):
             if word == "--json":
                 found = following
             elif word.startswith("--json="):

@@ -155,7 +155,7 @@ VARIABLES: Final[tuple[dict[str, str | None], ...]] = (
 
 
 def draw(number: int, *, seed: int) -> list[Call]:
-    """This many calls; the same ones for the same seed."""
+    """This many calls; the same ones for the same number and seed."""
     found: list[Call] = []
 
     @seeded(seed)

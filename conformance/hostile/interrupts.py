@@ -17,6 +17,7 @@ from attrs import evolve, field, frozen
 from conformance.hostile import calls, contract, running
 from conformance.hostile.calls import CLEAN, FAILS, NOT_CLEAN, Call, Content
 from conformance.hostile.running import How, Moment, Outcome
+from conformance.hostile.samples import samples
 from conformance.hostile.toy import TOY
 
 LATEST: Final = 20.0
@@ -25,6 +26,7 @@ MOST_SECONDS: Final = 240.0
 """How long a call may take that nothing interrupts, or that does not react."""
 GRAPH: Final = "pages=7,slots=3,page_size=2,pages_per_seq=3"
 REFINED: Final = "pages=6,slots=3,page_size=2,pages_per_seq=3"
+REPEATS: Final = 100_000
 OFTEN: Final = """\
 import sys
 from conformance.cli import graphs
@@ -69,8 +71,8 @@ Keep = Callable[[Tried, Call, Outcome], None]
 """Takes what was tried, by which call, and what was observed."""
 
 
-def subjects(folder: Path) -> dict[str, Subject]:
-    """The commands, by name. folder: where a long recording is made once."""
+def subjects() -> dict[str, Subject]:
+    """The commands, by name."""
 
     def call(*words: str, files: Mapping[str, Content] = NO_FILES) -> Call:
         return Call(about=words[0], words=words, allowed=CLEAN, files=files)
@@ -84,7 +86,7 @@ def subjects(folder: Path) -> dict[str, Subject]:
     often = evolve(explore, program=(sys.executable, "-c", OFTEN))
     replay = call("replay", "trace.csv", "--format", "azure", files=trace)
     plant = call("plant", "--only", "CW5,RC2", "--seeds", "2", "--results", "p.jsonl")
-    recording: dict[str, Content] = {"long.jsonl": _recording(folder)}
+    recording: dict[str, Content] = {"long.jsonl": _recording()}
     return {
         "fuzz": Subject(call=call("fuzz", "--seconds", "25"), moments=50),
         "fuzz --plant": Subject(call=planted("fuzz", "--plant", "CW5", "--seconds", "25")),
@@ -112,18 +114,11 @@ def _trace() -> bytes:
     return "\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *rows, "")).encode()
 
 
-def _recording(folder: Path) -> bytes:
-    """A legal recording that takes the validator some twenty seconds."""
-    from conformance.recording import long
-
-    path = folder / "long.jsonl"
-    if not path.exists():
-        geometry = next(iter(long.GEOMETRIES.values()))
-        folder.mkdir(parents=True, exist_ok=True)
-        part = long.record(folder / "part.jsonl", geometry, events=long.PART, seed=0)
-        long.repeat(part, folder / "unfinished", 400_000)
-        (folder / "unfinished").replace(path)
-    return path.read_bytes()
+@cache
+def _recording() -> bytes:
+    """A legal recording that takes the validator some twenty seconds: each part ends in a reset."""
+    header, *lines = samples()["recording.jsonl"].splitlines(keepends=True)
+    return header + b"".join(lines) * REPEATS
 
 
 def moment(seed: int, name: str, number: int) -> Moment:
@@ -137,8 +132,10 @@ def moment(seed: int, name: str, number: int) -> Moment:
     )
 
 
-def described(moment: Moment) -> str:
+def described(moment: Moment | None) -> str:
     """In words."""
+    if moment is None:
+        return "to the end"
     return f"{moment.how.value} after {moment.seconds:.2f} s{', cold' if moment.cold else ''}"
 
 
@@ -179,6 +176,8 @@ def try_chain(
     calls.prepare(whole, folder)
     running.run(whole, folder, most=MOST_SECONDS)
     right = _counts(folder)
+    if right is None:
+        raise RuntimeError(f"{name}, uninterrupted, has no result: look at {folder}")
     calls.prepare(whole, folder)
     for number, at in (*moments.items(), (-1, None)):
         (folder / "work" / "r.json").unlink(missing_ok=True)
@@ -191,8 +190,7 @@ def try_chain(
             wrong.append(f"checkpoint: it is not gone on with: {outcome.err.strip()[:300]}")
         if at is None and outcome.status != calls.HOLDS:
             wrong.append(f"false verdict: the last run, uninterrupted, ended with {outcome.status}")
-        last = at or Moment(0.0, How.PROCESS, cold=False)
-        keep(_tried(name, number, last, outcome, wrong), call, outcome)
+        keep(_tried(name, number, at, outcome, wrong), call, outcome)
 
 
 def _with_result(call: Call, moment: Moment, warm: Path) -> Call:
@@ -204,7 +202,9 @@ def _with_result(call: Call, moment: Moment, warm: Path) -> Call:
     )
 
 
-def _tried(name: str, number: int, moment: Moment, outcome: Outcome, wrong: list[str]) -> Tried:
+def _tried(
+    name: str, number: int, moment: Moment | None, outcome: Outcome, wrong: list[str]
+) -> Tried:
     return Tried(
         command=name,
         number=number,
@@ -217,8 +217,12 @@ def _tried(name: str, number: int, moment: Moment, outcome: Outcome, wrong: list
     )
 
 
-def _counts(folder: Path) -> dict[str, object]:
-    value = json.loads((folder / "work" / "r.json").read_text(encoding="utf-8"))
+def _counts(folder: Path) -> dict[str, object] | None:
+    """What the result counts; None if there is none."""
+    path = folder / "work" / "r.json"
+    if not path.exists():
+        return None
+    value = json.loads(path.read_text(encoding="utf-8"))
     return {name: value.get(name) for name in COUNTS}
 
 

@@ -31,11 +31,11 @@ Line = dict[str, Any]
 
 
 class Kept:
-    """Results in a file of JSON Lines: of these sources and this seed, others are not looked at."""
+    """Results in a file of JSON Lines: of these sources and draws, others are not looked at."""
 
-    def __init__(self, path: Path, *, seed: int) -> None:
+    def __init__(self, path: Path, **draws: int) -> None:
         self._path, self._lock = path, Lock()
-        self._about = {"seed": seed, "source": digest()}
+        self._about = {**draws, "source": digest()}
         self.lines: list[Line] = [line for line in _read(path) if _is(line, self._about)]
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ def _keep_failing(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Pa
 
 def hostile_inputs(*, number: int, seed: int, home: Path, program: tuple[str, ...]) -> list[Line]:
     """Run this many hostile inputs that were not run before; returns all results."""
-    kept = Kept(home / "inputs.jsonl", seed=seed)
+    kept = Kept(home / "inputs.jsonl", seed=seed, inputs=number)
     done = {line["number"] for line in kept.lines}
     every = inputs.draw(number, seed=seed)
     left = [at for at in range(len(every)) if at not in done]
@@ -123,7 +123,7 @@ def hostile_inputs(*, number: int, seed: int, home: Path, program: tuple[str, ..
         kept.add({"number": at, "about": call.about, **seen, "violations": wrong, "again": line})
 
     _at_once(one, left)
-    return [line for line in kept.lines if line["number"] < number]
+    return kept.lines
 
 
 def _settle(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Path) -> str:
@@ -224,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hostile inputs: {len(lines)} calls, {wrong} violate the contract")
         failed |= _tell(lines)
     if options.campaign in {"interrupts", "all"}:
-        every = interrupts.subjects(home.absolute() / "made")
+        every = interrupts.subjects()
         chosen = {name: every[name] for name in options.only or every}
         lines = interrupted(chosen, moments=options.moments, seed=options.seed, home=home)
         print(table(lines))
