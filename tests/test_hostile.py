@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -307,6 +308,24 @@ def test_a_few_interrupts(tmp_path: Path) -> None:
 
     assert 2 + 1 + 2 == len(lines)
     assert [] == [(line["again"], line["violations"]) for line in lines if line["violations"]]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_during_the_exit_does_not_take_the_status(name: str) -> None:
+    """A global is removed when Python has put its own handlers away; a signal comes right then."""
+    script = f"""\
+import os, signal
+from conformance.cli.supervisor import supervised
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid, number=signal.{name}):
+        kill(pid(), number)
+status = supervised(lambda tell: 3)
+late = Late()
+raise SystemExit(status)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+
+    assert 3 == done.returncode
 
 
 EXPLORE: Final = ("explore", "--checkpoint", "e.npz")

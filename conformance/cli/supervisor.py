@@ -54,6 +54,8 @@ def supervised(run: Callable[[Tell], int]) -> int:
     try:
         return _Watch(child, news).run()
     finally:
+        for number in SIGNALS:  # at the exit Python puts back the default of what it handles
+            signal.signal(number, signal.SIG_IGN)
         os.close(alive)
 
 
