@@ -328,4 +328,23 @@ raise SystemExit(status)
     assert 3 == done.returncode
 
 
+def test_a_signal_that_waits_when_the_child_begins_leaves_no_trace() -> None:
+    """It is held back until handlers are in place, and arrives as soon as it is let through."""
+    script = """\
+import os, signal
+from conformance import interrupts
+from conformance.cli.supervisor import supervised
+listen = interrupts.listen
+def interrupted():
+    listen()
+    os.kill(os.getpid(), signal.SIGINT)
+interrupts.listen = interrupted
+raise SystemExit(supervised(lambda tell: 0))
+"""
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert (3, "") == (done.returncode, done.stderr)
+
+
 EXPLORE: Final = ("explore", "--checkpoint", "e.npz")

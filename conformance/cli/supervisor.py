@@ -64,7 +64,6 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
     from conformance import interrupts
 
     interrupts.listen()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with, args=(ended,), daemon=True).start()
     lock = threading.Lock()
 
@@ -76,6 +75,7 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
 
     status = UNDECIDED
     with suppress(KeyboardInterrupt):  # after `run` has handled its own, at most
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # a signal that waited arrives here
         status = run(tell)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
