@@ -135,10 +135,11 @@ def _inputs(call: Call) -> Iterator[str]:
 
 
 def _unfinished_files(outcome: Outcome) -> Iterator[str]:
-    for name in outcome.files.keys() - outcome.before.keys():
-        base = Path(name).name
-        if name.startswith("tmp/") or base.endswith(UNFINISHED):
-            yield f"temporary file: {name} was left"
+    new = sorted(outcome.files.keys() - outcome.before.keys())
+    left = [name for name in new if name.startswith("tmp/") or name.endswith(UNFINISHED)]
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        yield f"temporary file: {left[0]}{more}, was left"
 
 
 def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
