@@ -22,6 +22,7 @@ KEYS: Final = (
 )
 UNDECIDED: Final = f'{{{KEYS}"verdict": "undecided", "failures": [], "interrupted": true}}'
 HOLDS: Final = f'{{{KEYS}"verdict": "holds", "failures": [], "interrupted": false}}'
+FAILS: Final = f'{{{KEYS}"verdict": "fails", "failures": ["RC"], "interrupted": true}}'
 LISTENING: Final = """\
 import signal, sys, time
 def stop(*_):
@@ -208,6 +209,30 @@ echo '{RESULT, "states": '$((n > 0))'}' > r.json
         keep=lambda tried, _call, _outcome: found.append(tried.violations),
     )
     assert any(text.startswith("false holds") for text in found[-1])
+
+
+@pytest.mark.parametrize(("status", "kinds"), [(1, []), (0, ["false fails"])])
+def test_a_finding_that_does_not_fail_again_is_told(
+    status: int, kinds: list[str], tmp_path: Path
+) -> None:
+    """The history that an interrupted run has kept is taken again."""
+    script = f"""\
+test "$1" = rerun && exit {status}
+mkdir -p .kvspec/corpus; touch .kvspec/corpus/rc_1.jsonl; {writes(FAILS, 1)}
+"""
+    call = evolve(fake(script, words=("fuzz",)), allowed=calls.NOT_CLEAN, files={})
+    found: list[list[str]] = []
+    interrupts.try_one(
+        "fake",
+        Subject(call=call),
+        0,
+        Moment(20.0, How.PROCESS, cold=False),
+        tmp_path / "call",
+        warm=tmp_path,
+        keep=lambda tried, _call, _outcome: found.append(tried.violations),
+    )
+
+    assert [kinds] == [[text.partition(":")[0] for text in texts] for texts in found]
 
 
 def test_hostile_inputs_are_drawn_from_the_seed_and_from_every_command() -> None:

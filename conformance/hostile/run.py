@@ -145,7 +145,8 @@ def interrupted(
         name: [at for at in range(count) if (name, at) not in done]
         for name, count in counts.items()
     }
-    told = Told(sum(map(len, left.values())))
+    chains = [(name, None) for name, subject in chosen.items() if subject.chained and left[name]]
+    told = Told(sum(map(len, left.values())) + len(chains))  # a chain is at last run to its end
     warm = (home / "compiled").absolute()
 
     def place(name: str, at: int) -> Path:
@@ -169,7 +170,6 @@ def interrupted(
             drawn = interrupts.moment(seed, name, at)
             interrupts.try_one(name, subject, at, drawn, place(name, at), warm=warm, keep=keep)
 
-    chains = [(name, None) for name, subject in chosen.items() if subject.chained and left[name]]
     singles = [(name, at) for name, numbers in left.items() if not chosen[name].chained
                for at in numbers]  # fmt: skip
     singles.sort(key=lambda job: job[1])  # a little of each, so that a campaign cut short says most
