@@ -25,7 +25,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants kernel grid compare bench peers cross-check \
+.PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
   recording type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm
@@ -61,6 +61,9 @@ plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stop
 
 mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
 	$(BIN)/python -m conformance.mutants.run
+
+hostile: $(STAMP) ## hostile inputs, and interrupts at random moments; goes on where it was stopped
+	$(BIN)/python -m conformance.hostile.run
 
 kernel: $(STAMP) ## the reference; our TPU kernel interpreted, and each of many bugs planted in it
 	$(BIN)/kvspec kernel reference --json .kvspec/kernel-reference.json

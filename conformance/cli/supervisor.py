@@ -63,18 +63,18 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
     from conformance import interrupts
 
     interrupts.listen()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with, args=(ended,), daemon=True).start()
     lock = threading.Lock()
 
     def tell(what: Mapping[str, object]) -> None:
         line = json.dumps(what).encode() + b"\n"
-        with lock, suppress(BrokenPipeError):  # nobody listens: `_end_with` ends this process
+        with lock, suppress(OSError):  # nobody listens, or an engine has closed every file
             while line:
                 line = line[os.write(told, line) :]
 
     status = UNDECIDED
     with suppress(KeyboardInterrupt):  # after `run` has handled its own, at most
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # a signal that waited arrives here
         status = run(tell)
     _ignore_signals()
     tell({"status": status})

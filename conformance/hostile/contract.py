@@ -1,0 +1,194 @@
+"""What every call of the command line is held to, whatever it was given and whenever it ended."""
+
+import importlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.hostile.calls import (
+    BAD_INPUT,
+    FAILS,
+    HOLDS,
+    PYTEST,
+    STATUSES,
+    UNDECIDED,
+    Call,
+    Link,
+)
+from conformance.hostile.running import Moment, Outcome
+
+END_SECONDS: Final = 15.0
+"""How long a call may take to end after a signal."""
+TRACES: Final = (
+    "Traceback (most recent call last)",
+    "INTERNALERROR",
+    "Exception ignored",
+    "Fatal Python error",
+    "Segmentation fault",
+)
+UNFINISHED: Final = (".partial", ".new", ".tmp")
+"""How the name of a file ends that is not whole yet."""
+OUTPUTS: Final = ("--checkpoint", "--results", "--write", "--itf", "--reproduce")
+STATUS: Final = {"holds": HOLDS, "fails": FAILS, "undecided": UNDECIDED}
+PROGRESS: Final = re.compile(r"[\w-]+: [\d.e+]+( of [\d.e+]+)?( .*)?")
+"""A line of progress where stderr is no terminal."""
+
+
+def violations(
+    call: Call, outcome: Outcome, folder: Path, *, moment: Moment | None = None
+) -> list[str]:
+    """What the contract does not allow; the word before the colon is the class."""
+    if moment is not None and not outcome.listening:
+        return list(_lost_files(call, outcome))
+    found = [
+        *_lost_files(call, outcome),
+        *_unfinished_files(outcome),
+        *(_of_pytest(outcome) if call.program == PYTEST else _of_kvspec(call, outcome, folder)),
+    ]
+    if outcome.timed_out:
+        found.append(f"hangs: it had not ended after {outcome.seconds:.0f} s")
+    elif outcome.after is not None and outcome.after > END_SECONDS:
+        found.append(f"late: it ended {outcome.after:.1f} s after the signal")
+    found += [f"left behind: {name}" for name in outcome.left]
+    return found
+
+
+def _of_kvspec(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
+    yield from _status(call, outcome)
+    yield from _traces(outcome, TRACES)
+    yield from _result(call, outcome, folder)
+    if outcome.status == BAD_INPUT and "2>" not in call.redirect:
+        yield from _one_line(outcome)
+
+
+def _of_pytest(outcome: Outcome) -> Iterator[str]:
+    """Pytest has exit statuses and messages of its own; 3 is an error inside of it.
+
+    Where `conformance` is foreign it also says so with 3, before anything of kvspec is loaded.
+    """
+    alien = "Error while loading plugin" in outcome.err
+    if outcome.status not in {0, 1, 2, 4, 5} and not outcome.timed_out and not alien:
+        yield f"status {outcome.status}: of pytest, allowed are 0, 1, 2, 4 and 5"
+    if outcome.status == 0 and " passed" not in outcome.out:
+        yield "false holds: pytest ended with 0, and nothing passed"
+    yield from _traces(outcome, TRACES[1:])
+
+
+def _status(call: Call, outcome: Outcome) -> Iterator[str]:
+    if outcome.timed_out:
+        return
+    if outcome.status not in STATUSES:
+        yield f"status {outcome.status}: allowed are 0, 1, 2 and 3"
+    elif outcome.status not in call.allowed:
+        name = {HOLDS: "holds", FAILS: "fails"}.get(outcome.status, "verdict")
+        yield f"false {name}: exit status {outcome.status}, allowed here: {sorted(call.allowed)}"
+
+
+def _traces(outcome: Outcome, texts: Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        if text in outcome.out or text in outcome.err:
+            yield f"trace: {text}"
+
+
+def _lost_files(call: Call, outcome: Outcome) -> Iterator[str]:
+    """A file that was there is as it was; only a result may replace an earlier one."""
+    result = None if call.json_path is None else f"work/{call.json_path}"
+    written = _written(call)
+    for name, state in outcome.before.items():
+        if name.endswith(UNFINISHED):
+            continue
+        now = outcome.files.get(name)
+        may_change = name in written and outcome.status != BAD_INPUT
+        if now is None and not (may_change and name != result):
+            yield f"lost file: {name} is gone"
+        elif now not in {None, state} and not may_change:
+            yield f"changed file: {name}"
+
+
+def _written(call: Call) -> set[str]:
+    """The files that a call was told to write; what it reads is not among them."""
+    named = {path for path in (call.json_path, *_outputs(call)) if path is not None}
+    links = {path: call.files.get(path) for path in named}
+    named |= {link.to for link in links.values() if isinstance(link, Link) and not link.hard}
+    return {f"work/{path}" for path in named - set(_inputs(call))}
+
+
+def _outputs(call: Call) -> Iterator[str]:
+    for word, following in pairwise(call.words):
+        if word in OUTPUTS:
+            yield following
+        option, _, path = word.partition("=")
+        if option in OUTPUTS and path:
+            yield path
+
+
+def _inputs(call: Call) -> Iterator[str]:
+    """The positional words that are files."""
+    for before, word in pairwise(("", *call.words)):
+        if word in call.files and not before.startswith("--"):
+            yield word
+
+
+def _unfinished_files(outcome: Outcome) -> Iterator[str]:
+    new = sorted(outcome.files.keys() - outcome.before.keys())
+    left = [name for name in new if name.startswith("tmp/") or name.endswith(UNFINISHED)]
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        yield f"temporary file: {left[0]}{more}, was left"
+
+
+def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
+    """The file of --json: as it was, or whole and in agreement with the exit status."""
+    if call.json_path is None:
+        return
+    name = f"work/{call.json_path}"
+    now, earlier = outcome.files.get(name), outcome.before.get(name)
+    if outcome.status == BAD_INPUT:
+        if now is not None and earlier is None:
+            yield "result: a file was written with exit status 2"
+        return
+    if now == earlier:
+        if outcome.status != UNDECIDED or "kvspec " in outcome.out:
+            yield f"result: none was written, with exit status {outcome.status}"
+        return
+    try:
+        value = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        yield f"result: no JSON: {error}"
+        return
+    yield from _agrees(value, outcome)
+
+
+def _agrees(value: Any, outcome: Outcome) -> Iterator[str]:
+    for error in _validator().iter_errors(value):
+        yield f"result: not as the schema says: {error.message[:200]}"
+        return
+    if STATUS[value["verdict"]] != outcome.status:
+        yield f"result: says {value['verdict']}, with exit status {outcome.status}"
+    if value["verdict"] == "holds" and value["interrupted"]:
+        yield "false holds: the result says that it was interrupted"
+
+
+@cache
+def _validator() -> Any:
+    """Of results; it refers to the schema of recordings."""
+    jsonschema: Any = importlib.import_module("jsonschema")
+    referencing: Any = importlib.import_module("referencing")
+    schemas = files("conformance").joinpath("schemas")
+    held = {one.name: json.loads(one.read_text(encoding="utf-8")) for one in schemas.iterdir()}
+    pairs = [(name, referencing.Resource.from_contents(one)) for name, one in held.items()]
+    registry = referencing.Registry().with_resources(pairs)
+    return jsonschema.Draft202012Validator(held["result.schema.json"], registry=registry)
+
+
+def _one_line(outcome: Outcome) -> Iterator[str]:
+    lines = [line for line in outcome.err.splitlines() if not PROGRESS.fullmatch(line)]
+    if len(lines) != 1:
+        yield f"message: exit status 2 with {len(lines)} lines on stderr, should be 1"
+    elif not lines[0].startswith("kvspec"):
+        yield "message: the line on stderr does not say that it is kvspec's"
