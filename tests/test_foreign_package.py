@@ -37,7 +37,7 @@ class Elsewhere:
         sources = folder / "sources"
         for package in ("spec", "conformance", "impl"):
             shutil.copytree(ROOT / package, sources / "kvspec" / package, ignore=_caches)
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, sources / "kvspec")
         shutil.copytree(FOREIGN, sources / "foreign", ignore=_caches)
         self._install(sources / "kvspec", sources / "foreign")
