@@ -154,9 +154,9 @@ def _help(command: str) -> str:
 
 def differences(shown: tuple[str, ...], printed: str) -> str:
     """Empty if the output is what is shown; otherwise the output, to be put there."""
-    there = "\n".join(_steady(line) for line in printed.splitlines())
+    there = "".join(f"{_steady(line)}\n" for line in printed.splitlines())
     parts = ["(?:.*\n)*" if line == ELIDED else _line(line) for line in shown]
-    return "" if re.fullmatch("".join(parts), f"{there}\n") else f"it prints now:\n{printed}"
+    return "" if re.fullmatch("".join(parts), there) else f"it prints now:\n{printed}"
 
 
 def run(command: str, folder: Path) -> str:
