@@ -26,7 +26,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
-  recording type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
+  recording docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm
 
@@ -109,6 +109,9 @@ engine-vllm: export VLLM_LOGGING_LEVEL = ERROR
 engine-vllm: .venv-vllm/.done ## vLLM v1 core: its known finding, then the kit on the rest
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm)
+
+docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
+	$(BIN)/python -m pytest tests/docs_slow.py
 
 type: $(STAMP) ## mypy --strict
 	$(BIN)/python -m mypy

@@ -4,39 +4,44 @@ The blocks of one page share a namespace and run in order. The runner itself is 
 that fail.
 """
 
+import json
 import re
+import tomllib
+from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+import docs_tools
 import pytest
+from docs_tools import DOCS, ELSEWHERE, PAGES, ROOT, TEXTS, Block, Console, blocks
 
 from spec.clauses import CLAUSES
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("README.md")])
 RUNGS = ("naive", "cache", "pages", "sharing", "lifecycle", "scheduling")
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
-def blocks(text: str) -> list[tuple[int, str]]:
-    """The python blocks of a page, each with the number of lines before it."""
-    if text.count("\n```") % 2 != text.startswith("```"):
-        raise ValueError("a fence is opened and not closed")
-    if re.search(r"^[ \t]+```python", text, re.MULTILINE):
-        raise ValueError("an indented block would not run; begin its fence in the first column")
-    return [
-        (text.count("\n", 0, found.start(2)), found[2])
-        for found in FENCE.finditer(text)
-        if found[1] == "python"
-    ]
+def name(page: Path) -> str:
+    """The path of a page in the project."""
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page: str) -> str:
+    """The text of a page."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+BLOCKS = tuple(block for page in PAGES for block in blocks(text_of(name(page)), name(page)))
+CONSOLES = docs_tools.consoles_of(BLOCKS)
 
 
 def run(name: str, text: str) -> dict[str, object]:
     """Run the blocks of a page in one namespace; an error names the page and its line."""
     namespace: dict[str, object] = {"__name__": name}
-    for lines_before, code in blocks(text):
-        exec(compile("\n" * lines_before + code, name, "exec"), namespace)
+    for block in blocks(text, name):
+        if block.language == "python":
+            exec(compile("\n" * block.before + block.text, name, "exec"), namespace)
     return namespace
 
 
@@ -49,13 +54,57 @@ def table() -> str:
     return "\n".join(["| id | kind | statement | source |", "|---|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", sorted({one.page for one in BLOCKS if one.language == "python"}))
 def test_the_blocks_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every python block of the page runs after those before it, and its assertions hold."""
+    """Every python block of the page runs, asserts what holds, and prints what its remarks say."""
     monkeypatch.chdir(tmp_path)  # where a page writes its files
-    run(str(page), page.read_text(encoding="utf-8"))
+    printed, text = StringIO(), text_of(page)
+    with redirect_stdout(printed):
+        run(str(ROOT / page), text)
+
+    shown = docs_tools.shown_in_comments(text)
+    assert docs_tools.printing(text) == len(shown), "a call of print has no remark behind it"
+    assert not docs_tools.differences(shown, printed.getvalue())
+
+
+@pytest.mark.parametrize(
+    "console",
+    [one for one in CONSOLES if one.command not in ELSEWHERE],
+    ids=lambda console: console.title,
+)
+def test_a_command_prints_what_its_page_shows(console: Console, tmp_path: Path) -> None:
+    """But for times, rates and what is left out, the output is the one in the document."""
+    docs_tools.check(console, tmp_path)
+
+
+def test_what_runs_elsewhere_is_shown_somewhere() -> None:
+    """The list of the commands that `make docs` runs has no entry left over."""
+    assert ELSEWHERE.keys() <= {one.command for one in CONSOLES}
+
+
+def test_text_is_no_output() -> None:
+    """A block that is neither run nor read is listed with what it is; so no output hides in one."""
+    found = Counter(block.page for block in BLOCKS if block.language == "text")
+
+    assert TEXTS == {page: (found[page], what) for page, (_, what) in TEXTS.items()}
+    assert TEXTS.keys() == found.keys()
+
+
+def test_data_can_be_read() -> None:
+    """Blocks of JSON and TOML are what they say."""
+    for block in BLOCKS:
+        if block.language == "json":
+            assert [json.loads(line) for line in block.text.splitlines()]
+        if block.language == "toml":
+            assert tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language in ("sh", "console")])
+def test_commands_exist(block: Block) -> None:
+    """Each target is one of the Makefile, each command of kvspec and each option is there."""
+    assert [] == docs_tools.unknown_words(block)
 
 
 def test_every_rung_has_a_page_that_runs() -> None:
@@ -63,7 +112,7 @@ def test_every_rung_has_a_page_that_runs() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
 
     for rung in RUNGS:
-        assert blocks((DOCS / f"{rung}.md").read_text(encoding="utf-8")), rung
+        assert f"docs/{rung}.md" in {one.page for one in BLOCKS if one.language == "python"}
         assert f"]({rung}.md)" in index
 
 
@@ -78,7 +127,7 @@ def test_the_index_names_every_page() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     """A relative link names a file that exists."""
     targets = LINK.findall(page.read_text(encoding="utf-8"))
@@ -113,7 +162,9 @@ assert x == {}, "x is one"
 def test_the_runner_carries_names_from_block_to_block() -> None:
     """A later block sees what an earlier one defined, and blocks of other languages are not run."""
     assert 1 == run("page.md", PAGE.format(1))["x"]
-    assert [3, 11] == [before for before, _ in blocks(PAGE)]
+    assert [("python", 3), ("text", 7), ("python", 11)] == [
+        (block.language, block.before) for block in blocks(PAGE)
+    ]
 
 
 def test_the_runner_fails_where_a_block_fails() -> None:
@@ -131,5 +182,43 @@ def test_the_runner_does_not_skip_what_it_cannot_read() -> None:
         run("page.md", "```python\nx = = 1\n```\n")
     with pytest.raises(ValueError, match="not closed"):
         run("page.md", "# A page\n\n```python\nx = 1\n")
-    with pytest.raises(ValueError, match="indented"):
-        run("page.md", "- An item\n\n  ```python\n  x = 1\n  ```\n")
+    for hidden in ("- An item\n\n  ```python\n  x = 1\n  ```\n", "It prints:\n\n    FAILS\n"):
+        with pytest.raises(ValueError, match="indented"):
+            run("page.md", hidden)
+    for fence in ("```\nFAILS\n```\n", "```bash\nls\n```\n"):
+        with pytest.raises(ValueError, match="is none of"):
+            run("page.md", fence)
+
+
+SHOWN = ("one", "...", "in 1.5 s, Params(x=1, ...)", "  steps_per_second: 4.0")
+PRINTED = "one\ntwo\nthree\nin 22 s, Params(x=1, y=2)\n  steps_per_second: 17\n"
+
+
+def test_an_output_differs_in_times_rates_and_what_is_left_out_alone() -> None:
+    """Any other change is seen, and answered with what is printed now."""
+    assert not docs_tools.differences(SHOWN, PRINTED)
+    assert not docs_tools.differences((), "")
+    for old, new in (("one", "none"), ("x=1", "x=2"), (" s,", " steps,"), ("per_", "in_")):
+        assert PRINTED.replace(old, new) in docs_tools.differences(SHOWN, PRINTED.replace(old, new))
+    assert docs_tools.differences(SHOWN, PRINTED + "more\n")
+    assert docs_tools.differences(("one",), "")
+
+
+def test_a_console_is_a_command_and_its_output() -> None:
+    """Several may stand in one block; output without a command is an error."""
+    block = Block("p.md", "console", "$ kvspec doctor\nhere\n$ a \\\n  b\n", 4)
+
+    assert [("kvspec doctor", ("here",)), ("a   b", ())] == [
+        (one.command, one.shown) for one in docs_tools.consoles(block)
+    ]
+    with pytest.raises(ValueError, match="begins with"):
+        docs_tools.consoles(Block("p.md", "console", "FAILS\n", 4))
+
+
+def test_a_command_that_is_not_there_is_seen() -> None:
+    """A target, a command or an option that was renamed is named."""
+    words = "make tset\nkvspec fuss\nkvspec fuzz --sceonds 4\nmake test  # kvspec fuss\n"
+
+    assert ["make tset", "kvspec fuss", "kvspec fuzz --sceonds"] == docs_tools.unknown_words(
+        Block("p.md", "sh", words, 1)
+    )

@@ -20,7 +20,7 @@ FOREIGN = ROOT / "tests" / "foreign_engine"
 NEEDED = ("attrs", "hypothesis", "sortedcontainers", "rich", "markdown-it-py", "mdurl", "Pygments")
 """What the core depends on, and what that depends on."""
 BUILDS = ("setuptools",)
-TESTS = ("pytest", "pluggy", "iniconfig", "packaging")
+TESTS = ("pytest", "pluggy", "iniconfig", "packaging", "pip")
 ACTION = ROOT / ".github" / "actions" / "kvspec" / "action.yml"
 ADAPTER_LINES = 30
 
@@ -37,8 +37,9 @@ class Elsewhere:
         sources = folder / "sources"
         for package in ("spec", "conformance", "impl"):
             shutil.copytree(ROOT / package, sources / "kvspec" / package, ignore=_caches)
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, sources / "kvspec")
+        shutil.copytree(ROOT / ".github", sources / "kvspec" / ".github")
         shutil.copytree(FOREIGN, sources / "foreign", ignore=_caches)
         self._install(sources / "kvspec", sources / "foreign")
 
@@ -152,6 +153,28 @@ def test_the_action_runs_the_suite_that_the_package_brings_to_pytest(elsewhere: 
     assert 1 == wrong.returncode, wrong.stderr
     assert "__ kvspec::fuzz::CONS __" in wrong.stdout
     assert "CONS: counts[15] is 1, should be 0" in (elsewhere.folder / "here" / "j.xml").read_text()
+
+
+def test_the_action_installs_what_it_stands_in(elsewhere: Elsewhere) -> None:
+    """Its first step finds the project from the folder of the action, and installs the core."""
+    text = ACTION.read_text(encoding="utf-8")
+    (script,) = re.findall(r"^ +run: (python -m pip install .*)$", text, re.MULTILINE)
+    sources = elsewhere.folder / "sources" / "kvspec"
+    shell = shutil.which("bash")
+    assert shell is not None
+    installed = elsewhere.run(
+        shell,
+        "-ec",
+        script,
+        GITHUB_ACTION_PATH=str(sources / ACTION.parent.relative_to(ROOT)),
+        PATH=f"{elsewhere.bin}{os.pathsep}{os.environ['PATH']}",
+        PIP_NO_INDEX="1",  # everything but kvspec is there already
+        PIP_NO_BUILD_ISOLATION="0",  # as pip spells that there is none
+    )
+
+    assert 0 == installed.returncode, installed.stderr
+    assert f"Processing {sources}" in installed.stdout
+    assert "Successfully installed kvspec-" in installed.stdout
 
 
 def _history(text: str) -> str:
