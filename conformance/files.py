@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,15 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def beside(target: Path) -> Path:
-    """A name in the same folder that no other process uses, and that is no longer than others."""
-    return target.with_name(f".kvspec-{os.getpid()}.partial")
+def beside(target: Path, *, process: int | None = None) -> Path:
+    """The name in the same folder under which a process writes first: this one, if None."""
+    return target.with_name(f".kvspec-{process or os.getpid()}.partial")
+
+
+def clear(path: Path, *, process: int) -> None:
+    """Remove what a process that was killed had begun to write in place of this file."""
+    with suppress(OSError):
+        beside(Path(os.path.realpath(path)), process=process).unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> str | None:

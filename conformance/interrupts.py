@@ -41,6 +41,15 @@ def ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def took_the_place_of_one(error: BaseException | None) -> bool:
+    """Whether this was raised while an interrupt passed: by the `finally` of a library, say."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def caller_of_native(frame: FrameType | None) -> FrameType | None:
     """The function that called into NATIVE; None if no function of NATIVE is running."""
     caller = None

@@ -15,7 +15,7 @@ from typing import cast
 import kvspec
 import pytest
 
-from conformance.cli import contract, main, result
+from conformance.cli import main, options, result
 from conformance.cli.contract import Command, Report, Scope, Verdict, execute
 from spec import SPEC_VERSION
 from spec.vocabulary.errors import InvalidInput
@@ -28,8 +28,8 @@ def fake(run: Run) -> Command:
     """A command named `fake` with a geometry and an engine, which does what `run` does."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        contract.add_geometry(parser, default=SIZES)
-        contract.add_engine(parser)
+        options.add_geometry(parser, default=SIZES)
+        options.add_engine(parser)
 
     return cast(
         "Command",
@@ -204,6 +204,20 @@ def test_ctrl_c_leaves_the_verdict_undecided_and_the_counts(
     found = read(path)
     assert ("undecided", True, 5) == (found["verdict"], found["interrupted"], found["steps"])
     assert "interrupted" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_an_error_in_the_place_of_an_interrupt_is_one(tmp_path: Path) -> None:
+    """A library whose `finally` raises something else does not hide that it was Ctrl-C."""
+    path = tmp_path / "out.json"
+
+    def run(_arguments: argparse.Namespace, _report: Report) -> Verdict:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            assert _report is None
+
+    assert 3 == execute(fake(run), ["--json", str(path)])
+    assert (True, None) == (read(path)["interrupted"], read(path)["error"])
 
 
 def test_an_error_of_ours_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,14 @@ def test_the_second_signal_ends_what_does_not_listen(
     assert result(tmp_path)["interrupted"]
 
 
+def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:
+    """The name has the number of the process in it."""
+    begun = "open(f'.kvspec-{os.getpid()}.partial', 'w').close(); os._exit(0)"
+
+    assert 3 == ended(start(begun, tmp_path))[0]
+    assert "undecided" == result(tmp_path)["verdict"]
+
+
 def test_the_command_ends_with_the_process_that_watches_it(tmp_path: Path) -> None:
     """Whoever kills the one that was started leaves nothing behind."""
     process = start(f"{READY}; time.sleep(60)", tmp_path)

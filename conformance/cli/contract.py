@@ -25,11 +25,10 @@ from attrs import Factory, define
 import spec
 from conformance import files, interrupts
 from conformance.cli import BAD_INPUT, UNDECIDED, result
-from conformance.cli.options import argument, check_distinct, integer, output_file
+from conformance.cli.options import check_distinct, integer, output_file, written
 from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
 from conformance.cli.supervisor import Tell
-from conformance.engines.named import OUR_ENGINE
 from conformance.extras import extra_of
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
@@ -133,64 +132,6 @@ class Command(Protocol):
         ...
 
 
-def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
-    """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
-    parser.add_argument(
-        "--geometry",
-        type=argument(parse_geometry),
-        default=default,
-        metavar="SIZES",
-        help=f"sizes of the engine under test (default {default})",
-    )
-
-
-def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
-    """Add `--engine`, `--python` and `--in-process`: what `engines.named.factory_of` is given."""
-    parser.add_argument(
-        "--engine",
-        default=default,
-        metavar="ENGINE",
-        help="the engine under test: MODULE:FACTORY, or the name by which an installed package "
-        f"offers it (default {default})",
-    )
-    add_python(parser)
-
-
-def add_python(parser: argparse.ArgumentParser) -> None:
-    """Add `--python` and `--in-process`: where the engine runs."""
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        help="run the engine in a process of this Python, with what is installed there",
-    )
-    add_in_process(parser)
-
-
-def add_in_process(parser: argparse.ArgumentParser) -> None:
-    """Add `--in-process`, for engines that cannot be served by a process of their own."""
-    parser.add_argument(
-        "--in-process",
-        action="store_true",
-        help="run the engine in the process of the kit, not in one of its own: faster, and what it "
-        "shows can be of any type; but an engine that exits then ends the run without a history",
-    )
-
-
-def parse_geometry(text: str) -> Geometry:
-    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
-    names = tuple(attribute.name for attribute in attrs.fields(Geometry))
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    sizes = {name: int(size) for name, _, size in pairs if size.isascii() and size.isdigit()}
-    if set(sizes) != set(names) or len(pairs) != len(names):
-        raise InvalidInput(
-            "geometry",
-            seen=text,
-            allowed=f"{', '.join(names)}, each once and as NAME=INTEGER, joined by commas",
-            remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
-        )
-    return Geometry(**sizes)
-
-
 def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) -> int:
     """Run one command on its own arguments and return the exit status, whatever it raises.
 
@@ -213,6 +154,7 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
         quiet=arguments.quiet,
     )
     target = None if arguments.json is None else arguments.json.path
+    outputs = [str(path) for path in written(vars(arguments).values())]
     started = time.monotonic()
 
     def finish(verdict: Verdict) -> int:
@@ -227,7 +169,8 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
     def changed() -> None:
         known = as_json(report, Verdict.UNDECIDED, time.monotonic() - started)
         place = None if target is None else str(target)
-        tell({"result": result.plain({"known": known, "json": place, "quiet": report.quiet})})
+        news = {"known": known, "json": place, "quiet": report.quiet, "outputs": outputs}
+        tell({"result": result.plain(news)})
 
     report.abort, report.changed = abort, changed
     changed()
@@ -246,6 +189,9 @@ def _run(
     except KeyboardInterrupt:
         report.interrupted = True
     except (Exception, SystemExit) as error:  # an engine that exits has decided nothing
+        if interrupts.took_the_place_of_one(error):
+            report.interrupted = True
+            return finish(Verdict.FAILS if report.failures else Verdict.UNDECIDED)
         bad_input = _bad_input(error)
         if bad_input is not None and not report.failures:
             return _bad_usage(command.NAME, bad_input)
@@ -256,7 +202,9 @@ def _run(
     return finish(Verdict.FAILS if report.failures else verdict)
 
 
-def conclude(known: Mapping[str, Any] | None, *, error: str | None, interrupted: bool) -> int:
+def conclude(
+    known: Mapping[str, Any] | None, *, process: int, error: str | None, interrupted: bool
+) -> int:
     """Finish for a process that ended before it could; returns the exit status.
 
     known: what `execute` told last, None if it had not begun. error: how the process ended.
@@ -264,6 +212,8 @@ def conclude(known: Mapping[str, Any] | None, *, error: str | None, interrupted:
     if known is None:
         complain("", "interrupted" if interrupted else str(error))
         return UNDECIDED
+    for path in known["outputs"]:
+        files.clear(Path(path), process=process)
     values = dict(known["known"])
     sizes = values["geometry"]
     report = Report(

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Verdict, add_geometry, add_in_process
+from conformance.cli.contract import Report, Verdict
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import number, output_folder
+from conformance.cli.options import add_geometry, add_in_process, number, output_folder
 from conformance.clock import Clock
 from conformance.engines.named import factory_of, runs_here
 from conformance.histories import CORPUS

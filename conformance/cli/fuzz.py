@@ -4,15 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import (
-    Report,
-    Scope,
-    Verdict,
-    add_engine,
-    add_geometry,
-)
+from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import number, output_folder
+from conformance.cli.options import add_engine, add_geometry, number, output_folder
 from conformance.clock import Clock
 from conformance.engines.named import OUR_ENGINE, factory_of, runs_here
 from conformance.histories import CORPUS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from conformance.cli.contract import Report, Scope, Verdict, add_geometry
-from conformance.cli.options import integer, output_file
+from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
 from spec.vocabulary import CleanupMode, InvalidInput
 

@@ -1,4 +1,4 @@
-"""The types of command line options: each refuses what it cannot take, and says why."""
+"""Options of the command line: types that refuse what they cannot take, and shared options."""
 
 import argparse
 import math
@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import attrs
 from attrs import frozen
 
 from conformance import files
+from conformance.engines.named import OUR_ENGINE
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.geometry import INT32_MAX
+from spec.vocabulary.geometry import INT32_MAX, Geometry
 
 
 @frozen
@@ -93,6 +95,11 @@ def check_distinct(values: Iterable[object]) -> None:
                 )
 
 
+def written(values: Iterable[object]) -> list[Path]:
+    """The files among these values that the command writes."""
+    return [value.path for value in values if isinstance(value, File) and value.written]
+
+
 def _identity(path: Path) -> object:
     """What two names of one file have in common, links of both kinds included."""
     try:
@@ -109,6 +116,64 @@ def _require_writable(text: str, check: Callable[[Path], str | None]) -> None:
         raise argparse.ArgumentTypeError(
             f"saw {text}: {wrong}, allowed: a path that can be written to. Name another."
         )
+
+
+def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
+    """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
+    parser.add_argument(
+        "--geometry",
+        type=argument(parse_geometry),
+        default=default,
+        metavar="SIZES",
+        help=f"sizes of the engine under test (default {default})",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
+    """Add `--engine`, `--python` and `--in-process`: what `engines.named.factory_of` is given."""
+    parser.add_argument(
+        "--engine",
+        default=default,
+        metavar="ENGINE",
+        help="the engine under test: MODULE:FACTORY, or the name by which an installed package "
+        f"offers it (default {default})",
+    )
+    add_python(parser)
+
+
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """Add `--python` and `--in-process`: where the engine runs."""
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="run the engine in a process of this Python, with what is installed there",
+    )
+    add_in_process(parser)
+
+
+def add_in_process(parser: argparse.ArgumentParser) -> None:
+    """Add `--in-process`, for engines that cannot be served by a process of their own."""
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="run the engine in the process of the kit, not in one of its own: faster, and what it "
+        "shows can be of any type; but an engine that exits then ends the run without a history",
+    )
+
+
+def parse_geometry(text: str) -> Geometry:
+    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
+    names = tuple(attribute.name for attribute in attrs.fields(Geometry))
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    sizes = {name: int(size) for name, _, size in pairs if size.isascii() and size.isdigit()}
+    if set(sizes) != set(names) or len(pairs) != len(names):
+        raise InvalidInput(
+            "geometry",
+            seen=text,
+            allowed=f"{', '.join(names)}, each once and as NAME=INTEGER, joined by commas",
+            remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
+        )
+    return Geometry(**sizes)
 
 
 def argument(parse: Callable[[str], object]) -> Callable[[str], object]:

@@ -5,14 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import (
-    Report,
-    Scope,
-    Verdict,
-    add_engine,
-)
+from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import input_file, integer, output_folder
+from conformance.cli.options import add_engine, input_file, integer, output_folder
 from conformance.engines.named import factory_of
 from conformance.histories import CORPUS
 from conformance.watchdog import LARGE_SECONDS

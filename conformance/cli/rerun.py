@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from conformance.cli.contract import Report, Scope, Verdict, add_python
+from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import input_file
+from conformance.cli.options import add_python, input_file
 from conformance.watchdog import FIRST_SECONDS
 
 if TYPE_CHECKING:

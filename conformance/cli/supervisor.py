@@ -177,4 +177,9 @@ class _Watch:
         error = (
             None if self._signals else f"the process ended with {how} before there was a verdict"
         )
-        return conclude(self._known.get("result"), error=error, interrupted=self._signals > 0)
+        return conclude(
+            self._known.get("result"),
+            process=self._child,
+            error=error,
+            interrupted=self._signals > 0,
+        )

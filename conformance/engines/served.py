@@ -66,7 +66,7 @@ class Served:
                     return {"value": dict(self._now().compilations())}  # type: ignore[attr-defined]
                 case _:
                     return self._take(step_from_data(data))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # no signal comes here
             return {"raised": f"{type(error).__name__}: {error}"}
 
     def _load(self) -> Answer:
@@ -121,3 +121,5 @@ def _unless_refused(work: Callable[[], Answer]) -> Answer:
         return {"invalid": invalid_to_data(error)}
     except ModuleNotFoundError as error:
         return {"missing": f"no module {error.name}"}
+    except KeyboardInterrupt:
+        return {"missing": "KeyboardInterrupt, which no signal has caused"}

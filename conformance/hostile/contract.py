@@ -148,7 +148,7 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
         return
     name = f"work/{call.json_path}"
     now, earlier = outcome.files.get(name), outcome.before.get(name)
-    if outcome.status == BAD_INPUT:
+    if outcome.status == BAD_INPUT and "standard output cannot be written" not in outcome.err:
         if now is not None and earlier is None:
             yield "result: a file was written with exit status 2"
         return
@@ -167,6 +167,10 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
 def _agrees(value: Any, outcome: Outcome) -> Iterator[str]:
     for error in _validator().iter_errors(value):
         yield f"result: not as the schema says: {error.message[:200]}"
+        return
+    if outcome.status == BAD_INPUT:  # what could not be printed is no failure of the engine
+        if value["failures"]:
+            yield "result: has failures, with exit status 2"
         return
     if STATUS[value["verdict"]] != outcome.status:
         yield f"result: says {value['verdict']}, with exit status {outcome.status}"

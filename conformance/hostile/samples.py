@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from conformance import graph, histories
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict, as_json, parse_geometry
+from conformance.cli.contract import Report, Verdict, as_json
+from conformance.cli.options import parse_geometry
 from conformance.cli.result import to_text
 from conformance.hostile.toy import TOY
 from conformance.recording.itf import to_itf

@@ -144,7 +144,7 @@ def _suite(
     """
     from attrs import evolve
 
-    from conformance.cli.contract import parse_geometry
+    from conformance.cli.options import parse_geometry
     from conformance.suite import Where
     from conformance.suite_process import Ended, Job, answers
 
