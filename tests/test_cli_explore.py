@@ -1,5 +1,6 @@
 """`kvspec explore` on the command line: exit status, the JSON result, and the checkpoint."""
 
+import argparse
 import errno
 import json
 import os
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from explore_tools import work_alone
 
-from conformance import explore
+from conformance import explore, graph
 from conformance.cli import graphs
 from conformance.cli.main import main
+from conformance.cli.options import parse_geometry
 from conformance.compact import Allocator, Flags, Masks, Move, States, bit
 from conformance.compact_clauses import MOVE_CHECKS, STATE_CHECKS, state_violations
 from spec.vocabulary import Reason
@@ -29,6 +31,7 @@ def file_of_result(tmp_path: Path) -> Path:
 
 def run(result: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit status of the command, and its JSON result; {} if there is none."""
+    result.unlink(missing_ok=True)  # with status 2 an earlier one would stay
     status = main(["explore", "--json", str(result), *words])
     return status, json.loads(result.read_text()) if result.exists() else {}
 
@@ -224,3 +227,22 @@ def test_a_planted_bug_fails_with_its_history(
     failure = "ATOMIC is violated after reserve(0), clone(0, 1)"
     assert (1, [failure], "sampled") == (status, found["failures"], found["scope"])
     assert f"FAILS: {failure}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("extra", [{"checked": "3"}, {"bogus": 1}, {"first": [1]}])
+def test_a_checkpoint_with_damaged_counts_is_bad_input(
+    extra: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What refine has checked is data as the rest of the file is."""
+    path = tmp_path / "r.npz"
+    words = argparse.Namespace(
+        layer="allocator", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+    )
+    about = graphs.about(words) | {"plant": None, "source": graphs.digest()}
+    graph.save(graph.Graph(), path, about, extra=extra)
+
+    assert 2 == main(["refine", "--geometry", SMALL, "--checkpoint", str(path)])
+    err = capsys.readouterr().err
+    assert 1 == err.count("\n")
+    assert f"checkpoint {path}: saw " in err
+    assert path.exists()

@@ -11,7 +11,7 @@ from conformance.cli.options import integer
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
-    from conformance.refine.batches import Checker
+    from conformance.refine.batches import Checker, Tally
     from conformance.refine.run import Refinement
     from conformance.watchdog import Watchdog
 
@@ -59,8 +59,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
     loaded = progress.load()
-    held, tally = (loaded[0], Tally(**loaded[1])) if loaded else (Graph(), Tally())  # type: ignore[arg-type]
-    state = Refinement(graph=held, tally=tally)
+    state = Refinement(graph=Graph(), tally=Tally())
+    if loaded is not None:
+        state = Refinement(graph=loaded[0], tally=_tally(loaded[1], arguments))
     started, earlier = time.perf_counter(), state.graph.transitions
     try:
         with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
@@ -72,6 +73,24 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     if state.graph.complete:
         progress.remove()
     return graphs.verdict(state.graph, report)
+
+
+def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
+    """What a checkpoint says of the checks. Raises InvalidInput."""
+    from conformance.plain import decoder
+    from conformance.refine.batches import Tally
+    from spec.vocabulary import InvalidInput
+
+    try:
+        made: Tally = decoder(Tally)(extra)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"checkpoint {arguments.checkpoint}",
+            seen=str(error),
+            allowed="the counts of what kvspec refine has checked",
+            remedy="Delete it, or name another with --checkpoint.",
+        ) from None
+    return made
 
 
 def _refine(
