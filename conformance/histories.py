@@ -64,7 +64,8 @@ HEADER: Final = (
 )
 
 
-NEEDED: Final = frozenset(HEADER) - {"kvspec", "version", "spec_version", "python"}
+OPTIONAL: Final = frozenset({"spec_version", "python", "in_process"})
+NEEDED: Final = frozenset(HEADER) - OPTIONAL - {"kvspec", "version"}
 
 
 @frozen(kw_only=True)

@@ -61,6 +61,8 @@ def caller_of_native(frame: FrameType | None) -> FrameType | None:
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
+    if _is_handling_a_lost_one(frame):
+        return
     caller = caller_of_native(frame)
     if caller is None:
         raise KeyboardInterrupt
@@ -79,6 +81,15 @@ def _trace_nothing(*_: Any) -> None:
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+def _is_handling_a_lost_one(frame: FrameType | None) -> bool:
+    """Whether `_unraisable` is running, which sends the signal again itself."""
+    while frame is not None:
+        if frame.f_code is _unraisable.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -80,7 +80,8 @@ def object_of(line: bytes) -> dict[str, Any]:
         raise ValueError(f"no UTF-8: {error.reason} at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         where = f"at character {error.pos + 1}"
-        raise ValueError(f"no JSON: {_plain(error.msg)} {where}") from None
+        what = _plain(error.msg).removesuffix(" at")  # as one of them ends
+        raise ValueError(f"no JSON: {what} {where}") from None
     rest = text[end:]
     if rest not in ENDS:
         raise ValueError("something follows the JSON object on its line")

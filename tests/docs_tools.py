@@ -45,7 +45,7 @@ NEEDS_SGLANG = "needs sglang-jax, which make docs installs"
 NEEDS_VLLM = "needs vLLM, which make docs installs"
 ELSEWHERE = {
     "kvspec refine --plant RC2": "takes 20 seconds, more on a busy machine",
-    ".venv-sglang-jax/bin/kvspec rerun docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
+    ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
     ".venv-sglang-jax/bin/python -m conformance.engines.hits "
     "conformance.engines.sglang_jax:prefixes_in_parts": NEEDS_SGLANG,
     ".venv-vllm/bin/python docs/findings/vllm_alone.py": NEEDS_VLLM,

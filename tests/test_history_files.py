@@ -116,7 +116,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ('{"step": "Reserve", "sl', "no JSON: unterminated string"),
+        ('{"step": "Reserve", "sl', "no JSON: invalid control character at character 24"),
         ("", "no JSON: expecting value at character 1"),
         ("[]", "not a JSON object"),
         ("[" * 100_000, "nested too deeply"),

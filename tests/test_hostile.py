@@ -262,7 +262,7 @@ def test_the_samples_are_valid(tmp_path: Path) -> None:
     """What is not damaged is taken: the damage alone is what a command refuses."""
     held: dict[str, calls.Content] = {**samples()}
     for words in (("validate", "recording.jsonl"), ("validate", "trace.itf.json"),
-                  ("rerun", "history.jsonl"), inputs.READS[6][0]):  # fmt: skip
+                  ("rerun", "history.jsonl", "--trust"), inputs.READS[6][0]):  # fmt: skip
         call = Call(about="valid", words=words, files=held)
         calls.prepare(call, tmp_path / "call")
         assert 0 == running.run(call, tmp_path / "call", most=60).status

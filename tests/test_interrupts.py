@@ -99,6 +99,24 @@ def test_an_interrupt_in_a_finalizer_comes_again() -> None:
     assert ("interrupted\n", "", 0) == (done.stdout, done.stderr, done.returncode)
 
 
+def test_a_second_signal_while_a_lost_one_is_handled_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A terminal sends it to all, and the watching process sends it too."""
+    started = []
+
+    class Timer:
+        def __init__(self, *_: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        def start(self) -> None:
+            started.append("again")
+
+    monkeypatch.setattr("threading.Timer", Timer)
+    sys.unraisablehook(_unraisable(KeyboardInterrupt()))
+    assert ["again"] == started
+
+
 def test_other_errors_of_finalizers_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook passes on what is none of its business."""
     seen: list[Any] = []

@@ -137,3 +137,9 @@ def _listing() -> str:
 def _complain(message: str) -> int:
     complain("", message)
     return BAD_INPUT
+
+
+if __name__ == "__main__":
+    import kvspec
+
+    kvspec.main()

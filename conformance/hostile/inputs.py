@@ -42,7 +42,7 @@ BASES: Final[dict[str, tuple[str, ...]]] = {
     "explore": ("--geometry", SMALL),
     "refine": ("--geometry", "pages=1,slots=1,page_size=1,pages_per_seq=1", "--unbatched", "0"),
     "replay": ("azure.csv", "--format", "azure", *TOY_ENGINE),
-    "rerun": ("history.jsonl",),
+    "rerun": ("history.jsonl", "--trust"),
     "validate": ("recording.jsonl", "--shorten", "0.5"),
     "vectors": ("v",),
     "plant": ("--list",),
@@ -52,7 +52,7 @@ BASES: Final[dict[str, tuple[str, ...]]] = {
 }
 """A whole command line of each command that is over soon."""
 READS: Final = (
-    (("rerun", "history.jsonl"), "history.jsonl"),
+    (("rerun", "history.jsonl", "--trust"), "history.jsonl"),
     (("validate", "recording.jsonl", "--shorten", "0.5"), "recording.jsonl"),
     (("validate", "recording.jsonl", "--itf", "out.itf.json"), "recording.jsonl"),
     (("validate", "trace.itf.json"), "trace.itf.json"),
@@ -362,7 +362,7 @@ def _with_engine(how: str, about: str) -> Call:
     if how == "diff":
         return _call(about, "diff", "toy:make", "bad:make", *BRIEF, "--json", "r.json")
     if how == "rerun":
-        call = _call(about, "rerun", "bad.jsonl")
+        call = _call(about, "rerun", "bad.jsonl", "--trust")
         history = samples()["history.jsonl"].replace(b"toy:make", b"bad:make")
         return evolve(call, files={**call.files, "bad.jsonl": history})
     remote = ("--python", str(Path(PYTEST[0]))) if how == "remote" else ()

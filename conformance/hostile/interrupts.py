@@ -233,7 +233,7 @@ def _not_found_again(call: Call, outcome: Outcome, folder: Path, warm: Path) -> 
     for path in sorted((folder / "work" / ".kvspec" / "corpus").glob("*.jsonl")):
         again = evolve(
             call,
-            words=("rerun", str(path.relative_to(folder / "work"))),
+            words=("rerun", "--trust", str(path.relative_to(folder / "work"))),
             environ={"JAX_COMPILATION_CACHE_DIR": str(warm)},
         )
         status = running.run(again, folder, most=MOST_SECONDS).status
