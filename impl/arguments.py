@@ -24,7 +24,7 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
-from spec.vocabulary.geometry import INT32_MAX
+from spec.vocabulary.rules import INT32_MAX
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.geometry import INT32_MAX
+from spec.vocabulary.rules import INT32_MAX
 
 
 def integer(*, least: int) -> Callable[[str], object]:
