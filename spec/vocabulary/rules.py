@@ -130,7 +130,7 @@ BATCH: Final = Rule(
 )
 TOKENS: Final = Rule(_are_tokens, "a tuple of integers from 0 to 2**31 - 1", "Pass token ids.")
 PROMPT: Final = Rule(
-    lambda value: value != () and _are_tokens(value),
+    lambda value: _are_tokens(value) and bool(value),
     "a non-empty tuple of integers from 0 to 2**31 - 1",
     "Pass token ids.",
 )
