@@ -1,19 +1,24 @@
 """From what a caller passes to the static shapes of the entry points; what cannot fit is refused.
 
-An id that is no slot becomes -1, which the device refuses: INVALID there means "any" or "padding"
-and must not be reachable by accident.
+What is no id, no token or no list at all raises InvalidInput, by the rules of the vocabulary; so
+does a numpy integer, here as there: int() makes one of it. An id that is no slot becomes -1, which
+the device refuses: INVALID there means "any" or "padding" and must not be reachable by accident.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from impl.models.protocol import Weights
+from impl.packing import shapes
 from impl.prefill import PrefillWork
 from impl.sequences import Params as DeviceParams
 from impl.setup import Setup
-from impl.state import NO_TOKEN
+from impl.state import NO_TOKEN, State
 from spec.vocabulary import (
     INVALID,
     InvalidInput,
@@ -24,34 +29,49 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
-from spec.vocabulary.geometry import INT32_MAX
+from spec.vocabulary.rules import BATCH, INT32, PROMPT, SLOT, SLOT_OR_ANY, Rule, a
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 
-def slot(setup: Setup, given: int) -> np.int32:
+LISTED: Final = Rule(
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
+    "a list or a tuple",
+    "Pass a list, also for one: [it].",
+)
+
+
+def slot(setup: Setup, given: int, *, name: str = "slot") -> np.int32:
     """A slot id, or -1."""
+    SLOT.require(name, given)
     return np.int32(given if 0 <= given < setup.geometry.slots else -1)
 
 
-def slot_or_any(setup: Setup, given: int | None) -> np.int32:
+def slot_or_any(setup: Setup, given: int | None, *, name: str = "slot") -> np.int32:
     """A slot id, INVALID for None, or -1."""
-    return np.int32(INVALID) if given is None else slot(setup, given)
+    SLOT_OR_ANY.require(name, given)
+    return np.int32(INVALID) if given is None else slot(setup, given, name=name)
 
 
-def token(given: int) -> np.int32:
-    """A token id; raises InvalidInput unless it is one."""
-    if not 0 <= given <= INT32_MAX:
-        raise InvalidInput(
-            "token", seen=given, allowed="an integer from 0 to 2**31 - 1", remedy="Pass a token id."
-        )
+def number(name: str, given: int) -> np.int32:
+    """A request id or a choice."""
+    INT32.require(name, given)
+    return np.int32(given)
+
+
+def token(setup: Setup, given: int) -> np.int32:
+    """A token id of the model's vocabulary."""
+    INT32.require("token", given)
+    _check_vocabulary(setup, "token", (given,))
     return np.int32(given)
 
 
 def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints, Ints]:
     """Slots and positions i32[prefill_tokens], padded; raises Refused if there are too many."""
+    LISTED.require("batch", entries)
+    BATCH.require("batch", tuple(entries))
     width = setup.limits.prefill_tokens
     if len(entries) > width:
         raise refused([Refusal(Reason.BATCH_WIDTH, len(entries), f"at most {width} entries")])
@@ -66,11 +86,55 @@ def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints
 
 def prompt(setup: Setup, tokens: Tokens) -> tuple[Ints, np.int32]:
     """Tokens i32[L], padded, and their number; too many are cut, and refused by their number."""
+    PROMPT.require("prompt", tokens)
+    _check_vocabulary(setup, "prompt", tokens)
     length = setup.geometry.max_len
     padded = np.zeros((length,), np.int32)
     kept = tokens[:length]
     padded[: len(kept)] = kept
     return padded, np.int32(min(len(tokens), length + 1))
+
+
+def check_params(setup: Setup, given: Params) -> None:
+    """Raise InvalidInput unless these are Params, of tokens that the model can draw."""
+    a(Params).require("params", given)
+    for stop in given.stops:
+        _check_vocabulary(setup, "Params.stops", stop)
+
+
+def check_requests(setup: Setup, requests: Sequence[Request]) -> None:
+    """Raise InvalidInput unless these are requests in tokens that the model has."""
+    LISTED.require("requests", requests)
+    for one in requests:
+        a(Request).require("requests", one)
+        _check_vocabulary(setup, "Request.prompt", one.prompt)
+        check_params(setup, one.params)
+
+
+def check_weights(setup: Setup, weights: Weights) -> None:
+    """Raise InvalidInput unless the weights are the model's, and finite.
+
+    Where the weights are, each array is reduced to one boolean; all are then read at once.
+    """
+    leaves = _check_arrays("weights", weights, setup.model.weight_shapes())
+    floats = {
+        name: leaf for name, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    }
+    finite = jax.device_get({name: _all_finite(leaf) for name, leaf in floats.items()})
+    for name in floats:
+        if not finite[name]:
+            raise InvalidInput(
+                name,
+                seen="NaN or an infinity",
+                allowed="finite numbers",
+                remedy="Look at where the weights come from: every token would be wrong.",
+            )
+
+
+def check_state(setup: Setup, state: State) -> None:
+    """Raise InvalidInput unless the arrays have the shapes and dtypes of this setup."""
+    a(State).require("state", state)
+    _check_arrays("state", state, shapes(setup))
 
 
 def params(setup: Setup, given: Sequence[Params], requests: Sequence[int]) -> DeviceParams:
@@ -100,7 +164,8 @@ def prefill_work(setup: Setup, requests: Sequence[Request]) -> PrefillWork:
 
 
 def check_prefill(setup: Setup, requests: Sequence[Request]) -> None:
-    """Raise Refused unless the prompts fit one prefill."""
+    """Raise Refused unless the prompts fit one prefill; InvalidInput unless they are requests."""
+    check_requests(setup, requests)
     limits = setup.limits
     tokens = sum(len(request.prompt) for request in requests)
     if not 0 < len(requests) <= limits.prefill_seqs or tokens > limits.prefill_tokens:
@@ -123,6 +188,53 @@ def check_stops(setup: Setup, given: Iterable[Params]) -> None:
 def named(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
     """The (request, choice) pairs that have a request: -1 stands for none."""
     return frozenset(pair for pair in pairs if pair[0] >= 0)
+
+
+_all_finite = jax.jit(lambda leaf: jnp.isfinite(leaf).all())
+
+
+def _check_vocabulary(setup: Setup, name: str, tokens: Tokens) -> None:
+    vocabulary = setup.model.vocabulary
+    if max(tokens) >= vocabulary:
+        raise InvalidInput(
+            name,
+            seen=max(tokens),
+            allowed=f"token ids below {vocabulary}, the model's vocabulary",
+            remedy="Use the tokenizer that the weights were trained with.",
+        )
+
+
+def _check_arrays(name: str, given: Any, expected: Any) -> dict[str, Array]:
+    """The arrays of a pytree by path; raises InvalidInput where it is not as expected."""
+    wanted, _ = jax.tree_util.tree_flatten_with_path(expected)
+    found, _ = jax.tree_util.tree_flatten_with_path(given)
+    leaves = {name + jax.tree_util.keystr(path): leaf for path, leaf in found}
+    needs = {name + jax.tree_util.keystr(path): leaf for path, leaf in wanted}
+    remedy = "Make them for this setup."
+    seen: Any = jax.tree.structure(given)
+    if seen != jax.tree.structure(expected):
+        differs = (path for path in (*leaves, *needs) if (path in leaves) != (path in needs))
+        odd = next(differs, "a container")
+        raise InvalidInput(
+            name,
+            seen=f"{len(leaves)} arrays; the first difference: {odd}",
+            allowed=f"the {len(needs)} arrays of the model, in the same containers",
+            remedy=remedy,
+        )
+    for path, leaf in leaves.items():
+        if not isinstance(leaf, Array | np.ndarray):
+            raise InvalidInput(path, seen=leaf, allowed="an array", remedy=remedy)
+        if isinstance(leaf, Array) and leaf.is_deleted():
+            raise InvalidInput(path, seen="a deleted array", allowed="an array", remedy=remedy)
+        if (leaf.shape, leaf.dtype) != (needs[path].shape, needs[path].dtype):
+            raise InvalidInput(
+                path, seen=_described(leaf), allowed=_described(needs[path]), remedy=remedy
+            )
+    return leaves
+
+
+def _described(leaf: Any) -> str:
+    return f"{leaf.dtype.name}{list(leaf.shape)}"
 
 
 def _temperature(given: float) -> float:

@@ -16,6 +16,7 @@ from attrs import frozen
 from jax import Array
 
 from impl import arguments, entries
+from impl.interrupts import hold_interrupts
 from impl.models.protocol import BatchPlan, Weights
 from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
@@ -30,11 +31,27 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
+from spec.vocabulary.errors import KvspecError
+from spec.vocabulary.rules import a
 
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
 
 Key = tuple[int, int]
 """(request, choice)."""
+
+
+class StateLost(KvspecError):
+    """A call failed after it had been given the state, which is nowhere now.
+
+    `reset` makes a new one, and `Engine.inject` takes one; until then every other call raises this.
+    Requests that were being served have to be sent again.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: a call broke off after it had begun to change the state. "
+            "Call reset(), then send what was being served again."
+        )
 
 
 @frozen
@@ -102,14 +119,48 @@ _compiled_pack = jax.jit(pack)
 _compiled_unpack = jax.jit(unpack, static_argnums=0)
 
 
+def _is_there(packed: Packed | None) -> bool:
+    """Whether the arrays can be read: neither donated, nor the results of what failed."""
+    try:
+        for leaf in jax.tree.leaves(packed):
+            leaf.block_until_ready()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Engine:
-    """A paged KV cache engine. Every method is one action; a refused one raises Refused."""
+    """A paged KV cache engine. Every method is one action; a refused one raises Refused.
+
+    What no state could accept raises InvalidInput, by the name of the argument; so do weights that
+    are not the model's, or not finite, when the engine is made. Integers are Python's own: int()
+    makes one of a numpy integer.
+
+    An interrupt (SIGINT in the main thread) waits until the call in progress, its compilation
+    included, has ended and its state is kept; then the interrupt is raised instead of what the call
+    returns. So the action is done or refused, and the engine goes on. Who must not lose what a call
+    returns has a Host, which keeps it. A call that fails halfway, by an error of XLA or by what
+    another signal's handler raises, may lose the state: see StateLost.
+    """
 
     def __init__(self, setup: Setup, weights: Weights = ()) -> None:
+        a(Setup).require("setup", setup)
+        arguments.check_weights(setup, weights)
         self.setup = setup
-        self.packed = _compiled_initial(setup)
+        self._packed: Packed | None = _compiled_initial(setup)
         self._weights = weights
         self._entries: dict[str, Any] = {}
+
+    @property
+    def packed(self) -> Packed:
+        """The state as it lies on the device; raises StateLost if it is nowhere."""
+        if self._packed is None:
+            raise StateLost("the engine has no state")
+        return self._packed
+
+    @packed.setter
+    def packed(self, packed: Packed) -> None:
+        self._packed = packed
 
     def reserve(self, slot: int | None = None) -> int:
         """Take a slot, or the lowest unused one; returns it."""
@@ -119,14 +170,15 @@ class Engine:
         self, slot: int, prompt: Tokens, params: Params, *, request: int, choice: int = 0
     ) -> None:
         """Give a reserved slot its prompt."""
-        arguments.check_stops(self.setup, [params])
-        self._call(
-            "assign",
+        arguments.check_params(self.setup, params)
+        arguments.number("request", request)
+        given = (
             arguments.slot(self.setup, slot),
-            np.int32(choice),
+            arguments.number("choice", choice),
             *arguments.prompt(self.setup, prompt),
-            arguments.params(self.setup, [params], [request]),
         )
+        arguments.check_stops(self.setup, [params])
+        self._call("assign", *given, arguments.params(self.setup, [params], [request]))
 
     def allocate(self, batch: Sequence[tuple[int, int] | None]) -> BatchPlan:
         """Cover a batch of (slot, position) with pages. The plan's leaves are numpy arrays."""
@@ -139,9 +191,10 @@ class Engine:
 
     def clone(self, parent: int, child: int | None = None, *, choice: int) -> int:
         """Clone a slot into another, or the lowest unused one; returns it."""
-        child_id = arguments.slot_or_any(self.setup, child)
-        parent_id = arguments.slot(self.setup, parent)
-        return int(self._call("clone", parent_id, child_id, np.int32(choice))[0])
+        parent_id = arguments.slot(self.setup, parent, name="parent")
+        child_id = arguments.slot_or_any(self.setup, child, name="child")
+        number = arguments.number("choice", choice)
+        return int(self._call("clone", parent_id, child_id, number)[0])
 
     def free(self, slot: int) -> None:
         """Free a slot."""
@@ -153,7 +206,7 @@ class Engine:
 
     def enqueue(self, slot: int, token: int) -> None:
         """Make a known token the next of a slot and queue it."""
-        self._call("enqueue", arguments.slot(self.setup, slot), arguments.token(token))
+        self._call("enqueue", arguments.slot(self.setup, slot), arguments.token(self.setup, token))
 
     def pack(self) -> tuple[tuple[int, int, int], ...]:
         """Take tokens from the queue: (token, slot, position), by slot, then position."""
@@ -185,7 +238,14 @@ class Engine:
         return self._outputs(self._call("take_outputs"))
 
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
-        """Forget everything; PHYSICAL also zeroes the pool. The same on every host."""
+        """Forget everything; PHYSICAL also zeroes the pool. The same on every host.
+
+        If the state is lost, whatever the mode, the engine is then as a new one.
+        """
+        a(ResetMode).require("mode", mode)
+        if self._packed is None:
+            self._packed = _compiled_initial(self.setup)
+            return
         self._call("reset_logical" if mode is ResetMode.LOGICAL else "reset_physical")
 
     def stats(self) -> Stats:
@@ -207,6 +267,7 @@ class Engine:
 
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""
+        arguments.check_state(self.setup, state)
         self.packed = jax.tree.map(jnp.array, _compiled_pack(state))
 
     def extract(self) -> State:
@@ -226,12 +287,22 @@ class Engine:
         run = self._entries.get(name)
         if run is None:  # hashing a setup costs as much as a small call
             run = self._entries[name] = compiled(self.setup, name)
-        self.packed, answer = run(self._weights, self.packed, *rest)
-        report = np.asarray(answer)
+        report = hold_interrupts(lambda: self._bind(run, rest))
         code, seen, allowed = report[:3].tolist()
         if code:
             raise refused([Refusal(Reason(code), seen, allowed)])
         return report[3:]
+
+    def _bind(self, run: Any, rest: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Call an entry point and keep the state that it returns, or none if it is nowhere."""
+        packed = self.packed
+        try:
+            self._packed, answer = run(self._weights, packed, *rest)
+            return np.asarray(answer)
+        except BaseException:
+            if not _is_there(self._packed):
+                self._packed = None
+            raise
 
     def _plan(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> BatchPlan:
         seqs, tokens = self.setup.batch_seqs, self.setup.limits.prefill_tokens

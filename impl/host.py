@@ -5,15 +5,21 @@ no round of an admitted request is refused for lack of pages. What the device kn
 and not remembered here. Source: DESIGN, "Admission"; seed 001, M5.1.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from impl.engine import Engine, Key, Output, Stats
+from impl import arguments
+from impl.engine import Engine, Key, Output, StateLost, Stats
+from impl.interrupts import hold_interrupts
 from impl.setup import Setup
 from spec.vocabulary import Reason, Refusal, Request, ResetMode, refused
 from spec.vocabulary.errors import KvspecError
+from spec.vocabulary.rules import a
+
+T = TypeVar("T")
 
 
 class Stalled(KvspecError):
@@ -36,10 +42,14 @@ class Stalled(KvspecError):
 
 @frozen
 class HostState:
-    """waiting: not yet admitted, oldest first. admitted: still holding a slot."""
+    """waiting: not yet admitted, oldest first. admitted: still holding a slot.
+
+    finished: outputs that have left the device and were not returned: an interrupt came first.
+    """
 
     waiting: tuple[Request, ...] = ()
     admitted: tuple[Request, ...] = ()
+    finished: tuple[Output, ...] = ()
 
 
 def submit(state: HostState, request: Request, setup: Setup, stats: Stats) -> HostState:
@@ -62,7 +72,7 @@ def admissible(state: HostState, setup: Setup, stats: Stats) -> tuple[Request, .
 
 def admit(state: HostState, chosen: Sequence[Request]) -> HostState:
     """The chosen requests, which are the oldest waiting, hold slots now."""
-    return HostState(state.waiting[len(chosen) :], (*state.admitted, *chosen))
+    return evolve(state, waiting=state.waiting[len(chosen) :], admitted=(*state.admitted, *chosen))
 
 
 def release(state: HostState, stats: Stats) -> HostState:
@@ -91,11 +101,21 @@ def room_refusals(
 
 
 class Host:
-    """Serves requests with an engine. Every refusal leaves host and engine as they were."""
+    """Serves requests with an engine. Every refusal leaves host and engine as they were.
+
+    After an interrupt (SIGINT in the main thread) the host goes on where it was: requests that were
+    queued stay queued, which `state` shows, and `generate([])` serves them. Outputs that had left
+    the device are kept for the next `generate` or `take_outputs`; until then their ids are taken.
+    What else breaks in, an error of XLA or what another signal's handler raises, may leave host and
+    engine apart: then every method raises StateLost, until `reset`, and `state` still shows what
+    was waiting.
+    """
 
     def __init__(self, engine: Engine) -> None:
+        a(Engine).require("engine", engine)
         self._engine = engine
         self._state = HostState()
+        self._broken = False
 
     @property
     def state(self) -> HostState:
@@ -104,6 +124,7 @@ class Host:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Refused if it can never run or its id is taken."""
+        a(Request).require("request", request)
         self._submit_all([request])
 
     def admit(self) -> tuple[Request, ...]:
@@ -116,31 +137,32 @@ class Host:
 
     def generate_rounds(self) -> tuple[int, Reason | None]:
         """At most `limits.rounds` rounds: how many were done, and why no more, if refused."""
+        self._check()
         return self._engine.generate()
 
     def take_outputs(self) -> tuple[Output, ...]:
         """The finished choices since the last call, in order of finishing."""
-        return self._engine.take_outputs()
+        self._collect()
+        finished, emptied = self._state.finished, evolve(self._state, finished=())
+        self._state = emptied  # no signal is looked for between a plain store and a return
+        return finished
 
     def generate(self, requests: Sequence[Request]) -> dict[Key, Output]:
         """Serve these requests, and whatever was submitted before, until nothing is left to do.
 
         Returns every output that finishes meanwhile or was not taken yet, by (id, choice). All
         requests are checked before any is queued: raises Refused if one can never run or its id is
-        taken, and then none of them is queued. Raises Stalled if nothing can go on.
+        taken, and then none of them is queued. Raises Stalled if nothing can go on. After an
+        interrupt `generate([])` goes on with those that were queued.
         """
-        stats = self._submit_all(requests)
-        outputs: dict[Key, Output] = {}
-        while True:
-            admitted = self._admit(stats)
-            done, reason = self.generate_rounds()
-            taken = self.take_outputs()
-            outputs.update({(output.request, output.choice): output for output in taken})
-            stats = self.settle()
-            if not self._state.waiting and not stats.queued:
-                return outputs
-            if not (admitted or done or taken):
-                raise Stalled(self._obstacles(stats, reason), outputs)
+        stalled = self._serve(self._submit_all(requests))
+        outputs = {(output.request, output.choice): output for output in self._state.finished}
+        error = None if stalled is None else Stalled(stalled, outputs)
+        emptied = evolve(self._state, finished=())
+        self._state = emptied  # no signal is looked for between a plain store and a return
+        if error is not None:
+            raise error
+        return outputs
 
     def settle(self) -> Stats:
         """Give back the reservations of requests that hold no slot any more; the numbers now.
@@ -154,26 +176,76 @@ class Host:
 
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget every request, and everything on the device."""
-        self._engine.reset(mode)
-        self._state = HostState()
+        a(ResetMode).require("mode", mode)
+        self._together(partial(self._reset, mode))
 
     def stats(self) -> Stats:
         """A few numbers of the device."""
+        self._check()
         return self._engine.stats()
 
     def _submit_all(self, requests: Sequence[Request]) -> Stats:
-        stats, setup = self.settle(), self._engine.setup
+        setup = self._engine.setup
+        arguments.check_requests(setup, requests)
+        stats = self.settle()
         self._state = reduce(
             lambda state, one: submit(state, one, setup, stats), requests, self._state
         )
         return stats
 
+    def _serve(self, stats: Stats) -> tuple[Refusal, ...] | None:
+        """Admit, decode and collect until nothing is left to do; or why nothing can go on."""
+        while True:
+            admitted = self._admit(stats)
+            done, reason = self.generate_rounds()
+            taken = self._collect()
+            stats = self.settle()
+            if not self._state.waiting and not stats.queued:
+                return None
+            if not (admitted or done or taken):
+                return self._obstacles(stats, reason)
+
     def _admit(self, stats: Stats) -> tuple[Request, ...]:
         chosen = admissible(self._state, self._engine.setup, stats)
         if chosen:
-            self._engine.prefill(chosen)
-            self._state = admit(self._state, chosen)
+            self._check()
+            self._together(partial(self._prefill, chosen))
         return chosen
+
+    def _collect(self) -> tuple[Output, ...]:
+        """Outputs leave the device, and are kept here until they are returned."""
+        self._check()
+        return self._together(self._take)
+
+    def _prefill(self, chosen: tuple[Request, ...]) -> None:
+        self._engine.prefill(chosen)
+        self._state = admit(self._state, chosen)
+
+    def _take(self) -> tuple[Output, ...]:
+        taken = self._engine.take_outputs()
+        self._state = evolve(self._state, finished=(*self._state.finished, *taken))
+        return taken
+
+    def _reset(self, mode: ResetMode) -> None:
+        self._engine.reset(mode)
+        self._state, self._broken = HostState(), False
+
+    def _together(self, work: Callable[[], T]) -> T:
+        """Do what changes both device and host. An interrupt waits until both are done."""
+        return hold_interrupts(partial(self._unless_broken, work))
+
+    def _unless_broken(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except KvspecError:  # refused, and nothing has changed; or the engine says itself what has
+            raise
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _check(self) -> None:
+        if self._broken:
+            raise StateLost("host and engine do not fit")
 
     def _obstacles(self, stats: Stats, reason: Reason | None) -> tuple[Refusal, ...]:
         if self._state.waiting:
@@ -217,6 +289,7 @@ def _submit_refusals(
 ) -> Iterator[Refusal]:
     geometry, limits = setup.geometry, setup.limits
     known = {other.id for other in (*state.waiting, *state.admitted)}
+    known |= {output.request for output in state.finished}
     if request.id in known | {one for one, _ in stats.occupants | stats.untaken}:
         yield Refusal(Reason.CHOICE_TAKEN, request.id, "an id that nothing in the engine has")
     prompt, stops = len(request.prompt), request.params.stops

@@ -12,7 +12,8 @@ from attrs import frozen
 from conformance import files
 from conformance.engines.named import OUR_ENGINE
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.geometry import INT32_MAX, Geometry
+from spec.vocabulary.geometry import Geometry
+from spec.vocabulary.rules import INT32_MAX
 
 
 @frozen

@@ -42,6 +42,12 @@ ENTRIES: Final = {
 class NoCells:
     """A model without layers, for a layer without contents."""
 
+    vocabulary = 1
+
+    def weight_shapes(self) -> tuple[()]:
+        """None."""
+        return ()
+
     def empty_cache(self, geometry: Geometry) -> Cache:  # noqa: ARG002 - the interface has it
         """No pool."""
         return ()

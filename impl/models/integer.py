@@ -26,6 +26,7 @@ from spec.vocabulary.integers import (
     VALUE_SALTS,
     VOCABULARY,
 )
+from spec.vocabulary.rules import INT32_MAX
 
 
 def _word(value: ArrayLike) -> Array:
@@ -49,7 +50,16 @@ def draw_of(seeds: Array, choices: Array, positions: Array, temperatures: Array)
 
 @frozen
 class IntegerModel:
-    """A model without weights; `params` is any pytree, and ignored."""
+    """A model without weights; `params` is ignored."""
+
+    @property
+    def vocabulary(self) -> int:
+        """It reads any token that an int32 holds; those it draws are below VOCABULARY."""
+        return INT32_MAX + 1
+
+    def weight_shapes(self) -> tuple[()]:
+        """None."""
+        return ()
 
     def empty_cache(self, geometry: Geometry) -> Cache:
         """uint32 pools [pages, page_size, 2, 1], one per layer."""

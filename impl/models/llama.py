@@ -21,6 +21,7 @@ from impl.models import sampler
 from impl.models.protocol import BatchPlan, Cache
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
+from spec.vocabulary.rules import TEMPERATURE
 
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("reference", "tpu")
@@ -90,7 +91,7 @@ class Llama:
                 raise _invalid(name, value, "an integer, 1 or more")
             if attribute.type == int | None and not (whole or value is None):
                 raise _invalid(name, value, "an integer, 1 or more, or None")
-            if attribute.type is float and not (math.isfinite(value) and value > 0):
+            if attribute.type is float and not (TEMPERATURE.holds(value) and value > 0):
                 raise _invalid(name, value, "finite and above 0")
         if self.attention not in ATTENTION:
             raise _invalid("attention", self.attention, f"one of {ATTENTION}")
@@ -115,6 +116,11 @@ class Llama:
             query, keys, values, output, gate, up, down = rest[index : index + len(layer)]
             layers.append(LayerWeights(ones, query, keys, values, output, ones, gate, up, down))
         return LlamaWeights(embedding, tuple(layers), ones, head)
+
+    def weight_shapes(self) -> LlamaWeights:
+        """Shapes and dtypes of what `init` makes."""
+        shapes: LlamaWeights = jax.eval_shape(lambda: self.init(jax.random.key(0)))
+        return shapes
 
     def empty_cache(self, geometry: Geometry) -> Cache:
         """One zeroed pool per layer, in the model's dtype."""

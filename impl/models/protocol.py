@@ -4,7 +4,7 @@ A model is a frozen, hashable description, static under jit; its weights are a p
 passed alongside. It never plans: where tokens are stored and what is read comes in the plan.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jax import Array
 
@@ -43,8 +43,18 @@ class BatchPlan(NamedTuple):
     destinations: Array
 
 
+@runtime_checkable
 class Model(Protocol):
     """A model that the engine can run; frozen and hashable."""
+
+    @property
+    def vocabulary(self) -> int:
+        """The token ids that it knows are those below this; the engine takes no other."""
+        ...
+
+    def weight_shapes(self) -> Weights:
+        """Its weights with a jax.ShapeDtypeStruct for each array; what an engine is given fits."""
+        ...
 
     def empty_cache(self, geometry: Geometry) -> Cache:
         """A zeroed pool per layer, with the geometry's pages of the geometry's size."""

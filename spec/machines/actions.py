@@ -1,17 +1,29 @@
 """Every action of every rung, as values. A rung says which of them it accepts.
 
 An action that names no slot where it could (`slot=None`, `child=None`) takes the lowest free one.
+What no state could accept, such as a boolean where a slot is named, raises InvalidInput here. Any
+integer is a slot: one out of range is refused by the machine, as SLOT_RANGE.
 """
 
-from collections.abc import Hashable
-
-from attrs import frozen
+from attrs import field, frozen
 
 from spec.table import Batch
 from spec.vocabulary import Params, Request, ResetMode, Tokens
-from spec.vocabulary.request import require_tokens
+from spec.vocabulary.rules import (
+    BATCH,
+    DRAW,
+    INT32,
+    NAME,
+    NAME_OR_ANY,
+    PROMPT,
+    SLOT,
+    SLOT_OR_ANY,
+    TOKENS,
+    a,
+    tuple_of,
+)
 
-Name = Hashable
+Name = int | tuple[int, int]
 """What a sequence is called: a slot, or above the scheduler a (request, choice) pair."""
 
 
@@ -19,44 +31,44 @@ Name = Hashable
 class Reserve:
     """Begin an empty sequence."""
 
-    slot: Name | None = None
+    slot: Name | None = field(default=None, validator=NAME_OR_ANY)
 
 
 @frozen
 class Append:
     """Tokens become known; nothing is allocated or written."""
 
-    slot: Name
-    tokens: Tokens
+    slot: Name = field(validator=NAME)
+    tokens: Tokens = field(validator=TOKENS)
 
 
 @frozen
 class Allocate:
     """Cells are given to the next positions of one or more sequences."""
 
-    batch: Batch
+    batch: Batch = field(validator=BATCH)
 
 
 @frozen
 class Write:
     """K and V of the next positions of one or more sequences are computed and stored."""
 
-    batch: Batch
+    batch: Batch = field(validator=BATCH)
 
 
 @frozen
 class Sample:
     """The model reads the history of a sequence and draws its next token."""
 
-    slot: Name
-    draw: int = 0
+    slot: Name = field(validator=NAME)
+    draw: int = field(default=0, validator=DRAW)
 
 
 @frozen
 class Free:
     """A sequence ends; what it alone held is dead."""
 
-    slot: Name
+    slot: Name = field(validator=NAME)
 
 
 @frozen
@@ -67,23 +79,20 @@ class Clone:
     sequences belong to requests, look at it.
     """
 
-    parent: int
-    child: int | None = None
-    choice: int = 0
+    parent: int = field(validator=SLOT)
+    child: int | None = field(default=None, validator=SLOT_OR_ANY)
+    choice: int = field(default=0, validator=INT32)
 
 
 @frozen
 class Assign:
     """A reserved slot is given a prompt, and belongs to a choice of a request."""
 
-    slot: int
-    prompt: Tokens
-    params: Params
-    request: int
-    choice: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        require_tokens("Assign.prompt", self.prompt)
+    slot: int = field(validator=SLOT)
+    prompt: Tokens = field(validator=PROMPT)
+    params: Params = field(validator=a(Params))
+    request: int = field(validator=INT32)
+    choice: int = field(default=0, validator=INT32)
 
 
 @frozen
@@ -95,7 +104,7 @@ class FreeFinished:
 class Reset:
     """Everything is forgotten. PHYSICAL also zeroes the pool, which nobody can observe."""
 
-    mode: ResetMode = ResetMode.LOGICAL
+    mode: ResetMode = field(default=ResetMode.LOGICAL, validator=a(ResetMode))
 
 
 @frozen
@@ -107,11 +116,8 @@ class TakeOutputs:
 class Enqueue:
     """A known token becomes the next of a sequence, and waits to be decoded."""
 
-    slot: int
-    token: int
-
-    def __attrs_post_init__(self) -> None:
-        require_tokens("Enqueue.token", (self.token,))
+    slot: int = field(validator=SLOT)
+    token: int = field(validator=INT32)
 
 
 @frozen
@@ -123,14 +129,14 @@ class Pack:
 class Purge:
     """The queued tokens of a slot are dropped."""
 
-    slot: int
+    slot: int = field(validator=SLOT)
 
 
 @frozen
 class Prefill:
     """Prompts are read at once; each choice forks and draws its first token."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[Request, ...] = field(validator=tuple_of(Request))
 
 
 @frozen
@@ -147,7 +153,7 @@ class Generate:
 class Submit:
     """A request joins those waiting, if it can ever fit."""
 
-    request: Request
+    request: Request = field(validator=a(Request))
 
 
 @frozen

@@ -8,6 +8,7 @@ from attrs import frozen
 from spec import model
 from spec.machines.actions import Append, Free, Name, Reserve, Sample
 from spec.vocabulary import FinishReason, Params, Tokens
+from spec.vocabulary.rules import INT32, PROMPT, a
 
 Action = Reserve | Append | Sample | Free
 
@@ -23,6 +24,8 @@ def step(state: State, action: Action) -> State:
     """Apply an action. Naming a text that is absent, or present for Reserve, is a KeyError."""
     texts = dict(state.texts)
     name = action.slot
+    if name is None:  # nothing is chosen here
+        raise KeyError(name)
     match action:
         case Reserve():
             if name in texts:
@@ -48,6 +51,9 @@ def finish(generated: Tokens, params: Params) -> FinishReason | None:
 
 def generate(prompt: Tokens, params: Params, choice: int = 0) -> tuple[Tokens, FinishReason]:
     """What one choice of a request must return, whatever else is being served."""
+    PROMPT.require("prompt", prompt)
+    a(Params).require("params", params)
+    INT32.require("choice", choice)
     tokens = prompt
     while True:
         drawn = model.draw(params, choice=choice, position=len(tokens))

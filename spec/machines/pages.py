@@ -15,6 +15,7 @@ from spec.machines import cache
 from spec.machines.actions import Allocate, Append, Free, Name, Reserve, Sample, Write
 from spec.table import Sequence, Sequences, by_slot, destination, read
 from spec.vocabulary import Geometry, InvalidInput, Reason, Refusal, refused
+from spec.vocabulary.rules import a
 
 Action = Reserve | Append | Allocate | Write | Sample | Free
 Pages = tuple[int, ...]
@@ -31,6 +32,7 @@ class State:
 
 def initial(geometry: Geometry) -> State:
     """No sequence, every cell dead."""
+    a(Geometry).require("geometry", geometry)
     return State(geometry, (None,) * geometry.slots, blank(geometry))
 
 

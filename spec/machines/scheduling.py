@@ -35,6 +35,7 @@ from spec.machines.actions import (
 from spec.machines.pages import Pages, reserved_slot, unused_refusals, used
 from spec.table import Batch, Sequences
 from spec.vocabulary import CleanupMode, Geometry, Limits, Refusal, Request, Tokens, refused
+from spec.vocabulary.rules import a
 
 Primitive = Reserve | Assign | Allocate | Write | Clone | Free | FreeFinished | Reset | TakeOutputs
 Action = Primitive | Enqueue | Pack | Purge | Prefill | Round | Generate
@@ -76,6 +77,8 @@ def initial(
     geometry: Geometry, limits: Limits, cleanup: CleanupMode = CleanupMode.INCREMENTAL
 ) -> State:
     """Nothing known, nothing queued."""
+    a(Limits).require("limits", limits)
+    a(CleanupMode).require("cleanup", cleanup)
     limits.check(geometry)
     return State(lifecycle.initial(geometry), limits, cleanup)
 

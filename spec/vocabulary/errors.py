@@ -102,6 +102,15 @@ class Refusal:
     seen: object = field(eq=False)
     allowed: object = field(eq=False)
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.reason) is not Reason:
+            raise InvalidInput(
+                "Refusal.reason",
+                seen=self.reason,
+                allowed="a Reason",
+                remedy="Pass a Reason; Reason(code) makes one of a status code.",
+            )
+
     def __str__(self) -> str:
         meaning = self.reason.meaning
         return f"{self.reason.name}: saw {self.seen}, allowed {self.allowed}: {meaning}"
@@ -145,6 +154,10 @@ _CLASSES = {
 
 
 def refused(refusals: Iterable[Refusal]) -> Refused:
-    """The exception for these refusals, in the class of the lowest code."""
+    """The exception for these refusals, of which there is one at least; the lowest code's class."""
     found = sorted(refusals, key=lambda refusal: refusal.reason)
+    if not found:
+        raise InvalidInput(
+            "refusals", seen=found, allowed="1 or more", remedy="Raise only if something is wrong."
+        )
     return _CLASSES[found[0].reason.family](found)

@@ -2,32 +2,16 @@
 
 from typing import Final
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
 from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.rules import INT32_MAX, SIZE, a
 
-INT32_MAX: Final = 2**31 - 1
 INVALID: Final = INT32_MAX
 """Stands for "no page", "no slot" and "no destination" in arrays: out of range on either side.
 
 A negative sentinel would wrap around to the last page when used as an index.
 """
-
-
-def _positive(instance: object, attribute: "Attribute[int]", value: object) -> None:
-    if type(value) is not int or not 0 < value <= INT32_MAX:
-        raise InvalidInput(
-            f"{type(instance).__name__}.{attribute.name}",
-            seen=value,
-            allowed="an integer from 1 to 2**31 - 1",
-            remedy="Give a positive size.",
-        )
-
-
-def _size(default: int | None = None) -> int:
-    if default is None:
-        return field(validator=_positive)
-    return field(default=default, validator=_positive)
 
 
 @frozen(kw_only=True)
@@ -38,10 +22,10 @@ class Geometry:
     slots. pages_per_seq: entries in a table row. Source: seed 000, sections 2 and 3.
     """
 
-    pages: int = _size()
-    page_size: int = _size()
-    slots: int = _size()
-    pages_per_seq: int = _size()
+    pages: int = field(validator=SIZE)
+    page_size: int = field(validator=SIZE)
+    slots: int = field(validator=SIZE)
+    pages_per_seq: int = field(validator=SIZE)
 
     def __attrs_post_init__(self) -> None:
         for name, what in (("pages", "a destination"), ("pages_per_seq", "a position")):
@@ -74,17 +58,18 @@ class Limits:
     outputs: finished outputs held until they are taken.
     """
 
-    queue: int = _size()
-    prefill_tokens: int = _size()
-    prefill_seqs: int = _size()
-    round_tokens: int = _size()
-    rounds: int = _size()
-    stops: int = _size()
-    stop_len: int = _size()
-    outputs: int = _size()
+    queue: int = field(validator=SIZE)
+    prefill_tokens: int = field(validator=SIZE)
+    prefill_seqs: int = field(validator=SIZE)
+    round_tokens: int = field(validator=SIZE)
+    rounds: int = field(validator=SIZE)
+    stops: int = field(validator=SIZE)
+    stop_len: int = field(validator=SIZE)
+    outputs: int = field(validator=SIZE)
 
     def check(self, geometry: Geometry) -> None:
         """Raise InvalidInput unless these limits can serve this geometry."""
+        a(Geometry).require("geometry", geometry)
         for name, need, why in (
             ("queue", geometry.slots, "one entry per slot: a round never meets a full queue"),
             ("outputs", geometry.slots, "one output per slot: one round can finish all"),
@@ -100,6 +85,7 @@ class Limits:
 
 def default_limits(geometry: Geometry) -> Limits:
     """Limits that let every slot decode in each round and the longest prompt prefill at once."""
+    a(Geometry).require("geometry", geometry)
     return Limits(
         queue=2 * geometry.slots,
         prefill_tokens=max(geometry.max_len, 2 * geometry.slots),

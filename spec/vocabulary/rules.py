@@ -1,0 +1,144 @@
+"""What a value may be: asked once, when it is given, before any state is touched.
+
+A rule is a validator of attrs and is also asked by name, so that a field of an action and an
+argument of an engine are held to the same words. Rules are about what a value is; whether a state
+accepts it is for the guards of that state, which refuse. So any integer is a slot here.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import frozen
+
+from spec.vocabulary.errors import InvalidInput
+
+INT32_MAX: Final = 2**31 - 1
+_UINT32_MAX: Final = 2**32 - 1
+
+
+@frozen(eq=False)
+class Rule:
+    """A kind of value. holds: whether a value is one. allowed, remedy: what an error says."""
+
+    holds: Callable[[Any], bool]
+    allowed: str
+    remedy: str
+
+    def require(self, name: str, value: object) -> None:
+        """Raise InvalidInput, by this name, unless the value is one."""
+        if not self.holds(value):
+            raise InvalidInput(name, seen=value, allowed=self.allowed, remedy=self.remedy)
+
+    def __call__(self, instance: object, attribute: Any, value: Any) -> None:
+        """The same of a field, as attrs asks it: the name is the class's and the field's."""
+        if not self.holds(value):
+            self.require(f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def between(low: int, high: int) -> Rule:
+    """An integer from `low` to `high`."""
+    return Rule(
+        lambda value: type(value) is int and low <= value <= high,
+        f"an integer from {low} to {high}",
+        "Pass an int in this range; int() makes one of a numpy integer.",
+    )
+
+
+def a(kind: type) -> Rule:
+    """A value of a class."""
+    return Rule(
+        lambda value: isinstance(value, kind), f"a {kind.__name__}", f"Pass a {kind.__name__}."
+    )
+
+
+def tuple_of(kind: type) -> Rule:
+    """A tuple of values of a class; it may be empty."""
+    return Rule(
+        lambda value: type(value) is tuple and all(isinstance(item, kind) for item in value),
+        f"a tuple of {kind.__name__}",
+        f"Pass a tuple, also for one {kind.__name__}: (it,).",
+    )
+
+
+def _is_slot(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        type(value) is tuple and len(value) == 2 and type(value[0]) is int and type(value[1]) is int
+    )
+
+
+def _are_tokens(value: Any) -> bool:
+    if type(value) is not tuple:
+        return False
+    whole = set(map(type, value)) <= {int}
+    return whole and (not value or (min(value) >= 0 and max(value) <= INT32_MAX))
+
+
+def _is_batch(value: Any) -> bool:
+    if type(value) is not tuple:
+        return False
+    for entry in value:  # spelled out: a call for each entry would cost more than the rest
+        if entry is not None and not (
+            type(entry) is tuple
+            and len(entry) == 2
+            and type(entry[0]) is int
+            and type(entry[1]) is int
+        ):
+            return False
+    return True
+
+
+def _is_temperature(value: Any) -> bool:
+    number = isinstance(value, int | float) and type(value) is not bool
+    return number and 0 <= value < math.inf
+
+
+SIZE: Final = between(1, INT32_MAX)
+"""How many: of pages, tokens, choices."""
+
+INT32: Final = between(0, INT32_MAX)
+"""A request id, a choice, a seed, a token."""
+
+DRAW: Final = between(0, _UINT32_MAX)
+
+SLOT: Final = Rule(
+    _is_slot, "an integer", "Pass an int, and no boolean; int() makes one of a numpy integer."
+)
+SLOT_OR_ANY: Final = Rule(
+    lambda value: value is None or type(value) is int,
+    "an integer, or None for the lowest that is free",
+    SLOT.remedy,
+)
+NAME: Final = Rule(
+    lambda value: type(value) is int or _is_pair(value),
+    "an integer, or a tuple (request, choice) of two",
+    SLOT.remedy,
+)
+NAME_OR_ANY: Final = Rule(
+    lambda value: value is None or type(value) is int or _is_pair(value),
+    f"{NAME.allowed}, or None for the lowest slot that is free",
+    SLOT.remedy,
+)
+BATCH: Final = Rule(
+    _is_batch,
+    "a tuple of (slot, position), both integers, and of None",
+    "Pass tuples; None is padding.",
+)
+TOKENS: Final = Rule(_are_tokens, "a tuple of integers from 0 to 2**31 - 1", "Pass token ids.")
+PROMPT: Final = Rule(
+    lambda value: _are_tokens(value) and bool(value),
+    "a non-empty tuple of integers from 0 to 2**31 - 1",
+    "Pass token ids.",
+)
+STOPS: Final = Rule(
+    lambda value: type(value) is tuple and all(map(PROMPT.holds, value)),
+    "a tuple of non-empty tuples of integers from 0 to 2**31 - 1",
+    "Pass (), or one tuple of token ids per stop sequence.",
+)
+TEMPERATURE: Final = Rule(
+    _is_temperature, "a finite number, 0 or more", "Use 0 for greedy decoding."
+)

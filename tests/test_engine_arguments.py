@@ -1,0 +1,316 @@
+"""What no state could accept is refused by every method of Engine and Host, by name.
+
+The methods and their arguments are listed by the classes themselves, and what is hostile follows
+from the type of an argument: a new method without a check fails here.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve
+from engine_tools import KEPT, assert_identical, params, request, run
+
+from impl.engine import Engine
+from impl.host import Host, HostState
+from impl.models.integer import IntegerModel
+from impl.models.llama import Llama, LlamaWeights
+from impl.setup import Setup
+from impl.state import State
+from spec.machines.actions import Prefill, Reserve
+from spec.vocabulary import (
+    CleanupMode,
+    InvalidInput,
+    Params,
+    Reason,
+    Refused,
+    Request,
+    ResetMode,
+    Tokens,
+)
+
+REQUEST = request(7, (1,), 2)
+Batch = Sequence[tuple[int, int] | None]
+GOOD: dict[Any, Any] = {
+    int: 1,
+    int | None: None,
+    Tokens: (1,),
+    Params: params(1),
+    Batch: [(0, 0)],
+    Request: REQUEST,
+    Sequence[Request]: [REQUEST],
+    ResetMode: ResetMode.PHYSICAL,
+    State: None,
+}
+NO_INTEGER: tuple[Any, ...] = (
+    *(True, False, 1.0, 1.7, float("nan"), "1", b"1", [], (), (1,), {}, 1j, object()),
+    *(np.int32(1), np.int64(1), np.bool_(1), np.float32(1), np.ones(1, np.int32), jnp.int32(1)),
+)
+HOSTILE: dict[Any, tuple[Any, ...]] = {
+    int: (None, *NO_INTEGER),
+    int | None: NO_INTEGER,
+    Tokens: (
+        *(None, 1, (), "1", [1], (-1,), (True,), (1.0,), (2**31,), (2**40,), (10**30,)),
+        *((None,), ("1",), (np.int32(1),), np.ones(1, np.int32)),
+    ),
+    Params: (None, 1, {}, Params, REQUEST),
+    Batch: (
+        *(None, 1, 1.5, "ab", b"ab", {}, {(0, 0)}, (entry for entry in [(0, 0)]), object()),
+        *([(0,)], [(0, 0, 0)], [[0, 0]], ["00"], [0], [(True, 0)], [(0, 1.5)], [(None, 0)]),
+        *([(0, np.int32(0))], np.zeros((1, 2), np.int32), [(0, 0), None, 7]),
+    ),
+    Request: (None, 1, {}, Request, [REQUEST], (REQUEST,), "request"),
+    Sequence[Request]: (
+        *(None, 1, "requests", {}, {REQUEST}, REQUEST, (one for one in [REQUEST])),
+        *([None], [REQUEST, None], [[REQUEST]], [1], ["request"]),
+    ),
+    ResetMode: (None, "logical", "LOGICAL", 1, True, ResetMode, CleanupMode.NONE),
+    State: (None, 1, (), {}, State, "state"),
+}
+"""What is no value of a type of argument."""
+BEYOND: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    ("request", "choice", "token"), (-1, 2**31, 2**40, 10**30)
+)
+"""Integers that are no number of this kind."""
+HUGE = (-1, -(2**31), -(10**30), 4, 2**31 - 1, 2**31, 2**32, 2**40, 2**63, 10**30)
+"""Integers that are no slot: the device refuses them."""
+SLOTS = {"slot", "parent", "child"}
+
+
+def listed() -> Iterator[tuple[type, str, str]]:
+    """Every argument of every public method of Engine and Host, and of their constructors."""
+    for cls in (Engine, Host):
+        for method, function in inspect.getmembers(cls, inspect.isfunction):
+            if not method.startswith("_"):
+                names = list(inspect.signature(function).parameters)[1:]
+                yield from ((cls, method, name) for name in names)
+
+
+ARGUMENTS = tuple(listed())
+
+
+def types_of(cls: type, method: str) -> dict[str, Any]:
+    """The types of a method's arguments."""
+    found = typing.get_type_hints(getattr(cls, method))
+    return {name: kind for name, kind in found.items() if name != "return"}
+
+
+def calls(cls: type, method: str, name: str, served: "Served") -> Callable[[object], object]:
+    """The method, with good values for all arguments but one."""
+    target = served.engine if cls is Engine else served.host
+    given = {other: GOOD[kind] for other, kind in types_of(cls, method).items()}
+    return lambda value: getattr(target, method)(**{**given, name: value})
+
+
+class Served:
+    """An engine and its host in the middle of something, and what they hold."""
+
+    def __init__(self) -> None:
+        self.engine = run(Engine(KEPT), Reserve(2), Prefill((request(1, (1, 2, 3), 3),)))
+        self.host = Host(self.engine)
+        self.host.submit(request(5, (1,), 1))
+        self._before, self._state = self.engine.extract(), self.host.state
+
+    def assert_unchanged(self) -> None:
+        """Nothing in either of them is another."""
+        assert_identical(self._before, self.engine.extract())
+        assert self._state == self.host.state
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    """One for all cases: none of them changes it."""
+    return Served()
+
+
+@pytest.mark.parametrize(("cls", "method", "name"), ARGUMENTS)
+def test_an_argument_refuses_what_it_cannot_be(
+    cls: type, method: str, name: str, served: Served
+) -> None:
+    """Whatever it is, InvalidInput names the argument, and neither engine nor host is another."""
+    kind = types_of(cls, method)[name]
+    call = calls(cls, method, name, served)
+    values: tuple[Any, ...] = (*HOSTILE[kind], *BEYOND.get(name, ()))
+    for wrong in values:
+        with pytest.raises(InvalidInput) as caught:
+            call(wrong)
+        assert name == caught.value.name, wrong
+        assert all((caught.value.allowed, caught.value.remedy))
+    served.assert_unchanged()
+
+
+@pytest.mark.parametrize(("cls", "method", "name"), ARGUMENTS)
+def test_an_integer_that_is_no_slot_is_refused(
+    cls: type, method: str, name: str, served: Served
+) -> None:
+    """However large: SLOT_RANGE, and nothing is changed. An argument without slots has none."""
+    kind = types_of(cls, method)[name]
+    call = calls(cls, method, name, served)
+    batches = kind == Batch
+
+    for number in HUGE if name in SLOTS or batches else ():
+        with pytest.raises(Refused) as caught:
+            call([(number, 0)] if batches else number)
+        assert frozenset({Reason.SLOT_RANGE}) == caught.value.reasons, number
+    positions: tuple[int, ...] = (-1, 2**31, 10**30) if batches else ()
+    for number in positions:
+        with pytest.raises(Refused, match="BATCH_POSITIONS"):
+            call([(0, number)])
+    served.assert_unchanged()
+
+
+def test_every_method_is_looked_at() -> None:
+    """The list is not empty by accident."""
+    found = {(cls.__name__, method) for cls, method, _ in ARGUMENTS}
+
+    assert {("Engine", "clone"), ("Engine", "inject"), ("Host", "generate")} <= found
+    assert SLOTS | {"batch"} <= {name for _, _, name in ARGUMENTS}
+
+
+NO_FIELD: dict[str, tuple[Any, ...]] = {
+    "geometry": (None, (8, 2, 4, 4), KEPT.limits),
+    "limits": (None, {}, KEPT.geometry),
+    "model": (None, "llama", IntegerModel, object(), 1),
+    "cleanup": (None, "end", ResetMode.LOGICAL, 1),
+    "logprobs": (None, 0, "yes"),
+}
+"""What is no value of a field of a setup."""
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [(name, wrong) for name, values in NO_FIELD.items() for wrong in values]
+)
+def test_a_setup_refuses_what_it_cannot_be(name: str, wrong: Any) -> None:
+    """Each field by its name, before anything is compiled for it."""
+    with pytest.raises(InvalidInput, match=rf"^Setup\.{name}: saw"):
+        evolve(KEPT, **{name: wrong})
+
+
+class Unhashable(IntegerModel):
+    """A model that cannot be static under jit."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_model_that_cannot_be_hashed_is_none() -> None:
+    """A setup is a key of what is compiled."""
+    with pytest.raises(InvalidInput, match=r"^Setup\.model: saw"):
+        evolve(KEPT, model=Unhashable())
+
+
+@pytest.mark.parametrize("wrong", [None, 1, Setup, KEPT.geometry])
+def test_engine_and_host_are_made_of_what_they_need(wrong: Any) -> None:
+    """An engine of a setup, a host of an engine."""
+    with pytest.raises(InvalidInput, match=r"^setup: saw"):
+        Engine(wrong)
+    with pytest.raises(InvalidInput, match=r"^engine: saw"):
+        Host(wrong)
+
+
+LLAMA = Llama(vocabulary=11, layers=2, embed=8, q_heads=2, kv_heads=1, head_dim=4, mlp=8)
+SMALL = evolve(KEPT, model=LLAMA, logprobs=False)
+
+
+@pytest.fixture(scope="module")
+def weights() -> LlamaWeights:
+    """Random weights, the same for every test."""
+    drawn: LlamaWeights = jax.jit(LLAMA.init)(jax.random.key(1))
+    return drawn
+
+
+def replaced(weights: LlamaWeights, **changed: Any) -> LlamaWeights:
+    """The weights with some arrays of the second layer replaced."""
+    first, second = weights.layers
+    return weights._replace(layers=(first, second._replace(**changed)))
+
+
+@pytest.mark.parametrize("number", [jnp.nan, jnp.inf, -jnp.inf])
+@pytest.mark.parametrize("name", ["query", "down", "mlp_norm"])
+def test_weights_that_are_not_finite_are_named(
+    weights: LlamaWeights, name: str, number: float
+) -> None:
+    """One number in one array is found, when the engine is made."""
+    array = getattr(weights.layers[1], name)
+    wrong = array.ravel().at[-1].set(number).reshape(array.shape)
+
+    with pytest.raises(InvalidInput, match=rf"^weights\.layers\[1\]\.{name}: saw 'NaN or an inf"):
+        Engine(SMALL, replaced(weights, **{name: wrong}))
+
+
+def test_weights_of_another_shape_dtype_or_tree_are_named(weights: LlamaWeights) -> None:
+    """The error says which array, what it is and what it should be."""
+    query = weights.layers[1].query
+    for wrong, seen in (
+        (query[:, :1], r"'float32\[8, 1, 4\]'"),
+        (query.astype(jnp.bfloat16), r"'bfloat16\[8, 2, 4\]'"),
+        (np.asarray(query, np.float64), r"'float64\[8, 2, 4\]'"),
+        (query.tolist(), "'.* arrays"),
+        ("query", "'query'"),
+        (None, "'.* arrays; the first difference: .*query"),
+    ):
+        with pytest.raises(InvalidInput, match=rf"^weights.*: saw {seen}") as caught:
+            Engine(SMALL, replaced(weights, query=wrong))
+        assert "float32[8, 2, 4]" in caught.value.allowed or "array" in caught.value.allowed
+    others = ((), None, weights._asdict(), weights._replace(layers=weights.layers[:1]))
+    for tree in (*others, weights._replace(layers=[*weights.layers])):  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match=r"^weights: saw .* arrays"):
+            Engine(SMALL, tree)
+    with pytest.raises(InvalidInput, match=r"^weights: saw .1 arrays"):
+        Engine(KEPT, {"norm": jnp.ones(2)})
+    gone = jnp.ones_like(query)
+    gone.delete()
+    with pytest.raises(InvalidInput, match=r"query: saw 'a deleted array'"):
+        Engine(SMALL, replaced(weights, query=gone))
+    Engine(SMALL, jax.tree.map(np.asarray, weights))
+
+
+def test_a_token_past_the_vocabulary_is_refused(weights: LlamaWeights) -> None:
+    """By every way in, stops included; the largest token of the model is taken."""
+    engine = Engine(SMALL, weights)
+    host, slot = Host(engine), engine.reserve()
+    before = engine.extract()
+    wrong = request(1, (1, 11), 1)
+    stops = request(1, (1,), 1, stops=((10, 11),))
+    for call in (
+        lambda: engine.assign(slot, (11,), params(1), request=1),
+        lambda: engine.assign(slot, (1,), stops.params, request=1),
+        lambda: engine.enqueue(slot, 11),
+        lambda: engine.prefill([wrong]),
+        lambda: engine.prefill([stops]),
+        lambda: host.submit(wrong),
+        lambda: host.generate([request(2, (1,), 1), wrong]),
+    ):
+        with pytest.raises(InvalidInput, match="saw 11, allowed: token ids below 11, the model"):
+            call()
+
+    assert_identical(before, engine.extract())
+    assert HostState() == host.state
+    engine.assign(slot, (10,), params(3, (10,)), request=1)
+
+
+def test_the_exact_model_takes_any_token() -> None:
+    """As the specification does: each one is a word."""
+    engine = Engine(KEPT)
+    engine.assign(engine.reserve(), (2**31 - 1,), params(1), request=1)
+
+
+def test_a_state_of_other_sizes_is_not_injected() -> None:
+    """The array is named, with its shape and the one that it should have."""
+    engine = Engine(KEPT)
+    held = engine.extract()
+    changes: dict[str, Any] = {
+        "rows": held.rows[:1],
+        "known": np.asarray(held.known, np.int64),
+        "used": None,
+        "counts": [1, 2],
+        "cache": held.cache[:1],
+    }
+    for name, wrong in changes.items():
+        with pytest.raises(InvalidInput, match=rf"^state(\.{name})?: saw"):
+            engine.inject(held._replace(**{name: wrong}))
+    assert_identical(held, engine.extract())

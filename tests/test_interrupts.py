@@ -1,0 +1,429 @@
+"""An interrupt at any moment: nothing is lost, or it is named and a reset brings it back.
+
+CPython looks for signals where a Python function begins and where a call into C has returned. A
+profiler is called at exactly these moments, so that a signal raised by it comes at each in turn.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_tools import SETUPS, assert_identical, leaves, params, request
+from test_host import Results, alone, results
+
+import impl
+from impl.engine import Engine, StateLost
+from impl.host import Host, HostState
+from impl.interrupts import hold_interrupts
+from impl.state import State
+from spec.vocabulary import CleanupMode, Refused, ResetMode
+
+SETUP = SETUPS[CleanupMode.INCREMENTAL]
+REQUESTS = [request(number, (1, number), 2 + number % 2, 1 + number % 2) for number in range(4)]
+OURS = str(Path(impl.__file__).parent)
+
+
+class Alarm(Exception):
+    """What a handler of another signal raises."""
+
+
+@contextmanager
+def interrupted(at: int) -> Iterator[list[int]]:
+    """SIGINT at the moment of this number, counted in the frames of the engine; how many passed."""
+    passed = [0]
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event in {"call", "c_return"} and frame.f_code.co_filename.startswith(OURS):
+            passed[0] += 1
+            if passed[0] - 1 == at:
+                signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.setprofile(look)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, previous)
+
+
+def moments(work: Callable[[], object]) -> int:
+    """How many moments there are in some work, once everything is compiled."""
+    work()
+    with interrupted(-1) as passed:
+        work()
+    return passed[0]
+
+
+def same(first: State, second: State) -> bool:
+    """Whether two states are the same, bit for bit."""
+    pairs = zip(leaves(first), leaves(second), strict=True)
+    return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+
+
+def go_on(host: Host) -> Results:
+    """What is left is served; requests that were not queued before the interrupt are sent again."""
+    known = {one.id for one in (*host.state.waiting, *host.state.admitted)}
+    stats = host.stats()
+    known |= {key[0] for key in stats.occupants | stats.untaken}
+    known |= {output.request for output in host.state.finished}
+    return results(host.generate([one for one in REQUESTS if one.id not in known]))
+
+
+CALLS: dict[str, Callable[[Engine], object]] = {
+    "prefill": lambda engine: engine.prefill(REQUESTS[:1]),
+    "reserve": lambda engine: engine.reserve(),
+    "take_outputs": lambda engine: engine.take_outputs(),
+    "reset": lambda engine: engine.reset(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_of_a_call_leaves_the_state_before_or_after_it(name: str) -> None:
+    """At every moment: the action is done or it is not, and the engine goes on."""
+    engine, call = Engine(SETUP), CALLS[name]
+    engine.prefill([request(9, (1,), 1)])
+    before = engine.extract()
+
+    def once() -> None:
+        engine.inject(before)
+        call(engine)
+
+    count = moments(once)
+    after = engine.extract()
+    reached = set()
+    for at in range(count):
+        engine.inject(before)
+        with interrupted(at) as passed:
+            try:
+                call(engine)
+            except KeyboardInterrupt:
+                reached.add(at)
+        if at in reached:
+            assert passed[0] > at
+        held = engine.extract()
+        assert same(held, before) or same(held, after), at
+
+    assert len(reached) > 5
+
+
+# An interrupt that comes while a generator is closed is dropped by Python itself, which says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_host_loses_no_output() -> None:
+    """At every moment of serving four requests: what is returned then is what all would return."""
+    expected = alone(*REQUESTS)
+    engine = Engine(SETUP)
+    count = moments(lambda: Host(engine).generate(REQUESTS))
+    reached = 0
+    for at in range(count):
+        host, served = Host(engine), Results()
+        with interrupted(at):
+            try:
+                served = results(host.generate(REQUESTS))
+            except KeyboardInterrupt:
+                reached += 1
+        if not served:
+            served = go_on(host)
+        assert expected == served, at
+        assert HostState() == host.state, at
+        stats = host.stats()
+        assert (0, 0, 0, frozenset()) == (stats.active, stats.queued, stats.outputs, stats.untaken)
+
+    assert reached > count // 2
+
+
+def test_interrupts_while_requests_are_served_again_and_again() -> None:
+    """Real ones, from another thread, at random moments: every output comes once."""
+    expected, rng = alone(*REQUESTS), random.Random(0)
+    host, hits = Host(Engine(SETUP)), 0
+    host.generate(REQUESTS)
+    began = time.perf_counter()
+    host.generate(REQUESTS)
+    usual = time.perf_counter() - began
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for _ in range(60):
+            timer = threading.Timer(
+                rng.uniform(0, usual), partial(os.kill, os.getpid(), signal.SIGINT)
+            )
+            served = Results()
+            try:
+                timer.start()
+                served = results(host.generate(REQUESTS))
+                timer.join()
+                time.sleep(1)
+            except KeyboardInterrupt:
+                hits += 1
+            timer.join()
+            served = served or go_on(host)
+            assert expected == served
+            assert HostState() == host.state
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+    assert hits > 30
+
+
+def test_outputs_that_were_not_returned_keep_their_ids() -> None:
+    """Until they are: by the next `take_outputs`, before what has finished since."""
+    host = Host(Engine(SETUP))
+    host.submit(REQUESTS[0])
+    host.admit()
+    while host.stats().queued:
+        host.generate_rounds()
+    with interrupted_at_the_end_of(host._take), pytest.raises(KeyboardInterrupt):
+        host.take_outputs()
+
+    assert 0 == host.stats().outputs
+    with pytest.raises(Refused, match="CHOICE_TAKEN"):
+        host.submit(REQUESTS[0])
+    assert alone(REQUESTS[0]) == results(
+        {(one.request, one.choice): one for one in host.take_outputs()}
+    )
+    assert () == host.take_outputs()
+    host.submit(REQUESTS[0])
+
+
+@contextmanager
+def interrupted_at_the_end_of(method: Callable[..., object]) -> Iterator[None]:
+    """SIGINT when this function returns."""
+    code = method.__func__.__code__  # type: ignore[attr-defined]
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is code:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_held_interrupts_reach_their_handler_afterwards() -> None:
+    """With the number and the frame, once the work is done; and the handler is there again."""
+    seen: list[tuple[int, object]] = []
+    done: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append((number, frame and frame.f_code.co_name))
+        assert [1] == done
+
+    def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+        return "result"
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        assert "result" == hold_interrupts(work)
+        assert note is signal.getsignal(signal.SIGINT)
+        with pytest.raises(Alarm):
+            hold_interrupts(partial(raising, Alarm()))
+        assert note is signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert [(signal.SIGINT, "work")] == seen
+
+
+def raising(error: BaseException) -> None:
+    """Raise it."""
+    raise error
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_python_does_not_handle_is_left_alone(handler: signal.Handlers) -> None:
+    """A handler that cannot be called is not exchanged, and in another thread none is."""
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        assert handler is hold_interrupts(lambda: signal.getsignal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    before, seen = signal.getsignal(signal.SIGINT), []
+    look = partial(signal.getsignal, signal.SIGINT)
+    thread = threading.Thread(target=lambda: seen.append(hold_interrupts(look)))
+    thread.start()
+    thread.join()
+    assert [before] == seen
+
+
+class Broken:
+    """An answer that cannot be read, as when XLA failed after the call had returned."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
+        raise RuntimeError("the device failed")
+
+
+def losing(engine: Engine, name: str, error: BaseException) -> None:
+    """The next call of this entry point takes the state, and raises."""
+    run = engine._entries[name]
+
+    def broken(*given: Any) -> Any:
+        engine._entries[name] = run
+        run(*given)
+        raise error
+
+    engine._entries[name] = broken
+
+
+EVERY: dict[str, Callable[[Engine], object]] = {
+    **CALLS,
+    "packed": lambda engine: engine.packed,
+    "extract": Engine.extract,
+    "stats": Engine.stats,
+    "pack": Engine.pack,
+    "round": Engine.round,
+    "generate": Engine.generate,
+    "free_finished": Engine.free_finished,
+    "free": lambda engine: engine.free(0),
+    "purge": lambda engine: engine.purge(0),
+    "enqueue": lambda engine: engine.enqueue(0, 1),
+    "clone": lambda engine: engine.clone(0, choice=1),
+    "allocate": lambda engine: engine.allocate([(0, 0)]),
+    "write": lambda engine: engine.write([(0, 0)]),
+    "assign": lambda engine: engine.assign(0, (1,), params(1), request=1),
+}
+OTHERS = {"reset", "inject", "compilations"}
+"""What needs no state."""
+
+
+@pytest.mark.parametrize("mode", ResetMode)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("XLA failed"), KeyboardInterrupt(), Alarm()], ids=repr
+)
+def test_a_lost_state_is_named_until_the_reset(mode: ResetMode, error: BaseException) -> None:
+    """Every method raises StateLost; after the reset nothing tells the engine from a new one."""
+    engine = Engine(SETUP)
+    host = Host(engine)
+    host.generate(REQUESTS)
+    host.submit(REQUESTS[0])
+    losing(engine, "prefill_requests", error)
+
+    with pytest.raises(type(error)):
+        host.admit()
+
+    public = {name for name in vars(Engine) if not name.startswith("_")}
+    assert public == EVERY.keys() | OTHERS
+    for name in EVERY.keys() - OTHERS:
+        with pytest.raises(StateLost, match=r"Call reset\(\)"):
+            EVERY[name](engine)
+    on_host: dict[str, Callable[[], object]] = {
+        "submit": lambda: host.submit(REQUESTS[1]),
+        "generate": lambda: host.generate([]),
+        "admit": host.admit,
+        "generate_rounds": host.generate_rounds,
+        "take_outputs": host.take_outputs,
+        "settle": host.settle,
+        "stats": host.stats,
+    }
+    public = {name for name in vars(Host) if not name.startswith("_")}
+    assert public == on_host.keys() | {"reset", "state"}
+    for call in on_host.values():
+        with pytest.raises(StateLost, match=r"Call reset\(\)"):
+            call()
+    assert (REQUESTS[0],) == host.state.waiting
+    host.reset(mode)
+    assert_identical(Engine(SETUP).extract(), engine.extract())
+    assert HostState() == host.state
+    assert alone(*REQUESTS) == results(host.generate(REQUESTS))
+
+
+def test_a_state_that_failed_on_the_device_is_lost_too() -> None:
+    """The call had returned; its answer, or the state itself, cannot be read."""
+    engine = Engine(SETUP)
+    engine.reserve()
+    run = engine._entries["reserve"]
+
+    def failed(weights: Any, packed: Any, *rest: Any) -> Any:
+        state, _ = run(weights, packed, *rest)
+        for leaf in state.short:
+            leaf.delete()
+        return state, Broken()
+
+    engine._entries["reserve"] = failed
+    with pytest.raises(RuntimeError, match="the device failed"):
+        engine.reserve()
+    with pytest.raises(StateLost):
+        engine.stats()
+    engine.reset()
+    assert_identical(Engine(SETUP).extract(), engine.extract())
+
+
+def test_a_call_that_fails_before_it_begins_loses_nothing() -> None:
+    """An error while an entry point is compiled leaves the engine as it was."""
+    engine = Engine(SETUP)
+    engine.reserve()
+    before, run = engine.extract(), engine._entries["reserve"]
+    engine._entries["reserve"] = lambda *_: raising(RuntimeError("no memory to compile"))
+    with pytest.raises(RuntimeError, match="no memory"):
+        engine.reserve()
+    engine._entries["reserve"] = run
+
+    assert_identical(before, engine.extract())
+    assert 1 == engine.reserve()
+
+
+def test_a_lost_engine_takes_a_state() -> None:
+    """Who has kept one goes on with it."""
+    engine = Engine(SETUP)
+    engine.reserve()
+    held = engine.extract()
+    losing(engine, "reserve", RuntimeError())
+    with pytest.raises(RuntimeError):
+        engine.reserve()
+
+    engine.inject(held)
+    assert 1 == engine.reserve()
+
+
+WINDOWS = [
+    (name, number, when)
+    for name in ("stats", "prefill", "generate", "take_outputs")
+    for number in range(3)
+    for when in ("before", "after")
+]
+
+
+@pytest.mark.parametrize(("name", "number", "when"), WINDOWS)
+def test_what_no_signal_handler_holds_is_named(
+    name: str, number: int, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception raised before or after a call of the engine: the host goes on, or says so."""
+    engine = Engine(SETUP)
+    host, calls, real = Host(engine), [0], getattr(engine, name)
+
+    def breaking(*given: Any) -> Any:
+        calls[0] += 1
+        if calls[0] - 1 != number:
+            return real(*given)
+        if when == "after":
+            real(*given)
+        raise Alarm
+
+    monkeypatch.setattr(engine, name, breaking)
+    with pytest.raises(Alarm):
+        host.generate(REQUESTS)
+    monkeypatch.undo()
+
+    try:
+        served = go_on(host)
+    except StateLost:
+        assert name in {"prefill", "take_outputs"}
+        host.reset()
+        served = results(host.generate(REQUESTS))
+    assert alone(*REQUESTS) == served
