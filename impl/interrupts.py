@@ -7,6 +7,7 @@ runs in this one. So the handler itself is exchanged for the time of the call.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and is ten times as slow
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -27,10 +28,10 @@ def hold_interrupts(work: Callable[[], T]) -> T:
     previous = _signal.getsignal(_signal.SIGINT)
     if not callable(previous):
         return work()
-    held: list[tuple[int, FrameType | None]] = []
+    held: list[int] = []
 
-    def hold(number: int, frame: FrameType | None) -> None:
-        held.append((number, frame))
+    def hold(number: int, _frame: FrameType | None) -> None:
+        held.append(number)
 
     try:
         _signal.signal(_signal.SIGINT, hold)
@@ -42,4 +43,4 @@ def hold_interrupts(work: Callable[[], T]) -> T:
             _signal.signal(_signal.SIGINT, previous)
             raise
         if held:
-            previous(*held[-1])
+            previous(held[-1], sys._getframe())  # noqa: SLF001 - where it arrives, not where it was

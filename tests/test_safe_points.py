@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conformance import interrupts
+from impl.interrupts import hold_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -130,3 +131,18 @@ def _unraisable(error: BaseException) -> Any:
     return types.SimpleNamespace(
         exc_type=type(error), exc_value=error, exc_traceback=None, err_msg=None, object=None
     )
+
+
+def test_an_interrupt_of_our_engine_arrives_when_its_call_has_ended() -> None:
+    """The engine holds it back while jax runs; then it is not taken for one of jax's."""
+    source = "def traced(call):\n    call()\n    return 'state'\n"
+    jax = in_package("jax._src.pjit", source)
+    bound, reached = [], []
+
+    def call() -> None:
+        bound.append(jax.traced(lambda: signal.raise_signal(signal.SIGINT)))
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the line in between is the point
+        hold_interrupts(call)
+        reached.append("the next line")
+    assert (["state"], []) == (bound, reached)
