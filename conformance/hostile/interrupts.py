@@ -33,7 +33,7 @@ from conformance.cli import graphs
 from conformance.cli.main import supervised_main
 graphs.CHECKPOINT_SECONDS = 1.0
 sys.argv[0] = "kvspec"
-supervised_main()
+sys.exit(supervised_main())
 """
 """Checkpoints are kept every second, so that most interrupts meet one."""
 COUNTS: Final = ("states", "transitions", "illegal", "depth", "actions")
