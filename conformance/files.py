@@ -1,6 +1,7 @@
 """Files that appear whole or not at all: written beside their place and then moved there."""
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Final
 
 NAME_BYTES: Final = 255
 """The longest name of a file, where the system does not say otherwise."""
+WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Put this content there, in place of what was there; folders are made. Raises OSError.
 
-    What was there stays until the new content is on the disk. Links are followed. Text is UTF-8.
+    What was there stays until the new content is on the disk. Links are followed, and permissions
+    are kept. Text is UTF-8.
     """
     target = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
@@ -24,6 +27,8 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            partial.chmod(stat.S_IMODE(target.stat().st_mode))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -45,6 +50,8 @@ def check_file(path: Path) -> str | None:
     try:
         if path.exists() and not path.is_file():
             return "a folder" if path.is_dir() else "something that is not a regular file"
+        if path.exists() and not path.stat().st_mode & WRITABLE:
+            return "a file that is write-protected"
         target = Path(os.path.realpath(path))
         return check_folder(target.parent) or _check_names([target.name], target.parent)
     except (OSError, ValueError) as error:  # ValueError: a null byte

@@ -94,7 +94,7 @@ def test_what_is_read_is_not_written_over(
 
     assert 2 == main([out if word == "OUT" else word for word in words])
 
-    assert "overwrites it" in capsys.readouterr().err
+    assert "which is read" in capsys.readouterr().err
     assert before == Path("r.jsonl").read_bytes()
     assert {"r.jsonl", "link"} >= {path.name for path in Path().iterdir()}
 
@@ -102,14 +102,14 @@ def test_what_is_read_is_not_written_over(
 def test_two_outputs_are_two_files(capsys: pytest.CaptureFixture[str]) -> None:
     """One would overwrite the other."""
     assert 2 == main(["validate", legal(), "--itf", "new", "--json", "./new"])
-    assert "overwrites it" in capsys.readouterr().err
+    assert "which is written too" in capsys.readouterr().err
     assert not Path("new").exists()
 
 
 def test_a_result_among_the_vectors_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """It would be a file of something else there."""
     assert 2 == main(["vectors", "v", "--json", "v/r.json"])
-    assert "where the vectors go" in capsys.readouterr().err
+    assert "saw 'a file in v'" in capsys.readouterr().err
     assert [] == [path for path in Path().rglob("*.json*") if path.is_file()]
 
 

@@ -3,8 +3,13 @@
 import argparse
 import math
 import os
-from collections.abc import Callable, Iterable
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import attrs
 from attrs import frozen
@@ -14,6 +19,9 @@ from conformance.engines.named import OUR_ENGINE
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32_MAX
+
+MODULE: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
+"""What names a function in a module."""
 
 
 @frozen
@@ -82,18 +90,61 @@ def output_folder(text: str) -> Path:
 
 
 def check_distinct(values: Iterable[object]) -> None:
-    """Refuse a file that would be read and written, or written twice. Raises InvalidInput."""
-    known: dict[object, File] = {}
-    for value in values:
-        if isinstance(value, File):
-            earlier = known.setdefault(_identity(value.path), value)
-            if earlier is not value and (earlier.written or value.written):
+    """Refuse an output that is another file of this command too. Raises InvalidInput.
+
+    values: of all options. What a command reads is also the source of a module that is named as
+    MODULE:FACTORY, whatever lies in a folder that is named, and standard input; what it prints may
+    go to a file.
+    """
+    values = list(values)
+    known = _standard_streams()
+    known |= {_identity(path): "the source of the engine" for path in _sources(values)}
+    known |= {
+        _identity(file.path): f"{file}, which is read"
+        for file in values
+        if isinstance(file, File) and not file.written
+    }
+    for output in values:
+        if isinstance(output, File) and output.written:
+            place = _identity(output.path)
+            seen = _folder_around(output, values) or known.get(place)
+            if seen is not None:
                 raise InvalidInput(
-                    str(value),
-                    seen="one file for two purposes, and one of them overwrites it",
-                    allowed="another file for each output",
+                    str(output),
+                    seen=seen,
+                    allowed="a file that is nothing else for this command",
                     remedy="Name another output.",
                 )
+            known[place] = f"{output}, which is written too"
+
+
+def _folder_around(output: File, values: list[object]) -> str | None:
+    """The folder among these values that the output would be in; other files belong there."""
+    above = set(Path(os.path.realpath(output.path)).parents)
+    folders = [value for value in values if isinstance(value, Path)]
+    around = [folder for folder in folders if Path(os.path.realpath(folder)) in above]
+    return f"a file in {around[0]}" if around else None
+
+
+def _sources(values: list[object]) -> Iterator[Path]:
+    """Where modules that are named may lie; none is imported for it."""
+    for value in values:
+        module = MODULE.fullmatch(value) if isinstance(value, str) else None
+        if module is not None:
+            for base in ("", *sys.path):
+                place = Path(base, *module[1].split("."))
+                yield from (place.with_suffix(".py"), place / "__init__.py")
+
+
+def _standard_streams() -> dict[object, str]:
+    """The files that standard input, output and error are."""
+    found: dict[object, str] = {}
+    for number, name in enumerate(("input", "output", "error")):
+        with suppress(OSError):
+            status = os.fstat(number)
+            if stat.S_ISREG(status.st_mode):
+                found[status.st_dev, status.st_ino] = f"standard {name}"
+    return found
 
 
 def written(values: Iterable[object]) -> list[Path]:

@@ -6,7 +6,6 @@ from typing import Final
 
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.options import output_folder
-from spec.vocabulary import InvalidInput
 
 NAME: Final = "vectors"
 HELP: Final = "writes test vectors, to test an engine in any language without Python"
@@ -34,7 +33,6 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     report.scope = Scope.COMPLETE
     folder, covers = Path(arguments.folder), []
-    _check_result(arguments)
     files.check(folder)
     with report.progress("vectors", total=len(suites())) as update:
         for suite in suites():
@@ -60,16 +58,3 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         "CONTENT, READ, ATT", why="a recording has no K and V in it; decode draws from them"
     )
     return Verdict.HOLDS
-
-
-def _check_result(arguments: argparse.Namespace) -> None:
-    """Among the vectors it would be a file of something else. Raises InvalidInput."""
-    if arguments.json is not None:
-        folder, result = Path(arguments.folder).resolve(), Path(arguments.json).resolve()
-        if folder in result.parents:
-            raise InvalidInput(
-                f"--json {arguments.json}",
-                seen=f"a file in {arguments.folder}, where the vectors go",
-                allowed="a file in another folder",
-                remedy="Name another.",
-            )

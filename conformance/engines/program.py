@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.cli import BAD_INPUT
 from conformance.cli.contract import Verdict
+from conformance.cli.supervisor import supervised
 from conformance.engines.named import load_engine
 from spec.vocabulary.errors import InvalidInput
 
@@ -15,13 +16,17 @@ Check = Callable[..., tuple[Verdict, int]]
 
 
 def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
-    """Do what the command line says; the exit status of the verdict.
+    """Do what the command line says, in a process that this one watches; the exit status.
 
     module: that of the check; its last name is how it is called. told: what `--help` says of it.
     engine: what is to be named. not_checked: said after each run.
     """
-    name = module.rpartition(".")[2]
     options = _options(module, told, engine)
+    name = module.rpartition(".")[2]
+    return supervised(lambda _tell: _run(check, options, name=name, not_checked=not_checked))
+
+
+def _run(check: Check, options: argparse.Namespace, *, name: str, not_checked: str) -> int:
     verdict, count = Verdict.UNDECIDED, 0
     try:
         make: Callable[..., Any] = load_engine(options.engine)
