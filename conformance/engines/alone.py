@@ -320,7 +320,7 @@ def _still(make: Factory, name: str, chosen: int) -> bool:
 
 if __name__ == "__main__":
     sys.exit(
-        program.run(
+        program.main(
             check,
             module="conformance.engines.alone",
             told=__doc__,

@@ -372,7 +372,7 @@ def check(make: Make, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
 
 if __name__ == "__main__":
     sys.exit(
-        program.run(
+        program.main(
             check,
             module="conformance.engines.hits",
             told=__doc__,

@@ -15,18 +15,19 @@ Check = Callable[..., tuple[Verdict, int]]
 """Of a factory, by the names `chosen`, the seed, and `seconds`: a verdict on so many histories."""
 
 
+def main(check: Check, **words: Any) -> int:
+    """Do the same as `run` in a process that this one watches: a check may end its process."""
+    return supervised(lambda _tell: run(check, **words))
+
+
 def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
-    """Do what the command line says, in a process that this one watches; the exit status.
+    """Do what the command line says; the exit status of the verdict.
 
     module: that of the check; its last name is how it is called. told: what `--help` says of it.
     engine: what is to be named. not_checked: said after each run.
     """
-    options = _options(module, told, engine)
     name = module.rpartition(".")[2]
-    return supervised(lambda _tell: _run(check, options, name=name, not_checked=not_checked))
-
-
-def _run(check: Check, options: argparse.Namespace, *, name: str, not_checked: str) -> int:
+    options = _options(module, told, engine)
     verdict, count = Verdict.UNDECIDED, 0
     try:
         make: Callable[..., Any] = load_engine(options.engine)
