@@ -56,6 +56,7 @@ class Run:
     """What a fuzzing run has done so far; current whenever it is looked at.
 
     steps: drawn. warmup_steps: of warm-ups that found something; their time is not counted.
+    warm_up_seconds: of the longest warm-up.
     active_seconds: spent in the bodies and draws. left_out_seconds: of compiling, which is no part
     of the time that the run was given. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
@@ -66,6 +67,7 @@ class Run:
     coverage: Coverage = field(factory=Coverage)
     steps: int = 0
     warmup_steps: int = 0
+    warm_up_seconds: float = 0.0
     active_seconds: float = 0.0
     left_out_seconds: float = 0.0
     in_steps: Stopwatch = field(factory=Stopwatch)
@@ -185,6 +187,7 @@ def run(
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
     """Call everything once. If the time is up on the way the rest is not called, nor needed."""
     history = takewhile(lambda _: not campaign.is_up(), warmup(offered))
+    began = time.perf_counter()
     report.finding = replay(
         campaign.make,
         history,
@@ -192,6 +195,7 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
         watchdog=campaign.watchdog,
         oracle=campaign.oracle,
     )
+    report.warm_up_seconds = max(report.warm_up_seconds, time.perf_counter() - began)
     if report.finding is not None:
         report.warmup_steps += len(report.finding.history)
 

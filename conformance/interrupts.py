@@ -14,14 +14,30 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Never
 
+from attrs import define
+
 NATIVE: Final = frozenset({"jax", "jaxlib"})
 """Packages that are not interrupted."""
 AGAIN_SECONDS: Final = 0.02
 """When a signal that was lost in a finalizer is sent again."""
 
 
+@define
+class _State:
+    """raised: an interrupt is on its way. Another would fall into what is done about the first."""
+
+    raised: bool = False
+
+
+_state: Final = _State()
+
+
 def listen() -> None:
-    """Handle SIGINT and SIGTERM of this process; called in its main thread."""
+    """Handle SIGINT and SIGTERM of this process, once; called in its main thread.
+
+    Who sends a second signal wants more than that: `supervisor` ends the process then.
+    """
+    _state.raised = False
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _as_interrupt)
     sys.unraisablehook = _unraisable
@@ -61,8 +77,9 @@ def caller_of_native(frame: FrameType | None) -> FrameType | None:
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    if _is_handling_a_lost_one(frame):
+    if _state.raised or _is_handling_a_lost_one(frame):
         return
+    _state.raised = True
     caller = caller_of_native(frame)
     if caller is None:
         raise KeyboardInterrupt
@@ -95,6 +112,7 @@ def _is_handling_a_lost_one(frame: FrameType | None) -> bool:
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """An interrupt that fell into a finalizer is lost there: it comes again."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        _state.raised = False
         later = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
         later.daemon = True
         later.start()

@@ -160,7 +160,9 @@ def _kept(
         make,
         found,
         seconds=SHRINK_SECONDS,
-        step_seconds=patience.after_warm_up(here=runs_here(**asdict(where))),
+        step_seconds=patience.after_warm_up(
+            here=runs_here(**asdict(where)), warm_up=state.warm_up_seconds
+        ),
         watchdog=watchdog,
     )
     lost = set(violated_by(found)) - set(violated_by(least))

@@ -35,12 +35,13 @@ class Patience:
     step: float = STEP_SECONDS
     first: float = FIRST_SECONDS
 
-    def after_warm_up(self, *, here: bool) -> float:
+    def after_warm_up(self, *, here: bool, warm_up: float) -> float:
         """What a step of a shorter history may take: here everything is compiled by now.
 
-        here: in this process. A hang ends another one, and the next compiles again.
+        here: in this process. A hang ends another one, and the next compiles again. warm_up: what
+        all steps of the warm-up took, that process included.
         """
-        return self.step if here else self.first
+        return self.step if here else self.step + min(warm_up, self.first)
 
 
 def patience_of(seconds: float) -> Patience:

@@ -160,6 +160,7 @@ class Engine:
 
     @packed.setter
     def packed(self, packed: Packed) -> None:
+        """Put the engine into this state."""
         self._packed = packed
 
     def reserve(self, slot: int | None = None) -> int:
@@ -243,10 +244,10 @@ class Engine:
         If the state is lost, whatever the mode, the engine is then as a new one.
         """
         a(ResetMode).require("mode", mode)
-        if self._packed is None:
+        try:
+            self._call("reset_logical" if mode is ResetMode.LOGICAL else "reset_physical")
+        except StateLost:
             self._packed = _compiled_initial(self.setup)
-            return
-        self._call("reset_logical" if mode is ResetMode.LOGICAL else "reset_physical")
 
     def stats(self) -> Stats:
         """Read a few numbers; changes nothing."""

@@ -147,6 +147,22 @@ def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("module", ["hits", "alone"])
+def test_a_harness_whose_engine_exits_has_decided_nothing(here: Path, module: str) -> None:
+    """Status 3 and one line, though the engine has ended the process with 0."""
+    (here / "ends_here.py").write_text("import os\n\ndef make(*_):\n    os._exit(0)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", f"conformance.engines.{module}", "ends_here:make"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert 3 == done.returncode
+    assert "kvspec: the process ended with status 0 before there was a verdict\n" == done.stderr
+
+
 def test_an_engine_that_hangs_ends_with_the_kit(here: Path) -> None:
     """Whoever kills all of kvspec leaves no process of the engine behind."""
     words = [sys.executable, "-m", "kvspec", "fuzz", "--engine", "engines_here:Hangs"]

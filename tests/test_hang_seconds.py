@@ -52,21 +52,34 @@ def served(engine: str, folder: Path) -> tuple[int, str, dict[str, Any]]:
     """A replay of a trace with this engine."""
     (folder / "t.csv").write_text(TRACE, encoding="utf-8")
     name = f"hanging_engines:{engine}"
-    return kvspec("replay", "t.csv", "--format", "azure", "--engine", name, *SHORT, folder=folder)
+    words = ("replay", "t.csv", "--format", "azure", "--engine", name, "--in-process")
+    return kvspec(*words, *SHORT, folder=folder)
 
 
 def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
     """The message says how long a step may take."""
     words = ("fuzz", "--engine", "hanging_engines:Sleeps", *SHORT)
-    status, text, found = kvspec(*words, folder=tmp_path)
+    status, text, found = kvspec(*words, "--in-process", folder=tmp_path)
 
     assert 1 == status, text
     assert ["PROG: a step took more than 1.5 seconds (after 1 steps)"] == found["failures"]
 
 
+@pytest.mark.parametrize("engine", ["Sleeps", "Deadlocks"])
+def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -> None:
+    """Compiled code too: the process is ended, and the next one is given time to warm up."""
+    words = ("fuzz", "--engine", f"hanging_engines:{engine}", *SHORT)
+    status, text, found = kvspec(*words, folder=tmp_path)
+
+    assert 1 == status, text
+    (failure,) = found["failures"]
+    assert failure.startswith("PROG: a step took more than ")
+    assert failure.endswith("seconds (after 1 steps)")
+
+
 def test_a_hang_in_compiled_code_is_a_finding_now_and_later(tmp_path: Path) -> None:
     """What was counted is in the result; later runs and a rerun meet it again, and end too."""
-    words = ("fuzz", "--engine", "hanging_engines:Deadlocks", *SHORT)
+    words = ("fuzz", "--engine", "hanging_engines:Deadlocks", "--in-process", *SHORT)
     status, text, found = kvspec(*words, folder=tmp_path)
     assert 1 == status, text
     assert found["failures"][0].startswith(COMPILED)
@@ -75,14 +88,16 @@ def test_a_hang_in_compiled_code_is_a_finding_now_and_later(tmp_path: Path) -> N
     status, text, later = kvspec(*words, folder=tmp_path)
     assert 1 == status, text
     assert later["failures"][0].startswith(f"{found['counterexample']}: {COMPILED}")
-    status, text, again = kvspec("rerun", found["counterexample"], *SHORT, folder=tmp_path)
+    status, text, again = kvspec(
+        "rerun", "--trust", found["counterexample"], *SHORT, folder=tmp_path
+    )
     assert 1 == status, text
     assert again["failures"][0].startswith(COMPILED)
 
 
 def test_of_two_engines_the_one_that_hangs_is_named(tmp_path: Path) -> None:
     """The other is not blamed."""
-    words = ("diff", "toy_engine:make", "hanging_engines:Deadlocks", *SHORT)
+    words = ("diff", "toy_engine:make", "hanging_engines:Deadlocks", "--in-process", *SHORT)
     status, text, found = kvspec(*words, folder=tmp_path)
 
     assert (1, "B") == (status, found["at_fault"]), text
@@ -119,8 +134,9 @@ def test_another_process_has_to_compile_again() -> None:
     """After a hang there is a new one, so a step of a shorter history may take longer there."""
     patience = patience_of(2.0)
 
-    assert 2.0 == patience.after_warm_up(here=True)
-    assert FIRST_SECONDS == patience.after_warm_up(here=False)
+    assert 2.0 == patience.after_warm_up(here=True, warm_up=5.0)
+    assert 7.0 == patience.after_warm_up(here=False, warm_up=5.0)
+    assert 2.0 + FIRST_SECONDS == patience.after_warm_up(here=False, warm_up=500.0)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])

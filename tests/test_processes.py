@@ -94,11 +94,11 @@ def test_it_ends_with_its_starter_however_that_ends() -> None:
         assert starter.stdout is not None
         starter.stdout.readline()
         assert until(
-            lambda: [one for one in naming("sleep(6041)") if one != starter.pid], seconds=5
+            lambda: [one for one in naming("sleep(6041)") if one != starter.pid], seconds=30
         )
         starter.kill()
 
-    assert until(lambda: not naming("sleep(6041)"), seconds=3)
+    assert until(lambda: not naming("sleep(6041)"), seconds=20)
 
 
 def test_ctrl_c_does_not_reach_it() -> None:

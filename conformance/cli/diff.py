@@ -145,7 +145,9 @@ def _keep(
             make,
             finding,
             seconds=SHRINK_SECONDS,
-            step_seconds=patience_of(arguments.hang_seconds).after_warm_up(here=here),
+            step_seconds=patience_of(arguments.hang_seconds).after_warm_up(
+                here=here, warm_up=state.warm_up_seconds
+            ),
             watchdog=watchdog,
         )
     _blame(state, finding, pairs, arguments, report)

@@ -217,7 +217,7 @@ def _keep(
             make,
             state.finding,
             seconds=SHRINK_SECONDS,
-            step_seconds=patience.after_warm_up(here=here),
+            step_seconds=patience.after_warm_up(here=here, warm_up=state.warm_up_seconds),
             watchdog=watchdog,
         )
     recorded = _recorded(state, finding, arguments)

@@ -112,6 +112,8 @@ class _Process:
         """Whether it has ended, by itself or because it stalled."""
         ended = self.handle.poll() is not None
         self.refresh()
+        if ended:
+            self.end()  # what it was started with is closed
         if ended and not self.tried.ended:
             self._died()
         elif not ended and time.monotonic() - self.since > stall:
