@@ -12,6 +12,8 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
+from spec.vocabulary import errors
+
 Decode = Callable[[Any], Any]
 """From plain data to a value. Raises ValueError, TypeError or InvalidInput."""
 
@@ -37,11 +39,7 @@ def encode(value: attrs.AttrsInstance) -> dict[str, object]:
 
 def shown(value: object) -> str:
     """A value in a message: not all of it, if it is long."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # nested deeply, or an integer of thousands of digits
-        return f"a large {type(value).__name__}"
-    return clipped(text, SHOWN)
+    return errors.shown(value, most=SHOWN)
 
 
 def clipped(text: str, most: int = CLIPPED) -> str:

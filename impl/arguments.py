@@ -207,7 +207,12 @@ def _check_vocabulary(setup: Setup, name: str, tokens: Tokens) -> None:
 def _check_arrays(name: str, given: Any, expected: Any) -> dict[str, Array]:
     """The arrays of a pytree by path; raises InvalidInput where it is not as expected."""
     wanted, _ = jax.tree_util.tree_flatten_with_path(expected)
-    found, _ = jax.tree_util.tree_flatten_with_path(given)
+    try:
+        found, _ = jax.tree_util.tree_flatten_with_path(given)
+    except ValueError as error:  # keys that cannot be ordered
+        raise InvalidInput(
+            name, seen=str(error), allowed="a pytree of arrays", remedy="Make it for this setup."
+        ) from None
     leaves = {name + jax.tree_util.keystr(path): leaf for path, leaf in found}
     needs = {name + jax.tree_util.keystr(path): leaf for path, leaf in wanted}
     remedy = "Make them for this setup."
@@ -222,7 +227,7 @@ def _check_arrays(name: str, given: Any, expected: Any) -> dict[str, Array]:
             remedy=remedy,
         )
     for path, leaf in leaves.items():
-        if not isinstance(leaf, Array | np.ndarray):
+        if not isinstance(leaf, Array) and type(leaf) is not np.ndarray:
             raise InvalidInput(path, seen=leaf, allowed="an array", remedy=remedy)
         if isinstance(leaf, Array) and leaf.is_deleted():
             raise InvalidInput(path, seen="a deleted array", allowed="an array", remedy=remedy)
@@ -234,7 +239,8 @@ def _check_arrays(name: str, given: Any, expected: Any) -> dict[str, Array]:
 
 
 def _described(leaf: Any) -> str:
-    return f"{leaf.dtype.name}{list(leaf.shape)}"
+    order = "" if leaf.dtype.isnative else " of another byte order"
+    return f"{leaf.dtype.name}{list(leaf.shape)}{order}"
 
 
 def _temperature(given: float) -> float:

@@ -147,7 +147,7 @@ class Engine:
         a(Setup).require("setup", setup)
         arguments.check_weights(setup, weights)
         self.setup = setup
-        self._packed: Packed | None = _compiled_initial(setup)
+        self._packed: Packed | None = hold_interrupts(lambda: _compiled_initial(setup))
         self._weights = weights
         self._entries: dict[str, Any] = {}
 
@@ -247,11 +247,12 @@ class Engine:
         try:
             self._call("reset_logical" if mode is ResetMode.LOGICAL else "reset_physical")
         except StateLost:
-            self._packed = _compiled_initial(self.setup)
+            self._packed = hold_interrupts(lambda: _compiled_initial(self.setup))
 
     def stats(self) -> Stats:
         """Read a few numbers; changes nothing."""
-        numbers = np.asarray(compiled_stats(self.setup)(self._weights, self.packed)).tolist()
+        run, packed = compiled_stats(self.setup), self.packed
+        numbers = hold_interrupts(lambda: np.asarray(run(self._weights, packed))).tolist()
         half, slots = (len(numbers) - 6) // 2, self.setup.geometry.slots
         pairs = list(zip(numbers[6 : 6 + half], numbers[6 + half :], strict=True))
         active, in_use, free, largest, queued, outputs = numbers[:6]
@@ -269,11 +270,13 @@ class Engine:
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""
         arguments.check_state(self.setup, state)
-        self.packed = jax.tree.map(jnp.array, _compiled_pack(state))
+        self.packed = hold_interrupts(lambda: jax.tree.map(jnp.array, _compiled_pack(state)))
 
     def extract(self) -> State:
         """The state as numpy arrays, copied."""
-        return cast(State, jax.tree.map(np.array, _compiled_unpack(self.setup, self.packed)))
+        packed = self.packed
+        held = hold_interrupts(lambda: jax.tree.map(np.array, _compiled_unpack(self.setup, packed)))
+        return cast(State, held)
 
     def compilations(self) -> dict[str, int]:
         """How often each entry point that was called has been compiled."""

@@ -34,6 +34,14 @@ class Exits(toy_engine.Adapter):
             os._exit(0)
         return super().apply(action)
 
+class Forks(toy_engine.Adapter):
+    taken = 0
+    def apply(self, action):
+        Forks.taken += 1
+        if Forks.taken == 30:
+            os.fork()
+        return super().apply(action)
+
 class Hangs(toy_engine.Adapter):
     def apply(self, action):
         open("hanging", "w").write(str(os.getpid()))
@@ -111,6 +119,16 @@ def test_an_engine_that_ends_its_process_is_a_finding(here: Path) -> None:
     assert 3 == undecided.returncode
     assert "the process ended with status 0 before there was a verdict" in undecided.stderr
     assert "undecided" == json.loads((here / "u.json").read_text())["verdict"]
+
+
+def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
+    """Its copy does not answer for it."""
+    words = ("fuzz", "--engine", "engines_here:Forks", "--seconds", "5", "--json", "f.json")
+
+    assert command(*words).returncode in {0, 3}
+    found = json.loads((here / "f.json").read_text())
+    assert (None, []) == (found["error"], found["failures"])
+    assert found["steps"] > 100
 
 
 @pytest.mark.parametrize(

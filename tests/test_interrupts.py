@@ -15,19 +15,18 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
-from engine_tools import SETUPS, assert_identical, leaves, params, request
+from engine_tools import SETUPS, leaves, request
 from test_host import Results, alone, results
 
 import impl
-from impl.engine import Engine, StateLost
+from impl.engine import Engine
 from impl.host import Host, HostState
 from impl.interrupts import hold_interrupts
 from impl.state import State
-from spec.vocabulary import CleanupMode, Refused, ResetMode
+from spec.vocabulary import CleanupMode, Refused
 
 SETUP = SETUPS[CleanupMode.INCREMENTAL]
 REQUESTS = [request(number, (1, number), 2 + number % 2, 1 + number % 2) for number in range(4)]
@@ -238,7 +237,7 @@ def test_held_interrupts_reach_their_handler_afterwards() -> None:
         assert note is signal.getsignal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert [(signal.SIGINT, "work")] == seen
+    assert [(signal.SIGINT, "hold_interrupts")] == seen
 
 
 def raising(error: BaseException) -> None:
@@ -260,170 +259,3 @@ def test_what_python_does_not_handle_is_left_alone(handler: signal.Handlers) -> 
     thread.start()
     thread.join()
     assert [before] == seen
-
-
-class Broken:
-    """An answer that cannot be read, as when XLA failed after the call had returned."""
-
-    def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
-        raise RuntimeError("the device failed")
-
-
-def losing(engine: Engine, name: str, error: BaseException) -> None:
-    """The next call of this entry point takes the state, and raises."""
-    run = engine._entries[name]
-
-    def broken(*given: Any) -> Any:
-        engine._entries[name] = run
-        run(*given)
-        raise error
-
-    engine._entries[name] = broken
-
-
-EVERY: dict[str, Callable[[Engine], object]] = {
-    **CALLS,
-    "packed": lambda engine: engine.packed,
-    "extract": Engine.extract,
-    "stats": Engine.stats,
-    "pack": Engine.pack,
-    "round": Engine.round,
-    "generate": Engine.generate,
-    "free_finished": Engine.free_finished,
-    "free": lambda engine: engine.free(0),
-    "purge": lambda engine: engine.purge(0),
-    "enqueue": lambda engine: engine.enqueue(0, 1),
-    "clone": lambda engine: engine.clone(0, choice=1),
-    "allocate": lambda engine: engine.allocate([(0, 0)]),
-    "write": lambda engine: engine.write([(0, 0)]),
-    "assign": lambda engine: engine.assign(0, (1,), params(1), request=1),
-}
-OTHERS = {"reset", "inject", "compilations"}
-"""What needs no state."""
-
-
-@pytest.mark.parametrize("mode", ResetMode)
-@pytest.mark.parametrize(
-    "error", [RuntimeError("XLA failed"), KeyboardInterrupt(), Alarm()], ids=repr
-)
-def test_a_lost_state_is_named_until_the_reset(mode: ResetMode, error: BaseException) -> None:
-    """Every method raises StateLost; after the reset nothing tells the engine from a new one."""
-    engine = Engine(SETUP)
-    host = Host(engine)
-    host.generate(REQUESTS)
-    host.submit(REQUESTS[0])
-    losing(engine, "prefill_requests", error)
-
-    with pytest.raises(type(error)):
-        host.admit()
-
-    public = {name for name in vars(Engine) if not name.startswith("_")}
-    assert public == EVERY.keys() | OTHERS
-    for name in EVERY.keys() - OTHERS:
-        with pytest.raises(StateLost, match=r"Call reset\(\)"):
-            EVERY[name](engine)
-    on_host: dict[str, Callable[[], object]] = {
-        "submit": lambda: host.submit(REQUESTS[1]),
-        "generate": lambda: host.generate([]),
-        "admit": host.admit,
-        "generate_rounds": host.generate_rounds,
-        "take_outputs": host.take_outputs,
-        "settle": host.settle,
-        "stats": host.stats,
-    }
-    public = {name for name in vars(Host) if not name.startswith("_")}
-    assert public == on_host.keys() | {"reset", "state"}
-    for call in on_host.values():
-        with pytest.raises(StateLost, match=r"Call reset\(\)"):
-            call()
-    assert (REQUESTS[0],) == host.state.waiting
-    host.reset(mode)
-    assert_identical(Engine(SETUP).extract(), engine.extract())
-    assert HostState() == host.state
-    assert alone(*REQUESTS) == results(host.generate(REQUESTS))
-
-
-def test_a_state_that_failed_on_the_device_is_lost_too() -> None:
-    """The call had returned; its answer, or the state itself, cannot be read."""
-    engine = Engine(SETUP)
-    engine.reserve()
-    run = engine._entries["reserve"]
-
-    def failed(weights: Any, packed: Any, *rest: Any) -> Any:
-        state, _ = run(weights, packed, *rest)
-        for leaf in state.short:
-            leaf.delete()
-        return state, Broken()
-
-    engine._entries["reserve"] = failed
-    with pytest.raises(RuntimeError, match="the device failed"):
-        engine.reserve()
-    with pytest.raises(StateLost):
-        engine.stats()
-    engine.reset()
-    assert_identical(Engine(SETUP).extract(), engine.extract())
-
-
-def test_a_call_that_fails_before_it_begins_loses_nothing() -> None:
-    """An error while an entry point is compiled leaves the engine as it was."""
-    engine = Engine(SETUP)
-    engine.reserve()
-    before, run = engine.extract(), engine._entries["reserve"]
-    engine._entries["reserve"] = lambda *_: raising(RuntimeError("no memory to compile"))
-    with pytest.raises(RuntimeError, match="no memory"):
-        engine.reserve()
-    engine._entries["reserve"] = run
-
-    assert_identical(before, engine.extract())
-    assert 1 == engine.reserve()
-
-
-def test_a_lost_engine_takes_a_state() -> None:
-    """Who has kept one goes on with it."""
-    engine = Engine(SETUP)
-    engine.reserve()
-    held = engine.extract()
-    losing(engine, "reserve", RuntimeError())
-    with pytest.raises(RuntimeError):
-        engine.reserve()
-
-    engine.inject(held)
-    assert 1 == engine.reserve()
-
-
-WINDOWS = [
-    (name, number, when)
-    for name in ("stats", "prefill", "generate", "take_outputs")
-    for number in range(3)
-    for when in ("before", "after")
-]
-
-
-@pytest.mark.parametrize(("name", "number", "when"), WINDOWS)
-def test_what_no_signal_handler_holds_is_named(
-    name: str, number: int, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An exception raised before or after a call of the engine: the host goes on, or says so."""
-    engine = Engine(SETUP)
-    host, calls, real = Host(engine), [0], getattr(engine, name)
-
-    def breaking(*given: Any) -> Any:
-        calls[0] += 1
-        if calls[0] - 1 != number:
-            return real(*given)
-        if when == "after":
-            real(*given)
-        raise Alarm
-
-    monkeypatch.setattr(engine, name, breaking)
-    with pytest.raises(Alarm):
-        host.generate(REQUESTS)
-    monkeypatch.undo()
-
-    try:
-        served = go_on(host)
-    except StateLost:
-        assert name in {"prefill", "take_outputs"}
-        host.reset()
-        served = results(host.generate(REQUESTS))
-    assert alone(*REQUESTS) == served

@@ -102,7 +102,7 @@ def test_the_source_distribution_is_the_whole_project(published: Published) -> N
 
 
 def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(published: Published) -> None:
-    """Sources, type markers, schemas, the Promela model, and beside the three the package kvspec."""
+    """Sources, type markers, schemas and the Promela model; the locks are for the Makefile."""
     ours = {name for name in published.files if name.split("/")[0] in PACKAGES}
     wanted = {
         name.removeprefix("conformance/entry-point/") for name in ours if not name.endswith(".lock")

@@ -15,6 +15,8 @@ from spec.vocabulary import (
     InvalidInput,
     Limits,
     Params,
+    Reason,
+    Refusal,
     Request,
     default_limits,
 )
@@ -145,3 +147,29 @@ def test_errors_form_a_shallow_tree() -> None:
         scheduling.step(machine(Geometry(**GEOMETRY)), Enqueue(0, 1))
 
     assert isinstance(invalid.value, ValueError)
+
+
+class Unwritable:
+    """A value of a caller that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**4000), "x" * 10_000, [[1]] * 9999, Unwritable()])
+def test_what_was_seen_fits_into_the_message(value: object) -> None:
+    """However large it is, and even if it cannot be written; the value itself is kept."""
+    with pytest.raises(InvalidInput) as caught:
+        Params(max_new=value)  # type: ignore[arg-type]
+
+    assert value is caught.value.seen
+    assert len(str(caught.value)) < 600
+    assert "Params.max_new: saw " in str(caught.value)
+    assert len(str(Refusal(Reason.SLOT_RANGE, value, "0 to 3"))) < 10_200
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), -1, True])
+def test_a_temperature_is_a_finite_float(value: float) -> None:
+    """An integer beyond every float is none."""
+    with pytest.raises(InvalidInput, match=r"Params\.temperature"):
+        Params(max_new=1, temperature=value)

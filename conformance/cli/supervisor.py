@@ -64,9 +64,11 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
 
     interrupts.listen()
     threading.Thread(target=_end_with, args=(ended,), daemon=True).start()
-    lock = threading.Lock()
+    lock, own = threading.Lock(), os.getpid()
 
     def tell(what: Mapping[str, object]) -> None:
+        if os.getpid() != own:  # an engine has forked this process: one of the two is watched
+            return
         line = json.dumps(what).encode() + b"\n"
         with lock, suppress(OSError):  # nobody listens, or an engine has closed every file
             while line:

@@ -25,6 +25,7 @@ def main(name: str, *, starter: int) -> None:
     """
     threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
     asked, answers = _own_streams()
+    own = os.getpid()
     with contextlib.suppress(BrokenPipeError):
         try:
             served = _load(name)
@@ -37,6 +38,8 @@ def main(name: str, *, starter: int) -> None:
             return
         for line in asked:
             answer = served.answer(json.loads(line))
+            if os.getpid() != own:  # the engine has forked: one of the two answers
+                os._exit(0)
             try:
                 _send(answers, answer)
             except (TypeError, ValueError, RecursionError) as error:  # nothing of it was sent

@@ -8,6 +8,7 @@ the integer code of one of them.
 
 from collections.abc import Iterable
 from enum import Enum, IntEnum
+from typing import Final
 
 from attrs import field, frozen
 
@@ -16,11 +17,24 @@ class KvspecError(Exception):
     """Base of everything kvspec raises on purpose."""
 
 
+SHOWN: Final = 360
+"""Characters of a value that an error shows at most."""
+
+
+def shown(value: object, *, most: int = SHOWN) -> str:
+    """A value in a message: not all of it if it is long, its type if it cannot be written."""
+    try:
+        text = repr(value)
+    except Exception as error:  # nested deeply, thousands of digits, a __repr__ of a caller
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 class InvalidInput(KvspecError, ValueError):
     """A value that no state could accept. Carries `name`, `seen`, `allowed` and `remedy`."""
 
     def __init__(self, name: str, *, seen: object, allowed: str, remedy: str) -> None:
-        super().__init__(f"{name}: saw {seen!r}, allowed: {allowed}. {remedy}")
+        super().__init__(f"{name}: saw {shown(seen)}, allowed: {allowed}. {remedy}")
         self.name, self.seen, self.allowed, self.remedy = name, seen, allowed, remedy
 
 
@@ -112,8 +126,8 @@ class Refusal:
             )
 
     def __str__(self) -> str:
-        meaning = self.reason.meaning
-        return f"{self.reason.name}: saw {self.seen}, allowed {self.allowed}: {meaning}"
+        seen = self.seen if isinstance(self.seen, str) else shown(self.seen)
+        return f"{self.reason.name}: saw {seen}, allowed {self.allowed}: {self.reason.meaning}"
 
 
 class Refused(KvspecError):

@@ -5,7 +5,7 @@ argument of an engine are held to the same words. Rules are about what a value i
 accepts it is for the guards of that state, which refuse. So any integer is a slot here.
 """
 
-import math
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ def _is_batch(value: Any) -> bool:
 
 def _is_temperature(value: Any) -> bool:
     number = isinstance(value, int | float) and type(value) is not bool
-    return number and 0 <= value < math.inf
+    return number and 0 <= value <= sys.float_info.max
 
 
 SIZE: Final = between(1, INT32_MAX)
