@@ -179,6 +179,22 @@ def test_output_that_cannot_be_written_is_bad_usage(body: str, status: int, tmp_
     assert 9 == result(tmp_path)["steps"]
 
 
+@pytest.mark.parametrize(("body", "status"), [("pass", 2), ("report.fail('RC at step 4')", 1)])
+def test_a_result_that_cannot_be_written_is_bad_usage(
+    body: str, status: int, tmp_path: Path
+) -> None:
+    """The disk may be full only at the end; a failure is still a failure, and is printed."""
+    full = "files.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
+    process = start(f"from conformance import files; {full}; {body}", tmp_path)
+    found, out, err = ended(process)
+
+    assert status == found
+    where = tmp_path / "out.json"
+    assert f"kvspec fake: --json {where}: cannot be written: No space left on device\n" == err
+    assert (status == 1) == ("FAILS: RC at step 4" in out)
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_a_reader_who_has_gone_is_no_failure(tmp_path: Path) -> None:
     """With standard output closed at its other end the status is 2, and the result is whole."""
     reads, writes = os.pipe()
