@@ -326,3 +326,23 @@ def test_a_batch_that_does_not_return_is_watched(monkeypatch: pytest.MonkeyPatch
     checker.finish()
 
     assert ["begin", "end"] * 2 == told
+
+
+def test_an_interrupt_before_the_end_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was explored and not yet checked is counted at the end alone, and this is not it."""
+
+    def interrupted(_checker: Checker) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checker, "finish", interrupted)
+    result = tmp_path / "r.json"
+    sizes = "pages=2,slots=2,page_size=2,pages_per_seq=2"
+
+    assert 3 == main(["refine", "--geometry", sizes, "--json", str(result), "--quiet"])
+    found = json.loads(result.read_text())
+    assert ("undecided", True, []) == tuple(
+        found[key] for key in ("verdict", "interrupted", "failures")
+    )
+    assert found["transitions"] > found["checked"]
