@@ -6,7 +6,6 @@ Nothing is kept of a line that has been read, so that memory does not grow with 
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Never, TypeVar
@@ -37,7 +36,7 @@ class Lines:
         ahead: lines that are read at a time. Work on them is quicker after all are read than in
         between, as either pushes the other out of the processor's caches.
         """
-        lines = iter(partial(self._file.readline, MAX_LINE + 2), b"")
+        lines = iter(self._line, b"")
         while block := list(islice(lines, ahead)):
             values, problem = self._parsed(block, build)
             for line, value in zip(block, values, strict=False):
@@ -47,6 +46,17 @@ class Lines:
             if problem is not None:
                 self.number += 1
                 raise self.bad(*problem)
+
+    def _line(self) -> bytes:
+        try:
+            return self._file.readline(MAX_LINE + 2)
+        except OSError as error:  # of a disk, or of what is no file of lines
+            raise InvalidInput(
+                self._name,
+                seen=error.strerror,
+                allowed="a file that can be read to its end",
+                remedy="Name another file.",
+            ) from None
 
     def bad(self, seen: str, allowed: str) -> InvalidInput:
         """The error that names the line that was read last. seen and allowed: plain words."""
@@ -129,6 +139,8 @@ def told(error: Exception, allowed: str) -> tuple[str, str]:
         return clipped(f"{error.name} is {shown(error.seen)}"), clipped(error.allowed)
     if isinstance(error, RecursionError):
         return "lists or objects that are nested too deeply", allowed
+    if "integer string conversion" in str(error):  # Python's advice is for programmers
+        return "an integer of thousands of digits", allowed
     return clipped(str(error)), allowed
 
 

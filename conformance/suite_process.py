@@ -85,6 +85,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
     from conformance.watchdog import Watchdog, patience_of
 
     factory = factory_of(**asdict(job.where))
+    patience = patience_of(job.hang_seconds)
     if not job.seconds:
         return {}
 
@@ -100,7 +101,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
             seconds=job.seconds,
             seed=job.seed,
             known=frozenset(job.known),
-            patience=patience_of(job.hang_seconds),
+            patience=patience,
             watchdog=watchdog,
             factory=factory,
         )

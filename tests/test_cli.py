@@ -128,6 +128,7 @@ def test_the_summary_ends_with_the_verdict(capsys: pytest.CaptureFixture[str]) -
         (["--seed", "-1"], ["--seed"]),
         (["--seed", "2147483648"], ["--seed", "0 to 2147483647"]),
         (["--geometry", "pages=16"], ["--geometry", "'pages=16'", "pages_per_seq"]),
+        (["--geometry", SIZES.replace("16", "1" * 5000)], ["--geometry", "each once and as NAME"]),
         (["--geometry", SIZES.replace("16", "0")], ["Geometry.pages", "saw 0"]),
         (["--json", "/proc/out.json"], ["--json: saw /proc/out.json"]),
         (["--json", "."], ["--json: saw .: a folder", "Name another"]),

@@ -135,7 +135,7 @@ def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
     ("engine", "says"),
     [
         ("engines_here:Shows", "not JSON serializable|is no number, text, list or array"),
-        ("engines_here:refuses", "geometry: saw '16', allowed: 100. Use 100."),
+        ("engines_here:refuses", "geometry: saw 16, allowed: 100. Use 100."),
         ("engines_here:lacks", "no module no_such_module_here"),
         ("engines_here:absent", "no callable absent"),
         ("raises_here:make", "KeyError: 'at import' .*raises_here.py line 3"),

@@ -58,3 +58,15 @@ def test_a_line_is_read_as_carefully_as_can_be(text: str) -> None:
     else:
         assert [expected] == list(lines.read(lambda data: data))
     assert 1 == lines.number
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named() -> None:
+    """A disk that fails in the middle, or what is no file of lines, is bad input."""
+
+    class Fails(io.BytesIO):
+        def readline(self, _size: int | None = -1, /) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    lines = Lines(Fails(b"{}\n"), name="h.jsonl", written_by="anybody")
+    with pytest.raises(InvalidInput, match=r"h\.jsonl: saw 'Input/output error'"):
+        list(lines.read(dict))

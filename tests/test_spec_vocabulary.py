@@ -156,7 +156,11 @@ class Unwritable:
         raise LookupError
 
 
-@pytest.mark.parametrize("value", [10**5000, -(10**4000), "x" * 10_000, [[1]] * 9999, Unwritable()])
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, -(10**4000), "x" * 10_000, [[1]] * 9999, Unwritable()],
+    ids=["digits", "negative", "text", "list", "unwritable"],
+)
 def test_what_was_seen_fits_into_the_message(value: object) -> None:
     """However large it is, and even if it cannot be written; the value itself is kept."""
     with pytest.raises(InvalidInput) as caught:

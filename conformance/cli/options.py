@@ -47,13 +47,17 @@ def integer(*, least: int) -> Callable[[str], object]:
     """The type of an option that is an integer, `least` or more."""
 
     def parse(text: str) -> int:
-        digits = text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(INT32_MAX))
-        if not digits or not least <= int(text) <= INT32_MAX:
+        if not _is_number(text) or not least <= int(text) <= INT32_MAX:
             allowed = f"an integer from {least} to {INT32_MAX}"
             raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
         return int(text)
 
     return argument(parse)
+
+
+def _is_number(text: str) -> bool:
+    """Whether these are digits, and not so many that no number of ours has them."""
+    return text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(INT32_MAX))
 
 
 def number(*, least: float) -> Callable[[str], object]:
@@ -217,7 +221,7 @@ def parse_geometry(text: str) -> Geometry:
     """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
     names = tuple(attribute.name for attribute in attrs.fields(Geometry))
     pairs = [pair.partition("=") for pair in text.split(",")]
-    sizes = {name: int(size) for name, _, size in pairs if size.isascii() and size.isdigit()}
+    sizes = {name: int(size) for name, _, size in pairs if _is_number(size)}
     if set(sizes) != set(names) or len(pairs) != len(names):
         raise InvalidInput(
             "geometry",

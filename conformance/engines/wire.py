@@ -17,6 +17,7 @@ from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Reason
+from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
 """Of the protocol; both sides name theirs in the first line they send."""
@@ -40,13 +41,14 @@ def profile_from_data(data: Mapping[str, Any], **given: Any) -> Profile:
     return Profile(**{**data, "actions": actions, **given})
 
 
-def invalid_to_data(error: InvalidInput) -> dict[str, str]:
+def invalid_to_data(error: InvalidInput) -> dict[str, object]:
     """Bad input as data, so that the other side can raise it."""
-    seen = error.seen if isinstance(error.seen, str) else repr(error.seen)
+    plain = error.seen is None or isinstance(error.seen, str | int | float)
+    seen = error.seen if plain else shown(error.seen)
     return {"name": error.name, "seen": seen, "allowed": error.allowed, "remedy": error.remedy}
 
 
-def invalid_from_data(data: Mapping[str, str]) -> InvalidInput:
+def invalid_from_data(data: Mapping[str, Any]) -> InvalidInput:
     """The bad input that was told."""
     return InvalidInput(
         data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
