@@ -10,10 +10,11 @@ import types
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from conformance import files
 from conformance.cli import main, options, result
 from conformance.cli.contract import Command, Report, Scope, Verdict, execute
 from spec import SPEC_VERSION
@@ -204,6 +205,25 @@ def test_ctrl_c_leaves_the_verdict_undecided_and_the_counts(
     found = read(path)
     assert ("undecided", True, 5) == (found["verdict"], found["interrupted"], found["steps"])
     assert "interrupted" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_ctrl_c_while_the_result_is_written_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An impatient second one does not cost the result of the first."""
+    path, write = tmp_path / "out.json", files.write
+
+    def slow(*given: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(*given)
+
+    monkeypatch.setattr(files, "write", slow)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert 3 == execute(raising(KeyboardInterrupt()), ["--json", str(path)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert read(path)["interrupted"]
 
 
 def test_an_error_in_the_place_of_an_interrupt_is_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import kvspec
 import pytest
 
 
-@pytest.mark.parametrize("package", kvspec.PACKAGES)
+@pytest.mark.parametrize("package", ["spec", "impl", "conformance"])
 @pytest.mark.parametrize("init", [None, "", "raise RuntimeError('foreign code was run')"])
 @pytest.mark.parametrize("how", [("-m", "kvspec", "doctor"), ("-m", "kvspec", "--version")])
 def test_a_foreign_package_is_refused(

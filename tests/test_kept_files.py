@@ -41,6 +41,28 @@ def full(_path: object, _content: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_a_finding_is_reported_before_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the process while it writes, the failure was told."""
+    kept, report = recorded("leak", GROW), Report(command="fuzz", seed=0)
+    printed: list[str] = []
+
+    def ends(_path: object, _content: object) -> None:
+        printed.extend(said)
+        raise KeyboardInterrupt
+
+    said: list[str] = []
+    monkeypatch.setattr(report.output, "say", said.append)
+    monkeypatch.setattr(files, "write", ends)
+    with pytest.raises(KeyboardInterrupt):
+        counterexample.report_finding(
+            kept, Finding(kept.history, "CONS", "a page leaks"), Path("corpus"), report
+        )
+
+    assert ["CONS: a page leaks (after 3 steps)"] == report.failures
+    assert printed
+    assert printed[0].startswith("CONS: a page leaks")
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_finding_that_cannot_be_kept_is_reported_with_its_history(
     *, quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

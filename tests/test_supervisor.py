@@ -29,10 +29,15 @@ sys.exit(supervised(lambda tell: execute(fake, ["--json", "out.json"], tell)))
 READY = "print('ready', os.getpid(), flush=True)"
 
 
-def start(body: str, folder: Path, *, stdout: int | IO[Any] = subprocess.PIPE) -> "Process":
-    """A command that does this, watched."""
+PATIENT = "from conformance.cli import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
+
+
+def start(
+    body: str, folder: Path, *, stdout: int | IO[Any] = subprocess.PIPE, before: str = ""
+) -> "Process":
+    """A command that does this, watched. before: what the watching process does first."""
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format(body=body)],
+        [sys.executable, "-c", before + COMMAND.format(body=body)],
         cwd=folder,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -129,7 +134,7 @@ def test_the_second_signal_ends_what_does_not_listen(
 ) -> None:
     """A command that takes no notice is killed, and what it had found is the verdict."""
     deaf = f"{failed}; signal.signal(signal.SIGINT, signal.SIG_IGN); {READY}; time.sleep(60)"
-    process = start(deaf, tmp_path)
+    process = start(deaf, tmp_path, before=PATIENT)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready")
 
