@@ -1,6 +1,7 @@
 """Hostile inputs: options, files, streams, the environment and engines, drawn by Hypothesis.
 
-What can be said is read from the commands' own parsers and from files that kvspec makes. Every call
+What can be said is read from the commands' own parsers, from the schemas of files, and from files
+that kvspec makes. Every call
 is bounded in what it may ask for, since it is a real process. What it is held to stands in
 `contract`; what an engine or a Python may at most be answered, beside each of them.
 """
@@ -18,6 +19,7 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from conformance.cli.main import COMMANDS
+from conformance.hostile import schemas
 from conformance.hostile.calls import (
     CLEAN,
     KVSPEC,
@@ -31,6 +33,7 @@ from conformance.hostile.calls import (
 from conformance.hostile.engines import ENGINES, PYTHON_STATUSES, PYTHONS
 from conformance.hostile.mutations import damaged
 from conformance.hostile.samples import SMALL, samples
+from conformance.hostile.values import NUMBERS, SIZES, TEXTS
 
 MOST_SECONDS: Final = 60.0
 TOY_ENGINE: Final = ("--engine", "toy:make")
@@ -88,37 +91,6 @@ NAMES: Final = (
     *("azure.csv", "recording.jsonl", "history.jsonl", "e.npz", "toy.py"),
     *("", ".", "..", "missing", "missing/below/x.json", "unrelated.txt/below", "n" * 300),
     *("/proc/x.json", "/sys/x.json", "/proc/self/mem", "x\x7f.json", "folder/", "folder/x.json"),
-)
-NUMBERS: Final = (
-    *("", " ", "0", "00", "-0", "-1", "1", " 1", "1 ", "+1", "1_0", "0x10", "1e9", "1.5", ".5"),
-    *("2147483648", "9" * 400, "9" * 5000, "\N{ARABIC-INDIC DIGIT THREE}", "\N{SUPERSCRIPT TWO}"),
-    *("nan", "inf", "-inf", "1e400", "-1e-400", "1e-400", "True", "None"),
-)
-SIZES: Final = (
-    "pages=0,slots=1,page_size=1,pages_per_seq=1",
-    "pages=1,slots=1,page_size=1",
-    "pages=1,pages=1,slots=1,page_size=1,pages_per_seq=1",
-    f"pages={'9' * 20},slots=1,page_size=1,pages_per_seq=1",
-    f"pages={'9' * 5000},slots=1,page_size=1,pages_per_seq=1",
-    "pages=2147483647,slots=2147483647,page_size=2147483647,pages_per_seq=2147483647",
-    "pages=1,slots=1,page_size=1,pages_per_seq=2",
-    "pages=\N{SUPERSCRIPT TWO},slots=1,page_size=1,pages_per_seq=1",
-    "pages==1,slots=1,page_size=1,pages_per_seq=1",
-)
-TEXTS: Final = (
-    *("", ":", "a:b", ":make", "toy:", "toy:absent", "toy.make", "..toy:make", "toy:make:make"),
-    *("os:_exit", "sys:exit", "json:loads", "builtins:print", "--", "-", "--json", "%s", "{0}"),
-    *(
-        "CW5,",
-        ",",
-        "CW5,CW5,nosuch",
-        "\udcff",
-        "x" * 5000,
-        "a\nb",
-        "toy:make\n",
-        "[red]",
-        "\x1b[2J",
-    ),
 )
 STREAMS: Final = (
     *(">/dev/full", ">&-", "2>&-", "2>/dev/full", "<&-", ">&- 2>&-", ">&- 2>&- <&-"),
@@ -182,7 +154,10 @@ def with_cache(call: Call, warm: Path) -> Call:
 
 def every() -> st.SearchStrategy[Call]:
     """Any hostile call."""
-    return st.one_of(options(), options(), files(), files(), streams(), environments(), engines())
+    return st.one_of(
+        *(options(), options(), files(), files(), formed(), formed()),
+        *(streams(), environments(), engines()),
+    )
 
 
 def options() -> st.SearchStrategy[Call]:
@@ -277,6 +252,29 @@ def files() -> st.SearchStrategy[Call]:
             st.one_of(damaged(sample), damaged(sample), damaged(sample), _odd())
         )
         call = _call(f"{name} damaged, for {words[0]}", *words)
+        return evolve(call, files={**call.files, name: content}, allowed=STATUSES)
+
+    return drawn()
+
+
+def formed() -> st.SearchStrategy[Call]:
+    """A command that reads a file of the right form, drawn from its schema, and then damaged."""
+    made = {
+        "history.jsonl": schemas.lines("history.schema.json", "header", "step"),
+        "corpus/history.jsonl": schemas.lines("history.schema.json", "header", "step"),
+        "recording.jsonl": schemas.lines("recording.schema.json", "header", "line"),
+        "result.json": schemas.whole("result.schema.json"),
+        "v/manifest.json": schemas.whole("vectors.schema.json"),
+    }
+    reads = [(words, name) for words, name in READS if name in made]
+
+    @st.composite
+    def drawn(pick: st.DrawFn) -> Call:
+        words, name = pick(st.sampled_from([*reads, (("vectors", "v"), "v/manifest.json")]))
+        content = pick(made[name])
+        if pick(st.booleans()):
+            content = pick(damaged(content))
+        call = _call(f"{name} of its schema, for {words[0]}", *words)
         return evolve(call, files={**call.files, name: content}, allowed=STATUSES)
 
     return drawn()
