@@ -48,6 +48,8 @@ def clear(path: Path, *, process: int) -> None:
 def check_file(path: Path) -> str | None:
     """Why `write` could not write this file, or None. Nothing is left behind."""
     try:
+        if os.path.islink(os.path.realpath(path)):  # noqa: PTH114 - what is left of such a path
+            return "a link that leads back to itself"
         if path.exists() and not path.is_file():
             return "a folder" if path.is_dir() else "something that is not a regular file"
         if path.exists() and not path.stat().st_mode & WRITABLE:

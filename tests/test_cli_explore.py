@@ -246,3 +246,12 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     assert 1 == err.count("\n")
     assert f"checkpoint {path}: saw " in err
     assert path.exists()
+
+
+def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
+    """At the end the file is removed that the run has written, and nothing of the caller's."""
+    link = tmp_path / "link"
+    link.symlink_to("missing.npz")
+
+    assert 0 == main(["explore", "--geometry", TINY, "--checkpoint", str(link), "--quiet"])
+    assert link.is_symlink()

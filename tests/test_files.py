@@ -43,6 +43,7 @@ def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
     [
         (".", "a folder"),
         ("fifo", "not a regular file"),
+        ("loop", "a link that leads back to itself"),
         ("file/below", "not a folder"),
         ("x" * 300, "File name too long"),
         ("new/" + "é" * 200 + "/file", "a name of 400 bytes"),
@@ -57,11 +58,12 @@ def test_a_place_that_cannot_be_written_is_known_before(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
 
     found = files.check_file(Path(name))
     assert found is not None
     assert why in found or name.startswith("/proc")
-    assert {"file", "fifo"} == {path.name for path in tmp_path.iterdir()}
+    assert {"file", "fifo", "loop"} == {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +63,8 @@ class Progress:
     """The checkpoint of a run: loaded at the start, saved now and then, removed at the end."""
 
     def __init__(self, arguments: argparse.Namespace, about: dict[str, object]) -> None:
-        self._path = None if arguments.checkpoint is None else Path(arguments.checkpoint)
+        given = arguments.checkpoint  # of a link, the file is removed at the end, and not the link
+        self._path = None if given is None else Path(os.path.realpath(given))
         self._about = about | {"source": digest()}
         self._saved = time.monotonic()
 

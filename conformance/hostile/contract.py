@@ -113,6 +113,8 @@ def _lost_files(call: Call, outcome: Outcome) -> Iterator[str]:
 def _written(call: Call) -> set[str]:
     """The files that a call was told to write; what it reads is not among them."""
     named = {path for path in (call.json_path, *_outputs(call)) if path is not None}
+    if call.words[:1] == ("vectors",):
+        named.add(f"{call.words[1]}/manifest.json")  # of earlier vectors: others are refused
     links = {path: call.files.get(path) for path in named}
     named |= {link.to for link in links.values() if isinstance(link, Link) and not link.hard}
     return {f"work/{path}" for path in named - set(_inputs(call))}
