@@ -119,6 +119,17 @@ def test_what_hangs_is_ended_and_told(tmp_path: Path) -> None:
     assert ["hangs"] == [text.partition(":")[0] for text in found]
 
 
+def test_a_result_is_looked_for_where_its_link_leads(tmp_path: Path) -> None:
+    """A link to nothing yet is a place as any other."""
+    for script, wrong in (
+        (f"mkdir missing; echo '{HOLDS}' > missing/file", []),
+        ("true", ["result: none was written, with exit status 0"]),
+    ):
+        call = fake(script, words=("--json", "nowhere"))
+        call = evolve(call, files={**call.files, "nowhere": Link("missing/file")})
+        assert wrong == judged(call, tmp_path / "call")
+
+
 def test_what_is_read_must_not_be_written(tmp_path: Path) -> None:
     """Also where the output is a symbolic link to the input."""
     script = "echo 2 > input.csv; exit 0"

@@ -148,7 +148,8 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
     """The file of --json: as it was, or whole and in agreement with the exit status."""
     if call.json_path is None:
         return
-    name = f"work/{call.json_path}"
+    link = call.files.get(call.json_path)  # what it leads to is written
+    name = f"work/{link.to if isinstance(link, Link) and not link.hard else call.json_path}"
     now, earlier = outcome.files.get(name), outcome.before.get(name)
     if outcome.status == BAD_INPUT and "standard output cannot be written" not in outcome.err:
         if now is not None and earlier is None:
