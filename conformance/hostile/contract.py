@@ -113,7 +113,7 @@ def _lost_files(call: Call, outcome: Outcome) -> Iterator[str]:
 def _written(call: Call) -> set[str]:
     """The files that a call was told to write; what it reads is not among them."""
     named = {path for path in (call.json_path, *_outputs(call)) if path is not None}
-    if call.words[:1] == ("vectors",):
+    if call.words[:1] == ("vectors",) and len(call.words) > 1:
         named.add(f"{call.words[1]}/manifest.json")  # of earlier vectors: others are refused
     links = {path: call.files.get(path) for path in named}
     named |= {link.to for link in links.values() if isinstance(link, Link) and not link.hard}
@@ -151,7 +151,8 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
     link = call.files.get(call.json_path)  # what it leads to is written
     name = f"work/{link.to if isinstance(link, Link) and not link.hard else call.json_path}"
     now, earlier = outcome.files.get(name), outcome.before.get(name)
-    if outcome.status == BAD_INPUT and "standard output cannot be written" not in outcome.err:
+    said = "standard output cannot be written" in outcome.err or "2>" in call.redirect
+    if outcome.status == BAD_INPUT and not (call.redirect and said):
         if now is not None and earlier is None:
             yield "result: a file was written with exit status 2"
         return
