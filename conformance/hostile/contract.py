@@ -33,6 +33,8 @@ TRACES: Final = (
 )
 UNFINISHED: Final = (".partial", ".new", ".tmp")
 """How the name of a file ends that is not whole yet."""
+PRINTS_NOWHERE: Final = re.compile(r"(?<!2)>|\|")
+"""Of a redirection: standard output is lost, so that 2 is the status beside a whole result."""
 OUTPUTS: Final = ("--checkpoint", "--results", "--write", "--itf", "--reproduce")
 STATUS: Final = {"holds": HOLDS, "fails": FAILS, "undecided": UNDECIDED}
 PROGRESS: Final = re.compile(r"[\w-]+: [\d.e+]+( of [\d.e+]+)?( .*)?")
@@ -151,8 +153,7 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
     link = call.files.get(call.json_path)  # what it leads to is written
     name = f"work/{link.to if isinstance(link, Link) and not link.hard else call.json_path}"
     now, earlier = outcome.files.get(name), outcome.before.get(name)
-    said = "standard output cannot be written" in outcome.err or "2>" in call.redirect
-    if outcome.status == BAD_INPUT and not (call.redirect and said):
+    if outcome.status == BAD_INPUT and not PRINTS_NOWHERE.search(call.redirect):
         if now is not None and earlier is None:
             yield "result: a file was written with exit status 2"
         return
