@@ -54,13 +54,13 @@ replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=fi
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
 
 refine: $(STAMP) ## the engine on every transition of several small geometries, and a table
-	$(BIN)/python -m conformance.refine.scopes
+	$(BIN)/python -m conformance.refinement.scopes
 
 plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stopped
 	$(BIN)/kvspec plant --json .kvspec/plant.json --write docs/score.md
 
 mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
-	$(BIN)/python -m conformance.mutants.run
+	$(BIN)/python -m conformance.mutation.run
 
 hostile: $(STAMP) ## hostile inputs, and interrupts at random moments; goes on where it was stopped
 	$(BIN)/python -m conformance.hostile.run
@@ -78,16 +78,16 @@ compare: $(KERNEL_PEERS)/.done ## jax's kernel, that of tpu-inference and ours: 
 	$(KERNEL_PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
 
 recording: $(STAMP) ## recordings of 1,000,000 events: judged as they are, and with one value altered
-	$(BIN)/python -m conformance.recording.long --json .kvspec/long.json
+	$(BIN)/python -m conformance.recordings.soak --json .kvspec/long.json
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
-	$(BIN)/python -m conformance.bench
+	$(BIN)/python -m conformance.benchmarks.run
 
 peers: $(REFERENCE_PEERS)/.done ## the reference attention beside those of jax and Levanter, in one run
-	$(REFERENCE_PEERS)/bin/python -m conformance.peers.run --json .kvspec/peers.json
+	$(REFERENCE_PEERS)/bin/python -m conformance.benchmarks.peers.run --json .kvspec/peers.json
 
 cross-check: $(STAMP) ## count the states of the allocator with SPIN and compare; needs spin and cc
-	$(BIN)/python -m conformance.crosscheck
+	$(BIN)/python -m conformance.exploration.cross_check
 
 engine-levanter: .venv-levanter/.done ## Levanter, current: is every finding still there? then the kit on the rest
 	$(call check_levanter,levanter)
@@ -111,7 +111,7 @@ engine-vllm: .venv-vllm/.done ## vLLM v1 core: its known finding, then the kit o
 	$(call check_engine,vllm,vllm)
 
 docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
-	$(BIN)/python -m pytest tests/docs_slow.py
+	$(BIN)/python -m pytest tests/docs/docs_slow.py
 
 type: $(STAMP) ## mypy --strict
 	$(BIN)/python -m mypy
@@ -164,7 +164,7 @@ define check_levanter
   { echo "make: $$history does not fail any more; its page is out of date" >&2; exit 1; }; done
 .venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(LEVANTER_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
-for model in weighing llama; do .venv-$(1)/bin/python -m conformance.engines.alone \
+for model in weighing llama; do .venv-$(1)/bin/python -m conformance.harnesses.requests \
   conformance.engines.levanter_requests:$$model --seconds $(ENGINE_SECONDS) || exit $$?; done
 endef
 
@@ -184,7 +184,7 @@ endef
 define check_engine
 .venv-$(1)/bin/kvspec fuzz --engine conformance.engines.$(2):make --seconds $(ENGINE_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
-.venv-$(1)/bin/python -m conformance.engines.hits conformance.engines.$(2):prefixes --seconds 10
+.venv-$(1)/bin/python -m conformance.harnesses.prefix_caching conformance.engines.$(2):prefixes --seconds 10
 endef
 
 $(TPU_STAMP): $(STAMP) requirements-tpu.lock

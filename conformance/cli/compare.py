@@ -12,8 +12,8 @@ from conformance.cli.options import output_file
 from conformance.cli.pages import put
 
 if TYPE_CHECKING:
-    from conformance.kernel.ahead.compiled import Compiled
-    from conformance.kernel.ahead.grid import Cell
+    from conformance.kernels.compile.grid import Cell
+    from conformance.kernels.compile.outcome import Compiled
 
 NAME: Final = "compare"
 HELP: Final = "compiles three TPU kernels of paged attention for every chip, and compares them"
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Compile what is left, and hold our kernel to the targets of the table."""
-    from conformance.kernel import comparison, comparison_page
-    from conformance.kernel.ahead import table
+    from conformance.kernels import comparison, comparison_page
+    from conformance.kernels.compile import table
 
     report.skip("whether their answers are right", why="kvspec kernel says so of each")
     report.skip("bandwidth, latency, overlap", why="no TPU is here: shares are ceilings")
@@ -83,12 +83,12 @@ def _fill(
     held: "dict[Cell, Compiled]", kernel: str, path: Path, report: Report, *, compiling: bool
 ) -> None:
     """Put what is known of this kernel in there, as it comes."""
-    from conformance.kernel import comparison
-    from conformance.kernel.ahead import compiler, kept
+    from conformance.kernels import comparison
+    from conformance.kernels.compile import cache, compiler
 
     cells, plain = comparison.cells(), comparison.plain()
-    results = kept.results_of(path)
-    known = kept.load(results, kernel, plain=plain)
+    results = cache.results_of(path)
+    known = cache.load(results, kernel, plain=plain)
     for what, why in results.notes():
         report.skip(what, why=why)
     held.update({cell: known[cell] for cell in cells if cell in known})
@@ -97,7 +97,7 @@ def _fill(
         report.skip(f"{kernel}: {len(cells) - len(held)} cells", why=lacking)
     elif compiling:
         with report.progress(kernel, total=len(cells)) as update:
-            for record in kept.compile_all(
+            for record in cache.compile_all(
                 cells, kernel, path=path, update=update, seconds=SECONDS, plain=plain
             ):
                 held[record.cell] = record
@@ -105,7 +105,7 @@ def _fill(
 
 def _absent(kernel: str) -> str | None:
     """What has to be installed before this kernel is there; None if nothing."""
-    from conformance.kernel.subject import INSTALLED
+    from conformance.kernels.kernel_under_test import INSTALLED
 
     module = INSTALLED.get(kernel)
     if module is None or find_spec(module) is not None:
@@ -115,7 +115,7 @@ def _absent(kernel: str) -> str | None:
 
 def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
     """Record what misses a target; whether anything is open."""
-    from conformance.kernel import comparison
+    from conformance.kernels import comparison
 
     open_ends = False
     for row in comparison.rows():

@@ -23,13 +23,14 @@ import attrs
 from attrs import Factory, define
 
 import spec
-from conformance import files, interrupts
 from conformance.cli import BAD_INPUT, UNDECIDED, result
 from conformance.cli.options import check_distinct, integer, output_file, written
 from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
 from conformance.cli.supervisor import Tell
-from conformance.extras import extra_of
+from conformance.files import atomic
+from conformance.runtime import interrupts
+from conformance.runtime.optional_dependencies import extra_of
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 
@@ -213,7 +214,7 @@ def conclude(
         complain("", "interrupted" if interrupted else str(error))
         return UNDECIDED
     for path in known["outputs"]:
-        files.clear(Path(path), process=process)
+        atomic.clear(Path(path), process=process)
     values = dict(known["known"])
     sizes = values["geometry"]
     report = Report(
@@ -288,7 +289,7 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
 def _write(target: Path, value: dict[str, object]) -> str | None:
     """Write a result; returns why it could not be."""
     try:
-        files.write(target, result.to_text(value))
+        atomic.write(target, result.to_text(value))
     except OSError as error:
         return error.strerror or type(error).__name__
     return None

@@ -8,16 +8,16 @@ from conformance.cli.contract import Report, Verdict
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_geometry, add_in_process, number, output_folder
-from conformance.clock import Clock
-from conformance.engines.named import factory_of, runs_here
-from conformance.histories import CORPUS
+from conformance.engines.registry import factory_of, runs_here
+from conformance.files.histories import CORPUS
+from conformance.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from conformance.finding import Finding
-    from conformance.fuzz import Run
-    from conformance.pairs import PairFactory
-    from conformance.steps import History
-    from conformance.watchdog import Watchdog
+    from conformance.fuzzing.campaign import Run
+    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.differential import PairFactory
+    from conformance.lockstep.history import History
+    from conformance.lockstep.watchdog import Watchdog
 
 NAME: Final = "diff"
 HELP: Final = "two engines on the same random histories, each held to the spec"
@@ -56,18 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Fuzz the pair; fails if one of the two violates a clause. Legal differences are listed."""
     clock = Clock()  # before what is imported here
-    from conformance import fuzz
-    from conformance.finding import Finding
-    from conformance.pairs import PairFactory
+    from conformance.fuzzing import campaign
+    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.differential import PairFactory
+    from conformance.lockstep.not_checked import not_checked
+    from conformance.lockstep.watchdog import Watchdog, patience_of
     from conformance.protocol import Attends
-    from conformance.unchecked import not_checked
-    from conformance.watchdog import Watchdog, patience_of
 
     pairs = PairFactory(
         factory_of(arguments.A, python=arguments.python_a, in_process=arguments.in_process),
         factory_of(arguments.B, python=arguments.python_b, in_process=arguments.in_process),
     )
-    state = fuzz.Run()
+    state = campaign.Run()
 
     def on_hang(history: "History", message: str) -> None:
         count(state, report)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     with Watchdog(on_hang) as watchdog:
         try:
             with report.progress("diff", total=arguments.seconds) as update:
-                fuzz.run(
+                campaign.run(
                     pairs,
                     arguments.geometry,
                     start_seed=arguments.seed,
@@ -97,9 +97,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             return Verdict.FAILS
     _say_differences(pairs, report)
     for name, factory in (("A", pairs.a), ("B", pairs.b)):
-        for what, why in not_checked(fuzz.make(factory, arguments.geometry, state.cleanup)):
+        for what, why in not_checked(campaign.make(factory, arguments.geometry, state.cleanup)):
             report.skip(f"{name}: {what}", why=why)
-    pair = fuzz.make(pairs, arguments.geometry, state.cleanup)
+    pair = campaign.make(pairs, arguments.geometry, state.cleanup)
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
     return judge_coverage(state, pair, report)
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def _say_differences(pairs: "PairFactory", report: Report) -> None:
     """Each legal difference, how often it was met, and the shortest way to it."""
-    from conformance.pairs import least
+    from conformance.lockstep.differential import least
 
     if not pairs.seen.counts:
         report.say("  no difference was seen")
@@ -128,12 +128,12 @@ def _keep(
     """Shrink the finding on the engine that went wrong, alone."""
     from functools import partial
 
-    from conformance import fuzz
-    from conformance.finding import shrink
-    from conformance.watchdog import patience_of
+    from conformance.fuzzing import campaign
+    from conformance.fuzzing.shrinking import shrink
+    from conformance.lockstep.watchdog import patience_of
 
     assert state.geometry is not None
-    make = partial(fuzz.make, pairs.at_fault, state.geometry, state.cleanup)
+    make = partial(campaign.make, pairs.at_fault, state.geometry, state.cleanup)
     name = pairs.seen.fault
     here = runs_here(
         getattr(arguments, name),
@@ -161,8 +161,8 @@ def _blame(
     report: Report,
 ) -> None:
     """Print a finding as that of one engine, and write its files for that engine."""
-    from conformance import counterexample
-    from conformance.histories import Recorded
+    from conformance.files.histories import Recorded
+    from conformance.fuzzing import counterexamples
     from spec.vocabulary import default_limits
 
     assert state.geometry is not None
@@ -180,4 +180,4 @@ def _blame(
         in_process=arguments.in_process,
     )
     report.count(at_fault=name)
-    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)

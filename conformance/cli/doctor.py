@@ -14,8 +14,8 @@ from typing import Final
 
 from attrs import asdict, frozen
 
-from conformance import compiled_code
 from conformance.cli.contract import Report, Scope, Verdict
+from conformance.runtime import compiled_code
 
 NAME: Final = "doctor"
 HELP: Final = "what is installed, where it comes from, and what will not be checked"

@@ -9,7 +9,7 @@ from conformance.cli.contract import Report, Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
-    from conformance.graph import Graph
+    from conformance.exploration.graph import Graph
 
 NAME: Final = "explore"
 HELP: Final = "every reachable state and transition of the specification at a small geometry"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Explore, and say what there is."""
-    from conformance.graph import Graph
+    from conformance.exploration.graph import Graph
 
     graphs.check_pages(arguments)
     progress = graphs.Progress(arguments, graphs.about(arguments))
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 def _allocator(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.compact import Allocator
-    from conformance.compact_clauses import MOVE_CHECKS, STATE_CHECKS
-    from conformance.explore import Plan, explore
+    from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS
+    from conformance.exploration.packed_search import Plan, explore
+    from conformance.exploration.packed_states import Allocator
 
     plan = Plan(
         layer=Allocator(arguments.geometry),
@@ -78,8 +78,8 @@ def _allocator(
 def _cells(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.layers import layer
-    from conformance.search import Search, told
+    from conformance.exploration.alphabets import layer
+    from conformance.exploration.search import Search, told
     from spec import clauses, ladder
 
     chosen = layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))

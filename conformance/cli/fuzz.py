@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry, number, output_folder
-from conformance.clock import Clock
-from conformance.engines.named import OUR_ENGINE, factory_of, runs_here
-from conformance.histories import CORPUS
+from conformance.engines.registry import OUR_ENGINE, factory_of, runs_here
+from conformance.files.histories import CORPUS
+from conformance.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from conformance.finding import Finding
-    from conformance.fuzz import Run
-    from conformance.histories import Recorded
+    from conformance.files.histories import Recorded
+    from conformance.fuzzing.campaign import Run
+    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.history import History
+    from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import Engine, Factory
-    from conformance.steps import History
-    from conformance.watchdog import Watchdog
 
 NAME: Final = "fuzz"
 HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
@@ -59,28 +59,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     clock = Clock()  # before what is imported here
-    from conformance import counterexample, fuzz
-    from conformance.finding import Finding
-    from conformance.watchdog import Watchdog, patience_of
+    from conformance.fuzzing import campaign, counterexamples
+    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.watchdog import Watchdog, patience_of
 
     _require_our_engine(arguments)
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     corpus = Path(arguments.corpus)
-    state, patience = fuzz.Run(), patience_of(arguments.hang_seconds)
+    state, patience = campaign.Run(), patience_of(arguments.hang_seconds)
 
     def on_hang(history: "History", message: str) -> None:
         # What was found before is what is being shrunk: it is kept as it stands.
         finding = state.finding or Finding(history, "PROG", message)
         count(state, report)
         recorded = _recorded(state, finding, arguments)
-        counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+        counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
         report.abort()
 
-    with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
+    with counterexamples.planted(arguments.plant), Watchdog(on_hang) as watchdog:
         _replay_corpus(corpus, factory, arguments, report, patience.first)
         try:
             with report.progress("fuzz", total=arguments.seconds) as update:
-                fuzz.run(
+                campaign.run(
                     factory,
                     arguments.geometry,
                     start_seed=arguments.seed,
@@ -98,12 +98,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         if state.finding is not None:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
-        engine = fuzz.make(factory, arguments.geometry, state.cleanup)
+        engine = campaign.make(factory, arguments.geometry, state.cleanup)
         return judge_coverage(state, engine, report)
 
 
 def _require_our_engine(arguments: argparse.Namespace) -> None:
-    from conformance.plants import find
+    from conformance.seeded_bugs import find
     from spec.vocabulary import InvalidInput
 
     if arguments.plant is None:
@@ -126,9 +126,9 @@ def _replay_corpus(
     step_seconds: float,
 ) -> None:
     """Histories of this engine that failed before: each still failing is a failure now."""
-    from conformance import counterexample, fuzz
-    from conformance.finding import replay
-    from conformance.watchdog import Watchdog
+    from conformance.fuzzing import campaign, counterexamples
+    from conformance.fuzzing.shrinking import replay
+    from conformance.lockstep.watchdog import Watchdog
     from spec.vocabulary import default_limits
 
     taken: list[Path] = []
@@ -137,15 +137,15 @@ def _replay_corpus(
         report.fail(f"{taken[-1]}: PROG: {message} (at step {len(history)})")
         report.abort()
 
-    sizes = [geometry for geometry, _ in fuzz.geometries(arguments.geometry)]
-    for path, recorded in counterexample.corpus(folder, report):
+    sizes = [geometry for geometry, _ in campaign.geometries(arguments.geometry)]
+    for path, recorded in counterexamples.corpus(folder, report):
         made_by = (recorded.engine, recorded.python)
         usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
         if made_by != (arguments.engine, arguments.python) or not usual:
             report.skip(path.name, why="recorded with another engine or sizes; kvspec rerun it")
             continue
         taken.append(path)
-        again = counterexample.maker(recorded, factory)
+        again = counterexamples.maker(recorded, factory)
         with Watchdog(on_hang) as watchdog:
             finding = replay(again, recorded.history, seconds=step_seconds, watchdog=watchdog)
         if finding is not None:
@@ -204,14 +204,14 @@ def _keep(
     watchdog: "Watchdog",
 ) -> None:
     """Shrink the finding, print it, and write its history and its test."""
-    from conformance import counterexample
-    from conformance.finding import shrink
-    from conformance.watchdog import patience_of
+    from conformance.fuzzing import counterexamples
+    from conformance.fuzzing.shrinking import shrink
+    from conformance.lockstep.watchdog import patience_of
 
     assert state.finding is not None
     patience = patience_of(arguments.hang_seconds)
     here = runs_here(arguments.engine, python=arguments.python, in_process=arguments.in_process)
-    make = counterexample.maker(_recorded(state, state.finding, arguments), factory)
+    make = counterexamples.maker(_recorded(state, state.finding, arguments), factory)
     with report.progress("shrink", total=None):
         finding = shrink(
             make,
@@ -221,11 +221,11 @@ def _keep(
             watchdog=watchdog,
         )
     recorded = _recorded(state, finding, arguments)
-    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
 
 
 def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":
-    from conformance.histories import Recorded
+    from conformance.files.histories import Recorded
     from spec.vocabulary import default_limits
 
     assert state.geometry is not None

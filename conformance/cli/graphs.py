@@ -16,7 +16,7 @@ from conformance.cli.output import complain
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
-    from conformance.graph import Graph
+    from conformance.exploration.graph import Graph
 
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
 LAYERS: Final = ("allocator", "contents", "decode")
@@ -70,13 +70,13 @@ class Progress:
 
     def load(self) -> tuple["Graph", dict[str, object]] | None:
         """What an interrupted run left, if there is anything."""
-        from conformance import graph
+        from conformance.exploration import graph
 
         return None if self._path is None else graph.load(self._path, self._about)
 
     def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
         """Save, if the last time is long enough ago. extra: asked only then."""
-        from conformance import graph
+        from conformance.exploration import graph
 
         if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
             self._saved = time.monotonic()

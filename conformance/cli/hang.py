@@ -3,7 +3,7 @@
 import argparse
 
 from conformance.cli.options import number
-from conformance.watchdog import FIRST_SECONDS, STEP_SECONDS
+from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS
 
 
 def add_hang_seconds(parser: argparse.ArgumentParser, *, default: float | None = None) -> None:

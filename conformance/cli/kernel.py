@@ -11,9 +11,9 @@ from conformance.cli.pages import put
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from conformance.kernel.campaign import Tried
-    from conformance.kernel.subject import Subject
-    from conformance.kernel.tries import Job
+    from conformance.kernels.kernel_under_test import Subject
+    from conformance.kernels.processes import Tried
+    from conformance.kernels.trials import Job
 
 NAME: Final = "kernel"
 HELP: Final = "holds a kernel of ragged paged attention to the oracle; no TPU is needed"
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Try every shape in processes of their own."""
-    from conformance.kernel.subject import find
+    from conformance.kernels.kernel_under_test import find
 
     report.scope = Scope.SAMPLED
     subject = find(arguments.kernel)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") -> Verdict:
-    from conformance.kernel import plan
+    from conformance.kernels import jobs as plan
 
     planned = plan.plan(subject, cases=arguments.cases, seed=arguments.seed)
     for name, options in planned.left_out.items():
@@ -90,7 +90,7 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
 
 
 def _tell(report: Report, tried: "Sequence[Tried]") -> None:
-    from conformance.kernel import plan
+    from conformance.kernels import jobs as plan
 
     report.count(**plan.totals(tried))
     for one in tried:
@@ -108,8 +108,8 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
 
 
 def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
-    from conformance.kernel import standalone
-    from conformance.kernel.batches import Batch
+    from conformance.kernels import standalone
+    from conformance.kernels.batches import Batch
 
     plain = [one for one in tried if not one.job.append and one.batch]
     shown = [one for one in plain if set(one.what) & standalone.SHOWN]
@@ -128,13 +128,13 @@ def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
 
 def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
     """How many were found; None, and said to be so, if they could not be looked for."""
-    from conformance.kernel import campaign
+    from conformance.kernels import processes
 
     eager = [one for one in tried if one.job.mode == "eager" and one.cases]
     if not any(one.pallas for one in eager):
         report.skip("races, reads outside", why="nothing of it ran in the interpreter of the TPU")
         return None
-    if not campaign.sees_races():
+    if not processes.sees_races():
         report.skip("races", why="this jax does not find the race of the control")
         return None
     report.skip("races between devices, or with other kernels", why="it is interpreted alone")
@@ -145,7 +145,7 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Each bug under the bench, and under tests as they are usual; then the kernel without any."""
     from attrs import evolve
 
-    from conformance.kernel import plan
+    from conformance.kernels import jobs as plan
     from spec.vocabulary import InvalidInput
 
     if arguments.kernel != "tpu":
@@ -179,17 +179,17 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _new(jobs: "Sequence[Job]") -> "list[Tried]":
-    from conformance.kernel.campaign import Tried
+    from conformance.kernels.processes import Tried
 
     return [Tried(job) for job in jobs]
 
 
 def _make(arguments: argparse.Namespace, report: Report, tried: "Sequence[Tried]") -> None:
-    from conformance.kernel import campaign
+    from conformance.kernels import processes
 
     total = sum(one.job.cases for one in tried)
     with report.progress("kernel", total=total) as update:
-        campaign.make_all(tried, update=update, stall=arguments.stall)
+        processes.make_all(tried, update=update, stall=arguments.stall)
 
 
 def _where(one: "Tried") -> str:

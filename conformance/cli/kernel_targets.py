@@ -13,8 +13,8 @@ from conformance.cli.pages import put
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from conformance.kernel.ahead.compiled import Compiled
-    from conformance.kernel.ahead.grid import Cell
+    from conformance.kernels.compile.grid import Cell
+    from conformance.kernels.compile.outcome import Compiled
 
 RESULTS: Final = ".kvspec/targets.jsonl"
 PAGE_SIZES: Final = "16,128"
@@ -93,18 +93,18 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Compile every cell that is asked for, and print what the compiler says."""
-    from conformance.kernel import subject
-    from conformance.kernel.ahead import baseline, compiler, kept, table
+    from conformance.kernels import kernel_under_test
+    from conformance.kernels.compile import baseline, cache, compiler, table
     from spec.vocabulary import InvalidInput
 
     report.skip("whether its answers are right", why="leave --target out")
     cells = chosen(arguments)
     earlier = baseline.load(Path(arguments.baseline)) if arguments.baseline else None
-    if arguments.append and subject.appending(arguments.kernel) is None:
+    if arguments.append and kernel_under_test.appending(arguments.kernel) is None:
         raise InvalidInput(
             "--append",
             seen=arguments.kernel,
-            allowed=f"a kernel that takes {' and '.join(subject.NEW_CELLS)}",
+            allowed=f"a kernel that takes {' and '.join(kernel_under_test.NEW_CELLS)}",
             remedy="Leave it out.",
         )
     lacking = compiler.missing()
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     _say_notes(path, arguments.kernel, report)
     try:
         with report.progress("compile", total=len(cells)) as update:
-            records.extend(kept.compile_all(cells, arguments.kernel, path=path, update=update))
+            records.extend(cache.compile_all(cells, arguments.kernel, path=path, update=update))
     finally:
         records.sort(key=lambda record: cells.index(record.cell))
         report.count(targets=table.targets(records), cells=table.counts(records))
@@ -142,16 +142,16 @@ def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
 
 def _say_notes(path: Path, kernel: str, report: Report) -> None:
     """What of the file of results is not used. Raises InvalidInput if it is another file."""
-    from conformance.kernel.ahead import kept
+    from conformance.kernels.compile import cache
 
-    results = kept.results_of(path)
-    kept.load(results, kernel)
+    results = cache.results_of(path)
+    cache.load(results, kernel)
     for what, why in results.notes():
         report.skip(what, why=why)
 
 
 def _without_append(arguments: argparse.Namespace) -> "Sequence[Cell]":
-    from conformance.kernel.ahead import grid
+    from conformance.kernels.compile import grid
     from spec.vocabulary import InvalidInput
 
     chips = arguments.target.split(",")
@@ -177,7 +177,7 @@ def _without_append(arguments: argparse.Namespace) -> "Sequence[Cell]":
 
 
 def _say(report: Report, records: "Sequence[Compiled]") -> None:
-    from conformance.kernel.ahead import table
+    from conformance.kernels.compile import table
 
     if not records:
         return
@@ -191,7 +191,7 @@ def _say(report: Report, records: "Sequence[Compiled]") -> None:
 
 def _judge(arguments: argparse.Namespace, report: Report, records: "Sequence[Compiled]") -> Verdict:
     """A cell that does not compile fails, also by the kernel's own refusal: the table has both."""
-    from conformance.kernel.ahead import reproduce
+    from conformance.kernels.compile import reproduce
 
     lost = [record for record in records if record.verdict in {"fails", "refused"}]
     for record in lost:

@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 from attrs import frozen
 
-from conformance import files
-from conformance.engines.named import OUR_ENGINE
+from conformance.engines.registry import OUR_ENGINE
+from conformance.files import atomic
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32_MAX
@@ -83,13 +83,13 @@ def input_file(text: str) -> File:
 
 def output_file(text: str) -> File:
     """The type of an option that names a file to write after the work; nothing is made yet."""
-    _require_writable(text, files.check_file)
+    _require_writable(text, atomic.check_file)
     return File(Path(text).absolute(), text, written=True)
 
 
 def output_folder(text: str) -> Path:
     """The type of an option that names a folder to write to after the work, made then."""
-    _require_writable(text, files.check_folder)
+    _require_writable(text, atomic.check_folder)
     return Path(text)
 
 

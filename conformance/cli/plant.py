@@ -10,8 +10,8 @@ from conformance.cli.options import integer, output_file
 from conformance.cli.pages import put
 
 if TYPE_CHECKING:
-    from conformance.plants.attempts import Attempts
-    from conformance.plants.score import Plan, Row
+    from conformance.seeded_bugs.scoring.attempts import Attempts
+    from conformance.seeded_bugs.scoring.score import Plan, Row
 
 NAME: Final = "plant"
 HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Make the tries that are left, and hold what they gave to the targets."""
-    from conformance.plants import score, table
-    from conformance.plants.attempts import Attempts, stamp
-    from conformance.plants.methods import GEOMETRY
+    from conformance.seeded_bugs.scoring import score, table
+    from conformance.seeded_bugs.scoring.attempts import Attempts, stamp
+    from conformance.seeded_bugs.scoring.methods import GEOMETRY
 
     report.scope = Scope.SAMPLED
     _say_not_checked(report)
@@ -94,11 +94,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def _plan(arguments: argparse.Namespace) -> "Plan":
     """What is asked for, the engine without a bug first. Raises InvalidInput."""
-    from conformance.plants import find
-    from conformance.plants.attempts import CLEAN
-    from conformance.plants.catalogue import PLANTS
-    from conformance.plants.methods import METHODS
-    from conformance.plants.score import Plan
+    from conformance.seeded_bugs import find
+    from conformance.seeded_bugs.catalogue import PLANTS
+    from conformance.seeded_bugs.scoring.attempts import CLEAN
+    from conformance.seeded_bugs.scoring.methods import METHODS
+    from conformance.seeded_bugs.scoring.score import Plan
 
     names = tuple(PLANTS) if arguments.only is None else tuple(arguments.only.split(","))
     for name in names:
@@ -124,8 +124,8 @@ def _require_method(name: str, known: tuple[str, ...]) -> None:
 
 
 def _say_not_checked(report: Report) -> None:
-    from conformance.plants.catalogue import NOT_YET
-    from conformance.plants.methods import METHODS
+    from conformance.seeded_bugs.catalogue import NOT_YET
+    from conformance.seeded_bugs.scoring.methods import METHODS
 
     for name, method in METHODS.items():
         if method.run is None:
@@ -135,7 +135,7 @@ def _say_not_checked(report: Report) -> None:
 
 def _list(report: Report) -> Verdict:
     """Print the catalogue: by family, then what is not in it and why."""
-    from conformance.plants.catalogue import FAMILIES, NOT_YET
+    from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET
 
     for family, plants in FAMILIES.items():
         report.say(f"{family}:")
@@ -165,8 +165,9 @@ def _list(report: Report) -> Verdict:
 
 def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Row]", "list[Row]"]:
     """Add up what was tried so far: by plant, and of the blind oracles."""
-    from conformance.plants import find, score, table
-    from conformance.plants.attempts import CLEAN
+    from conformance.seeded_bugs import find
+    from conformance.seeded_bugs.scoring import score, table
+    from conformance.seeded_bugs.scoring.attempts import CLEAN
 
     attempts.refresh()
     rows = [score.row(find(name), plan, attempts) for name in plan.names if name != CLEAN]

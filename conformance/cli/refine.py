@@ -11,9 +11,9 @@ from conformance.cli.options import integer
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
-    from conformance.refine.batches import Checker, Tally
-    from conformance.refine.run import Refinement
-    from conformance.watchdog import Watchdog
+    from conformance.lockstep.watchdog import Watchdog
+    from conformance.refinement.run import Refinement
+    from conformance.refinement.vmapped import Checker, Tally
 
 NAME: Final = "refine"
 HELP: Final = "our jitted engine on every transition of the specification's graph"
@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Explore and check in one pass."""
-    from conformance import counterexample
-    from conformance.graph import Graph
-    from conformance.refine.batches import Tally
-    from conformance.refine.run import Refinement
-    from conformance.watchdog import Watchdog
+    from conformance.exploration.graph import Graph
+    from conformance.fuzzing import counterexamples
+    from conformance.lockstep.watchdog import Watchdog
+    from conformance.refinement.run import Refinement
+    from conformance.refinement.vmapped import Tally
 
     def on_hang(_history: object, _message: str) -> None:
         report.fail("PROG: a batch does not return from compiled code; kvspec fuzz shrinks a hang")
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         state = Refinement(graph=loaded[0], tally=_tally(loaded[1], arguments))
     started, earlier = time.perf_counter(), state.graph.transitions
     try:
-        with counterexample.planted(arguments.plant), Watchdog(on_hang) as watchdog:
+        with counterexamples.planted(arguments.plant), Watchdog(on_hang) as watchdog:
             _refine(arguments, report, state, progress, watchdog)
     finally:
         seconds = time.perf_counter() - started
@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
     """What a checkpoint says of the checks. Raises InvalidInput."""
-    from conformance.plain import decoder
-    from conformance.refine.batches import Tally
+    from conformance.files.serialisation import decoder
+    from conformance.refinement.vmapped import Tally
     from spec.vocabulary import InvalidInput
 
     try:
@@ -100,10 +100,10 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance import layers
-    from conformance.compact import Allocator
-    from conformance.explore import Plan
-    from conformance.refine import run as refining
+    from conformance.exploration import alphabets
+    from conformance.exploration.packed_search import Plan
+    from conformance.exploration.packed_states import Allocator
+    from conformance.refinement import run as refining
 
     illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
@@ -126,7 +126,7 @@ def _refine(
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = layers.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
+            chosen = alphabets.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
             checker = refining.cells_checker(chosen, state, **how)
             refining.refine_cells(
                 chosen,

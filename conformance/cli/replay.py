@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, input_file, integer, output_folder
-from conformance.engines.named import factory_of
-from conformance.histories import CORPUS
-from conformance.watchdog import LARGE_SECONDS
+from conformance.engines.registry import factory_of
+from conformance.files.histories import CORPUS
+from conformance.lockstep.watchdog import LARGE_SECONDS
 
 if TYPE_CHECKING:
-    from conformance.finding import Finding
-    from conformance.histories import Recorded
+    from conformance.files.histories import Recorded
+    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.history import History
+    from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import Engine, Factory
-    from conformance.replay import Tally
-    from conformance.steps import History
-    from conformance.watchdog import Watchdog
+    from conformance.traffic.replay import Tally
     from spec.vocabulary import Geometry, Limits
 
 NAME: Final = "replay"
@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Serve the whole trace; holds if nothing differed and no page leaked."""
-    from conformance import replay
-    from conformance.finding import Finding, opened
+    from conformance.fuzzing.shrinking import Finding, opened
+    from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import EngineFailed
-    from conformance.traces import lengths_divided_by
-    from conformance.watchdog import Watchdog
+    from conformance.traffic import replay
+    from conformance.traffic.traces import lengths_divided_by
     from spec.vocabulary import CleanupMode
 
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
@@ -144,8 +144,8 @@ def _keep(
     watchdog: "Watchdog",
 ) -> None:
     """Shrink the finding, print it, and write its history and its test."""
-    from conformance import counterexample
-    from conformance.finding import shrink
+    from conformance.fuzzing import counterexamples
+    from conformance.fuzzing.shrinking import shrink
     from spec.vocabulary import CleanupMode
 
     def make() -> "Engine":
@@ -160,7 +160,7 @@ def _keep(
             watchdog=watchdog,
         )
     recorded = _recorded(finding, geometry, limits, arguments)
-    counterexample.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
 
 
 def _write(
@@ -171,10 +171,10 @@ def _write(
     report: Report,
 ) -> None:
     """Write the files of a finding that is not shrunk, and does not fit a screen."""
-    from conformance import counterexample
+    from conformance.fuzzing import counterexamples
 
     recorded = _recorded(finding, geometry, limits, arguments)
-    history, test = counterexample.write(recorded, Path(arguments.corpus))
+    history, test = counterexamples.write(recorded, Path(arguments.corpus))
     steps = len(finding.history)
     report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
     report.count(counterexample=str(history), test=str(test), shrunk_steps=steps)
@@ -184,7 +184,7 @@ def _write(
 def _recorded(
     finding: "Finding", geometry: "Geometry", limits: "Limits", arguments: argparse.Namespace
 ) -> "Recorded":
-    from conformance.histories import Recorded
+    from conformance.files.histories import Recorded
     from spec.vocabulary import CleanupMode
 
     return Recorded(

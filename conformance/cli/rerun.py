@@ -9,11 +9,11 @@ from attrs import evolve
 from conformance.cli.contract import Report, Scope, Verdict
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_python, input_file
-from conformance.watchdog import FIRST_SECONDS
+from conformance.lockstep.watchdog import FIRST_SECONDS
 
 if TYPE_CHECKING:
-    from conformance.histories import Recorded
-    from conformance.steps import History
+    from conformance.files.histories import Recorded
+    from conformance.lockstep.history import History
 
 NAME: Final = "rerun"
 HELP: Final = "take a counterexample or recorded history again"
@@ -51,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Take the history from the initial state; fails where it goes wrong."""
     import spec
-    from conformance import counterexample, histories
-    from conformance.finding import Finding, replay
-    from conformance.watchdog import Watchdog
+    from conformance.files import histories
+    from conformance.fuzzing import counterexamples
+    from conformance.fuzzing.shrinking import Finding, replay
+    from conformance.lockstep.watchdog import Watchdog
     from spec.vocabulary import InvalidInput
 
     recorded = histories.load(Path(arguments.file))
@@ -72,17 +73,17 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         )
 
     def on_hang(history: "History", message: str) -> None:
-        report.say(counterexample.describe(Finding(history, "PROG", message)))
+        report.say(counterexamples.describe(Finding(history, "PROG", message)))
         report.fail(f"PROG: {message} (at step {len(history)})")
         report.abort()
 
-    make = counterexample.maker(recorded)
-    with counterexample.planted(plant), Watchdog(on_hang) as watchdog:
+    make = counterexamples.maker(recorded)
+    with counterexamples.planted(plant), Watchdog(on_hang) as watchdog:
         finding = replay(make, recorded.history, seconds=arguments.hang_seconds, watchdog=watchdog)
     report.count(steps=len(recorded.history), plant=plant)
     if finding is None:
         return Verdict.HOLDS
-    report.say(counterexample.describe(finding))
+    report.say(counterexamples.describe(finding))
     report.fail(f"{finding.clause}: {finding.message} (at step {len(finding.history)})")
     return Verdict.FAILS
 
@@ -92,7 +93,7 @@ def _engine_chosen(recorded: "Recorded", arguments: argparse.Namespace) -> "Reco
 
     A file may come from anybody: what it names is imported and run, which can do anything.
     """
-    from conformance.engines.named import is_ours
+    from conformance.engines.registry import is_ours
     from spec.vocabulary import InvalidInput
 
     if arguments.engine is not None:

@@ -5,8 +5,9 @@ and its exit status at the very end. Where the child ends without one (an engine
 a crash of compiled code, memory that ran out), this process says so, writes the result of what was
 known, and returns 3, or 1 if a failure had been found.
 
-SIGINT and SIGTERM ask the child to stop. It stops at a safe point, see `conformance.interrupts`; if
-it does not within `GRACE_SECONDS`, or a second signal comes, it is killed.
+SIGINT and SIGTERM ask the child to stop. It stops at a safe point, see
+`conformance.runtime.interrupts`; if it does not within `GRACE_SECONDS`, or a second signal comes,
+it is killed.
 """
 
 import json
@@ -60,7 +61,7 @@ def supervised(run: Callable[[Tell], int]) -> int:
 
 def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
     """The child's side: runs until the end, or until the watching process is gone."""
-    from conformance import interrupts
+    from conformance.runtime import interrupts
 
     interrupts.listen()
     threading.Thread(target=_end_with, args=(ended,), daemon=True).start()

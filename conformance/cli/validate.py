@@ -12,7 +12,7 @@ from conformance.cli.options import File, input_file, number, output_file, outpu
 from spec.vocabulary import InvalidInput
 
 if TYPE_CHECKING:
-    from conformance.recording.validate import Outcome
+    from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
 HELP: Final = "is a recorded history legal; if not, which line is the first that is not"
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -> Verdict:
-    from conformance.recording.validate import validate
+    from conformance.recordings.validate import validate
 
     path, name = _recording(path, name, report)
     report.scope = Scope.COMPLETE
@@ -99,14 +99,14 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
 
 def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
     """The file itself and its name; of a trace in ITF the recording that it is."""
-    from conformance import kinds
-    from conformance.jsonl import open_file
+    from conformance.files import kinds
+    from conformance.files.jsonl import open_file
 
     with open_file(path) as file:
         if kinds.kind_of(file.read(kinds.HEAD)) != "itf" and not name.endswith(ITF):
             return path, name
-    from conformance.recording.itf import from_itf
-    from conformance.recording.lines import write
+    from conformance.recordings.format import write
+    from conformance.recordings.itf import from_itf
 
     header, lines = from_itf(path, name=name)
     target = Path(".kvspec/itf") / f"{Path(name).name.removesuffix(ITF)}.jsonl"
@@ -120,10 +120,10 @@ def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
 
 def _write_itf(target: File | None, path: Path, name: str) -> None:
     """Write a recording as a trace, if that is asked for. Raises InvalidInput."""
-    from conformance import files
-    from conformance.recording.itf import to_itf
-    from conformance.recording.lines import line_from_data
-    from conformance.recording.validate import header_and_lines
+    from conformance.files import atomic
+    from conformance.recordings.format import line_from_data
+    from conformance.recordings.itf import to_itf
+    from conformance.recordings.validate import header_and_lines
 
     if target is None:
         return
@@ -131,7 +131,7 @@ def _write_itf(target: File | None, path: Path, name: str) -> None:
         header, lines = header_and_lines(file, name)
         trace = to_itf(header, lines.read(line_from_data))
     try:
-        files.write(target, json.dumps(trace) + "\n")
+        atomic.write(target, json.dumps(trace) + "\n")
     except OSError as error:
         raise _unwritten(target.path, error) from None
 
@@ -146,8 +146,8 @@ def _unwritten(target: Path, error: OSError) -> InvalidInput:
 
 
 def _not_checked(outcome: "Outcome", report: Report) -> None:
-    from conformance.recording.judge import CLAUSES
-    from conformance.recording.lines import FIELDS
+    from conformance.recordings.comparer import CLAUSES
+    from conformance.recordings.format import FIELDS
 
     shows = outcome.header.shows
     partly = [field for field in FIELDS if field in outcome.observed and field not in shows]
@@ -164,9 +164,9 @@ def _not_checked(outcome: "Outcome", report: Report) -> None:
 
 def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", report: Report) -> None:
     """The second pass, over the part since the last reset."""
-    from conformance.recording.least import MOST, shortest
-    from conformance.recording.lines import to_text, write
-    from conformance.recording.validate import lines_of
+    from conformance.recordings.format import to_text, write
+    from conformance.recordings.shrinking import MOST, shortest
+    from conformance.recordings.validate import lines_of
 
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)

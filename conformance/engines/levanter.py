@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from conformance.engines.caller import Caller
+from conformance.engines.caller_contract import Caller
 from conformance.engines.levanter_calls import Held, library
 from conformance.protocol import Action, Profile, Result
 from spec import model

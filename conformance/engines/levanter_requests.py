@@ -1,6 +1,6 @@
 """Levanter's `InferenceEngine`, which is given requests and runs them to the end.
 
-    python -m conformance.engines.alone conformance.engines.levanter_requests:llama
+    python -m conformance.harnesses.requests conformance.engines.levanter_requests:llama
 
 What is driven is the installed engine with its page table, its cache, its attention and its sampler
 at temperature 0; the models are those of `conformance.engines.levanter_models`. One adapter serves
@@ -22,9 +22,9 @@ from typing import Any, Final
 from attrs import evolve
 
 from conformance.engines import drift, levanter_models
-from conformance.engines.batches import Answers
 from conformance.engines.levanter_calls import PACKAGES, REMEDY
 from conformance.engines.levanter_models import Model
+from conformance.harnesses.workloads import Answers
 from spec.machines import admission
 from spec.view import View
 from spec.vocabulary import (
@@ -73,7 +73,7 @@ def llama(geometry: Geometry, *, meet: str | None = None) -> "Serving":
 
 
 class Serving:
-    """See `conformance.engines.batches.Generates`."""
+    """See `conformance.harnesses.workloads.Generates`."""
 
     def __init__(self, geometry: Geometry, model: Model, *, meet: str | None) -> None:
         package = next((name for name in PACKAGES if drift.installed(name)), PACKAGES[0])

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from conformance import compiled_code
 from conformance.protocol import Action, Poison, Profile, Result, Rounds
+from conformance.runtime import compiled_code
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine
 from impl.host import Host

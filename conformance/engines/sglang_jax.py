@@ -16,7 +16,7 @@ What it shows: rows, from every index of its table (one that is not in line with
 `observe` fail), and counts. It keeps none: a page counts 1 minus how often it is in the free
 lists, which is exact as long as nothing is shared. It keeps no lengths, tokens or contents; those
 clauses are not checked. Its page 0 is for padding and never given out, so that page p here is its
-page p + 1. Prefix caching is looked at by `conformance.engines.hits`.
+page p + 1. Prefix caching is looked at by `conformance.harnesses.prefix_caching`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 
 from conformance.engines import drift
-from conformance.engines.caller import Caller
+from conformance.engines.caller_contract import Caller
 from conformance.engines.sglang_calls import PACKAGE, Pools, Request
 from conformance.protocol import Action, Profile, Result
 from spec import table
@@ -50,7 +50,7 @@ OWN: Final = (
 
 
 class Prefixes:
-    """Prefix caching on, for `conformance.engines.hits`: the calls of the scheduler, one by one.
+    """The calls of the scheduler with prefix caching on, for `harnesses.prefix_caching`.
 
     A prompt is looked up without its last token, so that one is left to compute, and what it hits
     is locked. Room is made by evicting as many tokens as the scheduler asks for. After each part of

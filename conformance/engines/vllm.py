@@ -2,8 +2,8 @@
 
     make engine-vllm
 
-Prefix caching is off for the kit, and on for `conformance.engines.hits`. A request of vLLM stands
-for a slot, and its blocks for a row.
+Prefix caching is off for the kit, and on for `conformance.harnesses.prefix_caching`. A request of
+vLLM stands for a slot, and its blocks for a row.
 
 vLLM itself must say when no block is free: `allocate_slots` answers None. All else is guarded here,
 as its scheduler does: that a slot is free or used, the next positions, the width of a batch, the
@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from conformance.engines import drift
-from conformance.engines.caller import Caller
+from conformance.engines.caller_contract import Caller
 from conformance.protocol import Action, Profile, Result
 from spec import table
 from spec.machines import actions as act
@@ -197,7 +197,7 @@ class Adapter:
 
 
 class Prefixes:
-    """Prefix caching on, for `conformance.engines.hits`: the calls of the scheduler, one by one.
+    """The calls of the scheduler with prefix caching on, for `harnesses.prefix_caching`.
 
     A block that `allocate_slots` has filled can be hit at once, before the model has run; the model
     then writes it earlier in the same pass. drops: let a request end between the two.

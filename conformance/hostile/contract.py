@@ -188,7 +188,7 @@ def _validator() -> Any:
     """Of results; it refers to the schema of recordings."""
     jsonschema: Any = importlib.import_module("jsonschema")
     referencing: Any = importlib.import_module("referencing")
-    schemas = files("conformance").joinpath("schemas")
+    schemas = files("conformance.files").joinpath("schemas")
     held = {one.name: json.loads(one.read_text(encoding="utf-8")) for one in schemas.iterdir()}
     pairs = [(name, referencing.Resource.from_contents(one)) for name, one in held.items()]
     registry = referencing.Registry().with_resources(pairs)

@@ -8,16 +8,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from conformance import graph, histories
 from conformance.cli import graphs
 from conformance.cli.contract import Report, Verdict, as_json
 from conformance.cli.options import parse_geometry
 from conformance.cli.result import to_text
+from conformance.exploration import graph
+from conformance.files import histories
 from conformance.hostile.toy import TOY
-from conformance.recording.itf import to_itf
-from conformance.recording.lines import line_from_data
-from conformance.recording.recorder import Recorder
-from conformance.recording.validate import header_and_lines
+from conformance.recordings.format import line_from_data
+from conformance.recordings.itf import to_itf
+from conformance.recordings.recorder import Recorder
+from conformance.recordings.validate import header_and_lines
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Reset, Write
 from spec.vocabulary import CleanupMode, Geometry, Params, default_limits
 

@@ -50,7 +50,7 @@ def _line(value: Any) -> bytes:
 
 @cache
 def _held(name: str) -> Schema:
-    text = resources.files("conformance").joinpath("schemas", name).read_text("utf-8")
+    text = resources.files("conformance.files").joinpath("schemas", name).read_text("utf-8")
     return json.loads(text)
 
 

@@ -6,7 +6,7 @@ TOY: Final = '''\
 """The specification as an engine."""
 from typing import get_args
 
-from conformance.lockstep import expected_result
+from conformance.lockstep.comparer import expected_result
 from conformance.protocol import Action, Profile
 from spec import table, view
 from spec.machines import admission

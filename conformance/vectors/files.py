@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 
 import spec
-from conformance import files
-from conformance.recording.lines import Header, header_to_text, line_to_data, line_to_text
+from conformance.files import atomic
+from conformance.recordings.format import Header, header_to_text, line_to_data, line_to_text
 from conformance.vectors.build import Cover, Vector
 from conformance.vectors.reach import is_pair
 from spec.vocabulary import InvalidInput
@@ -41,7 +41,7 @@ def write(covers: Sequence[Cover], folder: Path) -> None:
             shutil.rmtree(left)
         with _beside(folder) as partial:
             for name, text in every.items():
-                files.write(partial / name, text)
+                atomic.write(partial / name, text)
             (folder / MANIFEST).unlink(missing_ok=True)
             for name in every:
                 (partial / name).replace(folder / name)
@@ -83,7 +83,7 @@ def _partials(folder: Path) -> list[Path]:
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
     """A folder in this one, for what is not whole yet; removed, unless the process is killed."""
-    partial = files.beside(folder / "any")
+    partial = atomic.beside(folder / "any")
     partial.mkdir()
     try:
         yield partial

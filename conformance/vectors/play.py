@@ -4,13 +4,13 @@ What any engine in any language does with a vector. Only the fields that the ada
 compared.
 """
 
+from conformance.lockstep.history import Attend, PoisonDead
 from conformance.protocol import Engine
-from conformance.recording.by_spec import BySpec
-from conformance.recording.fields import Fields, fields_of, plain_result
-from conformance.recording.illegal import Found
-from conformance.recording.judge import CLAUSES
-from conformance.recording.lines import Line
-from conformance.steps import Attend, PoisonDead
+from conformance.recordings.answers import Found
+from conformance.recordings.by_specification import BySpec
+from conformance.recordings.comparer import CLAUSES
+from conformance.recordings.fields import Fields, fields_of, plain_result
+from conformance.recordings.format import Line
 from conformance.vectors.build import Vector
 from spec.machines.actions import Reset
 from spec.vocabulary import Reason, Refused

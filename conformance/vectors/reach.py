@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from conformance.coverage import Coverage
+from conformance.fuzzing.coverage import Coverage
 from conformance.vectors.suites import Suite
 from spec.machines import admission, scheduling
 from spec.machines.actions import Admit, Round

@@ -13,9 +13,9 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance import layers
-from conformance.layers import Layer, Move, allocating, fixed, writing
-from conformance.recording.ledger import ACTIONS
+from conformance.exploration import alphabets
+from conformance.exploration.alphabets import Layer, Move, allocating, fixed, writing
+from conformance.recordings.fast_table import ACTIONS
 from spec.machines import actions as act
 from spec.machines import admission, scheduling
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
@@ -153,7 +153,7 @@ def _always(action: admission.Action) -> Ask:
 
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
-    chosen = layers.layer("decode", geometry, CleanupMode.END)
+    chosen = alphabets.layer("decode", geometry, CleanupMode.END)
     once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
     asked: tuple[admission.Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
@@ -183,7 +183,7 @@ def _table_suite(geometry: Geometry) -> Suite:
     return Suite(
         name=f"table-{geometry.page_size}",
         level="table",
-        layer=layers.layer("contents", geometry),
+        layer=alphabets.layer("contents", geometry),
         moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
         texts=False,
@@ -191,7 +191,7 @@ def _table_suite(geometry: Geometry) -> Suite:
 
 
 def _decode_suite(one: Decode) -> Suite:
-    chosen = layers.layer("decode", one.geometry, one.cleanup)
+    chosen = alphabets.layer("decode", one.geometry, one.cleanup)
     limits = evolve(
         chosen.limits,
         round_tokens=one.round_tokens,
@@ -266,13 +266,13 @@ def _table(geometry: Geometry) -> Iterator[Move]:
         stopped = act.Assign(slot, prompt, Params(max_new=1, stops=((1, 2),)), 1, slot)
         yield fixed(stopped, f"assign_stops({slot})")
     for slot in slots:
-        yield layers.assign_another(slot, geometry.slots)
+        yield alphabets.assign_another(slot, geometry.slots)
         yield _clone_to_any(slot)
     for slot, other in permutations(slots, 2):
-        yield layers.assign_again(slot, other)
-    yield from layers.batches(slots, geometry.page_size)
+        yield alphabets.assign_again(slot, other)
+    yield from alphabets.batches(slots, geometry.page_size)
     yield from _batches(geometry)
-    yield from layers.slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield from alphabets.slots_of(geometry, lambda child: child, lambda parent: parent)
     yield fixed(act.FreeFinished(), "free_finished")
     yield fixed(act.TakeOutputs(), "take_outputs")
 

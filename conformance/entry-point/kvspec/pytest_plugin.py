@@ -17,7 +17,7 @@ from kvspec import foreign
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conformance.suite import Answer
+    from conformance.fuzzing.suite import Answer
 
 ENGINE: Final = "--kvspec-engine"
 GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
@@ -80,8 +80,8 @@ class Group(pytest.Collector):
 
     def collect(self) -> Iterator["Clause"]:
         """One item for each clause, and one for the coverage. Raises UsageError."""
-        from conformance.suite import COVERAGE, read_known
-        from conformance.suite_process import Ended
+        from conformance.fuzzing.suite import COVERAGE, read_known
+        from conformance.fuzzing.suite_process import Ended
         from spec.clauses import CLAUSES
         from spec.vocabulary import InvalidInput
 
@@ -145,8 +145,8 @@ def _suite(
     from attrs import evolve
 
     from conformance.cli.options import parse_geometry
-    from conformance.suite import Where
-    from conformance.suite_process import Ended, Job, answers
+    from conformance.fuzzing.suite import Where
+    from conformance.fuzzing.suite_process import Ended, Job, answers
 
     job = Job(
         where=Where(

@@ -1,0 +1,231 @@
+"""What `make bench` times: imports, entry points on a prepared state, the model alone.
+
+Each is a call that does its work once and returns the seconds of the part that counts; calls are
+taken in turns, so that the drift of a shared machine meets all of them alike.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve
+
+from conformance.benchmarks import pool_copies
+from impl import arguments, queue
+from impl.allocation import commit_pages, plan_pages
+from impl.engine import Engine, compiled
+from impl.models.integer import IntegerModel
+from impl.models.llama import Llama
+from impl.models.protocol import BatchPlan, Cache, Weights
+from impl.packing import Packed
+from impl.plan import batch_plan, sort_batch
+from impl.setup import Setup
+from impl.state import State
+from spec.vocabulary import INVALID, Geometry, Limits, Params, Request
+
+GEOMETRY: Final = Geometry(pages=64, page_size=16, slots=8, pages_per_seq=8)
+LIMITS: Final = Limits(
+    queue=16,
+    prefill_tokens=128,
+    prefill_seqs=4,
+    round_tokens=8,
+    rounds=4,
+    stops=2,
+    stop_len=4,
+    outputs=16,
+)
+WIDE: Final = Llama(
+    vocabulary=64, layers=1, embed=32, q_heads=4, kv_heads=4, head_dim=64, mlp=32, q_block=4
+)
+"""A cell of 2 KiB: 4,096 pages are 128 MiB, whose copy nobody can overlook."""
+Timed = Callable[[], float]
+"""Does something once and returns the seconds that the part of it which counts took."""
+
+
+def take_turns(calls: list[Timed], *, turns: int) -> list[float]:
+    """The median seconds of each call, taken in turns, so that drift meets all alike."""
+    taken = [[call() for call in calls] for _ in range(turns)]
+    return [median(column) for column in zip(*taken, strict=True)]
+
+
+def wait(tree: Any) -> Any:
+    """The same arrays, when they are there."""
+    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+
+
+def exact(*, pages: int = GEOMETRY.pages, slots: int = GEOMETRY.slots) -> Setup:
+    """The exact model, with limits that fit the slots."""
+    limits = evolve(LIMITS, queue=max(16, slots), outputs=max(16, slots))
+    geometry = evolve(GEOMETRY, pages=pages, slots=slots)
+    return Setup(geometry=geometry, limits=limits, model=IntegerModel())
+
+
+def wide(pages: int) -> Setup:
+    """The wide model."""
+    return Setup(geometry=evolve(GEOMETRY, pages=pages), limits=LIMITS, model=WIDE)
+
+
+def request(number: int, prompt: int, max_new: int, choices: int = 1) -> Request:
+    """A request with a prompt of this many tokens."""
+    tokens = tuple(1 + index % 7 for index in range(prompt))
+    return Request(id=number, prompt=tokens, params=Params(max_new=max_new), n_generations=choices)
+
+
+def importing(code: str) -> Timed:
+    """Import in a fresh process; the start of the interpreter does not count."""
+    script = f"import time\nt = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
+
+    def call() -> float:
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+        return float(done.stdout)
+
+    return call
+
+
+def calling(engine: Engine, name: str, *rest: Any) -> Timed:
+    """Calls of an entry point, one after another on what the last one left."""
+    run = compiled(engine.setup, name)
+
+    def call() -> float:
+        start = time.perf_counter()
+        engine.packed, report = run((), engine.packed, *rest)
+        wait((engine.packed, report))
+        return time.perf_counter() - start
+
+    call()
+    return call
+
+
+def allocating(setup: Setup) -> Timed:
+    """Allocate the same two pages of slot 0 again and again; it is freed and reserved between."""
+    engine = Engine(setup)
+    engine.reserve(0)
+    batch = arguments.batch(setup, [(0, position) for position in range(17)])
+    timed = calling(engine, "allocate", *batch)
+
+    def call() -> float:
+        engine.free(0)
+        engine.reserve(0)
+        return timed()
+
+    return call
+
+
+class Prepared:
+    """Entry points of the wide model, each called on the same metadata, in which it is legal.
+
+    The pool is handed on from call to call, so that the time of making one is not measured.
+    """
+
+    def __init__(self, pages: int, compiled_entries: dict[str, Any]) -> None:
+        self._weights = jax.jit(WIDE.init)(jax.random.key(0))
+        engine = Engine(wide(pages), self._weights)
+        engine.prefill([request(1, 20, 40), request(2, 33, 40, 2)])
+        engine.reserve(3)
+        engine.reserve(4)
+        engine.assign(4, (1, 2, 3), Params(max_new=9), request=3)
+        engine.allocate([(4, 0), (4, 1), (4, 2)])
+        self._metadata = jax.tree.map(np.array, engine.packed._replace(cache=()))
+        self.cache = engine.packed.cache
+        self._programs, self._arguments = compiled_entries, legal_arguments(wide(pages))
+
+    def entry(self, name: str) -> Timed:
+        """One call of this entry point, which must be done."""
+        program, rest = self._programs[name], self._arguments[name]
+
+        def call() -> float:
+            copied: Packed = jax.tree.map(jnp.array, self._metadata)
+            state = wait(copied._replace(cache=self.cache))
+            start = time.perf_counter()
+            after, report = wait(program(self._weights, state, *rest))
+            seconds = time.perf_counter() - start
+            self.cache = after.cache
+            if report[0]:
+                raise AssertionError(f"{name} was refused: {report[:3]}")
+            return seconds
+
+        call()
+        return call
+
+
+def programs(pages: int) -> dict[str, Any]:
+    """Every entry point of the wide model, compiled ahead of time, as the gate inspects it."""
+    setup = wide(pages)
+    state, weights = pool_copies.abstract_state(setup), jax.eval_shape(WIDE.init, jax.random.key(0))
+    return {
+        name: compiled(setup, name).lower(weights, state, *rest).compile()
+        for name, rest in legal_arguments(setup).items()
+    }
+
+
+def legal_arguments(setup: Setup) -> dict[str, tuple[Any, ...]]:
+    """Arguments that are legal in the state that `Prepared` makes."""
+    one_page = [(3, position) for position in range(16)]
+    changed: dict[str, tuple[Any, ...]] = {
+        "reserve": (np.int32(INVALID),),
+        "assign": (
+            np.int32(3),
+            np.int32(0),
+            *arguments.prompt(setup, (1, 2)),
+            arguments.params(setup, [Params(max_new=3)], [7]),
+        ),
+        "allocate": arguments.batch(setup, one_page),
+        "write": arguments.batch(setup, [(4, 0), (4, 1), (4, 2)]),
+        "clone": (np.int32(0), np.int32(INVALID), np.int32(1)),
+        "enqueue": (np.int32(4), np.int32(5)),
+        "prefill_requests": (arguments.prefill_work(setup, [request(8, 20, 40, 2)]),),
+    }
+    return pool_copies.example_arguments(setup) | changed
+
+
+def rounding(engine: Engine, weights: Weights, held: State) -> Timed:
+    """The next round, again and again."""
+    run = compiled(engine.setup, "run_round")
+
+    def call() -> float:
+        engine.inject(held)
+        wait(engine.packed)
+        start = time.perf_counter()
+        engine.packed, report = run(weights, engine.packed)
+        wait((engine.packed, report))
+        return time.perf_counter() - start
+
+    call()
+    return call
+
+
+def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
+    """The model's step and draw alone, on the batch that the next round would take."""
+    width, geometry, done = LIMITS.round_tokens, setup.geometry, jnp.ones((), jnp.bool_)
+
+    @jax.jit
+    def prepare(state: State) -> tuple[BatchPlan, jax.Array, jax.Array]:
+        slots, positions = queue.head(state, width)
+        batch = sort_batch(slots, positions, seqs=width)
+        grant = plan_pages(state.counts, batch, geometry)
+        state = commit_pages(state, batch, grant, done, geometry)
+        tokens = state.tokens[batch.slots, batch.positions]
+        return batch_plan(state, batch, done, geometry), tokens, batch.positions
+
+    def step(weights: Weights, cache: Cache, *batch: Any) -> tuple[Any, Cache]:
+        rows, cache = setup.model.decode(weights, cache, *batch)
+        zeros = jnp.zeros((width,), jnp.int32)
+        drawn = setup.model.sample(weights, rows, zeros, zeros, zeros, zeros.astype(jnp.float32))
+        return drawn, cache
+
+    batch, run = prepare(jax.tree.map(jnp.array, held)), jax.jit(step, donate_argnums=1)
+
+    def call() -> float:
+        cache = wait(jax.tree.map(jnp.array, held.cache))
+        start = time.perf_counter()
+        wait(run(weights, cache, *batch))
+        return time.perf_counter() - start
+
+    call()
+    return call

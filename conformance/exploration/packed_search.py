@@ -1,0 +1,182 @@
+"""Every reachable state of the allocator layer, breadth first, and every move from each of them.
+
+All states of a level are moved at once. What is new is found by sorting: memory and time grow with
+the number of states. Who wants to look at the transitions too is handed each batch of them.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from conformance.exploration.graph import Graph, Ints, names
+from conformance.exploration.packed_clauses import move_violations, state_violations
+from conformance.exploration.packed_states import Allocator, Expansion, Keys, Move, States
+
+CHUNK: Final = 1 << 16
+"""States that are moved at once."""
+
+Visit = Callable[[States, int, int, Expansion], None]
+"""Told of each batch: the states, the number of the first, that of a move, and what it does."""
+
+
+@frozen
+class Broken:
+    """A clause that the specification itself violates, and a shortest history that shows it."""
+
+    clause: str
+    history: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class Plan:
+    """What to explore.
+
+    illegal: also try what a caller must not ask; each must be refused. open_pages: leave the choice
+    of pages open, and take states up to renaming of pages and slots. most_states: stop after the
+    level that reaches as many; 0 is no bound.
+    """
+
+    layer: Allocator
+    illegal: bool = False
+    open_pages: bool = False
+    most_states: int = 0
+
+    @property
+    def moves(self) -> tuple[tuple[Allocator, Move], ...]:
+        """Every move with the alphabet that it belongs to; its place is its number."""
+        wrong = Allocator(self.layer.geometry, illegal=True)
+        asked = (self.layer, wrong) if self.illegal else (self.layer,)
+        return tuple((alphabet, move) for alphabet in asked for move in alphabet.moves)
+
+
+def explore(
+    plan: Plan,
+    graph: Graph,
+    *,
+    visit: Visit | None = None,
+    update: Callable[[float, str], None],
+    level_done: Callable[[], None] = lambda: None,
+) -> Broken | None:
+    """Go on where `graph` stands until nothing is new, or the bound is reached."""
+    frontier, known, first = rebuild(plan, graph)
+    started = time.perf_counter()
+    while len(frontier) and not (plan.most_states and graph.states >= plan.most_states):
+        found = _Level(plan, known)
+        for start in range(0, len(frontier), CHUNK):
+            chunk = frontier[start : start + CHUNK]
+            for clause, at in state_violations(plan.layer, chunk):
+                return broken(plan, graph, clause, first + start + at)
+            for number, (asked, move) in enumerate(plan.moves):
+                expansion = asked.expand(chunk, move)
+                for clause, at in move_violations(asked, chunk, move, expansion):
+                    return broken(plan, graph, clause, first + start + at, move)
+                _count(graph, move, expansion, illegal=asked.illegal)
+                if visit is not None:
+                    visit(chunk, first + start, number, expansion)
+                if not asked.illegal:
+                    found.meet(expansion, number, first + start)
+            seconds = time.perf_counter() - started
+            update(graph.states, f"{graph.transitions} transitions, {seconds:.0f} s")
+        first += len(frontier)
+        frontier, known, parents, moves = found.close()
+        graph.add_level(parents, moves)
+        level_done()
+    return None
+
+
+def rebuild(plan: Plan, graph: Graph) -> tuple[States, Keys, int]:
+    """The frontier, the keys of every state met, sorted, and the number of the frontier's first."""
+    states = plan.layer.initial()
+    keys, first, number = [plan.layer.keys(states)], 0, 1
+    for parents, moves in zip(graph.parents, graph.moves, strict=True):
+        after = np.zeros((len(parents), states.shape[1]), np.uint8)
+        for index, move in enumerate(plan.layer.moves):
+            chosen = np.flatnonzero(moves == index)
+            after[chosen] = plan.layer.expand(states[parents[chosen] - first], move).after
+        states = plan.layer.canonical(after) if plan.open_pages else after
+        keys.append(plan.layer.keys(states))
+        first, number = number, number + len(states)
+    left = states if graph.expanded <= graph.depth else states[:0]
+    return left, np.sort(np.concatenate(keys)), first
+
+
+def broken(plan: Plan, graph: Graph, clause: str, state: int, move: Move | None = None) -> Broken:
+    """A violation with a shortest history to the state, and the move that shows it."""
+    return Broken(clause, history_of(plan, graph, state, move))
+
+
+def history_of(plan: Plan, graph: Graph, state: int, move: Move | None = None) -> tuple[str, ...]:
+    """A shortest history to a state, and one move more, in words."""
+    moves = plan.layer.moves
+    taken = [moves[number] for number in graph.history(state)]
+    if plan.open_pages:
+        taken = _in_one_run(plan.layer, taken)
+    return tuple(map(str, (*taken, move) if move else taken))
+
+
+def _in_one_run(layer: Allocator, moves: list[Move]) -> list[Move]:
+    """Moves of which each names the slots of a canonical state, with the names of the last one."""
+    state, taken = layer.initial(), list[Move]()
+    for move in moves:
+        taken.append(_named(move, layer.order(state)))
+        state = layer.expand(state, taken[-1]).after
+    order = layer.order(state)
+    last = tuple(order.index(slot) for slot in range(len(order)))
+    return [_named(move, last) for move in taken]
+
+
+def _named(move: Move, names: tuple[int, ...]) -> Move:
+    """The move with other names for the slots."""
+    other = names[move.other] if move.kind == "clone" else move.other
+    return Move(move.kind, names[move.slot], other)
+
+
+class _Level:
+    """The states that one level's moves reach for the first time."""
+
+    def __init__(self, plan: Plan, known: Keys) -> None:
+        self._plan, self._known = plan, known
+        self._keys: list[Keys] = []
+        self._states: list[States] = []
+        self._parents: list[Ints] = []
+        self._moves: list[Ints] = []
+
+    def meet(self, expansion: Expansion, move: int, first: int) -> None:
+        """Keep what a move reaches, if it is not known."""
+        done = np.flatnonzero(expansion.applies & (expansion.reasons == 0))
+        layer = self._plan.layer
+        reached = expansion.after[done]
+        if self._plan.open_pages:
+            reached = layer.canonical(reached)
+        keys, index = np.unique(layer.keys(reached), return_index=True)
+        place = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
+        new = self._known[place] != keys
+        self._keys.append(keys[new])
+        self._states.append(reached[index[new]])
+        self._parents.append((first + done[index[new]]).astype(np.int32))
+        self._moves.append(np.full(int(new.sum()), move, np.int32))
+
+    def close(self) -> tuple[States, Keys, Ints, Ints]:
+        """The new states, all known keys, and where each new state comes from."""
+        keys, index = np.unique(np.concatenate(self._keys), return_index=True)
+        known = np.concatenate([self._known, keys])
+        known.sort(kind="stable")
+        parents = np.concatenate(self._parents)[index]
+        return (
+            np.concatenate(self._states)[index],
+            known,
+            parents,
+            np.concatenate(self._moves)[index],
+        )
+
+
+def _count(graph: Graph, move: Move, expansion: Expansion, *, illegal: bool) -> None:
+    tried = int(expansion.applies.sum())
+    graph.illegal += tried if illegal else 0
+    graph.transitions += 0 if illegal else tried
+    masks, times = np.unique(expansion.reasons[expansion.applies], return_counts=True)
+    for mask, number in zip(masks.tolist(), times.tolist(), strict=True):
+        graph.outcomes[f"{move.kind}: {names(mask)}"] += number

@@ -1,0 +1,236 @@
+"""Every reachable state of a layer that is explored with the specification itself.
+
+Work is dealt out to processes in pieces: each takes every move of its states, judges every clause,
+and climbs the ladder on every transition. States are numbered breadth first, in a fixed order.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from typing import Final
+
+import numpy as np
+from attrs import evolve, frozen
+
+from conformance.exploration.alphabets import Layer, Move, layer, legal
+from conformance.exploration.graph import Graph, names
+from spec import clauses, ladder, pool, view
+from spec.cells import blank
+from spec.machines import actions as act
+from spec.machines import scheduling
+from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal
+
+PIECE: Final = 32
+"""States in one piece of work."""
+WORKERS: Final = 2
+
+State = scheduling.State
+LayerKey = tuple[str, Geometry, CleanupMode]
+
+
+@frozen
+class Step:
+    """A move in a state. mask: the reasons of a refusal, one bit each; 0 is done, and `after` is
+    the successor. legal: whether the move belongs to the alphabet there.
+    """
+
+    move: int
+    mask: int
+    legal: bool
+    after: State | None
+
+
+@frozen
+class Wrong:
+    """A clause that the specification itself violates. state: the number; move: None if at rest."""
+
+    clause: str
+    message: str
+    state: int
+    move: int | None
+
+
+@frozen
+class Expanded:
+    """All moves of one state, and the first thing that is wrong with any."""
+
+    steps: tuple[Step, ...]
+    wrong: tuple[str, str, int | None] | None
+
+
+Visit = Callable[[int, State, Step, int], None]
+"""Told of each step: the number of the state, the state, the step, the number of the successor."""
+
+
+class Search:
+    """A search of a layer, to be run until it is done or bounded. states: those met, by number."""
+
+    def __init__(self, chosen: Layer, graph: Graph) -> None:
+        self.layer, self.graph = chosen, graph
+        self.states = _rebuilt(chosen, graph)
+        self._numbers = {state: number for number, state in enumerate(self.states)}
+
+    def run(
+        self,
+        *,
+        update: Callable[[float, str], None],
+        visit: Visit | None = None,
+        level_done: Callable[[], None] = lambda: None,
+        most_states: int = 0,
+    ) -> Wrong | None:
+        """Go on until nothing is new or the bound is reached; what is wrong, if anything is."""
+        started = time.perf_counter()
+        with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as workers:
+            while not self.graph.complete and not 0 < most_states <= self.graph.states:
+                first = sum(self.graph.levels[:-1])
+                parents, moves = list[int](), list[int]()
+                for number, found in enumerate(self._expand(workers, first), first):
+                    if found.wrong is not None:
+                        clause, message, move = found.wrong
+                        return Wrong(clause, message, number, move)
+                    for step in found.steps:
+                        after = self._meet(number, step, parents, moves)
+                        if visit is not None:
+                            visit(number, self.states[number], step, after)
+                    seconds = time.perf_counter() - started
+                    update(
+                        len(self.states), f"{self.graph.transitions} transitions, {seconds:.0f} s"
+                    )
+                self.graph.add_level(np.array(parents, np.int32), np.array(moves, np.int32))
+                level_done()
+        return None
+
+    def _expand(self, workers: ProcessPoolExecutor, first: int) -> Iterator[Expanded]:
+        key = (self.layer.name, self.layer.geometry, self.layer.cleanup)
+        frontier = self.states[first:]
+        pieces = [(key, frontier[at : at + PIECE]) for at in range(0, len(frontier), PIECE)]
+        for piece in workers.map(expand, pieces):
+            yield from piece
+
+    def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
+        """Count a step; the number of its successor."""
+        move = self.layer.moves[step.move]
+        if step.legal:
+            self.graph.transitions += 1
+        else:
+            self.graph.illegal += 1
+        self.graph.outcomes[f"{_kind(move)}: {names(step.mask)}"] += 1
+        if step.after is None:
+            return number
+        known = self._numbers.setdefault(step.after, len(self.states))
+        if known == len(self.states):
+            self.states.append(step.after)
+            parents.append(number)
+            moves.append(step.move)
+        return known
+
+
+def expand(piece: tuple[LayerKey, list[State]]) -> list[Expanded]:
+    """All moves of some states; runs in a worker."""
+    key, states = piece
+    return [_expand_one(_layer(*key), state) for state in states]
+
+
+@cache
+def _layer(name: str, geometry: Geometry, cleanup: CleanupMode) -> Layer:
+    return layer(name, geometry, cleanup)
+
+
+def _expand_one(chosen: Layer, state: State) -> Expanded:
+    steps: list[Step] = []
+    seen = view.of(state)
+    for clause, message in clauses.violations(seen):
+        return Expanded((), (clause, message, None))
+    if not _all_returned(state):
+        return Expanded((), ("CONS", "freeing everything leaves pages in use", None))
+    for number, move in enumerate(chosen.moves):
+        action = move.action(state)
+        if action is None:
+            continue
+        found = scheduling.refusals(state, action)
+        after = None if found else scheduling.effect(state, action)
+        mask = sum(1 << reason.value for reason in {refusal.reason for refusal in found})
+        steps.append(Step(number, mask, legal(found), after))
+        wrong = _refusal_wrong(state, action, found) if found else None
+        if after is not None:
+            wrong = _transition_wrong(chosen, state, seen, action, after)
+        if wrong is not None:
+            return Expanded(tuple(steps), (*wrong, number))
+    return Expanded(tuple(steps), None)
+
+
+def _transition_wrong(
+    chosen: Layer, state: State, seen: view.View, action: scheduling.Action, after: State
+) -> tuple[str, str] | None:
+    """What is wrong with a step that is done: a clause, the ladder, or a reset that is none."""
+    for clause, message in clauses.step_violations(seen, view.of(after)):
+        return clause, message
+    if isinstance(action, act.Reset) and after != chosen.initial():
+        return "RESET", "a reset does not give the initial state"
+    try:
+        ladder.check_scheduling(state, action)
+    except ladder.LadderBroken as broken:
+        return "ladder", str(broken)
+    return None
+
+
+def _refusal_wrong(
+    state: State, action: scheduling.Action, found: frozenset[Refusal]
+) -> tuple[str, str] | None:
+    """Refused for want of pages only if, in a larger pool, a page beyond this one's is taken."""
+    if {refusal.reason for refusal in found} != {Reason.OUT_OF_PAGES}:
+        return None
+    roomy = _roomy(state)
+    if scheduling.refusals(roomy, action):
+        return "ATOMIC", "refused for want of pages, and in a larger pool as well"
+    after = scheduling.effect(roomy, action)
+    taken = max((page for one in after.sequences if one for page in one.row), default=-1)
+    if taken < state.geometry.pages:
+        return "ATOMIC", f"refused for want of pages, and takes page {taken}"
+    return None
+
+
+def _roomy(state: State) -> State:
+    """The same state in a pool with as many pages more as all rows have entries.
+
+    What is taken there stays, so that it can be seen: finished sequences are not cleaned up.
+    """
+    sizes = state.geometry
+    more = evolve(sizes, pages=sizes.slots * sizes.pages_per_seq)
+    larger = evolve(sizes, pages=sizes.pages + more.pages)
+    shared = state.lifecycle.sharing
+    table = evolve(shared.pages, geometry=larger, cells=shared.pages.cells + blank(more))
+    grown = evolve(shared, pages=table, counts=shared.counts + (0,) * more.pages)
+    below = evolve(state.lifecycle, sharing=grown)
+    return evolve(state, lifecycle=below, cleanup=CleanupMode.NONE)
+
+
+def _all_returned(state: State) -> bool:
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is not None:
+            state = scheduling.effect(state, act.Free(slot))
+    counts = state.lifecycle.sharing.counts
+    return pool.free_pages(counts) == tuple(range(state.geometry.pages))
+
+
+def _rebuilt(chosen: Layer, graph: Graph) -> list[State]:
+    """The states that a graph numbers, by taking its moves again."""
+    states, moves = [chosen.initial()], chosen.moves
+    for parents, taken in zip(graph.parents, graph.moves, strict=True):
+        for parent, move in zip(parents.tolist(), taken.tolist(), strict=True):
+            action = moves[move].action(states[parent])
+            assert action is not None
+            states.append(scheduling.effect(states[parent], action))
+    return states
+
+
+def told(chosen: Layer, graph: Graph, wrong: Wrong) -> str:
+    """A shortest history that ends in what is wrong, in words."""
+    numbers = (*graph.history(wrong.state), *(() if wrong.move is None else (wrong.move,)))
+    return ", ".join(str(chosen.moves[number]) for number in numbers)
+
+
+def _kind(move: Move) -> str:
+    return move.name.partition("(")[0]

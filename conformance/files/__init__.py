@@ -1,0 +1,1 @@
+"""Serialisation: plain data, JSON Lines, atomic writes, history files, and the JSON Schemas."""

@@ -1,0 +1,1 @@
+"""Stateful fuzzing: generators, the state machine, coverage, shrinking, counterexamples."""

@@ -1,0 +1,257 @@
+"""The fuzzing campaign: levels in turn, until the time is up, something fails, or it is stopped.
+
+The time is wall time without compilation, see `clock`. When it is up the turn ends after the step
+that it is at: with the same seed a longer run begins with the same histories. The rate is compared
+with that of the same rules and draws with empty bodies, measured in the same run.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import takewhile
+from typing import Final, Never
+
+from attrs import define, evolve, field
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+from conformance.fuzzing.coverage import Coverage
+from conformance.fuzzing.shrinking import Finding, finding_of, opened, replay, violated_by
+from conformance.fuzzing.state_machine import Campaign, TimeIsUp, machine
+from conformance.fuzzing.warmup import warmup
+from conformance.lockstep.comparer import Oracle, Violation
+from conformance.lockstep.not_checked import not_checked
+from conformance.lockstep.watchdog import Patience, Watchdog
+from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.runtime.clock import Clock
+from conformance.runtime.stopwatch import Stopwatch
+from spec.machines import actions as act
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+Setting = tuple[Geometry, CleanupMode]
+
+EXAMPLES: Final = 15
+STEPS: Final = 40
+HOME: Final = ".kvspec/hypothesis"
+"""Where Hypothesis keeps what it keeps."""
+IDLE_EVERY: Final = 4
+"""Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
+TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
+"""The levels in the order in which they are taken, each turn at the next geometry."""
+PATIENCE: Final = Patience()
+NEEDS: Final[Mapping[str, frozenset[type]]] = {
+    "allocator": frozenset({act.Reserve}),
+    "decode": frozenset({act.Prefill, act.Round}),
+    "requests": frozenset({act.Submit, act.Admit}),
+}
+"""What an engine must offer for a level to be worth a turn."""
+
+
+@define
+class Run:
+    """What a fuzzing run has done so far; current whenever it is looked at.
+
+    steps: drawn. warmup_steps: of warm-ups that found something; their time is not counted.
+    warm_up_seconds: of the longest warm-up.
+    active_seconds: spent in the bodies and draws. left_out_seconds: of compiling, which is no part
+    of the time that the run was given. idle: a run of the same rules and draws with empty bodies,
+    taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
+    between the draws, and the engine's part of that. known: for each known clause the first finding
+    that violated it. not_checked: what no step can show of this engine, and why.
+    """
+
+    coverage: Coverage = field(factory=Coverage)
+    steps: int = 0
+    warmup_steps: int = 0
+    warm_up_seconds: float = 0.0
+    active_seconds: float = 0.0
+    left_out_seconds: float = 0.0
+    in_steps: Stopwatch = field(factory=Stopwatch)
+    in_engine: Stopwatch = field(factory=Stopwatch)
+    finding: Finding | None = None
+    known: dict[str, Finding] = field(factory=dict)
+    geometry: Geometry | None = None
+    cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+    idle: "Run | None" = None
+    not_checked: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Steps per second."""
+        return self.steps / self.active_seconds if self.active_seconds else 0.0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the time: Hypothesis' draws, the engine, and the kit's work beside them."""
+        whole = self.active_seconds
+        steps, engine = self.in_steps.seconds / whole, self.in_engine.seconds / whole
+        return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
+
+
+def geometries(main: Geometry) -> tuple[Setting, ...]:
+    """The geometry asked for, and two relatives that reach what it may not, each with its cleanup.
+
+    One has pages of one cell, so that every cell is a boundary, and one a pool too small for its
+    slots; in both pages run out.
+    """
+    single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
+    tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
+    return (
+        (main, CleanupMode.INCREMENTAL),
+        (single, CleanupMode.END),
+        (tight, CleanupMode.NONE),
+    )
+
+
+def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
+    """An engine of this geometry with the limits that go with it, in its initial state."""
+    return factory(geometry, default_limits(geometry), cleanup)
+
+
+def run(
+    factory: Factory,
+    geometry: Geometry,
+    *,
+    start_seed: int,
+    seconds: float,
+    report: Run,
+    update: Callable[[float, str], None],
+    watchdog: Watchdog | None = None,
+    steps: float = math.inf,
+    ceiling: bool = True,
+    oracle: Oracle | None = None,
+    patience: Patience = PATIENCE,
+    known: frozenset[str] = frozenset(),
+    clock: Clock | None = None,
+) -> None:
+    """Fuzz until `seconds` are spent or something fails; `report` is kept current.
+
+    steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
+    clock: one that runs since the command began; None for one that begins now.
+    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose
+    violation ends its history and not the run.
+    """
+    clock = clock or Clock()
+
+    def is_up() -> bool:
+        return clock.seconds >= seconds
+
+    def tell(note: str) -> None:
+        report.left_out_seconds = clock.left_out
+        update(min(clock.seconds, seconds), note)
+
+    campaigns: dict[Setting, Campaign] = {}
+    relatives, turn = geometries(geometry), 0
+    empty, report.idle = Campaign(make=_no_engine, idle=True, is_up=is_up), Run()
+    report.geometry, report.cleanup = relatives[0]
+    try:
+        engine = opened(partial(make, factory, *relatives[0]))
+    except EngineFailed as error:
+        report.finding = finding_of((), error)
+        return
+    offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
+    turns = _turns(offered)
+    while not is_up() and report.steps < steps and report.finding is None:
+        level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
+        report.geometry, report.cleanup = setting
+        if setting not in campaigns:
+            tell("compiling")
+            campaigns[setting] = Campaign(
+                make=partial(make, factory, *setting),
+                coverage=report.coverage,
+                watchdog=watchdog,
+                step_seconds=patience.step,
+                oracle=oracle,
+                in_steps=report.in_steps,
+                in_engine=report.in_engine,
+                is_up=is_up,
+            )
+            with clock.warming_up():
+                _warm_up(campaigns[setting], offered, patience.first, report)
+            _set_aside(report, known)
+        if report.finding is None:
+            _take_turn(campaigns[setting], level, start_seed + turn, report)
+            _set_aside(report, known)
+        if ceiling and turn % IDLE_EVERY == 0:
+            _take_turn(empty, level, start_seed + turn, report.idle)
+        tell(f"{report.steps} steps")
+        turn += 1
+    _count_compilations(campaigns, report)
+
+
+def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
+    """Call everything once. If the time is up on the way the rest is not called, nor needed."""
+    history = takewhile(lambda _: not campaign.is_up(), warmup(offered))
+    began = time.perf_counter()
+    report.finding = replay(
+        campaign.make,
+        history,
+        seconds=seconds,
+        watchdog=campaign.watchdog,
+        oracle=campaign.oracle,
+    )
+    report.warm_up_seconds = max(report.warm_up_seconds, time.perf_counter() - began)
+    if report.finding is not None:
+        report.warmup_steps += len(report.finding.history)
+
+
+def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
+    for (sizes, cleanup), campaign in campaigns.items():
+        name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
+        with suppress(EngineFailed):  # what was found is not lost because a new engine fails too
+            engine = campaign.make()
+            if isinstance(engine, Compiles):
+                report.compilations[name] = engine.compilations()
+
+
+def _set_aside(report: Run, known: frozenset[str]) -> None:
+    """Keep a finding of known clauses for what it is, so that it does not hide the next."""
+    if known and report.finding is not None and known.issuperset(violated_by(report.finding)):
+        for clause in violated_by(report.finding):
+            report.known.setdefault(clause, report.finding)
+        report.finding = None
+
+
+def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
+    """Which geometry a turn has: the next one each time, so that each meets every level."""
+    again = turn // levels if levels % len(relatives) == 0 else 0
+    return relatives[(turn + again) % len(relatives)]
+
+
+def _turns(offered: frozenset[type]) -> tuple[str, ...]:
+    """The turns at levels whose actions are offered; all, if those of none are."""
+    return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
+
+
+def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
+    before, started = campaign.steps, time.perf_counter()
+    set_hypothesis_home_dir(HOME)
+    quiet = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    try:
+        run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
+    except (Violation, EngineFailed, Flaky):  # Flaky: it does not go wrong again, and yet it did
+        report.finding = campaign.finding
+    except TimeIsUp:
+        pass
+    finally:
+        report.steps += campaign.steps - before
+        report.active_seconds += time.perf_counter() - started
+
+
+def _no_engine() -> Never:
+    raise AssertionError("an idle campaign makes no engine")

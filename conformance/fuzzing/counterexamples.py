@@ -1,0 +1,218 @@
+"""A finding as files: a history that `kvspec rerun` takes again, and a test that runs by itself."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from conformance.cli.contract import Report
+from conformance.engines.registry import factory_of, is_ours
+from conformance.files import atomic, histories
+from conformance.files.histories import CORPUS, Recorded
+from conformance.fuzzing.shrinking import Finding, MakeEngine, replay
+from conformance.lockstep.history import History
+from conformance.lockstep.rendering import before_and_after
+from conformance.lockstep.watchdog import Watchdog
+from conformance.protocol import Factory
+from spec.vocabulary import InvalidInput
+
+PLANT_VARIABLE: Final = "KVSPEC_PLANT"
+"""Overrides the planted bug of a counterexample; empty means the pristine engine."""
+UNKEPT: Final = "  the history could not be kept; as a file these lines are one for kvspec rerun:\n"
+
+
+class CounterexampleFails(AssertionError):
+    """The engine still does what the counterexample shows."""
+
+
+def check(recorded: Recorded) -> None:
+    """Take the history; raises CounterexampleFails if it still goes wrong.
+
+    A step that hangs in compiled code prints the history and ends the process with status 1.
+    """
+    plant = os.environ.get(PLANT_VARIABLE, recorded.plant or "") or None
+
+    def on_hang(history: History, message: str) -> None:
+        print(describe(Finding(history, "PROG", message)), flush=True)
+        os._exit(1)
+
+    with planted(plant), Watchdog(on_hang) as watchdog:
+        finding = replay(maker(recorded), recorded.history, watchdog=watchdog)
+    if finding is not None:
+        raise CounterexampleFails(describe(finding))
+
+
+def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
+    """Makes engines as the recording did. Raises InvalidInput if there is no such engine.
+
+    factory: that of the engine, if it is at hand; a process of its own is then not started again.
+    """
+    if factory is None:
+        factory = factory_of(
+            recorded.engine, python=recorded.python, in_process=recorded.in_process
+        )
+    return partial(factory, recorded.geometry, recorded.limits, recorded.cleanup)
+
+
+def again(recorded: Recorded, history: Path) -> str:
+    """The command that takes a history again."""
+    ours = recorded.python is None and is_ours(recorded.engine)
+    return f"kvspec rerun {history}" if ours else f"kvspec rerun --trust {history}"
+
+
+@contextmanager
+def planted(plant: str | None) -> Iterator[None]:
+    """Plant a bug of the catalogue in the reference engine while the block runs."""
+    if plant is None:
+        yield
+        return
+    with import_module("conformance.seeded_bugs").planted(plant):
+        yield
+
+
+def describe(finding: Finding) -> str:
+    """The history, numbered, what went wrong, and the pages before and after the fatal step."""
+    steps = [f"  {number}. {step}" for number, step in enumerate(finding.history, start=1)]
+    text = [f"{finding.clause}: {finding.message}", *steps]
+    if finding.violation is not None:
+        text.append(before_and_after(finding.violation.before, finding.violation.after))
+    return "\n".join(text)
+
+
+def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
+    """Write the history and the test file into the corpus folder: (history, test).
+
+    Each is there whole or not at all. Raises OSError.
+    """
+    text = histories.dump(recorded)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    clause = re.sub(r"\W", "_", recorded.clause or "history", flags=re.ASCII)
+    stem = f"{clause.lower()}_{digest}"
+    history, test = folder / f"{stem}.jsonl", folder / f"test_{stem}.py"
+    atomic.write(history, text)
+    atomic.write(test, test_source(recorded))
+    return history, test
+
+
+def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: Report) -> None:
+    """Record the failure, print the shrunk finding, and keep it in the corpus folder.
+
+    Where it cannot be kept, its history is printed: that is enough to take it again.
+    """
+    steps = len(finding.history)
+    report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
+    report.count(shrunk_steps=steps)
+    report.say(describe(finding))
+    try:
+        history, test = write(recorded, folder)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        report.count(counterexample=None, test=None)
+        report.skip(f"whether it can be taken again from {folder}", why=f"not kept there: {why}")
+        report.output.say(UNKEPT + histories.dump(recorded))
+        return
+    report.count(counterexample=str(history), test=str(test))
+    report.say(f"  again: {again(recorded, history)}\n  as a test: {test}")
+
+
+def corpus(folder: Path, report: Report) -> Iterator[tuple[Path, Recorded]]:
+    """The histories of a corpus folder, in order of name. What cannot be read is not checked."""
+    try:
+        there = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        report.skip(str(folder), why=f"it cannot be read: {error.strerror}")
+        return
+    for path in (path for path in there if path.suffix == ".jsonl"):
+        try:
+            recorded = histories.load(path)
+        except InvalidInput as error:
+            report.skip(str(path), why=f"it is passed over: {error}")
+            continue
+        yield path, recorded
+
+
+def test_source(recorded: Recorded) -> str:
+    """A pytest file that fails as long as the engine goes wrong; it runs as a script too."""
+    steps = "".join(f"        {_code(step)},\n" for step in recorded.history)
+    names = sorted(_names(recorded))
+    imports = "".join(f"from {module} import {name}\n" for module, name in names)
+    clause = re.sub(r"\W", "_", str(recorded.clause), flags=re.ASCII)
+    return f'''"""A counterexample to {clause}, found by kvspec.
+
+Run it with pytest or as a script; with {PLANT_VARIABLE} set and empty, no bug is planted.
+"""
+
+from conformance.fuzzing.counterexamples import check
+from conformance.files.histories import Recorded
+{imports}
+RECORDED = Recorded(
+    engine={recorded.engine!r},
+    geometry={_code(recorded.geometry)},
+    limits={_code(recorded.limits)},
+    cleanup={_code(recorded.cleanup)},
+    plant={recorded.plant!r},
+    history=(
+{steps}    ),
+    clause={recorded.clause!r},
+    message={recorded.message!r},
+    python={recorded.python!r},
+    in_process={recorded.in_process!r},
+)
+
+
+def test_counterexample() -> None:
+    """The engine does not violate {clause} on this history."""
+    check(RECORDED)
+
+
+if __name__ == "__main__":
+    test_counterexample()
+    print("holds")
+'''
+
+
+def _code(value: Any) -> str:
+    """Python source that makes an equal value."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if attrs.has(type(value)):
+        fields = [
+            f"{field.name}={_code(getattr(value, field.name))}"
+            for field in attrs.fields(type(value))
+            if field.default is attrs.NOTHING or getattr(value, field.name) != field.default
+        ]
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, tuple):
+        inner = ", ".join(_code(item) for item in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return repr(value)
+
+
+def _names(recorded: Recorded) -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Enum) or attrs.has(type(value)):
+            found.add((type(value).__module__, type(value).__name__))
+        if attrs.has(type(value)):
+            children: Iterable[Any] = (
+                getattr(value, field.name) for field in attrs.fields(type(value))
+            )
+        else:
+            children = value if isinstance(value, tuple) else ()
+        for child in children:
+            visit(child)
+
+    for part in (recorded.geometry, recorded.limits, recorded.cleanup, recorded.history):
+        visit(part)
+    return found

@@ -1,0 +1,1 @@
+"""Engines that cannot be stepped: requests served together, and prefix caching."""

@@ -1,0 +1,54 @@
+"""Programs that judge what an engine has beside the actions of a machine: prefixes, requests."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from conformance.cli import BAD_INPUT
+from conformance.cli.contract import Verdict
+from conformance.cli.supervisor import supervised
+from conformance.engines.registry import load_engine
+from spec.vocabulary.errors import InvalidInput
+
+Check = Callable[..., tuple[Verdict, int]]
+"""Of a factory, by the names `chosen`, the seed, and `seconds`: a verdict on so many histories."""
+
+
+def main(check: Check, **words: Any) -> int:
+    """Do the same as `run` in a process that this one watches: a check may end its process."""
+    return supervised(lambda _tell: run(check, **words))
+
+
+def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
+    """Do what the command line says; the exit status of the verdict.
+
+    module: that of the check; its last name is how it is called. told: what `--help` says of it.
+    engine: what is to be named. not_checked: said after each run.
+    """
+    name = module.rpartition(".")[2]
+    options = _options(module, told, engine)
+    verdict, count = Verdict.UNDECIDED, 0
+    try:
+        make: Callable[..., Any] = load_engine(options.engine)
+        verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
+    except InvalidInput as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    print(f"not checked: {not_checked}")
+    print(f"{name} {options.engine}: {verdict.value} (sampled), {count} histories")
+    return verdict.exit_status
+
+
+def _options(module: str, told: str | None, engine: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=told,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("engine", help=f"MODULE:FACTORY, {engine}")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long; %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; %(default)s")
+    return parser.parse_args()

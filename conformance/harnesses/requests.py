@@ -1,0 +1,330 @@
+"""Requests served together, each held to what it gets alone.
+
+    python -m conformance.harnesses.requests conformance.engines.levanter_requests:llama --seconds 9
+
+An engine that takes a list of requests and runs them all to the end cannot be stepped. It is driven
+by lists, and judged by what is left to judge. Every choice of a request is the naive generation of
+that request alone (ALONE), and there is one for each choice (OUT). What can never fit is refused,
+nothing else is, and a refusal changes nothing (ATOMIC). The pages that a call leaves behind keep
+the clauses of all views, and none is left where the engine promises it (CONS); after a reset there
+are none in any case (RESET). A history is several calls to one engine, so that what one leaves
+behind can spoil the next.
+
+An engine names the findings that are known of it, and each is met first, by itself: one that is not
+found again leaves the run undecided. After that the run keeps clear of all of them. Decoding is
+greedy.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Final
+
+from attrs import define, field
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from conformance.cli.contract import Verdict
+from conformance.fuzzing.campaign import HOME
+from conformance.harnesses import command
+from conformance.harnesses.prefix_caching import Broken
+from conformance.harnesses.workloads import (
+    Answers,
+    Call,
+    Factory,
+    Generates,
+    History,
+    alone,
+    histories,
+    shorter,
+)
+from spec import clauses
+from spec.machines import admission
+from spec.view import View
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Params,
+    Refused,
+    Request,
+)
+
+GEOMETRY: Final = Geometry(pages=8, page_size=4, slots=3, pages_per_seq=4)
+"""Two of the longest sequences fill the pool, and a third slot is left."""
+NEEDED: Final = ("several requests", "several choices", "pages exactly full", "longest sequence",
+                 "common page", "stopped", "refused", "served after a refusal", "reset",
+                 "more sequences than slots")  # fmt: skip
+"""What a run must have met to hold; the last only of an engine that queues."""
+EXAMPLES: Final = 100
+JUDGED: Final = frozenset({"OUT"})
+"""What needs no view: it is read from the answers."""
+COMPILING: Final = (Call((Request(id=0, prompt=(1,), params=Params(max_new=2)),)),)
+"""A history that is taken before the time begins."""
+KNOWN_SECONDS: Final = 60.0
+"""At most, to find a known finding again and to shrink it."""
+
+
+def unfit(engine: Generates, request: Request) -> tuple[str, ...]:
+    """Why this request can never be served: the names of the reasons."""
+    found = admission.fit_refusals(engine.geometry, engine.limits, request)
+    return tuple(refusal.reason.name for refusal in found)
+
+
+def play(engine: Generates, history: History, seen: Counter[str]) -> None:
+    """Take a history; raises Broken."""
+    refused = False
+    for call in history:
+        if call.reset:
+            _reset(engine)
+            seen["reset"] += 1
+        waiting = tuple(request for request in call.requests if _kept(engine, request, seen))
+        while waiting:
+            count = engine.room(waiting)
+            done = _serve(engine, waiting[:count], seen)
+            seen["served after a refusal"] += done and refused
+            refused = not done
+            waiting = waiting[count:]
+    _reset(engine)
+
+
+def _kept(engine: Generates, request: Request, seen: Counter[str]) -> bool:
+    met = engine.meets(request)
+    if met is None and not unfit(engine, request):
+        met = None if alone(engine, request.prompt, request.params) is not None else "near tie"
+    if met is not None:
+        seen[f"left out: {met}"] += 1
+    return met is None
+
+
+def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -> bool:
+    """One call; whether it was done."""
+    before = engine.observe()
+    reasons = {reason for request in requests for reason in unfit(engine, request)}
+    try:
+        answers = engine.generate(requests)
+    except Refused as error:
+        _judge_refusal(engine, before, reasons, {reason.name for reason in error.reasons})
+        seen["refused"] += 1
+        return False
+    if reasons:
+        raise Broken("ATOMIC", f"done, should be refused as {sorted(reasons)}")
+    _judge(engine, requests, answers)
+    _note(engine, requests, answers, seen)
+    left = engine.observe()
+    for clause, wrong in clauses.violations(left):
+        raise Broken(clause, wrong)
+    if engine.cleanup is not CleanupMode.NONE and left != _emptied(left):
+        raise Broken("CONS", f"the call is over, and holds {_held(left)}")
+    return True
+
+
+def _judge_refusal(engine: Generates, before: View, right: set[str], told: set[str]) -> None:
+    """What an earlier call left may be given back: its answers are out."""
+    kept = (before, _emptied(before)) if engine.cleanup is CleanupMode.NONE else (before,)
+    if engine.observe() not in kept:
+        raise Broken("ATOMIC", f"refused as {sorted(told)}, and pages changed")
+    if not told <= right:
+        allowed = f"only {sorted(right)} would be right" if right else "should be done"
+        raise Broken("ATOMIC", f"refused as {sorted(told)}: {allowed}")
+
+
+def _judge(engine: Generates, requests: Sequence[Request], answers: Answers) -> None:
+    if [len(choices) for choices in answers] != [one.n_generations for one in requests]:
+        raise Broken("OUT", f"choices: {[len(choices) for choices in answers]}")
+    for request, choices in zip(requests, answers, strict=True):
+        right = alone(engine, request.prompt, request.params)
+        for choice, tokens in enumerate(choices):
+            where = f"request {request.id}, choice {choice}"
+            if not tokens:
+                raise Broken("OUT", f"{where} has no answer, should be {right}")
+            if tokens != right:
+                raise Broken("ALONE", f"{where} is {tokens}, alone it is {right}")
+
+
+def _note(
+    engine: Generates, requests: Sequence[Request], answers: Answers, seen: Counter[str]
+) -> None:
+    size, most = engine.geometry.page_size, engine.geometry.max_len
+    firsts = Counter(one.prompt[:size] for one in requests if len(one.prompt) >= size)
+    seen["requests"] += len(requests)
+    seen["several requests"] += len(requests) > 1
+    seen["common page"] += any(count > 1 for count in firsts.values())
+    sequences = sum(request.n_generations for request in requests)
+    seen["more sequences than slots"] += sequences > engine.geometry.slots
+    for request, (tokens, *_) in zip(requests, answers, strict=True):
+        whole = len(request.prompt) + len(tokens)
+        seen["several choices"] += request.n_generations > 1
+        seen["pages exactly full"] += not len(request.prompt) % size
+        seen["longest sequence"] += whole == most
+        seen["stopped"] += len(tokens) < request.params.max_new
+
+
+def _reset(engine: Generates) -> None:
+    engine.reset()
+    left = engine.observe()
+    if left != _emptied(left):
+        raise Broken("RESET", f"after a reset the engine holds {_held(left)}")
+
+
+def _emptied(view: View) -> View:
+    """The same engine, holding nothing."""
+    return View(
+        geometry=view.geometry,
+        counts=None if view.counts is None else (0,) * len(view.counts),
+        used=(False,) * len(view.used),
+        rows=((INVALID,) * view.geometry.pages_per_seq,) * len(view.rows),
+        allocated=None if view.allocated is None else (0,) * len(view.allocated),
+    )
+
+
+def _held(view: View) -> str:
+    pages = [page for page, count in enumerate(view.counts or ()) if count]
+    return f"slots {[slot for slot, used in enumerate(view.used) if used]}, pages {pages}"
+
+
+def replay(
+    make: Factory, history: History, seen: Counter[str], *, meet: str | None
+) -> Broken | None:
+    """Take a history on a new engine; what breaks, if something does."""
+    try:
+        play(make(GEOMETRY, meet=meet), history, seen)
+    except Broken as broken:
+        return broken
+    except InvalidInput:
+        raise
+    except Exception as error:
+        return Broken("ATOMIC", f"the engine raised {type(error).__name__}: {str(error)[:200]}")
+    return None
+
+
+@define
+class Search:
+    """Random histories of one engine. meet: see `Factory`. seen: what was met. count: histories."""
+
+    make: Factory
+    chosen: int
+    meet: str | None = None
+    seen: Counter[str] = field(factory=Counter)
+    count: int = 0
+    least: tuple[History, Broken] | None = None
+
+    def run(self, seconds: float) -> None:
+        """Look until something breaks, then for the least of its kind; at most so long."""
+        replay(self.make, COMPILING, Counter(), meet=self.meet)
+        ended, turn = monotonic() + seconds, 0
+
+        def test(history: History) -> None:
+            if monotonic() > ended:
+                raise _Over
+            self.count += 1
+            broken = replay(self.make, history, self.seen, meet=self.meet)
+            if broken is not None:
+                self.least = history, broken
+                raise _Over
+
+        while True:
+            drawn = given(histories(self.make(GEOMETRY)))(test)
+            try:
+                seed(self.chosen + turn)(_quiet(drawn))()
+            except _Over:
+                break
+            turn += 1
+        while self.least and monotonic() < ended and self._smaller():
+            pass
+
+    def _smaller(self) -> bool:
+        """Whether there was something to leave out."""
+        assert self.least is not None
+        history, broken = self.least
+        for fewer in shorter(history):
+            found = replay(self.make, fewer, Counter(), meet=self.meet)
+            if found is not None and found.clause == broken.clause:
+                self.least = fewer, found
+                return True
+        return False
+
+
+class _Over(BaseException):
+    """Enough was drawn. Hypothesis lets it pass."""
+
+
+def _quiet(test: Callable[[], None]) -> Callable[[], None]:
+    return settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )(test)
+
+
+def told(history: History, broken: Broken) -> Iterator[str]:
+    """A history and what it breaks, in lines."""
+    for call in history:
+        yield "  reset, then generate" if call.reset else "  generate"
+        for request in call.requests:
+            params = request.params
+            stops = f", stops {params.stops}" if params.stops else ""
+            yield (
+                f"    request {request.id}: prompt {request.prompt}, {request.n_generations} "
+                f"choices of at most {params.max_new}{stops}"
+            )
+    yield f"  {broken}"
+
+
+def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
+    """Meet what is known, then look for what is not; the verdict, and how many histories it took.
+
+    chosen: the seed. seconds: for what is not known.
+    """
+    set_hypothesis_home_dir(HOME)
+    print(GEOMETRY)
+    engine = make(GEOMETRY)
+    hidden = [clause for clause in clauses.not_checked(engine.observe()) if clause not in JUDGED]
+    print(f"not checked: {', '.join(hidden)}: the engine does not show enough")
+    gone = [name for name in engine.known if not _still(make, name, chosen)]
+    found = Search(make, chosen)
+    found.run(seconds)
+    if found.least is not None:
+        print("\n".join(told(*found.least)))
+        return Verdict.FAILS, found.count
+    for name, count in sorted(found.seen.items()):
+        print(f"  {count:>8}  {name}")
+    missing = [name for name in needed(engine) if not found.seen[name]]
+    for name in missing:
+        print(f"not reached: {name}")
+    for name in gone:
+        print(f"not found again, so its page may be out of date: {name}")
+    return Verdict.UNDECIDED if missing or gone else Verdict.HOLDS, found.count
+
+
+def needed(engine: Generates) -> Sequence[str]:
+    """What a run must have met to hold."""
+    return NEEDED if engine.queues else NEEDED[:-1]
+
+
+def _still(make: Factory, name: str, chosen: int) -> bool:
+    """Whether a known finding is met where the engine does not keep clear of it."""
+    found = Search(make, chosen, meet=name)
+    found.run(KNOWN_SECONDS)
+    if found.least is not None:
+        print(f"known: {name}, again after {found.count} histories")
+        print("\n".join(told(*found.least)))
+    return found.least is not None
+
+
+if __name__ == "__main__":
+    sys.exit(
+        command.main(
+            check,
+            module="conformance.harnesses.requests",
+            told=__doc__,
+            engine="a conformance.harnesses.requests.Factory",
+            not_checked="draws at a temperature, scores, attention on an accelerator",
+        )
+    )

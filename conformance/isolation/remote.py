@@ -1,0 +1,329 @@
+"""An engine in another process, under this Python or another: the adapter on the side of the kit.
+
+One process serves many engines, one after the other, so that its start is paid once. A process that
+ends or does not answer is a finding; the next engine gets a new one. See `wire` for the lines.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+import spec
+from conformance.files.histories import step_to_data
+from conformance.files.serialisation import encode
+from conformance.isolation.wire import (
+    VERSION,
+    Seen,
+    frozen,
+    invalid_from_data,
+    profile_from_data,
+    result_from_data,
+)
+from conformance.lockstep.history import Attend, PoisonDead, Step
+from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
+from conformance.recordings.format import reasons_from_data
+from spec.view import View
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Refusal,
+    Refused,
+    Tokens,
+)
+
+START_SECONDS: Final = 120.0
+"""How long the process may take to import the engine's module, or to make an engine."""
+END_SECONDS: Final = 1.0
+"""How long a process that has closed its output may take to end."""
+PACKAGES: Final = ("spec", "impl", "conformance")
+BEGIN: Final = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import {packages}
+sys.path.remove(sys.argv[1])
+sys.path.extend(path for path in sys.argv[4:] if path not in sys.path)
+from conformance.isolation.serve import main
+main(sys.argv[2], starter=int(sys.argv[3]))
+"""
+"""Our packages are taken from our place, and nothing else that is installed there.
+
+A process of this Python also finds what this one finds.
+"""
+
+
+class RemoteFactory:
+    """Makes engines of this name in a process; see `conformance.protocol.Factory`.
+
+    python: the path of its interpreter; None: this one. Raises InvalidInput if they cannot be
+    served there.
+    """
+
+    def __init__(self, name: str, *, python: str | None) -> None:
+        self._name, self._python = name, python or sys.executable
+        self._paths = sys.path if python is None else []
+        self._process: subprocess.Popen[str] | None = None
+        self._current: Remote | None = None
+        self._start()
+
+    def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Remote":
+        """Make one; the one before is gone. Raises EngineFailed."""
+        if self._process is None:
+            self._start()
+        given = {"geometry": encode(geometry), "limits": encode(limits), "cleanup": cleanup.value}
+        made = self._exchange({"new": given}, seconds=START_SECONDS)
+        self._current = Remote(self, geometry, limits, cleanup, made)
+        return self._current
+
+    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Mapping[str, Any]:
+        """The answer of the process to a line for this engine. Raises EngineFailed."""
+        if self._current is not engine:
+            raise RuntimeError("this engine is gone: a process serves one at a time")
+        return self._exchange(data)
+
+    def _exchange(
+        self, data: Mapping[str, object], *, seconds: float | None = None
+    ) -> Mapping[str, Any]:
+        if self._process is None:
+            raise EngineFailed("the engine's process has ended before")
+        try:
+            _send(self._process, data)
+            answer = _answer(self._process, seconds)
+        except BaseException:  # an alarm too: what it answers later would answer something else
+            self._stop()
+            raise
+        self._require_engine(answer)
+        if "unsendable" in answer:
+            raise self._unsendable(answer["unsendable"])
+        if "raised" in answer:
+            raise EngineFailed(f"the engine raised {answer['raised']}")
+        return answer
+
+    def _start(self) -> None:
+        packages = ", ".join(PACKAGES)
+        home = str(Path(spec.__file__).parents[1])
+        begin = BEGIN.format(packages=packages)
+        ended, alive = os.pipe()  # closed when this process ends, however that comes about
+        words = [self._python, "-c", begin, home, self._name, str(ended), *self._paths]
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                encoding="utf-8",
+                errors="backslashreplace",
+                start_new_session=True,
+                pass_fds=[ended],
+            )
+        except OSError as error:
+            os.close(alive)
+            raise self._unusable(f"{self._python}: {error.strerror}") from None
+        finally:
+            os.close(ended)
+        self._process, said = process, _Said(process)
+        self._end = weakref.finalize(self, _kill, process, alive)
+        try:
+            hello = _answer(process, START_SECONDS)
+        except EngineFailed as error:
+            self._stop()
+            raise self._unusable(f"{error}{said.last()}") from None
+        self._require_engine(hello)
+        theirs = (hello.get("kvspec"), hello.get("version"), hello.get("spec_version"))
+        if theirs != ("engine", VERSION, spec.SPEC_VERSION):
+            self._stop()
+            raise self._unusable(f"first line {dict(hello)}")
+        said.pass_on()
+
+    def _require_engine(self, answer: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if the answer says that there is none."""
+        if "invalid" in answer:
+            self._stop()
+            raise invalid_from_data(answer["invalid"])
+        if "missing" in answer:
+            self._stop()
+            raise self._unusable(answer["missing"])
+
+    def _stop(self) -> None:
+        self._end()
+        self._process = self._current = None
+
+    def _unsendable(self, seen: str) -> Unsendable:
+        return Unsendable(
+            f"--engine {self._name}",
+            seen=seen,
+            allowed="numbers, texts, lists, tuples and arrays in what an engine shows and returns, "
+            "as they come from another process",
+            remedy="Show such values, or run the engine in this process: --in-process.",
+        )
+
+    def _unusable(self, seen: str) -> InvalidInput:
+        return InvalidInput(
+            f"--python {self._python} --engine {self._name}",
+            seen=seen,
+            allowed="a Python of version 3.11 or newer that can import the adapter and attrs, and "
+            f"speaks version {VERSION} of the line protocol",
+            remedy=f"Install what is missing there: {self._python} -m pip install attrs.",
+        )
+
+
+class Remote:
+    """One engine in the other process; see `conformance.protocol.Engine`.
+
+    It has `poison`, `attend` and `compilations` if the adapter there has them.
+    """
+
+    def __init__(
+        self,
+        home: RemoteFactory,
+        geometry: Geometry,
+        limits: Limits,
+        cleanup: CleanupMode,
+        made: Mapping[str, Any],
+    ) -> None:
+        sizes = {"geometry": geometry, "limits": limits, "cleanup": cleanup}
+        self.profile = profile_from_data(made["profile"], **sizes)
+        self._home, self._cells = home, dict[Tokens, object]()
+        self._seen = Seen(geometry, self._expected)
+        self._view = self._seen.take(made)
+        for name in made["offers"]:  # what it does not have must not be found on it
+            setattr(self, name, getattr(self, f"_{name}"))
+
+    def apply(self, action: Action) -> Result:
+        """Take an action there, or raise what it was refused as, or EngineFailed."""
+        answer = self._take(action)
+        if "refused" in answer:
+            reasons = reasons_from_data(answer["refused"])
+            raise Refused(Refusal(reason, None, None) for reason in reasons)
+        result: Result = result_from_data(action, answer.get("result"))
+        return result
+
+    def observe(self) -> View:
+        """What the engine showed after its last step."""
+        return self._view
+
+    def _take(self, step: Step) -> Mapping[str, Any]:
+        answer = self._home.ask(self, step_to_data(step))
+        try:
+            self._view = self._seen.take(answer)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise EngineFailed(f"the engine shows what is no view: {error!r}") from error
+        return answer
+
+    def _poison(self, kind: Poison) -> None:
+        self._take(PoisonDead(kind))
+
+    def _attend(self) -> dict[int, dict[int, int]]:
+        read = self._home.ask(self, step_to_data(Attend()))["value"]
+        return {
+            int(slot): {int(cell): times for cell, times in cells.items()}
+            for slot, cells in read.items()
+        }
+
+    def _compilations(self) -> dict[str, int]:
+        counts: dict[str, int] = self._home.ask(self, {"compilations": True})["value"]
+        return counts
+
+    def _expected(self, prefix: Tokens) -> object:
+        if prefix not in self._cells:
+            self._cells[prefix] = frozen(self._home.ask(self, {"expected": prefix})["value"])
+        return self._cells[prefix]
+
+
+class _Said:
+    """What a process prints on its standard error: held back until it is known to be of use."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._lines: list[str] = []
+        self._held, self._lock = True, threading.Lock()
+        assert process.stderr is not None
+        self._thread = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
+        self._thread.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        with self._lock:
+            if self._held:
+                self._lines.append(line)
+            else:
+                _print(line)
+
+    def pass_on(self) -> None:
+        """Print what there is, and what comes."""
+        with self._lock:
+            self._held = False
+            for line in self._lines:
+                _print(line)
+
+    def last(self) -> str:
+        """The last line of a process that has ended, for a message; empty if there is none."""
+        self._thread.join(END_SECONDS)
+        lines = [line.strip() for line in self._lines if line.strip()]
+        return f": {lines[-1]}" if lines else ""
+
+
+def _print(line: str) -> None:
+    with suppress(OSError, AttributeError):  # there may be no standard error
+        sys.stderr.write(line)
+
+
+def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(data) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        raise EngineFailed(f"the engine's process ended {_how(process)}") from None
+
+
+def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[str, Any]:
+    """The next line; seconds: to wait for it, None if an alarm is set or nothing limits it."""
+    assert process.stdout is not None
+    if seconds is not None and not select.select([process.stdout], [], [], seconds)[0]:
+        wrong = f"the engine's process does not answer within {seconds:g} seconds"
+        raise EngineFailed(wrong, clause="PROG")
+    text = process.stdout.readline()
+    if not text.endswith("\n"):
+        raise EngineFailed(f"the engine's process ended {_how(process)}")
+    try:
+        answer: Mapping[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise EngineFailed(f"the engine's process sent no JSON: {error}") from None
+    return answer
+
+
+def _how(process: "subprocess.Popen[str]") -> str:
+    """How a process ended that has closed its output."""
+    try:
+        status = process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "its answers"
+    if status < 0:
+        return f"with signal {signal.Signals(-status).name}"
+    return f"with status {status}"
+
+
+def _kill(process: "subprocess.Popen[str]", alive: int) -> None:
+    os.close(alive)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: what it started ends too
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()

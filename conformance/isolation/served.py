@@ -1,0 +1,125 @@
+"""What the process of an engine answers: one answer for each line of the kit."""
+
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import spec
+from conformance.engines.registry import load_engine
+from conformance.files.histories import step_from_data
+from conformance.files.serialisation import decoder
+from conformance.isolation.wire import (
+    VERSION,
+    Shown,
+    invalid_to_data,
+    profile_to_data,
+    result_to_data,
+)
+from conformance.lockstep.history import Attend, PoisonDead, Step
+from conformance.protocol import Attends, Compiles, Engine, Poisonable
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
+
+Answer = dict[str, object]
+
+OPTIONAL: Final[Mapping[str, type]] = {
+    "poison": Poisonable,
+    "attend": Attends,
+    "compilations": Compiles,
+}
+"""The optional methods of an adapter."""
+REFUSED: Final = frozenset({"invalid", "missing"})
+"""The keys of an answer that says that there is no engine."""
+
+
+class Served:
+    """The engines of one factory, one at a time: a new one ends the one before."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._make: Callable[..., Engine] | None = None
+        self._engine: Engine | None = None
+        self._shown = Shown()
+
+    def hello(self) -> Answer:
+        """The first line; it says so if there is no such engine."""
+        return {
+            "kvspec": "engine",
+            "version": VERSION,
+            "spec_version": spec.SPEC_VERSION,
+            "python": platform.python_version(),
+            **_unless_refused(self._load),
+        }
+
+    def lacks(self, hello: Answer) -> bool:
+        """Whether the first line says that nothing can be served."""
+        return not REFUSED.isdisjoint(hello)
+
+    def answer(self, data: dict[str, Any]) -> Answer:
+        """Do what a line says. What the engine raises is told, and so is its exit."""
+        try:
+            match data:
+                case {"new": given}:
+                    return _unless_refused(lambda: self._new(given))
+                case {"expected": prefix}:
+                    return {"value": self._now().observe().expected(tuple(prefix))}
+                case {"compilations": _}:
+                    return {"value": dict(self._now().compilations())}  # type: ignore[attr-defined]
+                case _:
+                    return self._take(step_from_data(data))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # no signal comes here
+            return {"raised": f"{type(error).__name__}: {error}"}
+
+    def _load(self) -> Answer:
+        self._make = load_engine(self._name)
+        return {}
+
+    def _new(self, given: Mapping[str, Any]) -> Answer:
+        assert self._make is not None
+        self._engine, self._shown = None, Shown()  # the old one may hold what the new one needs
+        self._engine = self._make(
+            decoder(Geometry)(given["geometry"]),
+            decoder(Limits)(given["limits"]),
+            CleanupMode(given["cleanup"]),
+        )
+        offers = [name for name, kind in OPTIONAL.items() if isinstance(self._engine, kind)]
+        return {
+            "profile": profile_to_data(self._engine.profile),
+            "offers": offers,
+            **self._shown.news(self._engine.observe()),
+        }
+
+    def _take(self, step: Step) -> Answer:
+        engine = self._now()
+        answer: Answer = {}
+        match step:
+            case PoisonDead(kind):
+                engine.poison(kind)  # type: ignore[attr-defined]
+            case Attend():
+                read = engine.attend()  # type: ignore[attr-defined]
+                return {"value": {slot: dict(cells) for slot, cells in read.items()}}
+            case _:
+                try:
+                    result = engine.apply(step)
+                except Refused as refused:
+                    answer["refused"] = sorted(reason.name for reason in refused.reasons)
+                else:
+                    if result is not None:
+                        answer["result"] = result_to_data(result)
+        return {**answer, **self._shown.news(engine.observe())}
+
+    def _now(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("there is no engine; begin with new")
+        return self._engine
+
+
+def _unless_refused(work: Callable[[], Answer]) -> Answer:
+    """What the work answers, or what an adapter says that it cannot do, which is no finding."""
+    try:
+        return work()
+    except InvalidInput as error:
+        return {"invalid": invalid_to_data(error)}
+    except ModuleNotFoundError as error:
+        return {"missing": f"no module {error.name}"}
+    except KeyboardInterrupt:
+        return {"missing": "KeyboardInterrupt, which no signal has caused"}

@@ -1,0 +1,169 @@
+"""The line protocol between the kit and an engine in another process: one JSON object a line.
+
+It is a recording, cut in two: the kit sends a step, and the answer is the rest of its line. So
+steps, reasons and fields are written as `conformance.recordings` writes them. Both sides import
+this module, which needs only the standard library and attrs. Documented in docs/adapters.md.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from conformance.files.histories import STEPS
+from conformance.files.serialisation import Decode, decoder, encode
+from conformance.protocol import Action, Profile, Result, Rounds
+from conformance.recordings.fields import Fields, changes, fields_of, plain_result, saw
+from conformance.recordings.format import saw_from_data, saw_to_data
+from spec.machines import actions as act
+from spec.table import BatchPlan
+from spec.view import View
+from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Reason
+from spec.vocabulary.errors import shown
+
+VERSION: Final = 1
+"""Of the protocol; both sides name theirs in the first line they send."""
+WHOLE_VIEW: Final = "whole"
+"""The key beside `saw` that says that nothing seen before counts."""
+
+
+def profile_to_data(profile: Profile) -> dict[str, object]:
+    """What an adapter declares, beyond the sizes that it was given."""
+    return {
+        "name": profile.name,
+        "actions": sorted(kind.__name__ for kind in profile.actions),
+        "refuses": profile.refuses,
+        "policy": profile.policy,
+    }
+
+
+def profile_from_data(data: Mapping[str, Any], **given: Any) -> Profile:
+    """The same, with the sizes. Raises KeyError or TypeError."""
+    actions = frozenset(STEPS[name] for name in data["actions"])
+    return Profile(**{**data, "actions": actions, **given})
+
+
+def invalid_to_data(error: InvalidInput) -> dict[str, object]:
+    """Bad input as data, so that the other side can raise it."""
+    plain = error.seen is None or isinstance(error.seen, str | int | float)
+    seen = error.seen if plain else shown(error.seen)
+    return {"name": error.name, "seen": seen, "allowed": error.allowed, "remedy": error.remedy}
+
+
+def invalid_from_data(data: Mapping[str, Any]) -> InvalidInput:
+    """The bad input that was told."""
+    return InvalidInput(
+        data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
+    )
+
+
+def result_to_data(result: Result) -> object:
+    """A result as a recording has it; of a plan, everything."""
+    return encode(result) if isinstance(result, BatchPlan) else plain_result(result)
+
+
+def result_from_data(action: Action, data: Any) -> Any:
+    """The result; what cannot be one comes back as it is, and equals no result."""
+    try:
+        return _RESULTS.get(type(action), lambda value: value)(data)
+    except (TypeError, ValueError, KeyError):
+        return data
+
+
+def _rounds(value: Any) -> Rounds:
+    done, refused = value
+    return Rounds(done, None if refused is None else Reason[refused])
+
+
+def _outputs(value: Any) -> tuple[object, ...]:
+    entries = decoder(tuple[tuple[int, int, tuple[int, ...], str], ...])(value)
+    return tuple((*rest, FinishReason(why)) for *rest, why in entries)
+
+
+_RESULTS: Final[Mapping[type, Decode]] = {
+    act.Allocate: decoder(BatchPlan),
+    act.Pack: decoder(tuple[tuple[int, int, int], ...]),
+    act.TakeOutputs: _outputs,
+    act.Generate: _rounds,
+}
+
+
+class Shown:
+    """What an engine has shown so far, on its own side: says what is new in a view."""
+
+    def __init__(self) -> None:
+        self._fields: Fields = {}
+
+    def news(self, view: View) -> dict[str, object]:
+        """What changed; everything, if other things are shown than before."""
+        before, self._fields = self._fields, _fields(view)
+        if _shape(before) != _shape(self._fields):
+            return {WHOLE_VIEW: True, "saw": saw_to_data(self._fields)}
+        changed = changes(before, self._fields)
+        return {"saw": saw_to_data(saw(self._fields, changed))} if changed else {}
+
+
+class Seen:
+    """The same on the side of the kit: puts the view together again.
+
+    expected: see `View`; it asks the engine.
+    """
+
+    def __init__(self, geometry: Geometry, expected: Callable[[tuple[int, ...]], object]) -> None:
+        self._geometry, self._expected = geometry, expected
+        self._fields: dict[str, dict[int, Any]] = {}
+        self.view: View | None = None
+
+    def take(self, news: Mapping[str, Any]) -> View:
+        """The view after an answer. Raises ValueError, TypeError or InvalidInput."""
+        if news.get(WHOLE_VIEW):
+            self._fields = {}
+        if "saw" in news or self.view is None:
+            told = dict(news.get("saw", {}))
+            cells = {"cells": _frozen_values(told.pop("cells"))} if "cells" in told else {}
+            for name, values in {**saw_from_data(told), **cells}.items():
+                self._fields.setdefault(name, {}).update(values)
+            self.view = self._build()
+        return self.view
+
+    def _build(self) -> View:
+        width = self._geometry.pages_per_seq
+        fields: dict[str, Any] = {
+            name: tuple(values[index] for index in range(len(values)))
+            for name, values in self._fields.items()
+        }
+        for name in ("queue", "outputs"):
+            if name in fields:
+                (fields[name],) = fields[name]
+        rows = [(*row, *[INVALID] * (width - len(row))) for row in fields.pop("rows")]
+        if "outputs" in fields:
+            outputs = fields["outputs"]
+            fields["outputs"] = tuple((*rest, FinishReason(why)) for *rest, why in outputs)
+        return View(
+            geometry=self._geometry,
+            rows=tuple(rows),
+            expected=self._expected,
+            **{"counts": None, **fields},
+        )
+
+
+def frozen(value: object) -> object:
+    """A value of a cell, its lists as tuples: JSON has no tuples, and a tag is one."""
+    return tuple(frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def _fields(view: View) -> Fields:
+    cells = {} if view.cells is None else {"cells": dict(_cells(view))}
+    return {**fields_of(view), **cells}
+
+
+def _cells(view: View) -> Iterator[tuple[int, object]]:
+    assert view.cells is not None
+    for index in range(len(view.cells)):
+        yield index, view.cells[index]
+
+
+def _shape(fields: Fields) -> dict[str, int]:
+    return {name: len(values) for name, values in fields.items()}
+
+
+def _frozen_values(values: Mapping[str, Any]) -> dict[int, object]:
+    return {int(index): frozen(value) for index, value in values.items()}

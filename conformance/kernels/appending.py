@@ -1,0 +1,100 @@
+"""Batches for kernels that write new cells: what they are given, and the pool that must come back.
+
+The pool that a kernel is given does not hold the cells of its queries' own tokens: they are NaN
+there, so that whoever reads them from it is seen. No two NaN are alike, as far as the dtype has
+several, so that a cell that is moved or touched is seen as well.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from attrs import evolve, frozen
+
+from conformance.kernels.batches import Arrays, Batch, Sizes, build
+from conformance.kernels.kernel_under_test import NEW_CELLS
+
+WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+FREE: Final = {1: 0x80, 2: 0x803F, 4: 0x803FFFFF}
+"""Bits of a NaN that may be anything, by its bytes."""
+ABSENT: Final = -128
+"""Of an int8 that is not there yet, and of padding."""
+
+
+@frozen(eq=False)
+class Task:
+    """arrays: without the new cells, the pool in its dtype. new: K and V by the names of NEW_CELLS.
+
+    pool: what must come back. places: page and offset of each new cell.
+    """
+
+    arrays: Arrays
+    new: Mapping[str, Any]
+    pool: Any
+    places: frozenset[tuple[int, int]]
+
+
+def apart(sizes: Sizes, batch: Batch) -> Batch:
+    """The batch without pages that are held together, if a new cell would be in one of them."""
+    held = batch.shared or batch.repeated
+    table = build(sizes, batch).page_indices if held else None
+    if table is None:
+        return batch
+    named = [
+        (int(table[row, at // sizes.page_size]), at % sizes.page_size)
+        for row, (_, cells) in enumerate(batch.lens)
+        for at in range(cells)
+    ]
+    several = {place for place in named if named.count(place) > 1}
+    new = {place for _, place in _new(sizes, batch, table)}
+    return evolve(batch, shared=(), repeated=()) if new & several else batch
+
+
+def _new(sizes: Sizes, batch: Batch, table: Any) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The token of each new cell, and its page and offset."""
+    token = 0
+    for row, (queries, cells) in enumerate(batch.lens):
+        for position in range(cells - queries, cells):
+            page, offset = divmod(position, sizes.page_size)
+            yield token, (int(table[row, page]), offset)
+            token += 1
+
+
+def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
+    """Of a batch that `apart` gave, and its arrays."""
+    draws = np.random.default_rng(batch.seed + 1)
+    kind = np.dtype(getattr(ml_dtypes, sizes.kinds[1], sizes.kinds[1]))
+    pool = arrays.kv_pages.astype(kind)
+    nothing = ABSENT if kind == np.int8 else np.nan
+    absent = 0.0 if batch.plain else nothing
+    cells = np.full((sizes.tokens, *pool.shape[2:]), absent).astype(kind)
+    new = dict(_new(sizes, batch, arrays.page_indices))
+    for token, place in new.items():
+        cells[token], pool[place] = pool[place], absent
+    given = _marked(pool, draws)
+    pool = given.copy()
+    for token, place in new.items():
+        pool[place] = cells[token]
+    operands = dict(zip(NEW_CELLS, (cells[:, 0::2], cells[:, 1::2]), strict=True))
+    return Task(evolve(arrays, kv_pages=given), operands, pool, frozenset(new.values()))
+
+
+def _marked(cells: Any, draws: np.random.Generator) -> Any:
+    """The same with other bits in every NaN."""
+    if cells.dtype == np.int8:
+        return cells
+    size = cells.dtype.itemsize
+    bits = cells.view(WORDS[size])
+    noise = draws.integers(0, 1 << 8 * size, cells.shape, np.uint64).astype(bits.dtype)
+    marked = np.where(np.isnan(cells), bits | noise & WORDS[size](FREE[size]), bits)
+    return marked.view(cells.dtype)
+
+
+def wrong(task: Task, pool: Any) -> list[str]:
+    """What is wrong with the pool that came back: new cells, or others."""
+    word = WORDS[pool.dtype.itemsize]
+    other = (pool.view(word) != task.pool.view(word)).any(axis=(2, 3))
+    found = {(int(page), int(offset)) for page, offset in np.argwhere(other)}
+    said = {"not_appended": found & task.places, "overwritten": found - task.places}
+    return [name for name, cells in said.items() if cells]

@@ -1,0 +1,55 @@
+"""Block sizes for the kernels that we know: small ones, so that a small batch takes many steps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.kernels.batches import Sizes
+
+Own = Mapping[str, Any]
+"""Arguments that one function takes and others do not."""
+
+
+def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    """What to call the function of this name with, and the cells that it then takes at a time.
+
+    The first is what most cases are tried with. A function that is not known has one: nothing.
+    """
+    known = {"tpu": _tpu, "reference": _reference, "jax": _jax}
+    return known[name](sizes) if name in known else [({}, ())]
+
+
+def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    from impl.attention.tpu.shape import Blocks
+
+    fewest = 64 if sizes.heads[1] % 2 == 0 else 128
+    small = Blocks(
+        kv_pages=max(1, 128 // sizes.page_size),
+        decode_cells=fewest,
+        decode_steps=4,
+        q_rows=16,
+        prefill_cells=128,
+    )
+    large = Blocks(
+        kv_pages=4 * fewest // sizes.page_size,  # all four steps of a group may be visible
+        decode_cells=fewest,
+        decode_steps=4,
+        q_rows=32,
+        prefill_cells=256,
+    )
+    both = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
+    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,))]
+
+
+def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    return [
+        ({"q_block": 3, "kv_block_pages": 2}, (2 * sizes.page_size,)),
+        ({"q_block": 16, "kv_block_pages": 16}, ()),
+    ]
+
+
+def _jax(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    return [
+        ({"num_kv_pages_per_block": pages, "num_queries_per_block": queries}, (step,))
+        for pages, queries in ((2, 8), (3, 16))
+        for step in (pages * sizes.page_size,)
+    ]

@@ -1,0 +1,116 @@
+"""The comparison of kernels as text and as a page of Markdown."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from conformance.kernels.comparison import (
+    KERNELS,
+    OURS,
+    Records,
+    Row,
+    cells,
+    lost,
+    name,
+    rows,
+    tokens_of,
+)
+from conformance.kernels.compile.outcome import Compiled
+from conformance.kernels.compile.peaks import ASSUMPTIONS
+
+LEFT_OUT: Final = (
+    "OK means that the compiler of the chip takes the kernel with the block sizes that it chooses "
+    "itself. Cycles are those of the inner loop over KV, as the compiler schedules it. Of "
+    "tpu-inference the kernels are counted, and not what stands around them: its pool has another "
+    "layout, and it takes the new K and V as operands and appends them, which ours is not asked "
+    "for here. It is told the chip; its programs for decoding and for mixed batches are compiled "
+    "together, as it calls them. The second kernel that the package has for a head_dim of 64 is "
+    "not called."
+)
+
+
+def table(records: Records) -> list[list[str]]:
+    """Lines of the table, the head first."""
+    head = ["what", *KERNELS.values(), "target of ours", ""]
+    return [head, *(_line(row, records) for row in rows())]
+
+
+def _line(row: Row, records: Records) -> list[str]:
+    figures = [row.figure(row.cells, records[kernel]) for kernel in KERNELS]
+    judged = row.judged(records)
+    state = "missed" if judged.missed else "open" if judged.open else "met"
+    return [row.what, *figures, row.target, state]
+
+
+def text(records: Records) -> str:
+    """To print: each line of the table as a paragraph, since the figures are long."""
+    head, *lines = table(records)
+    parts = []
+    for line in lines:
+        told = [
+            f"  {title:<18} {figure}" for title, figure in zip(head[1:4], line[1:4], strict=True)
+        ]
+        parts.append("\n".join([line[0], *told, f"  {head[4]:<18} {line[4]}: {line[5]}"]))
+    return "\n".join([*parts, ASSUMPTIONS])
+
+
+def page(records: Records, *, date: str) -> str:
+    """The page that --write writes."""
+    lines = [f"| {' | '.join(line)} |" for line in table(records)]
+    lines.insert(1, "|---" * len(table(records)[0]) + "|")
+    parts = [
+        "# Three kernels through the same compilers",
+        f"Written by `kvspec compare --write` on {date}. {_measured(records)}",
+        "\n".join(lines),
+        f"{ASSUMPTIONS[0].upper()}{ASSUMPTIONS[1:]}.",
+        LEFT_OUT,
+        "## What does not compile",
+        *_losses(records),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _measured(records: Records) -> str:
+    """How much of it was compiled, and with which versions."""
+    total = len(cells())
+    parts = [f"{title} {len(records[kernel])}" for kernel, title in KERNELS.items()]
+    versions = {
+        f"{part} {number}"
+        for held in records.values()
+        for record in held.values()
+        for part, number in record.versions.items()
+    }
+    used = f", with {', '.join(sorted(versions))}" if versions else ""
+    return f"Of {total} cells for each kernel these were compiled{used}: {', '.join(parts)}."
+
+
+def _losses(records: Records) -> Iterator[str]:
+    for kernel, title in KERNELS.items():
+        found = list(lost(records[kernel]))
+        if not found:
+            number = len(records[kernel])
+            yield f"**{title}**: nothing of the {number} cells that were compiled."
+        elif kernel == OURS:
+            yield "\n".join([f"**{title}**:", "", *map(_alone, found)])
+        else:
+            yield "\n".join([f"**{title}**, by cause:", "", *_grouped(found)])
+
+
+def _alone(record: Compiled) -> str:
+    return f"- {name(record.cell)}: {record.verdict}: {record.reason}"
+
+
+def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
+    """One item for each cause, with the first reason and every cell."""
+    for cause in dict.fromkeys(record.cause for record in found):
+        some = [record for record in found if record.cause == cause]
+        first = f"the first {some[0].verdict}: {some[0].reason}".rstrip(".")
+        yield f"- {cause}, {len(some)}: {first}. {_together(some)}"
+
+
+def _together(some: Sequence[Compiled]) -> str:
+    """Every cell: chips and page sizes beside what they have in common."""
+    found: dict[str, list[str]] = {}
+    for cell in (record.cell for record in some):
+        shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"
+        found.setdefault(shape, []).append(f"{cell.chip}/{cell.page_size}")
+    return "; ".join(f"{shape}: {' '.join(places)}" for shape, places in found.items())

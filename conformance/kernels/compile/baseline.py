@@ -1,0 +1,172 @@
+"""An earlier run of the same cells: what got worse, and what cannot be compared.
+
+Nothing is tolerated: the compiler gives the same figures for the same program, and whoever means to
+pay for something keeps the new figures as the baseline.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.files.jsonl import no_number
+from conformance.kernels.compile.outcome import VERDICTS
+from spec.vocabulary.errors import InvalidInput
+
+KEY: Final = (
+    "kernel",
+    "chip",
+    "shape",
+    "page_size",
+    "kv",
+    "q",
+    "tokens",
+    "seqs",
+    "positions",
+    "pages",
+)
+"""What makes two entries the same cell."""
+MORE_BYTES: Final = 0
+MORE_CYCLES: Final = 0
+"""Of one pass of an inner loop, for as many tokens: what may be added before it is worse."""
+FIGURES: Final = ("vmem", "decode", "prefill")
+
+Target = Mapping[str, Any]
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """The `targets` of an earlier result. Raises InvalidInput if there are none in the file."""
+    try:
+        data = json.loads(path.read_bytes().decode("utf-8"), parse_constant=no_number)
+    except OSError as error:
+        raise _bad(path, error.strerror or type(error).__name__) from None
+    except RecursionError:
+        raise _bad(path, "lists or objects that are nested too deeply") from None
+    except ValueError:
+        raise _bad(path, "what is no JSON in UTF-8") from None
+    found = data.get("targets") if isinstance(data, dict) else None
+    if not isinstance(found, list) or not found:
+        raise _bad(path, "no list of targets")
+    for number, one in enumerate(found, start=1):
+        if not _is_target(one):
+            raise _bad(path, f"target {number}, which lacks a field or has one of another type")
+    return found
+
+
+def _bad(path: Path, seen: str) -> InvalidInput:
+    return InvalidInput(
+        f"--baseline {path}",
+        seen=seen,
+        allowed="a JSON file with `targets`, as --json writes it",
+        remedy="Give the result of a run with --target.",
+    )
+
+
+def _is_target(one: object) -> bool:
+    if not isinstance(one, dict) or not {*KEY, *FIGURES, "verdict"} <= one.keys():
+        return False
+    versions = one.get("versions", {})
+    return (
+        all(type(one[name]) in (str, int) for name in KEY)
+        and one["verdict"] in VERDICTS
+        and (one["vmem"] is None or type(one["vmem"]) is int)
+        and all(one[part] is None or _is_pass(one[part]) for part in ("decode", "prefill"))
+        and isinstance(versions, dict)
+        and all(isinstance(value, str) for value in versions.values())
+    )
+
+
+def _is_pass(one: object) -> bool:
+    names = ("cycles", "cells", "tokens")
+    return isinstance(one, dict) and all(
+        type(one.get(name)) is int and 0 < one[name] < 1 << 63 for name in names
+    )
+
+
+def regressions(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
+    """A sentence for every cell that is lost, needs more vector memory, or takes more cycles."""
+    return [text for before, after in _pairs(earlier, now) for text in _worse(before, after)]
+
+
+def not_compared(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
+    """What the baseline has and this run does not say, and where the compiler is another one."""
+    present = {_key(one) for one in now}
+    gone = [f"{_name(one)}: not in this run" for one in earlier if _key(one) not in present]
+    unsaid = [text for before, after in _pairs(earlier, now) for text in _unsaid(before, after)]
+    return [*gone, *unsaid, *_compilers(earlier, now)]
+
+
+def _pairs(earlier: Sequence[Target], now: Sequence[Target]) -> Iterator[tuple[Target, Target]]:
+    known = {_key(one): one for one in earlier}
+    for after in now:
+        if _key(after) in known:
+            yield known[_key(after)], after
+
+
+def _key(one: Target) -> tuple[Any, ...]:
+    return tuple(one[name] for name in KEY)
+
+
+def _name(one: Target) -> str:
+    return f"{one['shape']} {one['kv']} page {one['page_size']} on {one['chip']}"
+
+
+def _worse(before: Target, after: Target) -> Iterator[str]:
+    name = _name(after)
+    if before["verdict"] == "ok" and after["verdict"] in {"fails", "refused"}:
+        yield f"{name}: compiled, and now it {_now(after)}"
+    if before["verdict"] != "ok" or after["verdict"] != "ok":
+        return
+    if _both(before, after, "vmem") and after["vmem"] > before["vmem"] + MORE_BYTES:
+        yield f"{name}: {after['vmem']} bytes of vector memory, before {before['vmem']}"
+    for part in ("decode", "prefill"):
+        if _both(before, after, part) and _slower(before[part], after[part]):
+            yield f"{name}: {part} takes {_cost(after[part])}, before {_cost(before[part])}"
+
+
+def _now(after: Target) -> str:
+    verb = "fails" if after["verdict"] == "fails" else "is refused"
+    return f"{verb}: {after['reason']}"
+
+
+def _both(before: Target, after: Target, figure: str) -> bool:
+    return before[figure] is not None and after[figure] is not None
+
+
+def _slower(before: Target, after: Target) -> bool:
+    """More cycles for as much work: integers, multiplied with the other's size."""
+    return bool(after["cycles"] * _work(before) > (before["cycles"] + MORE_CYCLES) * _work(after))
+
+
+def _work(one: Target) -> int:
+    """KV tokens times queries of a pass: larger blocks of queries are no loss."""
+    return int(one["cells"]) * int(one["tokens"])
+
+
+def _cost(one: Target) -> str:
+    each = one["cycles"] / one["cells"]
+    return f"{one['cycles']} cycles for {one['cells']} KV tokens ({each:.3f} each)"
+
+
+def _unsaid(before: Target, after: Target) -> Iterator[str]:
+    name = _name(after)
+    if before["verdict"] == "ok" and after["verdict"] == "undecided":
+        yield f"{name}: compiled, and now it is undecided: {after['reason']}"
+    if before["verdict"] != "ok" or after["verdict"] != "ok":
+        return
+    for figure in FIGURES:
+        if before[figure] is not None and after[figure] is None:
+            yield f"{name}: {figure} was known, and now it is not"
+
+
+def _compilers(earlier: Sequence[Target], now: Sequence[Target]) -> Iterator[str]:
+    """Versions that differ; what got worse may be the compiler's doing."""
+    seen = [
+        {tuple(sorted(one.get("versions", {}).items())) for one in part} - {()}
+        for part in (earlier, now)
+    ]
+    if all(seen) and seen[0] != seen[1]:
+        texts = [
+            " and ".join(sorted(", ".join(map(" ".join, one)) for one in part)) for part in seen
+        ]
+        yield f"the compiler is another one: {texts[0]} before, {texts[1]} now"

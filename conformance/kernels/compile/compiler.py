@@ -1,0 +1,191 @@
+"""What the compiler of each TPU says of a kernel, on a machine without one.
+
+`compile_cell` starts a process (`compiling`) that compiles one cell ahead of time, and reads the
+compiler's own memory report and schedule. Nothing is skipped in silence: what was not compiled is
+`undecided`, with the reason.
+"""
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import evolve
+
+from conformance.kernels import kernel_under_test
+from conformance.kernels.compile import bundles, loops, vmem
+from conformance.kernels.compile.grid import Cell
+from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.outcome import NOT_ASKED, NOTHING, Compiled
+from conformance.kernels.compile.reasons import short
+from conformance.runtime import processes
+from conformance.runtime.optional_dependencies import EXTRAS
+from spec.vocabulary.errors import InvalidInput
+
+SECONDS: Final = 600.0
+"""How long one cell may take."""
+PROCESS: Final = "conformance.kernels.compile.worker"
+ENVIRONMENT: Final = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+}
+"""What makes libtpu compile without a TPU. The type stands for any: topologies name the target."""
+UNCACHED: Final = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+"""What comes from a cache is not compiled, and leaves no report."""
+PASSES: Final = "packed-bundles-post-ra|vmem_report"
+RESULT: Final = "result.json"
+SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
+REPORTS: Final = "*vmem_report.html"
+SHORT: Final = {long: short for short, long in kernel_under_test.KNOWN.items()}
+"""What is known of a kernel is known by its short name."""
+NEEDED: Final = ("jax", "libtpu")
+FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that say nothing of the compiler."""
+
+
+def missing() -> str | None:
+    """What has to be installed before anything can be compiled, and how; None if nothing."""
+    for module in NEEDED:
+        if find_spec(module) is None:
+            return f"{module} is missing. Run pip install 'kvspec[{EXTRAS[module]}]'."
+    return None
+
+
+def compile_cell(
+    cell: Cell,
+    kernel: str,
+    *,
+    seconds: float = SECONDS,
+    options: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] | None = None,
+    figures: bool = True,
+) -> Compiled:
+    """Compile one cell in a process of its own.
+
+    kernel: a short name or MODULE:FUNCTION, see `subject`. options: such as scale, by our name.
+    given: arguments of the kernel's own, such as block sizes; None for those that are known of
+    kernels with a short name. figures: False for the verdict alone, which takes a fraction of the
+    time. Raises InvalidInput if there is no such kernel.
+    """
+    kernel = SHORT.get(kernel, kernel)
+    nothing = Compiled(kernel=kernel, cell=cell, verdict="undecided", given=dict(given or {}))
+    lacking = missing()
+    if lacking:
+        return evolve(nothing, reason=lacking, cause="missing")
+    with tempfile.TemporaryDirectory(prefix="kvspec-kernel-") as name:
+        folder = Path(name)
+        job = Job(
+            kernel=kernel,
+            cell=cell,
+            options=dict(options),
+            given=None if given is None else dict(given),
+            result=str(folder / RESULT),
+        )
+        found = _run(job.to_json(), folder, seconds, figures=figures)
+        if found["verdict"] == "bad input":
+            raise InvalidInput(**found["error"])
+        record = _record(nothing, found)
+        if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
+            return record
+        if not figures:
+            return evolve(record, not_known=NOT_ASKED)
+        return _measured(record, found.get("sizes"), folder)
+
+
+def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> dict[str, Any]:
+    """Let the process do the job; what it wrote last, and what is known of its end."""
+    flags = _dumping(folder / "dump") if figures else ""
+    environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
+    with (folder / "stderr").open("wb") as errors:
+        process = processes.start(
+            PROCESS, job, environment=environment, output=errors, errors=errors
+        )
+        ended = processes.finish(process, seconds=seconds)
+    said = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
+    found = _written(folder / RESULT)
+    if found["verdict"] == "bad input" or "seconds" in found:
+        return found
+    return {**found, **_ending(ended, found.get("stage", "starting"), said, seconds)}
+
+
+def _dumping(folder: Path) -> str:
+    """The flags by which the compiler writes its memory report and its schedule there."""
+    options = {
+        "xla_jf_dump_to": folder,
+        "xla_jf_dump_llo_text": "true",
+        "xla_jf_dump_llo_pass_label_regex": PASSES,
+    }
+    return " ".join(f"--{name}={value}" for name, value in options.items())
+
+
+def _written(result: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"verdict": "undecided"}
+    return found
+
+
+def _ending(ended: int | None, stage: str, said: str, seconds: float) -> dict[str, str]:
+    """The verdict on a process that left none. A compiler that crashes on a kernel fails it."""
+    if ended is None:
+        why = f"no answer within {seconds:g} seconds, {stage}; allow more"
+        return {"verdict": "undecided", "cause": "timeout", "reason": why}
+    last = short(next((line for line in reversed(said.splitlines()) if line.strip()), "no word"))
+    name = signal.Signals(-ended).name if ended < 0 else f"status {ended}"
+    crashed = stage == "compiling" and ended < 0 and -ended not in FROM_OUTSIDE
+    return {
+        "verdict": "fails" if crashed else "undecided",
+        "cause": "crash" if crashed else "process",
+        "reason": f"the process ended with {name}, {stage}: {last}",
+    }
+
+
+def _record(nothing: Compiled, found: Mapping[str, Any]) -> Compiled:
+    names = ("verdict", "reason", "cause", "smem", "cores", "given", "seconds", "versions")
+    return evolve(nothing, **{name: found[name] for name in names if name in found})
+
+
+def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:
+    """The same with what the compiler's dump says."""
+    dump = folder / "dump"
+    try:
+        memory = vmem.parse(_only(dump, REPORTS))
+    except ValueError as error:
+        return evolve(record, not_known=f"vector memory and cycles: {error}")
+    record = evolve(record, vmem=memory.used, spilled=memory.spilled, capacity=memory.capacity)
+    try:
+        schedules = _schedules(dump, memory.kernels)
+    except ValueError as error:
+        return evolve(record, not_known=f"cycles: {error}")
+    every = loops.largest(schedules).loops
+    record = evolve(record, loops=tuple(loop for loop in every if loop.products))
+    known = loops.count(record.kernel, schedules, sizes)
+    return evolve(record, decode=known.decode, prefill=known.prefill, not_known=known.why)
+
+
+def _only(dump: Path, pattern: str) -> str:
+    found = sorted(dump.glob(pattern))
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} files like {pattern} from the compiler, 1 expected")
+    return found[0].read_text(encoding="utf-8")
+
+
+def _schedules(dump: Path, kernels: tuple[str, ...]) -> dict[str, bundles.Schedule]:
+    """Of each of these kernels that has one. Raises ValueError if none has."""
+    found = {
+        kernel: bundles.parse(path.read_text(encoding="utf-8", errors="replace"))
+        for path in sorted(dump.glob(SCHEDULES))
+        for kernel in kernels
+        if f"-{kernel}-" in path.name
+    }
+    if not found:
+        raise ValueError("no schedule of a kernel from the compiler")
+    return found

@@ -1,0 +1,114 @@
+"""What known kernels have to be given to be compiled ahead of time, and what they then work with.
+
+Only the process that compiles imports this: it needs jax.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from attrs import asdict
+
+from conformance.kernels.compile.grid import Cell
+from impl.attention.tpu import blocks as planning
+from impl.attention.tpu import shape_of
+from impl.attention.tpu.shape import Shape
+
+UNTUNED: Final = (128, 32)
+UNTUNED_V4: Final = (32, 32)
+"""Pages and queries of a block where jax's table has nothing: in its function, not in its table."""
+FAMILIES: Final = {"v5e": "TPU v5", "v5p": "TPU v5", "v6e": "TPU v6", "7x": "TPU7x"}
+"""Under which key jax's table has a chip: the first two words of its kind of device."""
+
+
+def arguments(name: str, cell: Cell) -> dict[str, int]:
+    """What to call the kernel of this name with, beside what every kernel is given."""
+    maker = ARGUMENTS.get(name)
+    return maker(cell) if maker else {}
+
+
+def sizes(name: str, cell: Cell, given: Mapping[str, int], scratch: list[list[int]]) -> Any:
+    """Sizes that the kernel works with, for `counting`; None where not known.
+
+    given: the arguments above. scratch: the shapes that it asked for in vector memory.
+    """
+    maker = SIZES.get(name)
+    return maker(cell, given, scratch) if maker else None
+
+
+def _blocks_of_jax(cell: Cell) -> dict[str, int]:
+    """What its own table says for this chip.
+
+    Its function asks for the device that the program runs on, which is none here; this does the
+    same with the chip that is compiled for, and patches nothing.
+    """
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention import (
+        tuned_block_sizes as tuned,
+    )
+
+    try:
+        q, kv = _heads_of_jax(cell)
+    except ValueError:
+        return {}  # the kernel says so itself, before it looks at its table
+    key = tuned.simplify_key(  # type: ignore[no-untyped-call]
+        (
+            *(jnp.dtype(cell.q), jnp.dtype(cell.kv), q, kv // 2),
+            *(cell.heads.dim, cell.page_size, cell.tokens, cell.pages_per_seq),
+        )
+    )
+    table = {} if cell.chip == "v4" else tuned.TUNED_BLOCK_SIZES.get(FAMILIES[cell.chip], {})
+    pages, tokens = table.get(key, UNTUNED_V4 if cell.chip == "v4" else UNTUNED)
+    return {
+        "num_kv_pages_per_block": min(cell.pages_per_seq, pages),
+        "num_queries_per_block": min(cell.tokens, tokens),
+    }
+
+
+def _heads_of_jax(cell: Cell) -> tuple[int, int]:
+    """Query heads, and rows of K and V, of one block of heads. Raises ValueError if none."""
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
+
+    q, kv = kernel.get_min_heads_per_blk(  # type: ignore[no-untyped-call]
+        cell.heads.q, 2 * cell.heads.kv, jnp.dtype(cell.q), jnp.dtype(cell.kv)
+    )
+    return int(q), int(kv)
+
+
+def _sizes_of_jax(cell: Cell, given: Mapping[str, int], _: list[list[int]]) -> dict[str, int]:
+    q, _rows = _heads_of_jax(cell)
+    return {
+        "head_blocks": cell.heads.q // q,
+        "kv_cells": given["num_kv_pages_per_block"] * cell.page_size,
+        "q_rows": given["num_queries_per_block"],
+    }
+
+
+def planned(cell: Cell) -> Shape:
+    """Our kernel's sizes for this cell, with the blocks that are planned. Raises InvalidInput."""
+    heads = cell.heads
+    struct: Any = jax.ShapeDtypeStruct
+    return shape_of(
+        struct((cell.tokens, heads.q, heads.dim), jnp.dtype(cell.q)),
+        struct((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), jnp.dtype(cell.kv)),
+        struct((cell.seqs, cell.pages_per_seq), jnp.int32),
+        chip=cell.chip,
+        append=cell.append,
+    )
+
+
+def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
+    """The blocks that are planned for this cell, if they explain the scratch that was asked for."""
+    shape = planned(cell)
+    explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
+    if explained != sorted(scratch):
+        return None
+    return asdict(shape.blocks) | {"kv_heads": cell.heads.kv}
+
+
+ARGUMENTS: Final[Mapping[str, Callable[[Cell], dict[str, int]]]] = {"jax": _blocks_of_jax}
+SIZES: Final[Mapping[str, Callable[..., dict[str, int] | None]]] = {
+    "tpu": _our_sizes,
+    "jax": _sizes_of_jax,
+}
+"""By the short name of the kernel, see `subject.KNOWN`."""

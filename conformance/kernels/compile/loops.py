@@ -1,0 +1,140 @@
+"""Which loop of a schedule is the inner one, and how many KV tokens one pass of it takes in.
+
+That has to be known of each kernel; see `READERS`. Of others the loops are listed, and nothing is
+said about tokens. What is found must agree with the sizes that the kernel was compiled with, and
+otherwise is not known: a wrong number is worse than none.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from conformance.kernels.compile.bundles import Loop, Schedule
+
+Sizes = Mapping[str, int]
+Schedules = Mapping[str, Schedule]
+"""Of each kernel of a program, by the name that the compiler has for it."""
+V3: Final = re.compile(r"RPA(?P<part>[dm])-p_\d+-bq_(?P<q>\d+)_\d+-bkv_\d+_(?P<kv>\d+)\b")
+"""How tpu-inference names its kernels: for decoding or mixed batches, the page size, queries and KV
+tokens that are fetched at a time, and that are worked on at a time."""
+
+
+@frozen
+class Pass:
+    """One pass of an inner loop. cells: KV tokens that it takes in, of all heads; tokens: queries.
+
+    cycles: static, for all heads.
+    """
+
+    cycles: int
+    cells: int
+    tokens: int
+
+    @property
+    def per_token(self) -> float:
+        """Cycles for one KV token."""
+        return self.cycles / self.cells
+
+
+@frozen
+class Counted:
+    """decode, prefill: None where not known, and `why` says why."""
+
+    decode: Pass | None = None
+    prefill: Pass | None = None
+    why: str = ""
+
+
+def largest(schedules: Schedules) -> Schedule:
+    """That with the most products of matrices."""
+    return max(schedules.values(), key=lambda one: sum(loop.products for loop in one.outer()))
+
+
+def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
+    """What is known of the kernel of this name. sizes: what it was compiled with, if known."""
+    if name == "tpu-inference":
+        return _of_tpu_inference(schedules)
+    reader = READERS.get(name)
+    if reader is None:
+        return Counted(why="not known which loop takes in how many KV tokens: the loops are listed")
+    if sizes is None:
+        return Counted(why="not known which block sizes the kernel was compiled with")
+    return reader(largest(schedules), sizes)
+
+
+def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
+    """`impl.attention.tpu`: decoding has a loop of groups of steps and one of single steps.
+
+    The last two loops are of a prefill: long steps without a mask, then short ones with one. The
+    former are counted, as most cells are theirs.
+    """
+    outer = schedule.outer()
+    parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
+    if len(parts) < 4:
+        return Counted(why=f"{len(parts)} inner loops with products, at least 4 expected")
+    *decoding, prefill, edge = parts
+    groups = max(decoding, key=lambda loop: loop.products)
+    single = min(decoding, key=lambda loop: loop.products)
+    steps = sizes["decode_steps"]
+    if groups.products != steps * single.products:
+        return Counted(why=f"no loop has {steps} times the products of a single step")
+    decode = Pass(groups.cycles, steps * sizes["decode_cells"], 1)
+    if prefill.products < edge.products:
+        return Counted(decode, why="long steps of a prefill do not come before short ones")
+    cycles = _of_all_heads(schedule, prefill, sizes)
+    if cycles is None:
+        return Counted(decode, why="the heads of a step of the prefill have no loop of their own")
+    return Counted(decode, Pass(cycles, sizes["prefill_cells"], sizes["q_rows"]))
+
+
+def _of_all_heads(schedule: Schedule, step: Loop, sizes: Sizes) -> int | None:
+    """Cycles of a step: two heads at a time, as often as they repeat."""
+    pairs, repeated = sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2), schedule.inside(step)
+    if len(repeated) != (pairs > 1):
+        return None
+    return step.cycles + (pairs - 1) * sum(part.cycles for part in repeated)
+
+
+def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:
+    """jax's own kernel: one loop over blocks of KV serves both, for a block of queries and heads.
+
+    A token that is decoded takes a whole block of queries, since sequences are not put together.
+    """
+    found = schedule.innermost()
+    if len(found) != 1:
+        return Counted(why=f"{len(found)} innermost loops with products, 1 expected")
+    cycles, cells = found[0].cycles * sizes["head_blocks"], sizes["kv_cells"]
+    return Counted(Pass(cycles, cells, 1), Pass(cycles, cells, sizes["q_rows"]))
+
+
+def _of_tpu_inference(schedules: Schedules) -> Counted:
+    """Two kernels, which say their sizes by their names; each has one inner loop, for all heads.
+
+    One pass takes in the KV tokens that are worked on at a time, for all queries that are fetched.
+    """
+    passes, problems = {}, []
+    for part, match, schedule in _named(schedules):
+        found = schedule.innermost()
+        if len(found) == 1:
+            passes[part] = Pass(found[0].cycles, int(match["kv"]), int(match["q"]))
+        else:
+            problems.append(f"{len(found)} innermost loops with products, 1 expected")
+    if {"d", "m"} - passes.keys() and not problems:
+        problems.append(f"kernels named {', '.join(schedules)}, one RPAd and one RPAm expected")
+    return Counted(passes.get("d"), passes.get("m"), "; ".join(problems))
+
+
+def _named(schedules: Schedules) -> Iterator[tuple[str, re.Match[str], Schedule]]:
+    for name, schedule in schedules.items():
+        match = V3.match(name)
+        if match:
+            yield match["part"], match, schedule
+
+
+READERS: Final[Mapping[str, Callable[[Schedule, Sizes], Counted]]] = {
+    "tpu": _ours,
+    "jax": _of_jax,
+}
+"""By the short name of the kernel, see `subject.KNOWN`."""

@@ -1,0 +1,149 @@
+"""What became of one cell, and the same as plain data."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from attrs import asdict, fields, frozen
+
+from conformance.kernels.compile import peaks
+from conformance.kernels.compile.bundles import Loop
+from conformance.kernels.compile.grid import Cell, Heads
+from conformance.kernels.compile.loops import Pass
+
+Verdict = Literal["ok", "fails", "refused", "undecided"]
+VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "fails", "refused", "undecided")
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NOT_ASKED: Final = "vector memory and cycles: only asked whether it compiles"
+"""Why a record has a verdict and no figures: the compiler takes several times as long for those."""
+
+
+@frozen(kw_only=True)
+class Compiled:
+    """verdict: `refused` is the kernel's own InvalidInput, `undecided` is anything not known.
+
+    cause: in one word, to count by: vmem, smem, or the kind of the error. vmem, spilled, capacity:
+    bytes, by the compiler's report. smem: bytes of scalar memory that the kernel asks for; what the
+    compiler adds is not in it. cores: of a device, on which it works side by side. loops: with
+    matrix products, in order. decode, prefill: the inner loops, where it is known which they are;
+    `not_known` says what is not. given: arguments of the kernel's own. seconds: of tracing and
+    compiling.
+    """
+
+    kernel: str
+    cell: Cell
+    verdict: Verdict
+    reason: str = ""
+    cause: str = ""
+    vmem: int | None = None
+    spilled: int | None = None
+    capacity: int | None = None
+    smem: int | None = None
+    cores: int = 1
+    loops: tuple[Loop, ...] = ()
+    decode: Pass | None = None
+    prefill: Pass | None = None
+    not_known: str = ""
+    given: Mapping[str, Any] = NOTHING
+    seconds: float | None = None
+    versions: Mapping[str, str] = NOTHING
+
+    @property
+    def mbu(self) -> float | None:
+        """Ceiling of the share of the bandwidth that decoding uses."""
+        if self.decode is None:
+            return None
+        return peaks.mbu_ceiling(self.cell, self.decode.per_token, cores=self.cores)
+
+    @property
+    def mfu(self) -> float | None:
+        """Ceiling of the share of the bfloat16 peak that a prefill uses."""
+        step = self.prefill
+        if step is None:
+            return None
+        return peaks.mfu_ceiling(
+            self.cell,
+            cycles=step.cycles,
+            tokens=step.tokens,
+            kv_tokens=step.cells,
+            cores=self.cores,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "kernel": self.kernel,
+            **cell_as_dict(self.cell),
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "cause": self.cause,
+            "vmem": self.vmem,
+            "spilled": self.spilled,
+            "capacity": self.capacity,
+            "smem": self.smem,
+            "cores": self.cores,
+            "loops": [asdict(loop) for loop in self.loops],
+            "decode": _pass(self.decode),
+            "prefill": _pass(self.prefill),
+            "not_known": self.not_known,
+            "mbu_ceiling": _rounded(self.mbu),
+            "mfu_ceiling": _rounded(self.mfu),
+            "given": dict(self.given),
+            "seconds": self.seconds,
+            "versions": dict(self.versions),
+        }
+
+
+def from_dict(data: Mapping[str, Any]) -> Compiled:
+    """The inverse of `as_dict`."""
+    own = {field.name for field in fields(Compiled)} - {"cell", "loops", "decode", "prefill"}
+    return Compiled(
+        cell=cell_from_dict(data),
+        loops=tuple(Loop(**loop) for loop in data["loops"]),
+        decode=_passed(data["decode"]),
+        prefill=_passed(data["prefill"]),
+        **{name: data[name] for name in own},
+    )
+
+
+def _passed(data: Mapping[str, Any] | None) -> Pass | None:
+    return None if data is None else Pass(data["cycles"], data["cells"], data["tokens"])
+
+
+def cell_as_dict(cell: Cell) -> dict[str, Any]:
+    """The cell alone: what makes it another one."""
+    return {
+        "chip": cell.chip,
+        "shape": str(cell.heads),
+        "page_size": cell.page_size,
+        "kv": cell.kv,
+        "q": cell.q,
+        "tokens": cell.tokens,
+        "seqs": cell.seqs,
+        "positions": cell.positions,
+        "pages": cell.pages,
+        "append": cell.append,
+    }
+
+
+def cell_from_dict(data: Mapping[str, Any]) -> Cell:
+    """The inverse; what else is in the data is left alone."""
+    q, kv, dim = map(int, data["shape"].split("x"))
+    names = ("chip", "page_size", "kv", "q", "tokens", "seqs", "positions", "pages")
+    sizes = {name: data[name] for name in names}
+    return Cell(heads=Heads(q, kv, dim), append=data.get("append", False), **sizes)
+
+
+def _pass(found: Pass | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "cycles": found.cycles,
+        "cells": found.cells,
+        "tokens": found.tokens,
+        "cycles_per_kv_token": _rounded(found.per_token),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,177 @@
+"""The process that compiles one cell for one chip, ahead of time.
+
+A process of its own, because the compiler reads its options once, and may take for ever or end the
+process. What it finds is a JSON file that is there from the start: how far it came is known of a
+process that ended.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+
+from conformance.kernels import kernel_under_test
+from conformance.kernels.compile import known_kernels
+from conformance.kernels.compile.grid import Cell
+from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.peaks import PEAKS
+from conformance.kernels.compile.reasons import explain, short
+from conformance.kernels.compile.traced import cores, references
+from spec.vocabulary.errors import InvalidInput
+
+
+def work(job: Job) -> dict[str, Any]:
+    """Compile, and say what came of it: a verdict with its reason, and what was found before."""
+    found: dict[str, Any] = {"verdict": "undecided", "reason": "the compiler did not start"}
+    told: list[str] = []
+
+    def tell(**news: Any) -> None:
+        found.update(news)
+        Path(job.result).write_text(json.dumps(found), encoding="utf-8")
+
+    def end(**news: Any) -> None:
+        tell(**news, seconds=round(time.perf_counter() - started, 2))
+
+    tell()
+    try:
+        under_test = (
+            kernel_under_test.appending(job.kernel)
+            if job.cell.append
+            else kernel_under_test.find(job.kernel)
+        )
+    except InvalidInput as error:
+        known = {"name": error.name, "seen": str(error.seen)}
+        known |= {"allowed": error.allowed, "remedy": error.remedy}
+        tell(verdict="bad input", error=known)
+        return found
+    if under_test is None:
+        tell(
+            verdict="refused", reason="it does not take keys and values", cause="keys", seconds=0.0
+        )
+        return found
+    peak = PEAKS[job.cell.chip]
+    target = topologies.get_topology_desc(peak.topology, **peak.settings)
+    given = known_kernels.arguments(job.kernel, job.cell) if job.given is None else dict(job.given)
+    tell(versions=_versions(job.kernel), given=given, stage="tracing")
+    started = time.perf_counter()
+    try:
+        with _asked_for_devices(told):
+            asked = _compile(job, under_test, target.devices[0], given, tell)
+    except InvalidInput as error:
+        end(verdict="refused", reason=short(str(error)), cause=error.name)
+    except Exception as error:
+        cause, reason = explain(error)
+        if told and found["stage"] == "tracing":
+            end(verdict="undecided", cause="device", reason=f"{told[0]} {reason}")
+        else:
+            end(verdict="fails", cause=cause, reason=reason)
+    else:
+        end(verdict="ok", reason="", cause="")
+        tell(sizes=known_kernels.sizes(job.kernel, job.cell, given, asked))
+    return found
+
+
+def _compile(
+    job: Job,
+    under_test: kernel_under_test.Subject,
+    device: Any,
+    given: Mapping[str, Any],
+    tell: Callable[..., None],
+) -> list[list[int]]:
+    """Trace, lower and compile; the chip is in the mesh, where kernels may ask for it.
+
+    Returns the shapes that the kernel asked for in vector memory.
+    """
+    cell = job.cell
+    mesh = jax.sharding.Mesh(np.array([device]), ("x",))
+    placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())  # type: ignore[no-untyped-call]
+
+    new = kernel_under_test.NEW_CELLS if cell.append else ()
+
+    def call(*arrays: Any) -> Any:
+        shared, cells = arrays[: len(arrays) - len(new)], arrays[len(arrays) - len(new) :]
+        more = dict(zip(new, cells, strict=True)) | dict(given)
+        return under_test.call(*shared, options=job.options, chip=cell.chip, **more)
+
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        jitted = jax.jit(
+            call,
+            in_shardings=placed,
+            out_shardings=placed,
+            donate_argnums=(1,) if cell.append else (),
+        )
+        program = jitted.trace(*arguments(cell))
+        declared = list(references(program.jaxpr))
+        smem = sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one))
+        tell(smem=smem, cores=cores(program.jaxpr, most=PEAKS[cell.chip].cores))
+        lowered = program.lower()
+        tell(stage="compiling", reason="the compiler did not come to an end")
+        lowered.compile()
+    return scratch(declared)
+
+
+def arguments(cell: Cell) -> tuple[Any, ...]:
+    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: shapes alone."""
+    heads = cell.heads
+    shapes = (
+        ((cell.tokens, heads.q, heads.dim), cell.q),
+        ((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), cell.kv),
+        ((cell.seqs,), "int32"),
+        ((cell.seqs, cell.pages_per_seq), "int32"),
+        ((cell.seqs + 1,), "int32"),
+        ((1,), "int32"),
+        *[((cell.tokens, heads.kv, heads.dim), cell.kv)] * (2 * cell.append),
+    )
+    struct: Any = jax.ShapeDtypeStruct
+    return tuple(struct(shape, jnp.dtype(dtype)) for shape, dtype in shapes)
+
+
+def scratch(declared: Iterable[Any]) -> list[list[int]]:
+    """The shapes that kernels ask for in vector memory, of `traced.references`."""
+    return [list(one.shape) for one in declared if str(one.memory_space) == "vmem"]
+
+
+def _is_scalar(reference: Any) -> bool:
+    return str(reference.memory_space) == "smem" and hasattr(reference.dtype, "itemsize")
+
+
+@contextmanager
+def _asked_for_devices(told: list[str]) -> Iterator[None]:
+    """Note whether the function asks for the devices of this machine, which are no TPU.
+
+    Tracing that fails after that says nothing of the kernel.
+    """
+    real = jax.devices
+
+    def devices(*given: Any, **named: Any) -> Any:
+        if not told:
+            told.append(
+                "It asks for the device that it runs on, and there is none ahead of time: let it"
+                " take `chip`, or sizes of its own."
+            )
+        return real(*given, **named)
+
+    jax.devices = devices
+    try:
+        yield
+    finally:
+        jax.devices = real
+
+
+def _versions(kernel: str) -> dict[str, str]:
+    names = ("jax", "libtpu", *filter(None, [kernel_under_test.INSTALLED.get(kernel)]))
+    return {name: version(name) for name in names if find_spec(name)}
+
+
+if __name__ == "__main__":
+    work(Job.from_json(sys.argv[1]))

@@ -1,0 +1,205 @@
+"""Running a kernel in the interpreter of the TPU, and hearing what it says.
+
+Copies happen when they are waited for, or at once; what was not written is NaN; a read outside is
+an error. Races and semaphores that are left over are printed by it, on the standard output of the
+process, so a process that comes here has given that output away.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import frozen
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.kernels.batches import Arrays, Sizes
+from conformance.kernels.compile import traced
+from conformance.kernels.kernel_under_test import Subject
+
+CHIP: Final = "v5e"
+"""Told to a kernel that asks; the interpreter stands for none in particular."""
+CORES: Final = 2
+"""Of a device, at most."""
+RACE: Final = "RACE DETECTED"
+LEFT_OVER: Final = "non-zero count"
+OUTSIDE: Final = ("out-of-bounds", "out of bounds")
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Mode(Enum):
+    """When a copy happens. EAGER also looks for races, which takes longer."""
+
+    WAIT = "on_wait"
+    EAGER = "eager"
+
+
+@frozen(eq=False)
+class Answer:
+    """out: [T, q_heads, head_dim], None if it did not come so far. said: what else was found.
+
+    pool: what came back beside it, if new cells were given.
+    """
+
+    out: Any
+    said: tuple[str, ...]
+    pool: Any = None
+
+
+def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
+    """Of the interpreter. With one core, a kernel that is split does its parts one by one."""
+    return pltpu.InterpretParams(
+        dma_execution_mode=mode.value,
+        uninitialized_memory="nan",
+        out_of_bounds_reads="raise",
+        detect_races=mode is Mode.EAGER,
+        num_cores_or_threads=cores,
+    )
+
+
+def attend(
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    mode: Mode,
+    own: Mapping[str, Any],
+    new: Mapping[str, Any] = NOTHING,
+    cores: int = 1,
+) -> Answer:
+    """Call it once. Raises what it raises, unless the interpreter stopped at a read outside.
+
+    new: K and V of new cells by name, if it is to write them. cores: at work side by side.
+    """
+    given = _given(sizes, arrays)
+    new = {name: jnp.asarray(cells) for name, cells in new.items()}
+    out, pool, outside = None, None, []
+    with printed() as lines:
+        try:
+            with pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
+                found = subject.call(*given, options=sizes.options, **told(own), **new)
+                if new:
+                    found, pool = _pair(found, given[1])
+                out = np.asarray(found).astype(np.float64)
+                if out.shape != arrays.q.shape:
+                    raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
+        except jax.errors.JaxRuntimeError as error:
+            text = str(error).lower()
+            if not any(words in text for words in OUTSIDE):
+                raise
+            outside = ["out_of_bounds"]
+        finally:
+            if out is None:
+                pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+    said = {"race": RACE, "semaphore": LEFT_OVER}
+    heard = [name for name, words in said.items() if any(words in line for line in lines)]
+    return Answer(out, tuple(outside + heard), pool)
+
+
+def _pair(found: Any, given: Any) -> tuple[Any, Any]:
+    """An answer, and a pool like the one that was given. Raises ValueError."""
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise ValueError("given new cells, it does not return its answer and the pool")
+    pool = np.asarray(found[1])
+    if (pool.shape, pool.dtype) != (given.shape, given.dtype):
+        raise ValueError(f"the pool comes back as {pool.dtype}{list(pool.shape)}")
+    return found[0], pool
+
+
+def cores(
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    own: Mapping[str, Any],
+    new: Mapping[str, Any] = NOTHING,
+) -> int:
+    """On how many cores its Pallas kernel works; 0 if there is none, or it cannot be traced."""
+
+    def call(*given: Any) -> Any:
+        return subject.call(*given, options=sizes.options, **told(own), **new)
+
+    try:
+        program = jax.make_jaxpr(call)(*_given(sizes, arrays))
+    except Exception:  # a function of arrays that are not jax's, or one that refuses them
+        return 0
+    return traced.cores(program, most=CORES)
+
+
+def told(own: Mapping[str, Any]) -> dict[str, Any]:
+    """A kernel's own arguments with a chip, if they name none."""
+    return {"chip": CHIP, **own}
+
+
+def _given(sizes: Sizes, arrays: Arrays) -> list[Any]:
+    """The arrays in the dtypes that they are for."""
+    q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
+    pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
+    return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
+
+
+@contextmanager
+def printed() -> Iterator[list[str]]:
+    """The lines that this process printed meanwhile; they are there when the block is left."""
+    lines: list[str] = []
+    sys.stdout.flush()
+    before = os.dup(1)
+    with tempfile.TemporaryFile("w+b") as held:
+        os.dup2(held.fileno(), 1)
+        try:
+            yield lines
+        finally:
+            sys.stdout.flush()
+            os.dup2(before, 1)
+            os.close(before)
+            held.seek(0)
+            lines += held.read().decode("utf-8", "replace").splitlines()
+
+
+def sees_races() -> bool:
+    """The control: whether this jax finds races, with its own copy and between cores."""
+
+    def reads_too_early(source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        copy: Any = pltpu.make_async_copy(source, held, semaphore)
+        copy.start()
+        out[...] = held[...]
+        copy.wait()
+
+    def writes_the_same(_source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
+        copy: Any = pltpu.make_async_copy(held, out, semaphore)
+        copy.start()
+        copy.wait()
+
+    return _races(reads_too_early, 1, pltpu.VMEM) and _races(writes_the_same, CORES, pltpu.HBM)
+
+
+def _races(kernel: Any, cores: int, space: Any) -> bool:
+    """Whether one is found in this kernel, whose result lies in that memory."""
+    kind: Any = jax.typeof(jnp.zeros((16, 128), jnp.float32))
+    with printed() as lines:
+        found: Any = pl.pallas_call(
+            kernel,
+            out_shape=kind,
+            grid=(cores,),
+            in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+            out_specs=pl.BlockSpec(memory_space=space),
+            scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
+            interpret=parameters(Mode.EAGER, cores=cores),
+        )(jnp.zeros(kind.shape, kind.dtype))
+        found.block_until_ready()
+    pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+    return any(RACE in line for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if sees_races() else 1)

@@ -1,0 +1,163 @@
+"""Which jobs a run of the bench has, and what they come to together."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+from attrs import frozen
+
+from conformance.kernels.batches import SIZES
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, appending
+from conformance.kernels.metamorphic import TWINS
+from conformance.kernels.processes import Tried
+from conformance.kernels.seeded_bugs import MUTANTS
+from conformance.kernels.trials import Job
+
+FEWEST: Final = 3
+SHARE: Final = 4
+"""One in so many cases goes to other block sizes, to eager copies, and to each twin."""
+
+
+@frozen
+class Plan:
+    """jobs, and for each of the sizes that are left out the options that the function lacks."""
+
+    jobs: Sequence[Job]
+    left_out: Mapping[str, str]
+
+
+def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
+    """Every shape with every block size that we know of, copies late and at once, and the twins."""
+    left_out = {
+        sizes.name: ", ".join(missing)
+        for sizes in SIZES
+        if (missing := subject.lacks(sizes.options))
+    }
+    few = max(FEWEST, -(-cases // SHARE))
+    jobs = [*_jobs(subject.name, left_out, cases, few, seed)]
+    if appending(subject.name) is None:
+        left_out |= {"new cells, written by the kernel": ", ".join(NEW_CELLS)}
+    else:
+        jobs += _appending(subject.name, left_out, few, seed)
+    return Plan(jobs, left_out)
+
+
+def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
+    """New cells to write, of every shape, late and at once."""
+    for sizes, mode in product(SIZES, ("on_wait", "eager")):
+        if sizes.name not in left_out:
+            yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
+    if SIZES[0].name not in left_out:
+        yield from _others_eagerly(name, append=True, seed=seed)
+
+
+def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
+    """Other variants with copies at once: one of ours is split between cores, which may race."""
+    for index in range(1, len(variants(name, SIZES[0]))):
+        yield Job(
+            kernel=name,
+            sizes=SIZES[0].name,
+            variant=index,
+            mode="eager",
+            cases=FEWEST,
+            seed=seed,
+            append=append,
+        )
+
+
+def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: int) -> Iterator[Job]:
+    for sizes in SIZES:
+        if sizes.name not in left_out:
+            for index, _ in enumerate(variants(name, sizes)):
+                count = few if index else cases
+                yield Job(kernel=name, sizes=sizes.name, variant=index, cases=count, seed=seed)
+            yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
+    if SIZES[0].name not in left_out:
+        yield from _others_eagerly(name, append=False, seed=seed)
+        for twin in TWINS:
+            yield Job(kernel=name, sizes=SIZES[0].name, twin=twin, cases=few, seed=seed)
+
+
+def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None) -> list[Job]:
+    """Our kernel with each of these bugs, or with any."""
+    return [
+        Job(
+            kernel="tpu",
+            sizes=MUTANTS[name].sizes,
+            variant=MUTANTS[name].variant,
+            mode=MUTANTS[name].mode,
+            append=MUTANTS[name].append,
+            cases=cases,
+            seed=seed,
+            mutant=name,
+            shrink=False,
+        )
+        for name in (MUTANTS if names is None else names)
+    ]
+
+
+def totals(tried: Sequence[Tried]) -> dict[str, Any]:
+    """The numbers of the report. Those of what did not end come to what is known of it."""
+    found = Counter(what for one in tried for what in one.what)
+    return {
+        "cases": sum(one.cases for one in tried),
+        **_largest(tried),
+        "shapes": {
+            sizes.name: _largest(those)
+            for sizes in SIZES
+            if (those := [one for one in tried if one.job.sizes == sizes.name and one.cases])
+        },
+        "loose": [_describe_loose(one) for one in tried if one.loose],
+        "out_of_bounds": found["out_of_bounds"] if any(one.pallas for one in tried) else None,
+        "findings": [describe(one) for one in tried if one.wrong],
+    }
+
+
+def _largest(tried: Sequence[Tried]) -> dict[str, float]:
+    """Of the errors, over each of the two bounds."""
+    return {
+        "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
+        "max_error_over_probable_bound": round(max((one.looseness for one in tried), default=0), 4),
+    }
+
+
+def _describe_loose(one: Tried) -> dict[str, Any]:
+    """Batches that are right, and farther off than rounding would likely be, as plain data."""
+    return {
+        **_place(one),
+        "batches": one.loose,
+        "cases": one.cases,
+        "max_error_over_probable_bound": round(one.looseness, 4),
+        "batch": one.loosest,
+    }
+
+
+def score(kit: Tried, usual: Tried) -> dict[str, Any]:
+    """What became of a planted bug: under the bench, and under tests as they are usual."""
+    name = str(kit.job.mutant)
+    return {
+        "mutant": name,
+        "what": MUTANTS[name].what,
+        "caught": kit.ended in {"finding", "hangs"},
+        "by": kit.what or [kit.ended],
+        "cases": kit.cases,
+        "caught_by_usual_tests": usual.wrong,
+    }
+
+
+def describe(one: Tried) -> dict[str, Any]:
+    """A finding as plain data."""
+    return {
+        "what": one.what or [one.ended],
+        **_place(one),
+        "batch": one.batch,
+        "text": one.text,
+    }
+
+
+def _place(one: Tried) -> dict[str, Any]:
+    job = one.job
+    where = {"sizes": job.sizes, "variant": job.variant, "mode": job.mode}
+    return {**where, "twin": job.twin, "append": job.append}

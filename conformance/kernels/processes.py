@@ -1,0 +1,173 @@
+"""The processes of the bench: started, watched, and ended when one hangs."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any, Final
+
+from attrs import Factory, asdict, define, evolve, field
+
+from conformance.kernels.compile.compiler import FROM_OUTSIDE
+from conformance.kernels.parallelism import cores
+from conformance.kernels.trials import Job
+from conformance.runtime import processes
+from conformance.runtime.processes import Process
+
+WORKER: Final = "conformance.kernels.trials"
+CONTROL: Final = "conformance.kernels.interpret"
+POLL_SECONDS: Final = 0.05
+STALL_SECONDS: Final = 120.0
+"""Without a batch for so long a kernel counts as hanging, if it has answered before."""
+
+
+@define
+class Tried:
+    """What came of a job. what: of a finding. batch: as JSON. text: of what was raised.
+
+    cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
+    kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
+    looseness: the largest error over the probable bound. loose: batches that are right and beyond
+    it; loosest: the one that is farthest.
+    """
+
+    job: Job
+    cases: int = 0
+    ratio: float = 0.0
+    ended: str = ""
+    what: list[str] = Factory(list)
+    batch: dict[str, Any] | None = None
+    text: str = ""
+    pallas: bool | None = None
+    answered: int = 0
+    looseness: float = 0.0
+    loose: int = 0
+    loosest: dict[str, Any] | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing is said of it: it does not take these shapes, or the interpreter cannot.
+
+        A kernel does not raise once it runs; what does is the interpreter. A process that was
+        killed from outside, or had no answer yet when time was up, says nothing of the kernel.
+        """
+        interpreter = self.text.startswith("JaxRuntimeError")
+        raised = self.ended == "raised" and (self.cases == 0 or interpreter)
+        return raised or self.ended in {"slow", "killed", "broken"}
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there is something to report."""
+        return self.ended not in ("passed", "") and not self.undecided
+
+    def take(self, line: dict[str, Any]) -> None:
+        """One line that the process wrote."""
+        if "begin" in line:
+            self.batch = line["begin"]
+        elif "ended" in line:
+            self.ended, self.text = line["ended"], line.get("text", "")
+            self.what = line.get("what", [])
+            self.batch = line.get("batch", self.batch)
+        elif "pallas" in line:
+            self.pallas = line["pallas"]
+        else:
+            self.answered += 1
+            self.cases += bool(line["rows"])
+            self._weigh(line["ratio"], line["looseness"])
+
+    def _weigh(self, ratio: float, looseness: float) -> None:
+        if looseness > 1.0 >= ratio:
+            self.loose += 1
+            self.loosest = self.batch if looseness >= self.looseness else self.loosest
+        self.ratio, self.looseness = max(self.ratio, ratio), max(self.looseness, looseness)
+
+
+@define
+class _Process:
+    """One that runs. read: how much of its file is known."""
+
+    tried: Tried
+    handle: Process
+    path: Path
+    read: int = 0
+    since: float = field(factory=time.monotonic)
+
+    def refresh(self) -> None:
+        """Take in the lines that are complete."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.read)
+            whole, _, _ = file.read().rpartition(b"\n")
+        if whole:
+            self.read += len(whole) + 1
+            self.since = time.monotonic()
+            for line in whole.splitlines():
+                self.tried.take(json.loads(line))
+
+    def over(self, stall: float) -> bool:
+        """Whether it has ended, by itself or because it stalled."""
+        ended = self.handle.poll() is not None
+        self.refresh()
+        if ended:
+            self.end()  # what it was started with is closed
+        if ended and not self.tried.ended:
+            self._died()
+        elif not ended and time.monotonic() - self.since > stall:
+            self.end()
+            if not self.tried.ended:  # an answer, and threads that go on
+                self.tried.ended = "hangs" if self.tried.answered else "slow"
+                self.tried.text = f"nothing for {stall:g} s"
+        return self.handle.poll() is not None
+
+    def _died(self) -> None:
+        said = (self.path.parent / f"{self.path.name}.err").read_text("utf-8", "replace")
+        status = self.handle.returncode
+        self.tried.ended = "killed" if -status in FROM_OUTSIDE else "died"
+        last = (said.strip().splitlines() or ["no word"])[-1]
+        self.tried.text = f"status {status}: {last}"
+
+    def end(self) -> None:
+        """End it."""
+        processes.end(self.handle)
+
+
+def make_all(
+    every: Sequence[Tried],
+    *,
+    update: Callable[[float, str], None],
+    stall: float = STALL_SECONDS,
+) -> None:
+    """Do these jobs, as many at once as there are cores; each knows what came of it so far."""
+    most = cores()
+    running: list[_Process] = []
+    with tempfile.TemporaryDirectory() as folder:
+        waiting: Iterator[tuple[int, Tried]] = enumerate(every)
+        try:
+            while running or any(not tried.ended for tried in every):
+                while len(running) < most and (following := next(waiting, None)):
+                    running.append(_start(following[1], Path(folder) / str(following[0])))
+                running = [one for one in running if not one.over(stall)]
+                done = sum(tried.cases for tried in every)
+                update(done, running[0].tried.job.sizes if running else "")
+                time.sleep(POLL_SECONDS)
+        finally:
+            for one in running:
+                one.end()
+
+
+def _start(tried: Tried, path: Path) -> _Process:
+    job = evolve(tried.job, results=str(path))
+    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
+    with path.with_name(f"{path.name}.err").open("wb") as errors:
+        text = json.dumps(asdict(job))
+        handle = processes.start(WORKER, text, output=DEVNULL, errors=errors, environment=quiet)
+    return _Process(tried, handle, path)
+
+
+def sees_races() -> bool:
+    """The control: whether the interpreter finds a race that is there."""
+    return processes.finish(processes.start(CONTROL), seconds=STALL_SECONDS) == 0

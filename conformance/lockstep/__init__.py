@@ -1,0 +1,1 @@
+"""An engine and the specification side by side: comparer, history, rendering, watchdog."""

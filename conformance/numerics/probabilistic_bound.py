@@ -1,0 +1,134 @@
+"""How far a kernel will hardly ever be from the oracle, if its roundings fall like coins.
+
+`oracle.error_bound` adds up every rounding at its worst. Here roundings are random, of mean zero,
+and add up like their squares: a model, not a theorem about any machine. docs/attention-probable.md
+derives the bound, and shows where the model is wrong; the comments below use its symbols.
+"""
+
+import math
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from conformance.numerics import oracle
+from conformance.numerics.oracle import Drift, Floats, Head
+from spec.vocabulary.errors import InvalidInput
+
+FAILURE: Final = 1e-9
+"""The probability that a batch whose roundings fit the model has any element beyond the bound."""
+
+
+def probable_bound(
+    q: ArrayLike,
+    kv_pages: ArrayLike,
+    kv_lens: ArrayLike,
+    page_indices: ArrayLike,
+    cu_q_lens: ArrayLike,
+    num_seqs: ArrayLike,
+    *,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    block_cells: int = 1,
+    accumulator: DTypeLike = np.float32,
+    weights: DTypeLike | None = None,
+    result: DTypeLike | None = None,
+    failure: float = FAILURE,
+) -> Floats:
+    """As `oracle.error_bound`, and never above it: [T, q_heads, head_dim].
+
+    The steps are taken in the order of the positions. failure: the probability, above 0 and below
+    1, with which the model allows one element or more of this batch beyond its bound. Raises
+    InvalidInput as `error_bound` does, and for any other failure.
+    """
+    if not 0 < failure < 1:
+        raise InvalidInput(
+            "failure", seen=failure, allowed="above 0, below 1", remedy=f"Use {FAILURE}."
+        )
+    return oracle.bounded(
+        partial(_error, deviations=deviations(np.size(q), failure)),
+        *(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs),
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        block_cells=block_cells,
+        accumulator=accumulator,
+        weights=weights,
+        result=result,
+    )
+
+
+def deviations(elements: int, failure: float) -> float:
+    """lambda: Azuma's inequality for so many elements, of which none may be beyond its bound."""
+    return math.sqrt(2 * math.log(2 * max(elements, 1) / failure))
+
+
+def _error(head: Head, *, deviations: float) -> Floats:
+    """The error [head_dim] of the quotient; at most the certain one."""
+    rises = _rises(head)
+    rescaled = rises[max(0, len(rises) - (head.steps.blocks - 1)) :]
+    moves = oracle.drift(head, rescalings=len(rescaled))
+    with np.errstate(over="ignore", invalid="ignore"):
+        random = deviations * _deviation(head, moves)
+        numerator = random + _shared(head, moves) + _rescaling(head, moves, rises, rescaled)
+        likely = moves.quotient(numerator + _second_order(head, moves, len(rescaled)))
+    return np.minimum(likely, oracle.certain_error(head))
+
+
+def _rises(head: Head) -> NDArray[np.intp]:
+    """Cells, in order, whose computed score may be above all before: 1 to n - 1."""
+    lowest = np.maximum.accumulate(head.scores - head.delta)
+    return np.flatnonzero(head.scores[1:] + head.delta[1:] > lowest[:-1]) + 1
+
+
+def _deviation(head: Head, moves: Drift) -> Floats:
+    """Lambda times this: the roundings that are taken as random, [head_dim]."""
+    p, width = head.steps.precision, head.values.shape[1]
+    squares = p.step**2 * ((width + 1) * head.magnitudes**2 + 2 * moves.gaps**2) + p.elementary**2
+    scores = (moves.shares**2 * squares) @ (head.values - moves.mean) ** 2
+    products = (p.step**2 + head.steps.narrow**2) * (moves.shares**2 @ head.values**2)
+    heights = (moves.shares @ np.abs(head.values)) ** 2 + moves.mean**2
+    return np.asarray(np.sqrt(scores + products + p.step * moves.in_sum * heights))
+
+
+def _shared(head: Head, moves: Drift) -> Floats:
+    """Constants that are rounded once for all cells, and the soft cap, at their worst."""
+    constants = head.steps.precision.step * (2 * np.abs(head.scores) + head.delta)
+    capped = head.delta - head.raw
+    return np.asarray((moves.shares * (constants + capped)) @ np.abs(head.values - moves.mean))
+
+
+def _rescaling(
+    head: Head, moves: Drift, rises: NDArray[np.intp], rescaled: NDArray[np.intp]
+) -> Floats:
+    """What is rescaled so far, times what a factor may be wrong by; at its worst, [head_dim]."""
+    p, apart = head.steps.precision, head.values - moves.mean
+    reach = np.maximum.accumulate(np.abs(np.cumsum(moves.shares[:, None] * apart, axis=0)))
+    lowest = np.maximum.accumulate(head.scores - head.delta)
+    jumps = head.scores[rises] + head.delta[rises] - lowest[rises - 1]
+    exponents = 2 * p.step * (jumps @ reach[rises - 1])
+    return np.asarray(exponents + p.elementary * reach[rescaled - 1].sum(axis=0))
+
+
+def _second_order(head: Head, moves: Drift, rescalings: int) -> Floats:
+    """Products of roundings, at their worst, [head_dim]."""
+    p, width = head.steps.precision, head.values.shape[1]
+    underflow = head.raw - np.expm1((width + 2) * p.step) * head.magnitudes
+    rest = _excess((width + 2) * p.step) * head.magnitudes + underflow
+    rest = rest + _excess(3 * p.step) * moves.gaps + p.step * head.delta
+    rest = rest + (rescalings + 1) * p.elementary**2
+    if head.soft_cap is not None:
+        rest = rest + head.raw**2 / (2 * head.soft_cap)
+    size, mean = np.abs(head.values), np.abs(moves.mean)
+    error = (moves.shares * (_excess(moves.common) + rest)) @ np.abs(head.values - moves.mean)
+    grown = moves.shares * np.expm1(moves.common)
+    error += np.expm1(moves.in_mean) * (grown @ size) + np.expm1(moves.in_sum) * grown.sum() * mean
+    error += _excess(moves.in_mean) * (moves.shares @ size) + _excess(moves.in_sum) * mean
+    return np.asarray(error)
+
+
+def _excess(far: Floats | float) -> Floats:
+    """More than exp(x) - 1 - x for any x as far from 0."""
+    return np.asarray(np.square(far) / 2 * np.exp(far))

@@ -1,0 +1,384 @@
+"""The table in place: what slots and pages hold after each action, at the cost of that action.
+
+The same machine as `spec.machines.scheduling` on the actions of a table, mutable and without
+contents, so that a million events are judged in seconds; the tests hold it to the specification on
+random histories, step for step. Which page an engine took is its own choice where it promises no
+policy: it is read from the rows it shows, and where none is shown the page is a negative number
+until one is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from attrs import define
+
+from conformance.protocol import Action
+from conformance.recordings.answers import Change, Done, Illegal
+from conformance.recordings.format import Header, Line, Saw
+from conformance.recordings.free_list import Lowest
+from spec.machines import actions as act
+from spec.table import Batch, by_slot
+from spec.vocabulary import Reason
+
+ACTIONS: Final = frozenset(
+    {
+        act.Reserve,
+        act.Assign,
+        act.Allocate,
+        act.Write,
+        act.Clone,
+        act.Free,
+        act.FreeFinished,
+        act.Reset,
+        act.TakeOutputs,
+    }
+)
+"""What the ledger knows. Nothing here finishes a sequence, so nothing is finished or output."""
+
+NONE: Final[frozenset[Reason]] = frozenset()
+
+
+@define
+class Held:
+    """A used slot. row: its pages. key: (request, choice), None while there is no prompt."""
+
+    row: list[int]
+    tokens: tuple[int, ...] = ()
+    allocated: int = 0
+    written: int = 0
+    key: tuple[int, int] | None = None
+
+
+class Ledger:
+    """A table and its reference counts. See `conformance.recordings.comparer.Machine`.
+
+    held: the used slots. counts: of the pages that are named.
+    """
+
+    def __init__(self, header: Header) -> None:
+        self._geometry, self._limits = header.geometry, header.limits
+        self._longest = header.geometry.max_len
+        self._lowest = header.policy == "lowest"
+        self.held: dict[int, Held] = {}
+        self.counts: dict[int, int] = {}
+        self._keys: set[tuple[int, int]] = set()
+        self._seen_later: dict[int, int] = {}
+        self._unseen = 0
+        self._slots, self._pages = Lowest(self.held), Lowest(self.counts)
+        self._changes: list[Change] = []
+        self._grouped: dict[int, list[int]] = {}
+
+    # Guards: the reasons of `spec.machines.guards`, in the same stages.
+
+    def reasons(self, action: Action) -> frozenset[Reason]:
+        """Why the specification refuses this action; empty if it does not."""
+        match action:
+            case act.Allocate(batch):
+                return self._cells(batch) or self._allocate_room()
+            case act.Write(batch):
+                return self._cells(batch, write=True) or self._write_room()
+            case act.Reserve(None):
+                return self._some_slot()
+            case act.Reserve(int(slot)):
+                return self._unused(slot)
+            case act.Free(int(slot)):
+                return self._used(slot)
+            case act.Assign(slot, _, params):
+                stops, limits = params.stops, self._limits
+                longest = max(map(len, stops), default=0)
+                many = len(stops) > limits.stops or longest > limits.stop_len
+                found = self._used(slot) or self._assignable(action)
+                return found | {Reason.STOPS} if many else found
+            case act.Clone():
+                return self._clonable(action)
+            case _:
+                return NONE
+
+    def _in_range(self, slot: int) -> bool:
+        return 0 <= slot < self._geometry.slots
+
+    def _used(self, slot: int) -> frozenset[Reason]:
+        if slot in self.held:
+            return NONE
+        return frozenset([Reason.SLOT_UNUSED if self._in_range(slot) else Reason.SLOT_RANGE])
+
+    def _unused(self, slot: int) -> frozenset[Reason]:
+        if not self._in_range(slot):
+            return frozenset([Reason.SLOT_RANGE])
+        return frozenset([Reason.SLOT_USED]) if slot in self.held else NONE
+
+    def _some_slot(self) -> frozenset[Reason]:
+        full = len(self.held) == self._geometry.slots
+        return frozenset([Reason.NO_FREE_SLOT]) if full else NONE
+
+    def _assignable(self, action: act.Assign) -> frozenset[Reason]:
+        found = set()
+        if self.held[action.slot].key is not None:
+            found.add(Reason.SLOT_ASSIGNED)
+        if len(action.prompt) + action.params.max_new > self._geometry.max_len:
+            found.add(Reason.TOO_LONG)
+        if (action.request, action.choice) in self._keys:
+            found.add(Reason.CHOICE_TAKEN)
+        return frozenset(found)
+
+    def _clonable(self, action: act.Clone) -> frozenset[Reason]:
+        ids = (action.parent,) if action.child is None else (action.parent, action.child)
+        if not all(map(self._in_range, ids)):
+            return frozenset([Reason.SLOT_RANGE])
+        child = self._some_slot() if action.child is None else self._unused(action.child)
+        slots = self._used(action.parent) | child
+        if slots:
+            return slots
+        parent, found = self.held[action.parent], set()
+        if parent.allocated != parent.written:
+            found.add(Reason.UNWRITTEN)
+        elif parent.written % self._geometry.page_size and not self.free:
+            found.add(Reason.OUT_OF_PAGES)
+        if parent.key is None:
+            found.add(Reason.SLOT_EMPTY)
+        elif (parent.key[0], action.choice) in self._keys:
+            found.add(Reason.CHOICE_TAKEN)
+        return frozenset(found)
+
+    def _cells(self, batch: Batch, *, write: bool = False) -> frozenset[Reason]:
+        if len(batch) > self._limits.prefill_tokens:
+            return frozenset([Reason.BATCH_WIDTH])
+        grouped = self._grouped = by_slot(batch)
+        if not grouped.keys() <= self.held.keys():
+            ranged = all(map(self._in_range, grouped))
+            return frozenset([Reason.SLOT_UNUSED if ranged else Reason.SLOT_RANGE])
+        found = NONE
+        for slot, positions in grouped.items():
+            held = self.held[slot]
+            if write and held.key is None:
+                return frozenset([Reason.SLOT_EMPTY])
+            start = held.written if write else held.allocated
+            if positions != [*range(start, start + len(positions))]:
+                found = frozenset([Reason.BATCH_POSITIONS])
+        return found
+
+    def _allocate_room(self) -> frozenset[Reason]:
+        wanted, size = 0, self._geometry.page_size
+        for slot, positions in self._grouped.items():
+            if positions[-1] >= self._longest:
+                return frozenset([Reason.TOO_LONG])
+            wanted += positions[-1] // size + 1 - len(self.held[slot].row)
+        return frozenset([Reason.OUT_OF_PAGES]) if wanted > self.free else NONE
+
+    def _write_room(self) -> frozenset[Reason]:
+        found = set()
+        for slot, positions in self._grouped.items():
+            held = self.held[slot]
+            if positions[-1] >= held.allocated:
+                found.add(Reason.BATCH_POSITIONS)
+            if positions[-1] >= len(held.tokens):
+                found.add(Reason.BATCH_UNKNOWN)
+        return frozenset(found)
+
+    # Effects: those of `spec.machines.lifecycle`.
+
+    def do(self, line: Line) -> Done:
+        """Take the action that `reasons` was asked about last and found nothing against.
+
+        Raises Illegal for pages that are not to be had.
+        """
+        self._changes = []
+        return Done(self._changes, self._effect(line.step, line.saw))
+
+    def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901 - a table
+        match action:
+            case act.Allocate():
+                return self._allocate(saw)
+            case act.Write():
+                for slot, positions in self._grouped.items():
+                    self.held[slot].written += len(positions)
+                    self._changes.append(("written", slot))
+            case act.Reserve(int(slot)):
+                return self._reserve(slot)
+            case act.Reserve():
+                return self._reserve(self._slots.first())
+            case act.Free(int(slot)):
+                self._release(slot)
+            case act.Assign(slot, prompt):
+                held = self.held[slot]
+                held.tokens, held.key = prompt, (action.request, action.choice)
+                self._keys.add(held.key)
+                self._changes.append(("tokens", slot))
+            case act.Clone():
+                return self._clone(action, saw)
+            case act.Reset():
+                for slot in list(self.held):
+                    self._release(slot)
+            case _:
+                pass
+        return None
+
+    def _reserve(self, slot: int) -> int:
+        self.held[slot] = Held([])
+        self._changes.append(("used", slot))
+        return slot
+
+    def _allocate(self, saw: Saw) -> list[int] | None:
+        size, destinations = self._geometry.page_size, list[int]()
+        for slot, positions in self._grouped.items():
+            held = self.held[slot]
+            new = positions[-1] // size + 1 - len(held.row)
+            if new:
+                held.row += self._take(slot, held.row, new, saw)
+                self._changes.append(("rows", slot))
+            held.allocated += len(positions)
+            self._changes.append(("allocated", slot))
+            row = self.known(held.row)
+            destinations += [row[at // size] * size + at % size for at in positions]
+        return destinations if self._lowest or min(destinations, default=0) >= 0 else None
+
+    def _clone(self, action: act.Clone, saw: Saw) -> int:
+        parent = self.held[action.parent]
+        child = self._slots.first() if action.child is None else action.child
+        shared = parent.row[: parent.written // self._geometry.page_size]
+        self._reserve(child)
+        for page in shared:
+            self._hold(self.page(page))
+        key = (parent.key or (0, 0))[0], action.choice
+        row = shared + self._take(child, shared, len(parent.row) - len(shared), saw)
+        held = Held(row, parent.tokens, parent.allocated, parent.written, key)
+        self.held[child] = held
+        self._keys.add(key)
+        self._changes += [(name, child) for name in _filled(held)]
+        return child
+
+    def _release(self, slot: int) -> None:
+        held = self.held.pop(slot)
+        self._slots.returned(slot)
+        if held.key is not None:
+            self._keys.discard(held.key)
+        for name in ("used", *_filled(held)):
+            self._changes.append((name, slot))
+        for page in map(self.page, held.row):
+            self.counts[page] -= 1
+            self._changes.append(("counts", page))
+            if not self.counts[page]:
+                del self.counts[page]
+                self._pages.returned(page)
+                self._changes.append(("free", 0))
+        if held.row and self._seen_later:
+            self._forget(held.row)
+
+    def _take(self, slot: int, kept: list[int], wanted: int, saw: Saw) -> list[int]:
+        """The pages that a row grows by: by the policy, as they are shown, or unseen."""
+        if not wanted:
+            return []
+        self._changes.append(("free", 0))
+        seen = saw.get("rows", _EMPTY).get(slot)
+        if self._lowest or seen is None:
+            return [self._hold(self._next()) for _ in range(wanted)]
+        if len(seen) != len(kept) + wanted:
+            whole = f"{len(kept) + wanted} pages"
+            raise Illegal("ROW", f"rows[{slot}]", seen=list(seen), expected=whole)
+        for page in seen[len(kept) :]:
+            if not 0 <= page < self._geometry.pages:
+                below = f"pages below {self._geometry.pages}"
+                raise Illegal("ROW", f"rows[{slot}]", seen=list(seen), expected=below)
+            if page in self.counts:
+                raise Illegal(
+                    "SHARE",
+                    f"rows[{slot}]",
+                    seen=list(seen),
+                    expected=f"free pages: page {page} is held already",
+                )
+            self._hold(page)
+        return list(seen[len(kept) :])
+
+    def _next(self) -> int:
+        if self._lowest:
+            return self._pages.first()
+        self._unseen -= 1
+        return self._unseen
+
+    def _hold(self, page: int) -> int:
+        self.counts[page] = self.counts.get(page, 0) + 1
+        self._changes.append(("counts", page))
+        return page
+
+    # What the ledger says.
+
+    @property
+    def size(self) -> int:
+        """How many entries it keeps: of what is in use, however long the recording is."""
+        named = len(self.held) + len(self.counts) + len(self._keys) + len(self._seen_later)
+        return named + len(self._slots) + len(self._pages)
+
+    @property
+    def free(self) -> int:
+        """How many pages no row names."""
+        return self._geometry.pages - len(self.counts)
+
+    def page(self, page: int) -> int:
+        """The page as it is known by now."""
+        return self._seen_later.get(page, page)
+
+    def known(self, row: list[int]) -> list[int]:
+        """A row by the pages as they are known by now."""
+        return [self.page(page) for page in row] if self._seen_later else row
+
+    def expected(self, field: str, index: int) -> object:
+        """What this field should show. For pages that were never seen, negative numbers."""
+        return _EXPECTED[field](self, index)
+
+    def agrees(self, field: str, index: int, seen: object) -> bool:
+        """Whether what was observed can be so; a page that is seen for the first time is learnt."""
+        expected = _EXPECTED[field](self, index)
+        if seen == expected:
+            return True
+        if field == "rows" and isinstance(seen, tuple) and isinstance(expected, tuple):
+            return len(seen) == len(expected) and all(map(self._learn, expected, seen))
+        if field != "counts" or expected != 0 or not 0 <= index < self._geometry.pages:
+            return False
+        return any(page < 0 and seen == count for page, count in self.counts.items())
+
+    def _learn(self, known: int, seen: int) -> bool:
+        """Whether a row entry can be this page: the same, or one that nobody has shown before."""
+        if known == seen:
+            return True
+        if known >= 0 or seen in self.counts or not 0 <= seen < self._geometry.pages:
+            return False
+        self._seen_later[known] = seen
+        self.counts[seen] = self.counts.pop(known)
+        return True
+
+    def _forget(self, row: Iterable[int]) -> None:
+        """Names that no row uses any more, so that memory does not grow."""
+        for page in row:
+            if page < 0 and self.page(page) not in self.counts:
+                self._seen_later.pop(page, None)
+
+
+def _filled(held: Held) -> list[str]:
+    """The fields of a slot in which it differs from one that is not used."""
+    return [name for name in ("rows", "tokens", "allocated", "written") if _part(held, name)]
+
+
+def _part(held: Held, name: str) -> Any:
+    return held.row if name == "rows" else getattr(held, name)
+
+
+def _row(ledger: Ledger, slot: int) -> tuple[int, ...]:
+    held = ledger.held.get(slot)
+    return tuple(ledger.known(held.row)) if held else ()
+
+
+_EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
+    "used": lambda ledger, slot: slot in ledger.held,
+    "rows": _row,
+    "counts": lambda ledger, page: ledger.counts.get(page, 0),
+    "free": lambda ledger, _: ledger.free,
+    "tokens": lambda ledger, slot: ledger.held[slot].tokens if slot in ledger.held else (),
+    "allocated": lambda ledger, slot: ledger.held[slot].allocated if slot in ledger.held else 0,
+    "written": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
+    "finished": lambda _ledger, _slot: False,
+    "queue": lambda _ledger, _: (),
+    "outputs": lambda _ledger, _: (),
+}
+"""What each field should show."""
+
+_EMPTY: Final[Mapping[int, Any]] = {}

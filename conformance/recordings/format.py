@@ -1,0 +1,243 @@
+"""The format: JSON Lines, a header, then one line per action with what was observed after it.
+
+Any engine in any language can write it. Which changes are seen is up to the writer, who says so:
+`shows` in the header names the fields of which every change is recorded. What is recorded beyond
+them is compared too; what is not is not checked, and that is reported. Documented in
+docs/recordings.md; the schema stands in conformance/files/schemas/recording.schema.json.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import attrs
+from attrs import frozen
+
+import spec
+from conformance.files import atomic
+from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
+from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
+from conformance.lockstep.history import Step
+from conformance.protocol import Profile
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+
+Value = bool | int | tuple[int, ...]
+Saw = Mapping[str, Mapping[int, Any]]
+"""What was observed: field to slot or page to value. What has no index is at index 0."""
+
+BY_SLOT: Final[Mapping[str, Decode]] = {
+    "used": decoder(bool),
+    "finished": decoder(bool),
+    "rows": decoder(tuple[int, ...]),
+    "allocated": decoder(int),
+    "written": decoder(int),
+    "tokens": decoder(tuple[int, ...]),
+}
+BY_PAGE: Final[Mapping[str, Decode]] = {"counts": decoder(int)}
+WHOLE: Final[Mapping[str, Decode]] = {
+    "free": decoder(int),
+    "queue": decoder(tuple[tuple[int, int, int], ...]),
+    "outputs": decoder(tuple[tuple[int, int, tuple[int, ...], str], ...]),
+}
+_INDEXED: Final = {**BY_SLOT, **BY_PAGE}
+FIELDS: Final = (*BY_SLOT, *BY_PAGE, *WHOLE)
+"""Everything that can be observed. rows: the pages alone, nothing where there is none."""
+
+_STEPS: Final = {name: decoder(kind) for name, kind in STEPS.items()}
+_HEADER: Final = {
+    "spec_version": decoder(str),
+    "engine": decoder(str),
+    "geometry": decoder(Geometry),
+    "limits": decoder(Limits),
+    "cleanup": decoder(CleanupMode),
+    "policy": decoder(str),
+    "refuses": decoder(str),
+    "shows": decoder(tuple[str, ...]),
+}
+_CHOICES: Final = {
+    "policy": ("lowest", "any"),
+    "refuses": ("exact", "may_refuse_more"),
+    "spec_version": (spec.SPEC_VERSION,),
+}
+
+
+@frozen(kw_only=True)
+class Header:
+    """How the engine was made, and what it promises: see `conformance.protocol.Profile`.
+
+    engine: a name for people. shows: the fields of which every change is recorded.
+    """
+
+    geometry: Geometry
+    limits: Limits
+    engine: str = ""
+    cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    policy: str = "any"
+    refuses: str = "exact"
+    shows: tuple[str, ...] = ()
+
+
+class Line(NamedTuple):
+    """One action. refused: as what, empty if the engine gave no name; None where it was done.
+
+    result: what the engine returned, None where it is not recorded. saw: what was observed after.
+    """
+
+    step: Step
+    refused: frozenset[Reason] | None
+    result: object
+    saw: Saw
+
+
+def to_text(header: Header, lines: Iterable[Line]) -> str:
+    """A whole recording."""
+    return header_to_text(header) + "".join(map(line_to_text, lines))
+
+
+def write(path: Path, header: Header, lines: Iterable[Line]) -> None:
+    """Write a whole recording; its folder is made. Raises OSError."""
+    atomic.write(path, to_text(header, lines))
+
+
+def header_to_text(header: Header) -> str:
+    """The first line of a file."""
+    kind = {"kvspec": "recording", "version": VERSION, "spec_version": spec.SPEC_VERSION}
+    return json.dumps({**kind, **header_to_data(header)}) + "\n"
+
+
+def header_to_data(header: Header) -> dict[str, object]:
+    """What a header says of an engine, as plain data."""
+    return {
+        "engine": header.engine,
+        "geometry": attrs.asdict(header.geometry),
+        "limits": attrs.asdict(header.limits),
+        "cleanup": header.cleanup.value,
+        "policy": header.policy,
+        "refuses": header.refuses,
+        "shows": list(header.shows),
+    }
+
+
+def line_to_text(line: Line) -> str:
+    """One line of a file."""
+    return json.dumps(line_to_data(line)) + "\n"
+
+
+def line_to_data(line: Line) -> dict[str, object]:
+    """A line as plain data."""
+    data = step_to_data(line.step)
+    if line.refused is not None:
+        data["refused"] = sorted(reason.name for reason in line.refused)
+    if line.result is not None:
+        data["result"] = line.result
+    if line.saw:
+        data["saw"] = saw_to_data(line.saw)
+    return data
+
+
+def header_from_data(data: Mapping[str, Any]) -> Header:
+    """The header that plain data describes. Raises ValueError, TypeError or InvalidInput."""
+    check_version(data, "recording", VERSION)
+    if "geometry" not in data:
+        raise ValueError("the header lacks the field geometry")
+    given = {name: value for name, value in data.items() if name not in {"kvspec", "version"}}
+    fields = {name: _known(_HEADER, name)(value) for name, value in given.items()}
+    for name, allowed in _CHOICES.items():
+        if name in fields and fields[name] not in allowed:
+            seen = shown(fields[name])
+            raise ValueError(f"{name} is {seen}, allowed: {', '.join(allowed)}")
+    unknown = sorted(set(fields.get("shows", ())) - set(FIELDS))
+    if unknown:
+        raise ValueError(f"shows {shown(unknown)}, allowed: {', '.join(FIELDS)}")
+    fields.pop("spec_version", None)
+    fields.setdefault("limits", default_limits(fields["geometry"]))
+    fields["limits"].check(fields["geometry"])
+    return Header(**fields)
+
+
+def line_from_data(data: dict[str, Any]) -> Line:
+    """The line that plain data describes; takes it apart.
+
+    Raises ValueError, TypeError or InvalidInput.
+    """
+    name, refused = data.pop("step", None), data.pop("refused", None)
+    result, saw = data.pop("result", None), data.pop("saw", None)
+    decode = _STEPS.get(name) if type(name) is str else None
+    if decode is None:
+        raise unknown_step(name)
+    return Line(
+        decode(data),
+        None if refused is None else reasons_from_data(refused),
+        result,
+        {} if saw is None else saw_from_data(saw),
+    )
+
+
+def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
+    """The header for an adapter."""
+    return Header(
+        engine=profile.name,
+        geometry=profile.geometry,
+        limits=profile.limits,
+        cleanup=profile.cleanup,
+        policy=profile.policy,
+        refuses=profile.refuses,
+        shows=shows,
+    )
+
+
+def saw_to_data(saw: Saw) -> dict[str, object]:
+    """What was observed, as it stands on a line."""
+    return {
+        name: {str(index): value for index, value in values.items()}
+        if name not in WHOLE
+        else values[0]
+        for name, values in saw.items()
+    }
+
+
+def reasons_from_data(value: Any) -> frozenset[Reason]:
+    """The reasons that a line names. Raises ValueError or TypeError."""
+    return frozenset([_reason(name) for name in checked(value, list)])
+
+
+def _reason(name: Any) -> Reason:
+    found = Reason.__members__.get(checked(name, str))
+    if found is None:
+        every = ", ".join(Reason.__members__)
+        raise ValueError(f"refused as {clipped(shown(name), 30)}, which is none of {every}")
+    return found
+
+
+def saw_from_data(value: Any) -> Saw:
+    """What a line says was observed. Raises ValueError, TypeError or InvalidInput."""
+    fields: dict[str, Mapping[int, Any]] = {}
+    for name, values in checked(value, dict).items():
+        decode = _INDEXED.get(name)
+        if decode is None:
+            fields[name] = {0: _known(WHOLE, name)(values)}
+            continue
+        found = fields[name] = {}
+        for index, item in checked(values, dict).items():
+            found[_index(index)] = decode(item)
+    return fields
+
+
+@lru_cache(maxsize=1 << 16)  # a recording names the same slots and pages over and over
+def _index(text: str) -> int:
+    """A slot or page as a key of JSON: digits as Python writes them, so that none stands twice."""
+    if not text.isdecimal() or not text.isascii() or str(int(text[:20])) != text:
+        raise ValueError(f"{shown(text)} is not a slot or page")
+    return int(text)
+
+
+def _known(table: Mapping[str, T], name: str) -> T:
+    if name not in table:
+        raise ValueError(f"there is no field {shown(name)}")
+    return table[name]

@@ -1,0 +1,141 @@
+"""The shortest part of a recording that is still illegal, in the time there is.
+
+There is no engine to ask again: what is left out are lines, and what remains must be a recording
+whose first illegal line is its last, for the same clause. So it can be read by itself, and is.
+"""
+
+import time
+from collections.abc import Container, Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from attrs import evolve, frozen
+
+from conformance.recordings.answers import Illegal
+from conformance.recordings.comparer import judge
+from conformance.recordings.format import Header, Line
+from spec.machines import actions as act
+from spec.vocabulary import INVALID
+
+MOST: Final = 200_000
+"""Lines that are looked at; a longer past is left as it is."""
+
+
+@frozen
+class Least:
+    """header, lines: what remains. done: whether every line of it is needed."""
+
+    header: Header
+    lines: tuple[Line, ...]
+    done: bool
+
+
+def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
+    """The least that was found in this time; None if the past is too long."""
+    lines = list(islice(past, MOST + 1))
+    if len(lines) > MOST:
+        return None
+    deadline = time.monotonic() + seconds
+    clause = _last_is_wrong(header, lines, whole=whole)
+    assert clause is not None
+    headers = (header,) if whole else (_promising_nothing(header), header)
+    for promised in headers:
+        search = _Search(promised, clause, deadline, whole=whole)
+        for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
+            if search.fails(guess):
+                return search.shrink(guess)
+    raise AssertionError("all of it fails")
+
+
+def _promising_nothing(header: Header) -> Header:
+    """Without a policy, and without a promise to show every change: so lines can be left out."""
+    return evolve(header, policy="any", shows=())
+
+
+@frozen
+class _Search:
+    header: Header
+    clause: str
+    deadline: float
+    whole: bool = False
+
+    def fails(self, lines: Sequence[Line]) -> bool:
+        return _last_is_wrong(self.header, lines, whole=self.whole) == self.clause
+
+    def shrink(self, lines: Sequence[Line]) -> Least:
+        """Leave out ever smaller runs of lines, the last one never."""
+        best, size = list(lines), max(1, len(lines) // 2)
+        while True:
+            removed, start = False, 0
+            while start < len(best) - 1:
+                if time.monotonic() > self.deadline:
+                    return Least(self.header, tuple(best), done=False)
+                end = min(start + size, len(best) - 1)
+                fewer = best[:start] + best[end:]
+                if self.fails(fewer):
+                    best, removed = fewer, True
+                else:
+                    start = end
+            if size == 1 and not removed:
+                return Least(self.header, tuple(best), done=True)
+            size = size if removed and size == 1 else max(1, size // 2)
+
+
+def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str | None:
+    """The clause that the last of these lines violates; None if it does not, or one before does."""
+    taking = judge(header, whole=whole)
+    for number, line in enumerate(lines, start=1):
+        try:
+            taking.take(line)
+        except Illegal as illegal:
+            return illegal.clause if number == len(lines) else None
+    return None
+
+
+def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> list[Line]:
+    """What concerns those of these slots that are in use at the end, since each began."""
+    began: dict[int, int] = {}
+    touching: list[tuple[int, ...]] = []
+    for number, line in enumerate(lines):
+        slots = _slots(line)
+        touching.append(slots)
+        for slot in slots[:1] if isinstance(line.step, act.Reserve) else ():
+            began[slot] = number
+        for slot in slots[1:] if isinstance(line.step, act.Clone) else ():
+            began[slot] = number
+        if isinstance(line.step, act.Free) and line.refused is None and number < len(lines) - 1:
+            began.pop(slots[0], None)
+    kept = [
+        _only(line, [slot for slot in began if slot in only])
+        for number, (line, slots) in enumerate(zip(lines[:-1], touching, strict=False))
+        if any(slot in only and number >= began.get(slot, len(lines)) for slot in slots)
+    ]
+    return [*kept, lines[-1]]
+
+
+def _slots(line: Line) -> tuple[int, ...]:
+    """The slots that a line is about; those that an engine chose are in its result."""
+    chosen = line.result if isinstance(line.result, int) else -1
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            return tuple(slot for slot, _ in filter(None, batch))
+        case act.Reserve(slot):
+            return (slot if isinstance(slot, int) else chosen,)
+        case act.Clone(parent, child):
+            return (parent, chosen if child is None else child)
+        case act.Free(int(slot)) | act.Assign(slot) | act.Enqueue(slot) | act.Purge(slot):
+            return (slot,)
+        case _:
+            return ()
+
+
+def _only(line: Line, slots: Container[int]) -> Line:
+    """The same batch without the slots that are left out, and without what they showed."""
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            kept = tuple(entry for entry in batch if entry is None or entry[0] in slots)
+            if kept == batch:
+                return line
+            return line._replace(step=evolve(line.step, batch=kept), saw={}, result=None)
+        case _:
+            return line

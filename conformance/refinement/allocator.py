@@ -1,0 +1,237 @@
+"""The allocator layer on the engine: bytes become a state on the device, moves become calls.
+
+Contents are left out: the model has no pools, every used slot has a prompt of one token, and what
+is allocated counts as known and written at once. The contents layer takes them in.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve, frozen
+from jax import Array
+
+from conformance.exploration.packed_states import (
+    BATCH_FAULTS,
+    NO_PAGE,
+    UNUSED,
+    Allocator,
+    Expansion,
+    Move,
+    States,
+)
+from conformance.refinement.transition import agrees
+from conformance.refinement.vmapped import Kind, Transitions
+from impl import entries
+from impl.engine import compiled
+from impl.models.protocol import BatchPlan, Cache
+from impl.packing import Packed, pack, unpack
+from impl.setup import Setup
+from impl.state import State, initial
+from impl.status import accepted, target
+from spec.vocabulary import INVALID, Geometry, default_limits
+
+Arguments = tuple[Any, Any, Any]
+"""slot i32[], other i32[], offsets i32[T] of the batch's positions from the length, or INVALID."""
+
+ENTRIES: Final = {
+    "reserve": "reserve",
+    "extend": "allocate",
+    "clone": "clone",
+    "free": "free",
+    **dict.fromkeys(BATCH_FAULTS, "allocate"),
+}
+"""The entry point of each kind of move."""
+
+
+@frozen
+class NoCells:
+    """A model without layers, for a layer without contents."""
+
+    vocabulary = 1
+
+    def weight_shapes(self) -> tuple[()]:
+        """None."""
+        return ()
+
+    def empty_cache(self, geometry: Geometry) -> Cache:  # noqa: ARG002 - the interface has it
+        """No pool."""
+        return ()
+
+    def decode(self, *_: object) -> tuple[Array, Cache]:
+        """Never called: nothing is written here."""
+        raise NotImplementedError("the allocator layer writes nothing")
+
+    def sample(self, *_: object) -> tuple[Array, Array]:
+        """Never called."""
+        raise NotImplementedError("the allocator layer draws nothing")
+
+
+def setup_of(geometry: Geometry) -> Setup:
+    """An engine of this geometry whose batches are one page wide."""
+    limits = evolve(
+        default_limits(geometry),
+        queue=geometry.slots,
+        outputs=geometry.slots,
+        prefill_tokens=max(2, geometry.page_size),
+        stops=1,
+        stop_len=1,
+    )
+    return Setup(geometry=geometry, limits=limits, model=NoCells())
+
+
+def kinds(setup: Setup) -> dict[str, Kind]:
+    """What is compiled: one check per entry point."""
+    return {
+        name: Kind(name, partial(_check, setup, name), _Shipped(setup, name))
+        for name in sorted(set(ENTRIES.values()))
+    }
+
+
+def transitions(
+    layer: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
+) -> Transitions:
+    """A batch that the exploration met, as it is checked."""
+    chosen = np.flatnonzero(found.applies)
+    size = len(chosen)
+    width = max(2, layer.geometry.page_size)
+    given = BATCH_FAULTS.get(move.kind, range(move.other if move.kind == "extend" else 0))
+    offsets = np.full((size, width), INVALID, np.int32)
+    offsets[:, : len(given)] = list(given)
+    child = move.other if move.kind == "clone" else 0
+    return Transitions(
+        state=first + chosen,
+        move=np.full(size, number),
+        before=states[chosen],
+        arguments=(np.full(size, move.slot, np.int32), np.full(size, child, np.int32), offsets),
+        after=found.after[chosen],
+        mask=found.reasons[chosen].astype(np.uint32),
+    )
+
+
+def inject(setup: Setup, row: Array) -> State:
+    """The engine's state for a compact one, u8[width]."""
+    sizes = setup.geometry
+    first, ends = sizes.slots, sizes.slots * (1 + sizes.pages_per_seq)
+    in_use = row[:first] != UNUSED
+    lengths = jnp.where(in_use, row[:first], 0).astype(jnp.int32)
+    named = row[first:ends].reshape(sizes.slots, sizes.pages_per_seq)
+    prompted = in_use.astype(jnp.int32)
+    return initial(setup)._replace(
+        counts=row[ends:].astype(jnp.int32),
+        rows=jnp.where(named == NO_PAGE, INVALID, named.astype(jnp.int32)),
+        used=in_use,
+        known=jnp.maximum(lengths, prompted),
+        allocated=lengths,
+        written=lengths,
+        prompt_lens=prompted,
+        max_new=prompted,
+        choices=jnp.where(in_use, jnp.arange(sizes.slots), 0),
+    )
+
+
+def call(setup: Setup, name: str, state: State, arguments: Arguments) -> tuple[Any, ...]:
+    """The arguments of an entry point."""
+    slot, other, offsets = arguments
+    if name == "allocate":
+        inside = offsets != INVALID
+        start = state.allocated[jnp.clip(slot, 0, setup.geometry.slots - 1)]
+        return jnp.where(inside, slot, INVALID), jnp.where(inside, start + offsets, 0)
+    return (slot, other, other) if name == "clone" else (slot,)
+
+
+def settle(setup: Setup, name: str, state: State, status: Array, arguments: Arguments) -> State:
+    """What the layer takes for granted: a reserved slot has its prompt, cells are written."""
+    slot = target(accepted(status), arguments[0], setup.geometry.slots)
+    if name == "reserve":
+        return state._replace(
+            known=state.known.at[slot].set(1, mode="drop"),
+            prompt_lens=state.prompt_lens.at[slot].set(1, mode="drop"),
+            max_new=state.max_new.at[slot].set(1, mode="drop"),
+            choices=state.choices.at[slot].set(arguments[0], mode="drop"),
+        )
+    if name == "allocate":
+        covered = jnp.where(accepted(status), state.allocated, state.written)
+        return state._replace(written=covered, known=jnp.maximum(state.known, covered))
+    return state
+
+
+def _check(
+    setup: Setup, name: str, before: Array, arguments: Arguments, after: Array, mask: Array
+) -> Array:
+    state = inject(setup, before)
+    entry = getattr(entries, name)
+    seen, status, result = entry(setup, (), state, *call(setup, name, state, arguments))
+    return _verdict(setup, name, state, (seen, status, result), arguments, after, mask)
+
+
+def _verdict(
+    setup: Setup,
+    name: str,
+    state: State,
+    answered: tuple[State, Array, Array],
+    arguments: Arguments,
+    after: Array,
+    mask: Array,
+) -> Array:
+    seen, status, result = answered
+    right = inject(setup, after)
+    settled = settle(setup, name, seen, status, arguments)
+    fine = agrees(setup, state, settled, status, right, mask)
+    if name == "allocate":
+        plan = plan_of(setup, right, arguments)
+        wanted = jnp.concatenate([field.ravel() for field in plan])
+        fine &= (mask != 0) | jnp.array_equal(result, wanted)
+    if name in {"reserve", "clone"}:
+        wanted = arguments[1] if name == "clone" else arguments[0]
+        fine &= (mask != 0) | (result[0] == wanted)
+    return fine
+
+
+def plan_of(setup: Setup, right: State, arguments: Arguments) -> BatchPlan:
+    """The plan of one slot's next positions, from the rows as they should be."""
+    slot, _, offsets = arguments
+    size, width = setup.geometry.page_size, offsets.shape[0]
+    index, count = jnp.arange(width), jnp.sum(offsets != INVALID)
+    positions = right.allocated[slot] - count + index
+    pages = right.rows[slot, positions // size]
+    seqs = jnp.arange(setup.batch_seqs)
+    return BatchPlan(
+        slot_ids=jnp.where(seqs == 0, slot, INVALID),
+        page_indices=jnp.where(seqs[:, None] == 0, right.rows[slot], INVALID),
+        kv_lens=jnp.where(seqs == 0, right.allocated[slot], 0),
+        cu_q_lens=jnp.where(jnp.arange(setup.batch_seqs + 1) == 0, 0, count),
+        num_seqs=jnp.int32(1),
+        order=index,
+        destinations=jnp.where(index < count, pages * size + positions % size, INVALID),
+    )
+
+
+class _Shipped:
+    """The same check of the entry point that an engine runs: jitted alone, its state donated."""
+
+    def __init__(self, setup: Setup, name: str) -> None:
+        self._inject = jax.jit(lambda row: pack(inject(setup, row)))
+        self._call = jax.jit(lambda packed, given: call(setup, name, unpack(setup, packed), given))
+        self._entry = compiled(setup, name)
+
+        def judge(
+            before: Array,
+            packed: Packed,
+            report: Array,
+            given: Arguments,
+            after: Array,
+            mask: Array,
+        ) -> Array:
+            answered = unpack(setup, packed), report[:3], report[3:]
+            return _verdict(setup, name, inject(setup, before), answered, given, after, mask)
+
+        self._judge = jax.jit(judge)
+
+    def __call__(self, before: Array, arguments: Arguments, after: Array, mask: Array) -> bool:
+        packed = self._inject(before)
+        given = self._call(packed, arguments)
+        packed, report = self._entry((), packed, *given)
+        return bool(self._judge(before, packed, report, arguments, after, mask))

@@ -1,0 +1,243 @@
+"""Exploration and check in one pass: each transition that is met is handed to the engine."""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import jax
+import numpy as np
+from attrs import asdict, define, field
+
+from conformance.exploration.alphabets import Layer, layer
+from conformance.exploration.graph import Graph
+from conformance.exploration.packed_search import Plan, explore, history_of
+from conformance.exploration.packed_states import Allocator, Expansion, States
+from conformance.exploration.search import Search, Step, told
+from conformance.lockstep.watchdog import Watchdog
+from conformance.refinement import allocator, contents
+from conformance.refinement.vmapped import Checker, Tally, Transitions
+from impl.setup import Setup
+from spec.machines import scheduling
+from spec.vocabulary import CleanupMode, Geometry
+
+ALLOCATOR_BATCH: Final = 1 << 14
+CELLS_BATCH: Final = 1 << 10
+Update = Callable[[float, str], None]
+
+
+Small = tuple[str, Geometry, CleanupMode]
+
+SMALL: Final[tuple[Small, ...]] = tuple(
+    (
+        name,
+        Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=width),
+        cleanup,
+    )
+    for name, (pages, slots, page_size, width), cleanup in (
+        ("allocator", (3, 2, 2, 2), CleanupMode.INCREMENTAL),
+        ("allocator", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
+        ("contents", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
+        ("contents", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
+        ("decode", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
+        ("decode", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
+        ("decode", (2, 2, 3, 1), CleanupMode.NONE),
+    )
+)
+"""Layers and geometries that take seconds, and between them reach what a bug needs."""
+
+
+class Takes(Protocol):
+    """What transitions are handed to: a Checker, or who keeps them."""
+
+    def add(self, kind: str, transitions: Transitions) -> None:
+        """Some transitions of a kind."""
+        ...
+
+    def finish(self) -> None:
+        """There are no more."""
+        ...
+
+
+def _nothing(*_: object) -> None:
+    """Nobody is told."""
+
+
+@define
+class Refinement:
+    """A run: what was explored, what the engine did, and where it first went wrong.
+
+    broken: the specification itself is. history: of the first mismatch, in words.
+    """
+
+    graph: Graph = field(factory=Graph)
+    tally: Tally = field(factory=Tally)
+    broken: str | None = None
+    history: tuple[str, ...] = ()
+    looped_per_second: float = 0.0
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the graph."""
+        return asdict(self.tally)
+
+
+def allocator_checker(
+    plan: Plan, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
+    """What checks the transitions of the allocator layer."""
+    return Checker(
+        allocator.kinds(allocator.setup_of(plan.layer.geometry)),
+        size=ALLOCATOR_BATCH,
+        sample=sample,
+        seed=seed,
+        tally=run.tally,
+        watchdog=watchdog,
+    )
+
+
+def cells_checker(
+    chosen: Layer, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
+    """What checks the transitions of a layer with contents; most of the time is not spent there."""
+    return Checker(
+        contents.kinds(contents.setup_of(chosen)),
+        size=CELLS_BATCH,
+        sample=sample,
+        seed=seed,
+        tally=run.tally,
+        optimise=False,
+        watchdog=watchdog,
+    )
+
+
+def refine_small(small: Small, run: Refinement, taker: Takes | None) -> None:
+    """One of SMALL, legal and illegal moves; the transitions go to `taker`, or are checked."""
+    name, geometry, cleanup = small
+    if name == "allocator":
+        plan = Plan(layer=Allocator(geometry), illegal=True)
+        refine_allocator(plan, run, taker or allocator_checker(plan, run, sample=0, seed=0))
+    else:
+        chosen = layer(name, geometry, cleanup)
+        checker = taker or cells_checker(chosen, run, sample=0, seed=0)
+        refine_cells(chosen, run, checker, illegal=True)
+
+
+def refine_allocator(
+    plan: Plan,
+    run: Refinement,
+    checker: Takes,
+    *,
+    update: Update = _nothing,
+    level_done: Callable[[], None] = _nothing,
+) -> None:
+    """The allocator layer: explore, and hand every transition to the checker."""
+
+    def visit(states: States, first: int, number: int, found: Expansion) -> None:
+        asked, move = plan.moves[number]
+        entry = allocator.ENTRIES[move.kind]
+        checker.add(entry, allocator.transitions(asked, states, first, move, number, found))
+
+    try:
+        broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
+        checker.finish()
+    finally:  # a mismatch that was found before an interruption has its history too
+        if run.tally.first is not None:
+            state, move = run.tally.first
+            run.history = history_of(plan, run.graph, state, plan.moves[move][1])
+    if broken is not None:
+        run.broken = f"{broken.clause} after {', '.join(broken.history)}"
+
+
+def refine_cells(
+    chosen: Layer,
+    run: Refinement,
+    checker: Takes,
+    *,
+    illegal: bool,
+    update: Update = _nothing,
+    level_done: Callable[[], None] = _nothing,
+    most_states: int = 0,
+) -> None:
+    """A layer with contents."""
+    setup = contents.setup_of(chosen)
+    search = Search(chosen, run.graph)
+    waiting = _Waiting(setup, checker)
+
+    def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
+        action = chosen.moves[step.move].action(state)
+        if action is None or not (step.legal or illegal):
+            return
+        asked = contents.ask(setup, state, action, step.after)
+        if isinstance(asked, frozenset):
+            run.tally.checked += 1
+            if not asked or any(not step.mask >> code & 1 for code in asked):
+                run.tally.wrong(number, step.move)
+            return
+        waiting.add(asked, number, step, state, (after, search.states[after]))
+
+    try:
+        wrong = search.run(
+            update=update,
+            visit=visit,
+            level_done=waiting.before(level_done),
+            most_states=most_states,
+        )
+        waiting.flush()
+        checker.finish()
+    finally:  # a mismatch that was found before an interruption has its history too
+        if run.tally.first is not None:
+            state, move = run.tally.first
+            numbers = (*run.graph.history(state), move)
+            run.history = tuple(str(chosen.moves[number]) for number in numbers)
+    if wrong is not None:
+        run.broken = f"{wrong.clause}: {wrong.message} after {told(chosen, run.graph, wrong)}"
+
+
+class _Waiting:
+    """Transitions of each entry point that do not fill a batch yet."""
+
+    def __init__(self, setup: Setup, checker: Takes) -> None:
+        self._table, self._checker = contents.Table(setup), checker
+        self._held: dict[str, list[tuple[int, int, int, int, int, Any]]] = {}
+
+    def add(
+        self,
+        asked: contents.Asked,
+        number: int,
+        step: Step,
+        state: scheduling.State,
+        after: tuple[int, scheduling.State],
+    ) -> None:
+        """Keep one, and hand on what fills a batch."""
+        before, right = self._table.place(number, state), self._table.place(*after)
+        held = self._held.setdefault(asked.entry, [])
+        held.append((number, step.move, before, right, step.mask, asked.call))
+        if len(held) == CELLS_BATCH:
+            self._hand_on(asked.entry)
+
+    def flush(self) -> None:
+        """Hand on everything."""
+        for entry in list(self._held):
+            if self._held[entry]:
+                self._hand_on(entry)
+
+    def before(self, then: Callable[[], None]) -> Callable[[], None]:
+        """Hand on everything, and then do this."""
+
+        def both() -> None:
+            self.flush()
+            then()
+
+        return both
+
+    def _hand_on(self, entry: str) -> None:
+        numbers, moves, before, after, masks, calls = zip(*self._held.pop(entry), strict=True)
+        self._held[entry] = []
+        transitions = Transitions(
+            state=np.array(numbers),
+            move=np.array(moves),
+            before=self._table.gather(np.array(before)),
+            arguments=jax.tree.map(lambda *leaves: np.stack(leaves), *calls),
+            after=self._table.gather(np.array(after)),
+            mask=np.array(masks, np.uint32),
+        )
+        self._checker.add(entry, transitions)

@@ -1,0 +1,101 @@
+"""Bugs that really happened, planted in a pristine engine at run time.
+
+A plant replaces functions of the reference engine while a block runs; it never lives in the
+engine's code path. `catalogue` lists them with the public thread each is modelled on, `score` says
+how well the kit catches them.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from spec.vocabulary import InvalidInput
+
+Patch = tuple[str, str, Callable[[Any], Any]]
+"""(module, function, what makes the wrong function from the right one)."""
+
+
+KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
+"""Blind to what only options of attention or unusual scores bring out."""
+IDLE: Final = frozenset({"invariants", "replay"})
+"""Blind to attention: they run the exact model, which attends by itself."""
+NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
+"""Blind to a step that never returns: there is nothing to look at, or to compare."""
+
+
+@frozen(kw_only=True)
+class Plant:
+    """One bug. thread: the public report it is modelled on. clause: what it violates first.
+
+    blind: methods that cannot see it by what they are; see `seeded_bugs.scoring.methods`.
+    """
+
+    id: str
+    thread: str
+    mechanism: str
+    clause: str
+    patches: tuple[Patch, ...]
+    blind: frozenset[str] = field(default=frozenset())
+
+
+@contextmanager
+def planted(identifier: str) -> Iterator[Plant]:
+    """Plant a bug while the block runs. Raises InvalidInput for an id that is not listed."""
+    plant = find(identifier)
+    with ExitStack() as stack:
+        for module, name, make_wrong in plant.patches:
+            stack.enter_context(replaced(module, name, make_wrong))
+        _forget_compiled()
+        stack.callback(_forget_compiled)
+        yield plant
+
+
+def find(identifier: str) -> Plant:
+    """The plant with this id. Raises InvalidInput if there is none."""
+    from conformance.seeded_bugs.catalogue import PLANTS
+
+    if identifier not in PLANTS:
+        raise InvalidInput(
+            "plant",
+            seen=identifier,
+            allowed=", ".join(PLANTS),
+            remedy="Choose one of them.",
+        )
+    return PLANTS[identifier]
+
+
+@contextmanager
+def replaced(module: str, name: str, make_wrong: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function wherever the engine or its adapter has imported it by name."""
+    right = getattr(sys.modules[module], name)
+    wrong = make_wrong(right)
+    holders = [holder for holder in _holders() if getattr(holder, name, None) is right]
+    for holder in holders:
+        setattr(holder, name, wrong)
+    try:
+        yield
+    finally:
+        for holder in holders:
+            setattr(holder, name, right)
+
+
+def _holders() -> list[ModuleType]:
+    """The modules of the engine and of its adapter."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "impl" or name.startswith("conformance.engines.")
+    ]
+
+
+def _forget_compiled() -> None:
+    """What was compiled before does not have the bug, and what was compiled with it does."""
+    for module in _holders():
+        for held in vars(module).values():
+            for forget in ("cache_clear", "clear_cache"):  # of functools, of jax
+                if callable(held) and hasattr(held, forget):
+                    getattr(held, forget)()

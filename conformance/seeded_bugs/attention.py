@@ -1,0 +1,184 @@
+"""Plants in the reference attention: what is masked, and how blocks are cut.
+
+Rows AK, KG and SW, and the masks of RS4, of the catalogue of real bugs. The exact model attends by
+itself, so fuzzing sees these only where it drives the attention of the engine, one query at a time.
+"""
+
+from typing import Any, Final
+
+import jax.numpy as jnp
+from attrs import evolve
+
+from conformance.seeded_bugs import IDLE, KERNEL_ONLY, Plant
+
+MODULE: Final = "impl.attention.reference"
+
+
+def _blank_nothing(_blank: Any) -> Any:
+    return lambda values, _used: values
+
+
+def _mask_keys_by_product(absorb: Any) -> Any:
+    def wrong(running: Any, reads: Any, queries: Any, keys: Any, *rest: Any) -> Any:
+        after = absorb(running, reads, queries, keys, *rest)
+        dead = jnp.where(reads.used[:, None, :, None], 0.0, keys)
+        return after._replace(total=after.total + jnp.sum(0.0 * dead))
+
+    return wrong
+
+
+def _lengths_by_dense_sum(attention: Any) -> Any:
+    def wrong(q: Any, kv_pages: Any, kv_lens: Any, *rest: Any, **options: Any) -> Any:
+        filled = -kv_lens % kv_pages.shape[1]
+        before = jnp.cumsum(filled) - filled
+        return attention(q, kv_pages, jnp.maximum(kv_lens - before, 0), *rest, **options)
+
+    return wrong
+
+
+def _clamp_block_of_queries(queries: Any) -> Any:
+    def wrong(q: Any, blocks: Any) -> Any:
+        first, size = blocks.tokens[:, :1], blocks.tokens.shape[1]
+        moved = jnp.minimum(first, q.shape[0] - size) - first
+        return queries(q, blocks._replace(tokens=blocks.tokens + moved))
+
+    return wrong
+
+
+def _finite_lowest_score(absorb: Any) -> Any:
+    def wrong(running: Any, *rest: Any) -> Any:
+        return absorb(running._replace(largest=jnp.maximum(running.largest, -5e4)), *rest)
+
+    return wrong
+
+
+def _clip_positions(visible: Any) -> Any:
+    return lambda positions, *rest: visible(jnp.maximum(positions, 0), *rest)
+
+
+def _positions_from_zero(phase: Any) -> Any:
+    def wrong(q: Any, kv_pages: Any, rows: Any, *rest: Any) -> Any:
+        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), *rest)
+
+    return wrong
+
+
+def _row_without_tail(ids: Any) -> Any:
+    def wrong(pages: Any, row: Any, entries: Any) -> Any:
+        first, last = entries[:, :1], max(pages.shape[1] - entries.shape[1], 0)
+        return ids(pages, row, entries + jnp.minimum(first, last) - first)
+
+    return wrong
+
+
+def _window_by_blocks_only(visible: Any) -> Any:
+    return lambda positions, cells, _window: visible(positions, cells, None)
+
+
+def _window_one_more(visible: Any) -> Any:
+    return lambda positions, cells, window: visible(positions, cells, window and window + 1)
+
+
+def _decode_without_window(phase: Any) -> Any:
+    def wrong(q: Any, kv_pages: Any, rows: Any, out: Any, options: Any) -> Any:
+        single = rows.q_len == 1
+        alone, others = (
+            rows._replace(q_len=jnp.where(own, rows.q_len, 0)) for own in (single, ~single)
+        )
+        out = phase(q, kv_pages, alone, out, evolve(options, sliding_window=None))
+        return phase(q, kv_pages, others, out, options)
+
+    return wrong
+
+
+PLANTS: Final = (
+    Plant(
+        id="AK1",
+        thread="https://github.com/pytorch/xla/pull/9219",
+        mechanism="V of dead cells is not blanked: 0 * NaN is NaN",
+        clause="ATT",
+        patches=((MODULE, "_blank", _blank_nothing),),
+        blind=IDLE,
+    ),
+    Plant(
+        id="AK2",
+        thread="https://github.com/sgl-project/sglang-jax/pull/1557",
+        mechanism="mask ranges come from dense lengths, K lies aligned to pages",
+        clause="ATT",
+        patches=((MODULE, "ragged_paged_attention", _lengths_by_dense_sum),),
+        blind=IDLE,
+    ),
+    Plant(
+        id="AK3",
+        thread="https://github.com/marin-community/levanter/pull/1033",
+        mechanism="a block of queries near the end is clamped, and its rows shift",
+        clause="ATT",
+        patches=((MODULE, "_queries", _clamp_block_of_queries),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="AK6",
+        thread="https://github.com/flashinfer-ai/flashinfer/issues/4450",
+        mechanism="a finite lowest score hides the scores that are lower",
+        clause="ATT",
+        patches=((MODULE, "_absorb", _finite_lowest_score),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="AK7",
+        thread="https://github.com/pytorch/xla/pull/8356",
+        mechanism="queries before the first cell read it instead of nothing",
+        clause="ATT",
+        patches=((MODULE, "_visible", _clip_positions),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="AK8",
+        thread="https://github.com/jax-ml/jax/pull/24495",
+        mechanism="queries are taken to be as many as the cells",
+        clause="ATT",
+        patches=((MODULE, "_phase", _positions_from_zero),),
+        blind=IDLE,
+    ),
+    Plant(
+        id="KG1",
+        thread="https://github.com/vllm-project/vllm/pull/14597",
+        mechanism="the last block of pages is clamped into the row, which repeats pages",
+        clause="ATT",
+        patches=((MODULE, "_ids", _row_without_tail),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="RS4",
+        thread="https://github.com/vllm-project/vllm/pull/35219",
+        mechanism="K of dead cells is masked by a product with 0, and NaN survives",
+        clause="ATT",
+        patches=((MODULE, "_absorb", _mask_keys_by_product),),
+        blind=IDLE,
+    ),
+    Plant(
+        id="SW4",
+        thread="https://github.com/vllm-project/tpu-inference/pull/1185",
+        mechanism="blocks outside the window are skipped, tokens are not masked",
+        clause="ATT",
+        patches=((MODULE, "_visible", _window_by_blocks_only),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="SW5",
+        thread="https://github.com/sgl-project/sglang/pull/34273",
+        mechanism="the window is one cell too wide",
+        clause="ATT",
+        patches=((MODULE, "_visible", _window_one_more),),
+        blind=KERNEL_ONLY,
+    ),
+    Plant(
+        id="SW6",
+        thread="https://github.com/EricLBuehler/mistral.rs/issues/2094",
+        mechanism="a single query is attended for without the window",
+        clause="ATT",
+        patches=((MODULE, "_phase", _decode_without_window),),
+        blind=KERNEL_ONLY,
+    ),
+)
+"""In the order of the report."""

@@ -1,0 +1,1 @@
+"""What the kit catches: each method is tried on each seeded bug."""

@@ -1,0 +1,128 @@
+"""One try of one method at one plant, and the file in which tries are kept.
+
+The file has one JSON object per line, written through to the disk, so that a run that is cut off
+goes on where it was. Tries of other versions, of other sources or with another budget are left
+alone and not used.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from attrs import field, frozen
+
+from conformance.files.results import Results
+from conformance.files.serialisation import decoder
+from conformance.lockstep.history import History
+from conformance.lockstep.watchdog import Watchdog
+
+CLEAN: Final = "clean"
+"""Names the engine without a bug where a plant is named."""
+Key = tuple[str, str, int]
+"""(plant or CLEAN, method, seed)."""
+_KEY: Final = decoder(Key)
+
+
+@frozen(kw_only=True)
+class Attempt:
+    """What one try gave.
+
+    steps, seconds: until it was caught, or all that were taken; compilation is left out. clause:
+    the one that was violated. example: the text of a history file that shows it, as short as it
+    goes. shrunk: the steps of that history. changed: whether the engine without the bug takes the
+    same history without a finding, and the engine with the bug does not. error: why nothing was
+    decided.
+    """
+
+    caught: bool
+    steps: int
+    seconds: float
+    clause: str | None = None
+    shrunk: int | None = None
+    example: str | None = None
+    changed: bool | None = None
+    error: str | None = None
+
+
+_ATTEMPT: Final = decoder(Attempt)
+
+
+@frozen(kw_only=True)
+class Budget:
+    """What a try may use. shrink: whether a counterexample is wanted. watchdog: told of steps."""
+
+    steps: int
+    shrink: bool = False
+    watchdog: Watchdog = field(factory=lambda: Watchdog(_nobody))
+
+
+def _nobody(_history: History, _message: str) -> None:
+    """Nobody watches: a watchdog that was not started is never called."""
+
+
+class Attempts:
+    """The tries in a file that belong to one stamp; others stay in the file and are not seen."""
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self.path, self.stamp = path, stamp
+        self.made: dict[Key, Attempt] = {}
+        self._results = Results(path, key="plant", command="plant")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was added to the file since. Raises InvalidInput if the file is not ours."""
+        for row in self._results.read():
+            if row.pop("stamp") == self.stamp:
+                self._take(row)
+
+    def add(self, key: Key, attempt: Attempt) -> None:
+        """Keep a try: it is on the disk when this returns. Raises InvalidInput."""
+        plant, method, seed = key
+        row = {"plant": plant, "method": method, "seed": seed}
+        self._results.add(self.stamp, row | attrs.asdict(attempt))
+        self.made[key] = attempt
+
+    def forget(self) -> None:
+        """Use none of the tries that were made so far. They stay in the file."""
+        if self.made:
+            self._results.add(self.stamp, {"plant": None, "forget": True})
+            self.made.clear()
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """What of the file is not used, and why: for a report."""
+        return self._results.notes()
+
+    def _take(self, row: dict[str, Any]) -> None:
+        if row.get("forget") is True:
+            self.made.clear()
+            return
+        try:
+            key = tuple(map(row.pop, ("plant", "method", "seed")))
+            self.made[_KEY(list(key))] = _ATTEMPT(row)
+        except (ValueError, TypeError, KeyError):
+            self._results.spoilt()
+
+
+def stamp(versions: Mapping[str, str], *, steps: int) -> str:
+    """What a try depends on, in short: versions, the budget, and our sources that are loaded."""
+    text = json.dumps([sorted(versions.items()), steps, _sources()])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sources() -> str:
+    """A digest of our modules that are loaded, but for the command line."""
+    digest = hashlib.sha256()
+    for name, module in sorted(sys.modules.items()):
+        ours = name.partition(".")[0] in {"spec", "impl", "conformance"}
+        path = getattr(module, "__file__", None)
+        if ours and path and not name.startswith("conformance.cli"):
+            digest.update(name.encode() + Path(path).read_bytes())
+    return digest.hexdigest()
+
+
+Try = Callable[[str | None, int, Budget], Attempt]
+"""From a plant that is already planted (None: no plant), a seed and a budget to what it gave."""

@@ -1,0 +1,268 @@
+"""The ways to catch a bug, each a function of a plant, a seed and a budget.
+
+A method runs the engine as it finds it: who calls it has planted the bug. Another way of checking
+joins by one more entry in METHODS.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from conformance.engines import ours
+from conformance.engines.registry import OUR_ENGINE
+from conformance.files import histories
+from conformance.files.histories import Recorded
+from conformance.fuzzing import campaign as fuzzing
+from conformance.fuzzing.shrinking import Finding, replay, shrink
+from conformance.fuzzing.warmup import warmup
+from conformance.lockstep.comparer import Oracle, by_clauses
+from conformance.lockstep.watchdog import Patience
+from conformance.protocol import Engine
+from conformance.seeded_bugs import Plant
+from conformance.seeded_bugs.catalogue import FAMILIES
+from conformance.seeded_bugs.scoring import kernel
+from conformance.seeded_bugs.scoring.attempts import Attempt, Budget, Try
+from conformance.seeded_bugs.scoring.blind import BLIND, Blind
+from conformance.seeded_bugs.scoring.refinement import refine
+from conformance.seeded_bugs.scoring.vectors import vectors
+from conformance.traffic import replay as traffic
+from conformance.traffic import traces
+from spec.view import View
+from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
+from spec.vocabulary.integers import VOCABULARY
+
+GEOMETRY: Final = Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4)
+SEED_STRIDE: Final = 10_000
+"""Between the first draws of two seeds: each turn of a campaign takes the next number."""
+SHRINK_SECONDS: Final = 30.0
+FIRST_SECONDS: Final = 22.0
+"""What a step of the warm-up may take, compilation of one entry point included."""
+INVARIANTS_SHARE: Final = 0.25
+STEPS_PER_REQUEST: Final = 3
+"""Steps of the budget for which the traffic has one request."""
+TRAFFIC_SECONDS: Final = 120.0
+"""How long serving the traffic may take before it counts as hanging."""
+
+
+@frozen(kw_only=True)
+class Method:
+    """One way. run: None where it is not written yet. share: of the budget that it may use.
+
+    families: the families of plants that it can see at all; a plant names its own exceptions.
+    past: modules that it goes past; a plant in these alone is not seen. draws: whether a seed makes
+    a difference; if not, one try says all. only: the plants that a blind oracle is shown at; what
+    it sees counts for nothing.
+    """
+
+    what: str
+    run: Try | None
+    share: float = 1.0
+    families: frozenset[str] = field(default=frozenset(FAMILIES))
+    past: frozenset[str] = frozenset()
+    draws: bool = True
+    only: frozenset[str] | None = None
+
+    def tries(self, seeds: int) -> int:
+        """How many seeds are tried when so many are asked for."""
+        return seeds if self.draws else 1
+
+    def applies(self, name: str, plant: Plant) -> bool:
+        """Whether the method of this name is to be tried at this plant."""
+        if self.only is not None:
+            return plant.id in self.only
+        family = next(key for key, plants in FAMILIES.items() if plant in plants)
+        reached = any(module not in self.past for module, _, _ in plant.patches)
+        return family in self.families and reached and name not in plant.blind
+
+
+def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """The campaign of `kvspec fuzz`, counted in steps, and the shrinking of what it finds."""
+    report = _campaign(seed, budget)
+    found = _attempt(report)
+    if not found.caught or not budget.shrink:
+        return found
+    assert report.finding is not None
+    assert report.geometry is not None
+    make = partial(fuzzing.make, ours.make, report.geometry, report.cleanup)
+    small = shrink(make, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
+    text = histories.dump(recorded(small, report.geometry, report.cleanup, plant=plant))
+    return evolve(found, shrunk=len(small.history), example=text)
+
+
+def judged(oracle: Oracle, _plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """This oracle alone, on what the engine itself shows along the same random histories."""
+    return _attempt(_campaign(seed, budget, oracle))
+
+
+def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """A blind oracle on its own; of the bug that it misses, on what shows that bug to the kit.
+
+    It goes no further than the kit: a wrong draw may end a sequence late, which any oracle sees.
+    """
+    if plant != blind.misses:
+        return judged(blind.judge, plant, seed, budget)
+    shown = _campaign(seed, budget)
+    found, history = _attempt(shown), shown.finding.history if shown.finding else ()
+    if not found.caught:
+        return evolve(found, error=found.error or "the kit found nothing to show to the oracle")
+    assert shown.geometry is not None
+    make = partial(fuzzing.make, ours.make, shown.geometry, shown.cleanup)
+    seen = replay(make, history, watchdog=budget.watchdog, oracle=blind.judge)
+    return evolve(found, caught=seen is not None, clause=seen.clause if seen else None)
+
+
+def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """Made-up traffic, served in lockstep: every output is held to decoding its request alone."""
+    make = partial(fuzzing.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
+    tally = traffic.Tally()
+    compile_first(make, budget)
+    budget.watchdog.begin(tally.history, TRAFFIC_SECONDS)
+    try:
+        requests = made_up(seed, count=budget.steps // STEPS_PER_REQUEST)
+        traffic.replay(make(), requests, tally=tally, update=lambda _: None)
+    finally:
+        budget.watchdog.end()
+    clause = tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
+    error = _raised(tally.finding)
+    return Attempt(
+        caught=clause is not None and error is None,
+        steps=tally.steps,
+        seconds=tally.seconds,
+        clause=clause,
+        error=error,
+    )
+
+
+def kernel_checks(_plant: str | None, seed: int, budget: Budget) -> Attempt:
+    """Ragged batches through the reference attention, held to the float64 oracle."""
+    kernel.compile_all()
+    started = time.perf_counter()
+    taken, wrong = kernel.check(seed, cases=budget.steps)
+    seconds = time.perf_counter() - started
+    clause = "ATT" if wrong else None
+    return Attempt(caught=wrong, steps=taken, seconds=seconds, clause=clause)
+
+
+METHODS: Final[dict[str, Method]] = {
+    "fuzz": Method(what="random histories in lockstep with the specification", run=fuzz),
+    "invariants": Method(
+        what="the clauses alone, on the engine's own view",
+        run=partial(judged, by_clauses),
+        share=INVARIANTS_SHARE,
+    ),
+    "refine": Method(
+        what="every transition of small state graphs, compilation included",
+        run=refine,
+        families=frozenset(FAMILIES) - {"attention"},
+        past=frozenset({"impl.host"}),
+        draws=False,
+    ),
+    "vectors": Method(
+        what="every vector that kvspec vectors writes, compilation included",
+        run=vectors,
+        families=frozenset(FAMILIES) - {"attention"},
+        draws=False,
+    ),
+    "replay": Method(what="made-up traffic in lockstep", run=replay_traffic, share=0.05),
+    "kernel": Method(
+        what="attention against the float64 oracle",
+        run=kernel_checks,
+        share=0.005,
+        families=frozenset({"attention"}),
+    ),
+    **{
+        name: Method(
+            what=oracle.what,
+            run=partial(blindly, oracle),
+            share=INVARIANTS_SHARE,
+            only=frozenset({oracle.misses, oracle.sees}),
+        )
+        for name, oracle in BLIND.items()
+    },
+}
+"""In the order of the report."""
+
+
+def recorded(
+    finding: Finding, geometry: Geometry, cleanup: CleanupMode, *, plant: str | None
+) -> Recorded:
+    """The finding as a file that `kvspec rerun` takes."""
+    return Recorded(
+        engine=OUR_ENGINE,
+        geometry=geometry,
+        limits=default_limits(geometry),
+        cleanup=cleanup,
+        plant=plant,
+        history=finding.history,
+        clause=finding.clause,
+        message=finding.message,
+    )
+
+
+def compile_first(make: "partial[Engine]", budget: Budget) -> None:
+    """Call every entry point once, whatever comes of it, so that no try pays for compiling."""
+    first = warmup(make().profile.actions)
+    replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, oracle=_finds_nothing)
+
+
+def _finds_nothing(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
+    """An oracle for compiling alone."""
+    yield from ()
+
+
+def made_up(seed: int, *, count: int) -> Iterator[Request]:
+    """Requests of lengths that meet the page boundaries, one to three choices each."""
+    digits = random.Random(seed)
+    longest = GEOMETRY.max_len
+    for index in range(count):
+        prompt = digits.randint(1, longest - 1)
+        tokens = traces.prompt_tokens(index, prompt, None, vocabulary=VOCABULARY)
+        params = Params(
+            max_new=digits.randint(1, longest - prompt),
+            temperature=float(index % 2),
+            seed=index,
+        )
+        choices = digits.choice((1, 1, 2, 3))
+        yield Request(id=index, prompt=tokens, params=params, n_generations=choices)
+
+
+def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> fuzzing.Run:
+    report = fuzzing.Run()
+    fuzzing.run(
+        ours.make,
+        GEOMETRY,
+        start_seed=SEED_STRIDE * seed,
+        seconds=math.inf,
+        report=report,
+        update=lambda _done, _note: None,
+        watchdog=budget.watchdog,
+        steps=budget.steps,
+        ceiling=False,
+        oracle=oracle,
+        patience=Patience(first=FIRST_SECONDS),
+    )
+    return report
+
+
+def _attempt(report: fuzzing.Run) -> Attempt:
+    """A finding of the warm-up, which is not counted, is counted by its own length."""
+    found = report.finding
+    warm, error = found is not None and not report.steps, _raised(found)
+    return Attempt(
+        caught=found is not None and error is None,
+        steps=len(found.history) if found and warm else report.steps,
+        seconds=report.active_seconds,
+        clause=found.clause if found else None,
+        error=error,
+    )
+
+
+def _raised(finding: Finding | None) -> str | None:
+    """What the engine raised, if it broke down: a plant that does so has not been caught."""
+    violation = finding.violation if finding else None
+    return violation.message if violation and violation.__cause__ else None

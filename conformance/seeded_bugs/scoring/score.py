@@ -1,0 +1,287 @@
+"""Scoring the kit: every method at every plant it could see, and at the engine without a bug.
+
+The tries are made by one process per plant, see `conformance.seeded_bugs.scoring.worker`; this
+module starts them, waits for them, and adds up what they gave.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, Final
+
+from attrs import asdict, frozen
+
+from conformance.runtime import processes
+from conformance.runtime.processes import Process
+from conformance.seeded_bugs import Plant
+from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Key
+from conformance.seeded_bugs.scoring.blind import BLIND
+from conformance.seeded_bugs.scoring.methods import Method
+from conformance.seeded_bugs.scoring.worker import Job, pending
+
+WORKER: Final = "conformance.seeded_bugs.scoring.worker"
+POLL_SECONDS: Final = 0.5
+STALL_SECONDS: Final = 600.0
+"""A process that adds nothing for so long is ended, and the try counts as not decided."""
+FUZZ_SHARE: Final = 0.95
+FUZZ_SECONDS: Final = 30.0
+FUZZ_MEDIAN_SECONDS: Final = 5.0
+MOST_SHRUNK: Final = 8
+
+Start = Callable[[Job], Process]
+Row = dict[str, Any]
+
+
+def start(job: Job) -> Process:
+    """The process that does a job."""
+    return processes.start(WORKER, json.dumps(asdict(job)))
+
+
+@frozen(kw_only=True)
+class Plan:
+    """What a run is asked to do. names: plants, or CLEAN, in order."""
+
+    names: tuple[str, ...]
+    methods: Mapping[str, Method]
+    seeds: int
+    steps: int
+
+    def left(self, attempts: Attempts) -> list[Key]:
+        """The tries that are not made yet."""
+        return [key for name in self.names for key in self.left_of(name, attempts)]
+
+    def left_of(self, name: str, attempts: Attempts) -> list[Key]:
+        """The same for one plant."""
+        return pending(name, self.methods, seeds=self.seeds, attempts=attempts)
+
+
+def make_all(
+    plan: Plan,
+    attempts: Attempts,
+    *,
+    update: Callable[[float, str], None],
+    start: Start,
+) -> None:
+    """Make every try that is left; what is made is in the file, whenever this is cut off."""
+    total = len(plan.left(attempts))
+    for name in plan.names:
+        while left := plan.left_of(name, attempts):
+            job = Job(
+                plant=name,
+                methods=tuple(plan.methods),
+                seeds=plan.seeds,
+                steps=plan.steps,
+                results=str(attempts.path),
+                stamp=attempts.stamp,
+            )
+            ended = _wait(
+                start(job),
+                attempts,
+                lambda name=name: update(total - len(plan.left(attempts)), name),  # type: ignore[misc]
+            )
+            if plan.left_of(name, attempts) == left:
+                why = f"the process that tried it ended with status {ended}"
+                attempts.add(left[0], Attempt(caught=False, steps=0, seconds=0.0, error=why))
+
+
+def _wait(process: Process, attempts: Attempts, tell: Callable[[], None]) -> int:
+    """Wait for the end of a process, or end it: when it stalls, or this one is interrupted."""
+    known, since = len(attempts.made), time.monotonic()
+    try:
+        while process.poll() is None and time.monotonic() - since < STALL_SECONDS:
+            time.sleep(POLL_SECONDS)
+            attempts.refresh()
+            tell()
+            if len(attempts.made) != known:
+                known, since = len(attempts.made), time.monotonic()
+    finally:
+        processes.end(process)
+        status = process.wait()
+        attempts.refresh()
+    return status
+
+
+def row(plant: Plant, plan: Plan, attempts: Attempts) -> Row:
+    """What the report says of one plant. The numbers are those of fuzzing where it could see it."""
+    by = {
+        name: found
+        for name, method in plan.methods.items()
+        if method.run is not None and method.only is None and method.applies(name, plant)
+        for found in [_tally(plant.id, name, plan, attempts)]
+    }
+    main = by.get("fuzz") or min(by.values(), key=lambda one: -one["share"], default=None)
+    return {
+        "id": plant.id,
+        "mechanism": plant.mechanism,
+        "thread": plant.thread,
+        "clause": plant.clause,
+        "caught": any(one["caught"] for one in by.values()),
+        "by": [name for name, one in by.items() if one["caught"]],
+        "steps": main and main["steps"],
+        "seconds": main and main["seconds"],
+        "share": main and main["share"],
+        "shrunk": main and main["shrunk"],
+        "changed": _changed(plant, attempts),
+        "decided": all(
+            one["tries"] == plan.methods[name].tries(plan.seeds) and not one["errors"]
+            for name, one in by.items()
+        ),
+        "methods": {
+            name: by.get(name) or _why_not(name, plan, plant)
+            for name, method in plan.methods.items()
+            if method.only is None
+        },
+    }
+
+
+def _why_not(name: str, plan: Plan, plant: Plant) -> str:
+    method = plan.methods[name]
+    return "not applicable" if not method.applies(name, plant) else "not checked"
+
+
+def _tally(plant: str, method: str, plan: Plan, attempts: Attempts) -> Row:
+    """One method at one plant: how many seeds caught it, the median of what it took, the worst."""
+    tries = [
+        attempts.made[plant, method, seed]
+        for seed in range(plan.seeds)
+        if (plant, method, seed) in attempts.made
+    ]
+    caught = [one for one in tries if one.caught]
+    soon = [one for one in caught if one.seconds <= FUZZ_SECONDS]
+    shrunk = [one.shrunk for one in caught if one.shrunk is not None]
+    return {
+        "tries": len(tries),
+        "caught": len(caught),
+        "share": round(len(soon) / len(tries), 3) if tries else 0.0,
+        "steps": median(one.steps for one in caught) if caught else None,
+        "seconds": round(median(one.seconds for one in caught), 3) if caught else None,
+        "worst": round(max(one.seconds for one in caught), 3) if caught else None,
+        "shrunk": shrunk[0] if shrunk else None,
+        "clauses": sorted({one.clause for one in caught if one.clause}),
+        "errors": sorted({one.error for one in tries if one.error and not one.caught}),
+    }
+
+
+def _changed(plant: Plant, attempts: Attempts) -> bool | None:
+    """Whether the bug is shown to change behaviour: None if nothing says.
+
+    A counterexample fails with the bug and passes without it; or a method caught the plant with a
+    seed with which it finds nothing in the engine without a bug.
+    """
+    tried = [(key, one) for key, one in attempts.made.items() if key[0] == plant.id and one.caught]
+    shown = [one.changed for _, one in tried if one.changed is not None]
+    if shown:
+        return all(shown)
+    clean = [attempts.made.get((CLEAN, *key[1:])) for key, _ in tried]
+    return True if any(one and not one.caught for one in clean) else None
+
+
+def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[Row]]:
+    """How often the engine without a bug was tried, and what was found in it, which is wrong."""
+    tries = [(key, one) for key, one in attempts.made.items() if key[0] == CLEAN]
+    wanted = [(key, one) for key, one in tries if key[1] in plan.methods and key[2] < plan.seeds]
+    found = [
+        {"method": key[1], "seed": key[2], "clause": one.clause}
+        for key, one in wanted
+        if one.caught
+    ]
+    return len(wanted), found
+
+
+def undecided(plan: Plan, attempts: Attempts) -> dict[str, str]:
+    """Why there are plants, or blind oracles, of which nothing can be said."""
+    nothing = {
+        key[0]: one.error
+        for key, one in attempts.made.items()
+        if one.error and not one.caught and key[0] in plan.names
+    }
+    for one in blind(plan, attempts):
+        if not _compared(one):
+            places = f"at {one['misses']} and {one['sees']}"
+            nothing[one["oracle"]] = f"it and fuzz were not both tried {places}"
+    return nothing
+
+
+def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """For each target the plants that miss it; those that were not tried to the end miss none."""
+    rows = [row for row in rows if row["decided"]]
+    fuzzed = [(one["id"], one["methods"].get("fuzz")) for one in rows]
+    seen = [(name, tally) for name, tally in fuzzed if isinstance(tally, dict)]
+    return {
+        "caught by at least one method": [one["id"] for one in rows if not one["caught"]],
+        f"fuzz: {FUZZ_SHARE:.0%} of the seeds within {FUZZ_SECONDS:g} s": _names(
+            (name, tally["share"] < FUZZ_SHARE) for name, tally in seen
+        ),
+        f"fuzz: median under {FUZZ_MEDIAN_SECONDS:g} s": (
+            [] if _median_seconds(seen) < FUZZ_MEDIAN_SECONDS else slow(rows)
+        ),
+        f"fuzz: shrunk to at most {MOST_SHRUNK} actions": _names(
+            (name, tally["shrunk"] is None or tally["shrunk"] > MOST_SHRUNK) for name, tally in seen
+        ),
+        "shown to change behaviour": [one["id"] for one in rows if one["changed"] is not True],
+    }
+
+
+def blind(plan: Plan, attempts: Attempts) -> list[Row]:
+    """For each blind oracle that was tried: what it caught of the bug it misses and of one it sees.
+
+    kit: what fuzzing caught of the former.
+    """
+    return [
+        {
+            "oracle": name,
+            "what": oracle.what,
+            "misses": oracle.misses,
+            "missed": _tally(oracle.misses, name, plan, attempts),
+            "kit": _tally(oracle.misses, "fuzz", plan, attempts),
+            "sees": oracle.sees,
+            "seen": _tally(oracle.sees, name, plan, attempts),
+        }
+        for name, oracle in BLIND.items()
+        if name in plan.methods and {oracle.misses, oracle.sees} <= set(plan.names)
+    ]
+
+
+def not_shown_blind(rows: Sequence[Row]) -> list[str]:
+    """The oracles that are not blind after all, or see nothing, or miss what the kit misses too.
+
+    Those without the tries to say are in `undecided`.
+    """
+    return _names(
+        (
+            one["oracle"],
+            one["missed"]["caught"] or not one["seen"]["caught"] or not one["kit"]["caught"],
+        )
+        for one in rows
+        if _compared(one)
+    )
+
+
+def _compared(blind: Row) -> bool:
+    """Whether there are tries of the oracle at both bugs, and of the kit."""
+    return all(blind[tally]["tries"] for tally in ("missed", "seen", "kit"))
+
+
+def slow(rows: Sequence[Row]) -> list[str]:
+    """The plants whose own median is too long: the target is for all of them together."""
+    fuzzed = [(one["id"], one["methods"].get("fuzz")) for one in rows]
+    return _names(
+        (name, _seconds(tally) >= FUZZ_MEDIAN_SECONDS)
+        for name, tally in fuzzed
+        if isinstance(tally, dict) and tally["tries"]
+    )
+
+
+def _median_seconds(tallies: Sequence[tuple[str, Row]]) -> float:
+    """Of all plants, each with as many tries: one that was missed took for ever."""
+    return median(_seconds(tally) for _, tally in tallies) if tallies else 0.0
+
+
+def _seconds(tally: Row) -> float:
+    return math.inf if tally["seconds"] is None else float(tally["seconds"])
+
+
+def _names(misses: Iterable[tuple[str, bool]]) -> list[str]:
+    return [name for name, missed in misses if missed]

@@ -1,0 +1,170 @@
+"""Real traffic through an engine, the specification in lockstep, every output held to naive decode.
+
+The traffic has lengths and no text; `conformance.traffic.traces` says how prompts are made of it. A
+few requests are kept waiting, so that admission always has a choice to make.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from attrs import define, field
+
+from conformance.fuzzing.shrinking import Finding, take
+from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.history import Step
+from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
+from conformance.protocol import Engine
+from conformance.traffic import traces
+from spec.machines import naive
+from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
+from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
+from spec.vocabulary.integers import VOCABULARY
+
+WAITING: Final = 16
+"""Requests kept waiting for admission."""
+
+Do = Callable[[Step], frozenset[Reason]]
+"""Takes a step and keeps it in the history; returns why it was refused."""
+
+
+@define
+class Tally:
+    """What a replay has done so far; current whenever it is looked at.
+
+    requests: finished. tokens: read in prompts and generated, of these. refused: admissions that
+    did not fit. leaked_pages: not free once everything has finished.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    steps: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    leaked_pages: int | None = None
+    history: list[Step] = field(factory=list, repr=False)
+    finding: Finding | None = None
+
+
+def requests(path: Path, format: str, *, page_size: int, limit: int | None) -> Iterator[Request]:
+    """The requests of a trace, scaled, in order of arrival, with prompts made up by its rule."""
+    for index, row in enumerate(islice(traces.load(path, format), limit)):
+        length, new = traces.scale(row, page_size=page_size)
+        prompt = traces.prompt_tokens(
+            index, length, row.blocks, page_size=page_size, vocabulary=VOCABULARY
+        )
+        temperature = float(index % 2)
+        params = Params(max_new=new, temperature=temperature, seed=index)
+        yield Request(id=index, prompt=prompt, params=params)
+
+
+def geometry_for(
+    path: Path, format: str, *, page_size: int, slots: int, limit: int | None
+) -> tuple[Geometry, Limits, traces.Totals]:
+    """Sizes that fit the longest request of a trace, and the scaled trace's totals."""
+    rows = islice(traces.load(path, format), limit)
+    scaled = [traces.scale(row, page_size=page_size) for row in rows]
+    totals = traces.totals(scaled)
+    width = -(-totals.longest // page_size)
+    geometry = Geometry(
+        pages=max(2 * width, 12 * slots), page_size=page_size, slots=slots, pages_per_seq=width
+    )
+    longest_prompt = max(prompt for prompt, _ in scaled)
+    limits = Limits(
+        queue=slots,
+        prefill_tokens=max(longest_prompt, 256),
+        prefill_seqs=min(slots, 8),
+        round_tokens=slots,
+        rounds=8,
+        stops=1,
+        stop_len=1,
+        outputs=2 * slots,
+    )
+    return geometry, limits, totals
+
+
+def replay(
+    engine: Engine,
+    traffic: Iterable[Request],
+    *,
+    tally: Tally,
+    update: Callable[[int], None],
+    step_seconds: float = LARGE_SECONDS,
+    watchdog: Watchdog | None = None,
+) -> None:
+    """Serve the traffic to the end or to the first violation; `tally` is kept current.
+
+    step_seconds: what a step may take. watchdog: told of each step.
+    """
+    started = time.perf_counter()
+    lockstep = Lockstep(engine)
+
+    def do(step: Step) -> frozenset[Reason]:
+        tally.steps += 1
+        tally.history.append(step)
+        if watchdog is None:
+            return take(lockstep, step, seconds=step_seconds)
+        watchdog.begin(tally.history, step_seconds)
+        try:
+            return take(lockstep, step, seconds=step_seconds)
+        finally:
+            watchdog.end()
+
+    coming, known = iter(traffic), dict[int, Request]()
+    try:
+        while _top_up(lockstep, do, coming, known) or not lockstep.state.idle:
+            if do(Admit()) - {Reason.QUEUE_EMPTY}:
+                tally.refused += 1
+            do(Generate())
+            _collect(lockstep, do, known, tally)
+            tally.seconds = time.perf_counter() - started
+            update(tally.requests)
+        counts = lockstep.seen.counts
+        tally.leaked_pages = None if counts is None else len(counts) - counts.count(0)
+    except Violation as violation:
+        history = tuple(tally.history)
+        tally.finding = Finding(history, violation.clause, violation.message, violation)
+    finally:
+        tally.seconds = time.perf_counter() - started
+
+
+def _top_up(
+    lockstep: Lockstep, do: Do, coming: Iterator[Request], known: dict[int, Request]
+) -> int:
+    """Submit until enough are waiting; how many were."""
+    arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
+    for request in arrivals:
+        known[request.id] = request
+        reasons = do(Submit(request))
+        if reasons:
+            raise InvalidInput(
+                f"request {request.id}",
+                seen=", ".join(sorted(reason.name for reason in reasons)),
+                allowed="a request that fits the geometry",
+                remedy="Raise the number of pages or slots.",
+            )
+    return len(arrivals)
+
+
+def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally) -> None:
+    """Take the outputs, and hold each to what naive decode of its request alone gives.
+
+    A request has finished when nothing of it is left in the specification.
+    """
+    outputs = lockstep.decoder.lifecycle.outputs
+    do(TakeOutputs())
+    for output in outputs:
+        request = known[output.request]
+        wanted = naive.generate(request.prompt, request.params, output.choice)
+        if (output.tokens, output.reason) != wanted:
+            wrong = f"request {request.id} got {output.tokens}, alone it gets {wanted[0]}"
+            seen = lockstep.seen
+            raise Violation("ALONE", wrong, action=TakeOutputs(), before=seen, after=seen)
+        tally.new_tokens += len(output.tokens)
+    running = {request.id for request in (*lockstep.state.waiting, *lockstep.state.admitted)}
+    for name in {output.request for output in outputs} - running:
+        tally.requests += 1
+        tally.prompt_tokens += len(known.pop(name).prompt)

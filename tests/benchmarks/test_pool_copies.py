@@ -1,0 +1,159 @@
+"""No entry point copies the pool, and a copy that is planted does not pass."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import Array
+
+from conformance.benchmarks import pool_copies
+from conformance.benchmarks import run as bench
+from impl import decode, entries, prefill
+from impl.models.integer import IntegerModel
+from impl.models.llama import Llama
+from impl.packing import Packed, pack, unpack
+from impl.setup import Setup
+from impl.state import State, initial
+from spec.vocabulary import CleanupMode, Geometry, Limits
+
+GEOMETRY = Geometry(pages=4096, page_size=16, slots=4, pages_per_seq=4)
+LIMITS = Limits(
+    queue=8,
+    prefill_tokens=64,
+    prefill_seqs=4,
+    round_tokens=4,
+    rounds=8,
+    stops=2,
+    stop_len=4,
+    outputs=8,
+)
+LLAMA = Llama(
+    vocabulary=64,
+    layers=1,
+    embed=16,
+    q_heads=2,
+    kv_heads=2,
+    head_dim=32,
+    mlp=16,
+    q_block=4,
+    kv_block_pages=2,
+)
+EXACT = Setup(
+    geometry=GEOMETRY, limits=LIMITS, model=IntegerModel(), cleanup=CleanupMode.END, logprobs=True
+)
+REAL = Setup(geometry=GEOMETRY, limits=LIMITS, model=LLAMA)
+Entry = Callable[..., tuple[State, Array, Array]]
+
+
+@pytest.mark.parametrize("name", entries.NAMES)
+def test_no_entry_point_copies_the_pool(name: str) -> None:
+    """Its bytes are aliased, temporary memory is small, and every change of it is in place."""
+    assert () == pool_copies.check_entry(EXACT, name)
+
+
+@pytest.mark.parametrize("name", ["prefill_requests", "generate"])
+def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
+    """Nor with float attention, in the loop over rounds, sequences, queries and pages."""
+    weights = jax.eval_shape(LLAMA.init, jax.random.key(0))
+
+    assert () == pool_copies.check_entry(REAL, name, weights)
+
+
+def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
+    """What the gate says of an entry point in place of the one with this name."""
+
+    def run(weights: Any, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
+        state, status, result = entry(EXACT, weights, unpack(EXACT, packed), *rest)
+        return pack(state), jnp.concatenate([status, result])
+
+    state, given = pool_copies.abstract_state(EXACT), pool_copies.example_arguments(EXACT)[name]
+    program = jax.jit(run, donate_argnums=1).lower((), state, *given).compile()
+    return pool_copies.problems(pool_copies.inspect(program, state))
+
+
+def written(state: State, cells: Array) -> tuple[Array, ...]:
+    """The pools with some pages overwritten."""
+    return tuple(pool.at[cells].set(jnp.uint32(1)) for pool in state.cache)
+
+
+def selecting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
+    """Write some cells, and select between the old and the new pool by the status."""
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
+    pairs = zip(written(state, status), state.cache, strict=True)
+    pools = tuple(jnp.where(status[0] == 0, new, old) for new, old in pairs)
+    return after._replace(cache=pools), status, result
+
+
+def rereading(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
+    """Write some cells, and report what others held before: the old pool is kept for that."""
+    after, status, _ = entries.enqueue(setup, weights, state, *rest)
+    before = jnp.cumsum(state.cache[0][::64, 0, 0, 0], dtype=jnp.uint32)
+    return after._replace(cache=written(state, status)), status, before.astype(jnp.int32)
+
+
+def rewriting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
+    """Compute every cell anew in the buffer it came in."""
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
+    pools = tuple(pool + status[0].astype(jnp.uint32) for pool in after.cache)
+    return after._replace(cache=pools), status, result
+
+
+def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
+    """Return new pools."""
+    after, status, result = entries.enqueue(setup, weights, state, *rest)
+    return after._replace(cache=initial(setup).cache), status, result
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (selecting, {"temporary", "copy", "select"}),
+        (rereading, {"temporary", "copy"}),
+        (rewriting, {"add"}),
+        (replacing, {"aliased", "broadcast"}),
+    ],
+)
+def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
+    """Each way to go over the whole pool is reported by the first word of what is wrong with it."""
+    assert told <= {problem.split()[0] for problem in problems_of(entry, "enqueue")}
+
+
+def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying a partial page while attention may still read the pool copies all of it."""
+    monkeypatch.setattr(prefill, "_read_prompts", decode.forward)
+
+    found = problems_of(entries.prefill_requests, "prefill_requests")
+
+    assert {"temporary", "copy"} <= {problem.split()[0] for problem in found}
+
+
+@pytest.mark.parametrize(
+    ("copying", "status", "verdict"),
+    [({}, 0, "holds"), ({"clone": ("copy of a whole pool",)}, 1, "fails")],
+)
+def test_the_benchmark_fails_for_a_copy_and_not_for_a_missed_target(
+    copying: dict[str, tuple[str, ...]],
+    status: int,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The table says which target is not met, the JSON holds every figure."""
+    figures = (bench.Figure("slow", 3.0, "x", 2.0), bench.Figure("told", 1.0, "ms"))
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: bench.Result(figures, copying))
+    file = tmp_path / "bench.json"
+
+    assert status == bench.main(["--json", str(file)])
+
+    written_down = json.loads(file.read_text(encoding="utf-8"))
+    assert verdict == written_down["verdict"]
+    assert [False, None] == [one["met"] for one in written_down["figures"]]
+    assert {name: [*found] for name, found in copying.items()} == written_down["copying"]
+    table = capsys.readouterr().out
+    assert "NOT met" in table
+    assert all(f"FAILS: {name}: copy" in table for name in copying)

@@ -1,0 +1,179 @@
+"""The parts of the command line: geometry, engine, report, result file, progress."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import options, result
+from conformance.cli.contract import Report, Verdict
+from conformance.cli.main import main
+from conformance.cli.progress import progress
+from conformance.engines import registry
+from conformance.files import atomic
+from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.geometry import Geometry
+
+SIZES = "pages=16,slots=4,page_size=4,pages_per_seq=4"
+GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
+
+
+def test_a_geometry_is_read_in_any_order() -> None:
+    """The four sizes make a Geometry whatever their order."""
+    assert GEOMETRY == options.parse_geometry(SIZES)
+    assert GEOMETRY == options.parse_geometry("pages_per_seq=4,pages=16,page_size=4,slots=4")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "pages", SIZES + ",", SIZES + ",depth=3", SIZES + ",pages=16", SIZES.replace("16", "-1"),
+     SIZES.replace("16", "1_6"), SIZES.replace("16", " 16"), SIZES.replace("pages=16", "pages=x")],
+)  # fmt: skip
+def test_a_geometry_needs_each_size_once(text: str) -> None:
+    """Missing, repeated, unknown and non-integer sizes are bad input."""
+    with pytest.raises(InvalidInput, match="each once"):
+        options.parse_geometry(text)
+
+
+def test_an_engine_is_found_beside_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module in the current folder can name an engine."""
+    (tmp_path / "my_adapter_of_tests.py").write_text("def make():\n    return 'engine'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+
+    assert "engine" == registry.load_engine("my_adapter_of_tests:make")()
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("json", "'json'"),
+        (":make", "':make'"),
+        ("no_such_module_here:make", "no module no_such_module_here"),
+        ("json.no_such_part:make", "no module json.no_such_part"),
+        ("json:no_such_factory", "no callable no_such_factory in json"),
+        ("needs_what_is_absent:make", "needs_what_is_absent needs no_such_module_here"),
+        ("json:__name__", "no callable __name__ in json"),
+    ],
+)
+def test_an_unknown_engine_is_bad_input(
+    name: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is not there names what was not found."""
+    (tmp_path / "needs_what_is_absent.py").write_text("import no_such_module_here")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(InvalidInput, match="MODULE:FACTORY") as caught:
+        registry.load_engine(name)
+
+    assert seen in str(caught.value)
+
+
+def test_counts_cannot_replace_the_contract() -> None:
+    """A command's own key may not be one that every result has."""
+    report = Report(command="fake", seed=0)
+
+    with pytest.raises(ValueError, match="verdict"):
+        report.count(verdict="holds")
+    assert {} == report.counts
+
+
+def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
+    """Enums, sets, tuples and infinities become JSON, and no scratch file stays."""
+    target = tmp_path / "out.json"
+    value = {"a": Verdict.HOLDS, "b": {3, 1}, "c": (1, None), "d": float("inf")}
+
+    atomic.write(target, result.to_text(value))
+    assert {"a": "holds", "b": [1, 3], "c": [1, None], "d": None} == json.loads(target.read_text())
+    assert [target] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("fuzz --corpus file", "--corpus: saw file: {here}/file, which is not a folder"),
+        ("fuzz --corpus file/below", "--corpus: saw file/below: "),
+        ("diff a:b c:d --corpus /proc/no", "--corpus: saw /proc/no: "),
+        ("replay trace --format azure --corpus file", "--corpus: saw file: "),
+        ("validate file --itf folder", "--itf: saw folder: a folder, allowed: "),
+        ("validate file --illegal file", "--illegal: saw file: "),
+        ("compare --kept --write file/page.md", "--write: saw file/page.md: "),
+        ("plant --write /proc/no/page.md", "--write: saw /proc/no/page.md: "),
+        ("explore --checkpoint folder", "--checkpoint: saw folder: a folder, allowed: "),
+        ("kernel tpu --reproduce folder", "--reproduce: saw folder: a folder, allowed: "),
+        ("kernel tpu --target v5e --results file/x", "--results: saw file/x: "),
+        ("vectors file", "saw file: {here}/file, which is not a folder"),
+        ("vectors .", ".: saw '2 other files, file the first'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    line: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After the work a finding would be lost; nothing is made, and the path is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    assert 2 == main(line.split())
+    said = capsys.readouterr().err
+    assert 1 == said.count("\n")
+    assert says.format(here=tmp_path) in said
+    assert {"file", "folder"} == {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("parse", [options.output_file, options.output_folder])
+def test_a_path_in_folders_that_are_not_there_yet_will_do(
+    parse: Callable[[str], object], tmp_path: Path
+) -> None:
+    """They are made when something is written."""
+    wanted = str(tmp_path / "new" / "deep" / "x")
+
+    assert wanted == str(parse(wanted))
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_result_follows_links(tmp_path: Path) -> None:
+    """Writing through a link replaces what it points to, not the link."""
+    link, target = tmp_path / "link.json", tmp_path / "target.json"
+    link.symlink_to(target)
+
+    atomic.write(link, result.to_text({"a": 1}))
+    assert link.is_symlink()
+    assert {"a": 1} == json.loads(target.read_text())
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then() -> None:
+    """Off a terminal there is one line per ten seconds, and none if quiet."""
+    times = iter([0.0, 1.0, 10.5, 11.0, 21.0])
+    stream, silent = io.StringIO(), io.StringIO()
+
+    with progress("fuzz", total=60, stream=stream, clock=lambda: next(times)) as update:
+        for done in (1, 10.5, 11, 21):
+            update(done, "7 steps")
+    with progress("fuzz", total=60, stream=silent, quiet=True, line_seconds=0) as update:
+        update(1)
+
+    assert "fuzz: 10.5 of 60, 7 steps\nfuzz: 21 of 60, 7 steps\n" == stream.getvalue()
+    assert "" == silent.getvalue()
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the label, the note and a bar are drawn, and markup in them is text."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    times = iter(range(100))
+
+    with progress("fuzz [a]", total=2, stream=stream, clock=lambda: next(times)) as update:
+        update(1, "[b] note")
+
+    assert "fuzz [a]" in stream.getvalue()

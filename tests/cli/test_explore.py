@@ -1,0 +1,257 @@
+"""`kvspec explore` on the command line: exit status, the JSON result, and the checkpoint."""
+
+import argparse
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explore_tools import work_alone
+
+from conformance.cli import graphs
+from conformance.cli.main import main
+from conformance.cli.options import parse_geometry
+from conformance.exploration import graph, packed_search
+from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS, state_violations
+from conformance.exploration.packed_states import Allocator, Flags, Masks, Move, States, bit
+from spec.vocabulary import Reason
+
+SMALL = "pages=3,slots=2,page_size=2,pages_per_seq=2"
+TINY = "pages=1,slots=1,page_size=2,pages_per_seq=2"
+
+
+@pytest.fixture(name="result")
+def file_of_result(tmp_path: Path) -> Path:
+    """Where the JSON goes."""
+    return tmp_path / "e.json"
+
+
+def run(result: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """The exit status of the command, and its JSON result; {} if there is none."""
+    result.unlink(missing_ok=True)  # with status 2 an earlier one would stay
+    status = main(["explore", "--json", str(result), *words])
+    return status, json.loads(result.read_text()) if result.exists() else {}
+
+
+def test_an_exploration_holds_and_says_what_it_saw(
+    result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 0, all keys, complete; and what is not checked is said."""
+    status, found = run(result, "--geometry", SMALL)
+
+    assert (0, "holds", "complete") == (status, found["verdict"], found["scope"])
+    assert (185, 1_068, 0, 11) == tuple(
+        found[key] for key in ("states", "transitions", "illegal", "depth")
+    )
+    assert found["per_second"] > 0
+    assert {*STATE_CHECKS, *MOVE_CHECKS} == {*found["invariants"]}
+    assert len({*found["invariants"]}) == len(found["invariants"])
+    assert {"done": 38} == found["actions"]["clone"]
+    assert {"done": 330, "OUT_OF_PAGES": 72, "TOO_LONG": 258} == found["actions"]["extend"]
+    assert 1_068 == sum(sum(outcomes.values()) for outcomes in found["actions"].values())
+    assert ["CONTENT, READ, Q, OUT and the edges below pages: explore --layer contents"] == found[
+        "not_checked"
+    ]
+    assert "kvspec explore: holds (complete)" in capsys.readouterr().out
+
+
+def test_the_illegal_alphabet_and_open_pages_are_chosen(result: Path) -> None:
+    """Each changes what is counted."""
+    status, illegal = run(result, "--geometry", SMALL, "--alphabet", "illegal")
+    assert (0, 185, 1_068) == (status, illegal["states"], illegal["transitions"])
+    assert illegal["actions"]["twice"] == {"BATCH_POSITIONS": 330}
+    assert illegal["illegal"] > 1_068
+
+    status, open_pages = run(result, "--geometry", SMALL, "--pages", "open", "--quiet")
+    assert (0, 25, 141) == (status, open_pages["states"], open_pages["transitions"])
+
+
+def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
+    """With processes of its own, the registry's clauses and the ladder."""
+    status, found = run(result, "--layer", "decode", "--geometry", TINY)
+
+    assert (0, "complete") == (status, found["scope"])
+    assert (31, 434, 713, 6) == tuple(
+        found[key] for key in ("states", "transitions", "illegal", "depth")
+    )
+    assert {"CONTENT", "OUT", "RESET", "ATOMIC", "sharing to pages"} < {*found["invariants"]}
+    assert any(line.startswith("ATOMIC") for line in found["not_checked"])
+
+
+@pytest.mark.parametrize("layer", ["allocator", "contents", "decode"])
+def test_a_bound_leaves_it_undecided(
+    layer: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 3, not complete, and how many states there were."""
+    work_alone(monkeypatch)
+    status, found = run(result, "--layer", layer, "--geometry", TINY, "--states", "3")
+
+    assert (3, "undecided", "sampled") == (status, found["verdict"], found["scope"])
+    assert 3 <= found["states"] < 17
+    assert "more are left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--pages", "open", "--alphabet", "illegal"], "--layer allocator --alphabet legal"),
+        (["--pages", "open", "--layer", "contents"], "--layer allocator --alphabet legal"),
+        (["--cleanup", "end"], "--layer decode: in the others no sequence finishes"),
+        (["--layer", "contents", "--cleanup", "none"], "saw '--layer contents'"),
+        (["--layer", "attention"], "invalid choice: 'attention'"),
+        (["--alphabet", "greek"], "invalid choice: 'greek'"),
+        (["--states", "-1"], "an integer from 0"),
+        (["--geometry", "pages=300,slots=2,page_size=2,pages_per_seq=2"], "below 255"),
+        (["--geometry", "pages=9,slots=4,page_size=9,pages_per_seq=9"], "a state in 64 bits"),
+        (["--geometry", "pages=0,slots=2,page_size=2,pages_per_seq=2"], "pages"),
+    ],
+    ids=lambda words: " ".join(words)[:60] if isinstance(words, list) else "",
+)
+def test_bad_usage_is_one_line(
+    words: list[str], says: str, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, no result, and what is allowed."""
+    assert (2, {}) == run(result, *words)
+
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert 1 == printed.count("\n")
+
+
+def test_a_checkpoint_is_gone_on_with_and_removed_at_the_end(
+    result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bounded run leaves it; the next run ends with the counts of one that was never bounded."""
+    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    path = tmp_path / "e.npz"
+    words = ("--geometry", SMALL, "--checkpoint", str(path))
+    status, first = run(result, *words, "--states", "50")
+    assert (3, True) == (status, path.exists())
+
+    status, whole = run(result, *words)
+    assert (0, False) == (status, path.exists())
+    assert (185, 1_068, 11) == (whole["states"], whole["transitions"], whole["depth"])
+    assert first["states"] < 185
+
+    _, at_once = run(result, "--geometry", SMALL)
+    assert at_once["actions"] == whole["actions"]
+
+
+def test_an_interruption_is_told_and_gone_on_with(
+    result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is undecided with what is known; the checkpoint has the levels that were finished."""
+    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    words = ("--geometry", SMALL, "--checkpoint", str(tmp_path / "e.npz"))
+
+    levels = list[int]()
+
+    def check(layer: Allocator, states: States) -> Iterator[tuple[str, int]]:
+        levels.append(len(states))
+        if len(levels) == 5:
+            raise KeyboardInterrupt
+        return state_violations(layer, states)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(packed_search, "state_violations", check)
+        status, found = run(result, *words)
+    assert (3, "undecided", True) == (status, found["verdict"], found["interrupted"])
+    assert sum(levels) == found["states"]
+
+    status, found = run(result, *words)
+    assert (0, 185, 1_068) == (status, found["states"], found["transitions"])
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_work(
+    result: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The exploration goes to its end; what was kept last stays, and that is said."""
+    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    path = tmp_path / "e.npz"
+    words = ("--geometry", SMALL, "--checkpoint", str(path))
+    assert 3 == run(result, *words, "--states", "50")[0]
+    held = path.read_bytes()
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(os, "fsync", full)
+        main(["explore", *words, "--states", "100"])
+    assert held == path.read_bytes()
+    assert "not kept: No space left on device; the last one stays" in capsys.readouterr().err
+    assert 0 == run(result, *words)[0]
+
+
+def test_a_checkpoint_of_something_else_is_bad_input(
+    result: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of other sizes, of other sources, or no checkpoint: exit status 2, and it is left alone."""
+    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    path = tmp_path / "e.npz"
+    words = ("--checkpoint", str(path), "--states", "5")
+    assert 3 == run(result, "--geometry", SMALL, *words)[0]
+    held = path.read_bytes()
+
+    assert (2, {}) == run(result, "--geometry", TINY, *words)
+    monkeypatch.setattr(graphs, "digest", lambda: "other")
+    assert (2, {}) == run(result, "--geometry", SMALL, *words)
+    assert held == path.read_bytes()
+    path.write_bytes(held[:-50])
+    assert (2, {}) == run(result, "--geometry", SMALL, *words)
+    assert 3 == capsys.readouterr().err.count("Delete it, or name another with --checkpoint.")
+
+
+def test_a_planted_bug_fails_with_its_history(
+    result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 1, the clause and a shortest history."""
+    judge = Allocator._judge
+
+    def refuse(layer: Allocator, states: States, move: Move) -> tuple[Flags, Masks]:
+        applies, reasons = judge(layer, states, move)
+        return applies, reasons | bit(Reason.OUT_OF_PAGES) if move.kind == "clone" else reasons
+
+    monkeypatch.setattr(Allocator, "_judge", refuse)
+    status, found = run(result, "--geometry", SMALL)
+
+    failure = "ATOMIC is violated after reserve(0), clone(0, 1)"
+    assert (1, [failure], "sampled") == (status, found["failures"], found["scope"])
+    assert f"FAILS: {failure}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("extra", [{"checked": "3"}, {"bogus": 1}, {"first": [1]}])
+def test_a_checkpoint_with_damaged_counts_is_bad_input(
+    extra: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What refine has checked is data as the rest of the file is."""
+    path = tmp_path / "r.npz"
+    words = argparse.Namespace(
+        layer="allocator", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+    )
+    about = graphs.about(words) | {"plant": None, "source": graphs.digest()}
+    graph.save(graph.Graph(), path, about, extra=extra)
+
+    assert 2 == main(["refine", "--geometry", SMALL, "--checkpoint", str(path)])
+    err = capsys.readouterr().err
+    assert 1 == err.count("\n")
+    assert f"checkpoint {path}: saw " in err
+    assert path.exists()
+
+
+def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
+    """At the end the file is removed that the run has written, and nothing of the caller's."""
+    link = tmp_path / "link"
+    link.symlink_to("missing.npz")
+
+    assert 0 == main(["explore", "--geometry", TINY, "--checkpoint", str(link), "--quiet"])
+    assert link.is_symlink()

@@ -1,0 +1,229 @@
+"""The adapters of sglang-jax and vLLM without these: refusals, drift, and the judge of prefixes.
+
+What the adapters do with the packages is run by `make engine-sglang-jax` and `make engine-vllm`.
+"""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from conformance.engines import sglang_jax, vllm
+from conformance.fuzzing.campaign import make
+from conformance.harnesses import prefix_caching
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens
+
+GEOMETRY = Geometry(pages=8, slots=4, page_size=4, pages_per_seq=4)
+
+
+class Cache:
+    """A prefix cache to judge: pages are found by the text before and in them. bug: one of BUGS."""
+
+    drops = True
+
+    def __init__(self, geometry: Geometry, bug: str = "") -> None:
+        self.geometry, self.bug = geometry, bug
+        self.rows: dict[int, list[int]] = {}
+        self.refs = [0] * geometry.pages
+        self.known: dict[int, Tokens] = {}
+        self.prompts: dict[int, Tokens] = {}
+
+    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
+        """Hit what is known, take the rest."""
+        size, hit = self.geometry.page_size, list[int]()
+        self.prompts[slot] = tokens
+        while (end := (len(hit) + 1) * size) < len(tokens):
+            last = -size if self.bug == "forgets the prefix" else None
+            text = tokens[:end][last:]
+            same = [page for page, known in self.known.items() if known[last:] == text]
+            if not same:
+                break
+            hit.append(same[0])
+        if self.bug == "hits a part" and hit:
+            return None if self._grow(slot, hit, count) is None else (len(hit) * size - 1, count)
+        given = max(count, len(hit) * size + 1)
+        return None if self._grow(slot, hit, given) is None else (len(hit) * size, given)
+
+    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
+        """Take what is missing."""
+        assert count <= len(tokens)
+        return self._grow(slot, [], count)
+
+    def computed(self, slot: int, tokens: Tokens) -> None:
+        """Publish the full pages."""
+        size, text = self.geometry.page_size, tokens
+        if self.bug == "publishes what is not full":
+            text = self.prompts[slot]
+        for index, page in enumerate(self.rows[slot]):
+            if (index + 1) * size <= len(text):
+                self.known[page] = text[: (index + 1) * size]
+
+    def end(self, slot: int, _tokens: Tokens) -> None:
+        """Let go of every page; they stay known."""
+        row = self.rows.pop(slot)
+        for page in row[1:] if self.bug == "leaks" else row:
+            self.refs[page] -= 1
+        if self.bug == "frees for all":
+            for page in row:
+                self.refs[page] = 0
+
+    def row(self, slot: int) -> tuple[int, ...]:
+        """The pages of a slot."""
+        return tuple(self.rows[slot])
+
+    def spare(self) -> list[int]:
+        """Pages without a holder."""
+        free = [page for page, count in enumerate(self.refs) if not count]
+        return free + free[:1] * (self.bug == "lists twice" and len(free) == 1)
+
+    def counts(self) -> tuple[int, ...]:
+        """Holders of each page."""
+        return tuple(self.refs)
+
+    def _grow(self, slot: int, hit: list[int], count: int) -> int | None:
+        row = self.rows.get(slot, []) + hit
+        wanted = self.geometry.pages_for(count) - len(row)
+        spare = [page for page in self.spare() if page not in hit]
+        if self.bug == "counts what fails":
+            self._hold(hit)
+        if wanted + (self.bug == "refuses too much") > len(spare):
+            return None
+        if self.bug not in {"counts what fails", "forgets to count"}:
+            self._hold(hit)
+        fresh = spare[: max(wanted, 0)]
+        for page in fresh:
+            if self.bug != "keeps what is taken":
+                self.known.pop(page, None)
+        self._hold(fresh)
+        self.rows[slot] = row + fresh
+        return count
+
+    def _hold(self, pages: list[int]) -> None:
+        for page in pages:
+            self.refs[page] += 1
+
+
+BUGS = (
+    "forgets the prefix",
+    "hits a part",
+    "publishes what is not full",
+    "leaks",
+    "frees for all",
+    "lists twice",
+    "counts what fails",
+    "refuses too much",
+    "forgets to count",
+    "keeps what is taken",
+)
+
+
+def first_broken(bug: str, *, drops: bool = False) -> str | None:
+    """The clause that the first of some random histories breaks."""
+    histories = [tuple(prefix_caching.draw(random.Random(seed), GEOMETRY)) for seed in range(60)]
+
+    def made(geometry: Geometry) -> Cache:
+        cache = Cache(geometry, bug)
+        cache.drops = drops
+        return cache
+
+    for ops in histories:
+        found = prefix_caching.replay(made, GEOMETRY, ops, Counter())
+        if found is not None:
+            return found.clause
+    return None
+
+
+def test_a_prefix_cache_without_a_bug_breaks_nothing() -> None:
+    """A right prefix cache passes, also where sequences end before they are computed."""
+    assert (None, None) == (first_broken(""), first_broken("", drops=True))
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_each_bug_of_a_prefix_cache_is_found(bug: str) -> None:
+    """Each bug that is planted in the cache breaks a clause."""
+    assert first_broken(bug) is not None
+
+
+FACTORIES: dict[str, Callable[[], object]] = {
+    "sglang-jax": lambda: make(sglang_jax.make, GEOMETRY, CleanupMode.NONE),
+    "sglang-jax prefixes": lambda: sglang_jax.prefixes(GEOMETRY),
+    "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
+    "vllm prefixes": lambda: vllm.prefixes(GEOMETRY),
+}
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither package can be imported, whether installed or not."""
+    monkeypatch.setitem(sys.modules, "sgl_jax", None)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+
+
+@pytest.mark.usefixtures("absent")
+@pytest.mark.parametrize("name", FACTORIES)
+def test_an_absent_package_is_said_to_be_absent(name: str) -> None:
+    """The factory names the package and the target that installs it."""
+    with pytest.raises(InvalidInput, match="make engine-") as raised:
+        FACTORIES[name]()
+
+    assert "installed" in raised.value.allowed
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Any], None]:
+    """Put an object where a call is looked for; modules above it are made as needed."""
+
+    def put(module: str, name: str, found: Any) -> None:
+        parts = module.split(".")
+        for end in range(1, len(parts) + 1):
+            path = ".".join(parts[:end])
+            if path not in made:
+                made[path] = ModuleType(path)
+                monkeypatch.setitem(sys.modules, path, made[path])
+        owner: Any = made[module]
+        *outer, last = name.split(".")
+        for part in outer:
+            if not hasattr(owner, part):
+                setattr(owner, part, type(part, (), {}))
+            owner = getattr(owner, part)
+        setattr(owner, last, found)
+
+    made: dict[str, ModuleType] = {}
+    return put
+
+
+def with_parameters(*names: str) -> Any:
+    """A function with these parameters."""
+    made: dict[str, Any] = {}
+    exec(f"def made({', '.join(names)}): pass", made)
+    return made["made"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "factory", "drifted"),
+    [
+        ("conformance.engines.sglang_calls", "sglang-jax", "ReqToTokenPool.alloc"),
+        ("conformance.engines.vllm", "vllm", "KVCacheManager.free"),
+    ],
+)
+def test_a_call_that_has_drifted_is_named(
+    fakes: Callable[[str, str, Any], None], calls: str, factory: str, drifted: str
+) -> None:
+    """Of all calls only the one that takes something else is complained about."""
+    for call, names in sorted(import_module(calls).CALLS.items()):
+        module, _, name = call.partition(":")
+        other = ("self", "requests") if name == drifted else names
+        if not any(one.startswith(f"{call}.") for one in import_module(calls).CALLS):
+            fakes(module, name, with_parameters(*other))
+        else:
+            fakes(module, name, type(name, (), {"__init__": with_parameters("self", *names)}))
+
+    with pytest.raises(InvalidInput, match=f"{drifted} takes self, requests instead") as raised:
+        FACTORIES[factory]()
+
+    assert 1 == str(raised.value).count(" instead of ")

@@ -1,0 +1,204 @@
+"""The clauses of the compact allocator catch what they say, and nothing cries wolf.
+
+Each is shown a state or a move that breaks it, and is held to exactly what is wrong there.
+"""
+
+import numpy as np
+import pytest
+from explore_tools import Sizes, Slots, compact, every_state, plan, renamed, sizes
+
+from conformance.exploration.packed_clauses import (
+    MOVE_CHECKS,
+    STATE_CHECKS,
+    mentions,
+    move_violations,
+    state_violations,
+)
+from conformance.exploration.packed_states import (
+    NO_PAGE,
+    UNUSED,
+    Allocator,
+    Expansion,
+    Move,
+    States,
+)
+from spec.vocabulary import Reason
+
+LAYER = Allocator(sizes((3, 2, 2, 2)))
+FORBIDDEN = Allocator(sizes((3, 2, 2, 2)), illegal=True)
+MORE_SLOTS_THAN_PAGES: Sizes = (2, 3, 2, 2)
+
+
+TAMPERED: tuple[tuple[str, Slots, tuple[int, ...] | None, list[str]], ...] = (
+    ("a page leaks", (None, None), (1, 0, 0), ["CONS", "RC", "FREED"]),
+    ("a count is missing", ((1, (0,)), None), (0, 0, 0), ["CONS", "RC", "UAF", "FREED"]),
+    ("a count is too high", ((2, (0,)), None), (2, 0, 0), ["RC", "FREED"]),
+    ("a page twice in a row", ((4, (0, 0)), None), None, ["ROW"]),
+    ("a page too many", ((2, (0, 1)), None), None, ["ROW"]),
+    ("a page too few", ((3, (0,)), None), None, ["ROW"]),
+    ("a hole in a row", ((2, (NO_PAGE, 0)), None), None, ["ROW"]),
+    ("a row without a slot", ((UNUSED, (0,)), None), None, ["ROW", "FREED"]),
+    ("longer than a row", ((5, (0, 1)), None), None, ["LEN"]),
+    ("a partial page is shared", ((1, (0,)), (1, (0,))), None, ["SHARE"]),
+)
+NAMED = [row for row in TAMPERED if row[1] != (None, None)]
+"""Renaming begins at the rows: a page that leaks is caught before it, and lost by it."""
+
+
+@pytest.mark.parametrize(
+    ("slots", "counts", "clauses"), [row[1:] for row in TAMPERED], ids=[row[0] for row in TAMPERED]
+)
+def test_a_tampered_state_is_caught(
+    slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
+) -> None:
+    """Exactly the clauses that it breaks are named, with the first state that breaks them."""
+    wrong = compact(LAYER, slots, counts)
+    fine = compact(LAYER, ((3, (0, 1)), (2, (0,))))
+    states = np.concatenate([LAYER.initial(), fine, wrong, wrong])
+
+    assert [(clause, 2) for clause in clauses] == list(state_violations(LAYER, states))
+
+
+def test_a_page_outside_the_pool_is_caught() -> None:
+    """A row that names a page which does not exist breaks ROW, before anything looks it up."""
+    outside = compact(LAYER, ((1, (7,)), None))
+
+    assert ("ROW", 0) == next(state_violations(LAYER, outside))
+
+
+def test_pages_that_do_not_come_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FREED alone is broken where the state is in order, and freeing it leaves a page."""
+    right = Allocator.expand
+
+    def leak(layer: Allocator, states: States, move: Move) -> Expansion:
+        found = right(layer, states, move)
+        if move.kind == "free":
+            layer.parts(found.after)[2][:, 0] = 1
+        return found
+
+    state = compact(LAYER, ((3, (0, 1)), None))
+    assert [] == list(state_violations(LAYER, state))
+    monkeypatch.setattr(Allocator, "expand", leak)
+    assert [("FREED", 0)] == list(state_violations(LAYER, state))
+
+
+ONE = ((1, (0,)), None)
+LONG = ((3, (0, 1)), None)
+TWO = ((1, (0,)), (1, (1,)))
+OUT_OF_PAGES, TOO_LONG = {Reason.OUT_OF_PAGES}, {Reason.TOO_LONG}
+Outcome = tuple[Slots, tuple[int, ...] | None]
+TAMPERED_MOVES: tuple[tuple[str, Slots, Move, set[Reason], Outcome, list[str]], ...] = (
+    ("refused in vain", ONE, Move("extend", 0, 2), OUT_OF_PAGES, (ONE, None), ["ATOMIC"]),
+    ("a clone in vain", ONE, Move("clone", 0, 1), OUT_OF_PAGES, (ONE, None), ["ATOMIC"]),
+    ("free refused", ONE, Move("free", 0), OUT_OF_PAGES, (ONE, None), ["ATOMIC"]),
+    ("too long", LONG, Move("extend", 0, 2), set(), (((5, (0, 1)), None), None), ["ATOMIC"]),
+    ("half done", LONG, Move("extend", 0, 2), TOO_LONG, (((4, (0, 1)), None), None), ["ATOMIC"]),
+    (
+        "out of pages, and a page is taken",
+        ((4, (0, 1)), (2, (2,))),
+        Move("extend", 1, 1),
+        set(),
+        (((4, (0, 1)), (3, (2, 0))), None),
+        ["ATOMIC", "WX"],
+    ),
+    (
+        "tokens from nowhere",
+        (None, None),
+        Move("reserve", 0),
+        set(),
+        (((1, (0,)), None), None),
+        ["sharing to pages"],
+    ),
+    (
+        "a clone too short",
+        LONG,
+        Move("clone", 0, 1),
+        set(),
+        (((3, (0, 1)), (2, (0,))), None),
+        ["sharing to pages"],
+    ),
+    (
+        "a neighbour's page",
+        TWO,
+        Move("free", 0),
+        set(),
+        ((None, (1, (2,))), None),
+        ["FRAME"],
+    ),
+    (
+        "a live page is written",
+        (((2, (0,))), (0, ())),
+        Move("extend", 1, 1),
+        set(),
+        (((2, (0,)), (1, (0,))), None),
+        ["WX"],
+    ),
+    (
+        "not counted",
+        LONG,
+        Move("clone", 0, 1),
+        set(),
+        (((3, (0, 1)), (3, (0, 2))), (1, 1, 1)),
+        ["RC"],
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "move", "why", "outcome", "clauses"),
+    [row[1:] for row in TAMPERED_MOVES],
+    ids=[row[0] for row in TAMPERED_MOVES],
+)
+def test_a_tampered_move_is_caught(
+    before: Slots, move: Move, why: set[Reason], outcome: Outcome, clauses: list[str]
+) -> None:
+    """Exactly what is wrong with it is named, with the first state; the real move is in order."""
+    states = np.concatenate([compact(LAYER, before)] * 3)
+    right = LAYER.expand(states, move)
+    mask = sum(1 << reason.value for reason in why)
+    wrong = Expansion(right.applies, right.reasons.copy(), right.after.copy())
+    wrong.after[1:], wrong.reasons[1:] = compact(LAYER, *outcome), mask
+
+    assert [] == list(move_violations(LAYER, states, move, right))
+    assert [(clause, 1) for clause in clauses] == list(move_violations(LAYER, states, move, wrong))
+
+
+def test_a_forbidden_move_that_is_done_is_caught() -> None:
+    """ATOMIC holds of the illegal alphabet too: nothing of it is done, or changes a state."""
+    state, move = compact(LAYER, ONE), Move("twice", 0)
+    right = FORBIDDEN.expand(state, move)
+    done = right._replace(reasons=np.zeros_like(right.reasons))
+    changed = right._replace(after=compact(LAYER, LONG))
+
+    assert [] == list(move_violations(FORBIDDEN, state, move, right))
+    assert [("ATOMIC", 0)] == list(move_violations(FORBIDDEN, state, move, done))
+    assert [("ATOMIC", 0)] == list(move_violations(FORBIDDEN, state, move, changed))
+
+
+def test_no_clause_is_without_a_state_that_breaks_it() -> None:
+    """The tables above name every check there is."""
+    assert {*STATE_CHECKS} == {clause for row in TAMPERED for clause in row[-1]}
+    assert {*MOVE_CHECKS} == {clause for row in TAMPERED_MOVES for clause in row[-1]}
+
+
+@pytest.mark.parametrize(
+    ("slots", "counts", "clauses"), [row[1:] for row in NAMED], ids=[row[0] for row in NAMED]
+)
+def test_a_canonical_state_breaks_the_same_clauses(
+    slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
+) -> None:
+    """Nothing that is wrong with what rows name is renamed away."""
+    canonical = LAYER.canonical(renamed(LAYER, compact(LAYER, slots, counts), seed=2))
+
+    assert [(clause, 0) for clause in clauses] == list(state_violations(LAYER, canonical))
+
+
+def test_mentions_are_counted_as_by_hand() -> None:
+    """The tester's own count: row entries that name each page, in any slot."""
+    states = every_state(plan(MORE_SLOTS_THAN_PAGES))
+    layer = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
+    _, rows, _ = layer.parts(states)
+    by_hand = [[row.ravel().tolist().count(page) for page in range(2)] for row in rows]
+
+    assert by_hand == mentions(layer, states).tolist()
+    assert 3 == max(map(max, by_hand))

@@ -1,0 +1,270 @@
+"""The exploration of the allocator layer: its counts, its two page policies, and planted bugs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from explore_tools import every_state, explored, plan, silent
+
+from conformance.exploration import packed_states
+from conformance.exploration.cross_check import PINNED, Pinned
+from conformance.exploration.graph import Graph
+from conformance.exploration.packed_search import Broken, Plan, explore, history_of
+from conformance.exploration.packed_states import NO_PAGE, Allocator, Expansion, Move, States
+from spec.vocabulary import Reason
+
+LARGEST = max(PINNED, key=lambda pinned: pinned.states)
+OTHERS = [pinned for pinned in PINNED if pinned is not LARGEST]
+Effect = Callable[[Allocator, States, Move], States]
+
+
+def name(pinned: Pinned) -> str:
+    """The sizes, short."""
+    sizes = pinned.geometry
+    return f"{sizes.pages}-{sizes.slots}-{sizes.page_size}-{sizes.pages_per_seq}"
+
+
+def words(history: str) -> tuple[str, ...]:
+    """A history, move by move."""
+    return tuple(move.replace(",", ", ") for move in history.split())
+
+
+def refused(graph: Graph) -> int:
+    """How many actions were refused."""
+    return sum(times for name, times in graph.outcomes.items() if not name.endswith(": done"))
+
+
+@pytest.mark.parametrize("pinned", OTHERS, ids=name)
+def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
+    """All states and transitions that the cross-check pins are met, and every clause holds."""
+    graph, broken = explored(Plan(layer=Allocator(pinned.geometry)))
+
+    assert (None, True) == (broken, graph.complete)
+    assert (pinned.states, pinned.transitions) == (graph.states, graph.transitions)
+    assert (graph.transitions, 0) == (sum(graph.outcomes.values()), graph.illegal)
+
+
+def test_the_counts_of_the_largest_are_those_of_spin() -> None:
+    """Half a million states and all refusals among their transitions; some seconds."""
+    graph, broken = explored(Plan(layer=Allocator(LARGEST.geometry)))
+
+    assert (None, True) == (broken, graph.complete)
+    assert (513_716, 4_621_560) == (graph.states, graph.transitions)
+    assert (513_716, 4_621_560) == (LARGEST.states, LARGEST.transitions)
+    assert (1_459_152, 21) == (refused(graph), graph.depth)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "states", "transitions", "depth"),
+    [((4, 3, 2, 2), 96, 848, 7), ((6, 3, 2, 3), 328, 2_932, 9)],
+    ids=str,
+)
+def test_the_counts_up_to_renaming(
+    numbers: tuple[int, int, int, int], states: int, transitions: int, depth: int
+) -> None:
+    """With any free page to take, few states are left once names do not count."""
+    graph, broken = explored(plan(numbers, open_pages=True))
+
+    assert (None, True) == (broken, graph.complete)
+    assert (states, transitions, depth) == (graph.states, graph.transitions, graph.depth)
+
+
+def test_everything_illegal_is_refused() -> None:
+    """What a caller must not ask is tried in every state, and leaves the legal counts alone."""
+    legal, _ = explored(plan((4, 3, 2, 2)))
+    both, broken = explored(plan((4, 3, 2, 2), illegal=True))
+
+    assert broken is None
+    assert (6_780, 60_816, 282_324) == (both.states, both.transitions, both.illegal)
+    assert both.illegal == refused(both) - refused(legal)
+    assert legal.levels == both.levels
+
+
+def test_a_bounded_exploration_is_not_complete() -> None:
+    """It ends with the level that reaches the bound, and says that more is left."""
+    graph, broken = explored(plan((4, 3, 2, 2), most_states=100))
+
+    assert broken is None
+    assert not graph.complete
+    assert sum(graph.levels[:-1]) < 100 <= graph.states < 6_780
+    assert graph.expanded == graph.depth
+
+
+def test_what_is_visited_is_what_is_counted() -> None:
+    """A visitor is handed every state in the order of the numbers, and every transition."""
+    chosen, seen, first_of = plan((5, 2, 3, 2), illegal=True), [0, 0], [0]
+
+    def visit(states: States, first: int, number: int, found: Expansion) -> None:
+        seen[chosen.moves[number][0].illegal] += int(found.applies.sum())
+        if number == 0:
+            assert first == first_of[0]
+            first_of[0] += len(states)
+
+    graph = Graph()
+    assert explore(chosen, graph, visit=visit, update=silent) is None
+    assert [graph.transitions, graph.illegal] == seen
+    assert graph.states == first_of[0]
+
+
+@pytest.mark.parametrize("open_pages", [False, True])
+def test_a_history_leads_to_its_state(*, open_pages: bool) -> None:
+    """Its moves, from the first state, end there; up to renaming, with the same names of slots."""
+    chosen = plan((4, 3, 2, 2), open_pages=open_pages, most_states=3_000)
+    layer, states = chosen.layer, every_state(chosen)
+    graph, _ = explored(chosen)
+    moves = {str(move): move for move in layer.moves}
+    depths = np.repeat(range(graph.depth + 1), graph.levels)
+    for number in range(0, len(states), 5 if open_pages else 29):
+        history, state = history_of(chosen, graph, number), layer.initial()
+        for word in history:
+            found = layer.expand(state, moves[word])
+            assert (found.applies[0], found.reasons[0]) == (True, 0)
+            state = found.after
+        assert len(history) == depths[number]
+        wanted = states[number : number + 1]
+        if open_pages:
+            assert (layer.parts(state)[0] == layer.parts(wanted)[0]).all()
+            state = layer.canonical(state)
+        assert (state == wanted).all()
+
+
+right = Allocator._effect
+
+
+def clone_without_counts(layer: Allocator, states: States, move: Move) -> States:
+    """The pages of a clone are not counted again."""
+    after = right(layer, states, move)
+    if move.kind == "clone":
+        layer.parts(after)[2][:] = layer.parts(states)[2]
+    return after
+
+
+def clone_shares_all(layer: Allocator, states: States, move: Move) -> States:
+    """A clone shares the partial page, too, and counts it."""
+    if move.kind != "clone":
+        return right(layer, states, move)
+    after = states.copy()
+    lengths, rows, counts = layer.parts(after)
+    lengths[:, move.other], rows[:, move.other] = lengths[:, move.slot], rows[:, move.slot]
+    packed_states._count(counts, rows[:, move.other], 1)
+    return after
+
+
+def free_keeps_the_row(layer: Allocator, states: States, move: Move) -> States:
+    """Counts fall, and the row stays."""
+    after = right(layer, states, move)
+    if move.kind == "free":
+        layer.parts(after)[1][:, move.slot] = layer.parts(states)[1][:, move.slot]
+    return after
+
+
+def free_keeps_a_count(layer: Allocator, states: States, move: Move) -> States:
+    """The row is gone, and nothing is counted down."""
+    after = right(layer, states, move)
+    if move.kind == "free":
+        layer.parts(after)[2][:] = layer.parts(states)[2]
+    return after
+
+
+def extend_takes_a_live_page(layer: Allocator, states: States, move: Move) -> States:
+    """Page 0 is taken, whoever has it."""
+    if move.kind != "extend":
+        return right(layer, states, move)
+    after = right(layer, states, move)
+    lengths, rows, counts = layer.parts(after)
+    entry = (lengths[:, move.slot].astype(int) - 1) // layer.geometry.page_size
+    index = np.arange(len(after))
+    grown = (rows != layer.parts(states)[1]).any(axis=(1, 2))
+    counts[index[grown], rows[index, move.slot, entry][grown]] -= 1
+    rows[index[grown], move.slot, entry[grown]] = 0
+    counts[grown, 0] += 1
+    return after
+
+
+def extend_forgets_a_token(layer: Allocator, states: States, move: Move) -> States:
+    """Of two tokens one is appended."""
+    after = right(layer, states, move)
+    if move.kind == "extend" and move.other == 2:
+        layer.parts(after)[0][:, move.slot] -= 1
+    return after
+
+
+def reserve_moves_a_neighbour(layer: Allocator, states: States, move: Move) -> States:
+    """A reservation swaps two pages of another slot."""
+    after = right(layer, states, move)
+    if move.kind == "reserve":
+        _, rows, _ = layer.parts(after)
+        full = (rows[:, 1 - move.slot] != NO_PAGE).all(axis=1)
+        rows[full, 1 - move.slot] = rows[full, 1 - move.slot, ::-1]
+    return after
+
+
+PLANTED: tuple[tuple[Effect, str, str], ...] = (
+    (clone_without_counts, "RC", "reserve(0) extend(0,1) clone(0,1)"),
+    (clone_shares_all, "SHARE", "reserve(0) extend(0,1) clone(0,1)"),
+    (free_keeps_the_row, "FREED", "reserve(0) extend(0,1)"),
+    (free_keeps_a_count, "FREED", "reserve(0) extend(0,1)"),
+    (extend_takes_a_live_page, "WX", "reserve(0) extend(0,2) extend(0,1)"),
+    (extend_forgets_a_token, "sharing to pages", "reserve(0) extend(0,2)"),
+    (reserve_moves_a_neighbour, "FRAME", "reserve(1) extend(1,2) extend(1,1) reserve(0)"),
+)
+
+
+@pytest.mark.parametrize(
+    ("bug", "clause", "history"), PLANTED, ids=[row[0].__name__ for row in PLANTED]
+)
+def test_a_planted_bug_is_found_by_a_shortest_history(
+    bug: Effect, clause: str, history: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right clause, and a history that nothing shorter could replace."""
+    monkeypatch.setattr(Allocator, "_effect", bug)
+
+    graph, broken = explored(plan((3, 2, 2, 2)))
+
+    assert Broken(clause, words(history)) == broken
+    assert not graph.complete
+
+
+def test_a_planted_bug_is_found_up_to_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history is one run, whose slots have the names of the state that it ends in."""
+    monkeypatch.setattr(Allocator, "_effect", reserve_moves_a_neighbour)
+
+    _, broken = explored(plan((3, 2, 2, 2), open_pages=True))
+
+    history = ("reserve(0)", "extend(0, 2)", "extend(0, 1)", "reserve(1)")
+    assert Broken("FRAME", history) == broken
+
+
+@pytest.mark.parametrize("reason", ["TOO_LONG", "OUT_OF_PAGES"])
+def test_a_wrong_guard_is_found(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal too many is ATOMIC, with the first state in which a successor exists."""
+    judge = Allocator._judge
+
+    def refuse(
+        layer: Allocator, states: States, move: Move
+    ) -> tuple[packed_states.Flags, packed_states.Masks]:
+        applies, found = judge(layer, states, move)
+        if move.kind == "clone":
+            found[layer.parts(states)[0][:, move.slot] == 3] |= packed_states.bit(Reason[reason])
+        return applies, found
+
+    monkeypatch.setattr(Allocator, "_judge", refuse)
+    _, broken = explored(plan((3, 2, 2, 2)))
+
+    history = ("reserve(0)", "extend(0, 2)", "extend(0, 1)", "clone(0, 1)")
+    assert Broken("ATOMIC", history) == broken
+
+
+def test_a_bug_with_a_known_successor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts are not part of a state's key: they are wrong here where nothing new is reached."""
+
+    def miscount(layer: Allocator, states: States, move: Move) -> States:
+        after = right(layer, states, move)
+        if move.kind == "clone" and move.other == 0:
+            layer.parts(after)[2][:, -1] += layer.parts(states)[0][:, 1] == 0
+        return after
+
+    monkeypatch.setattr(Allocator, "_effect", miscount)
+    _, broken = explored(plan((3, 2, 2, 2)))
+
+    assert Broken("RC", ("reserve(1)", "clone(1, 0)")) == broken

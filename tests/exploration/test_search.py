@@ -1,0 +1,325 @@
+"""Searches with the specification itself: pinned counts, and bugs planted in the specification."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+from explore_tools import silent, sizes, work_alone
+
+from conformance.exploration.alphabets import Layer, layer, legal
+from conformance.exploration.graph import Graph
+from conformance.exploration.search import Expanded, Search, Wrong, expand, told
+from spec import pool
+from spec.cells import POISON, kill
+from spec.machines import actions as act
+from spec.machines import pages, scheduling, sharing
+from spec.table import Sequence
+from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
+from spec.vocabulary.errors import Family
+
+CONTENTS = layer("contents", sizes((2, 2, 2, 1)))
+LONGER = layer("contents", sizes((2, 2, 2, 2)))
+DECODE = layer("decode", sizes((1, 2, 2, 2)))
+SMALLEST = layer("decode", sizes((1, 1, 2, 2)))
+State = scheduling.State
+
+
+@pytest.fixture(name="no_workers")
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches run in this process."""
+    work_alone(monkeypatch)
+
+
+def searched(chosen: Layer, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
+    """A whole search."""
+    search = Search(chosen, Graph())
+    return search, search.run(update=silent, most_states=most_states)
+
+
+def after(chosen: Layer, *names: str) -> State:
+    """The state after these moves, by name."""
+    moves, state = {move.name: move for move in chosen.moves}, chosen.initial()
+    for name in names:
+        action = moves[name].action(state)
+        assert action is not None
+        state = scheduling.step(state, action)
+    return state
+
+
+def expanded(chosen: Layer, state: State) -> Expanded:
+    """All moves of one state, as a worker takes them."""
+    (found,) = expand(((chosen.name, chosen.geometry, chosen.cleanup), [state]))
+    return found
+
+
+def wrong(chosen: Layer, state: State) -> tuple[str, str, str | None]:
+    """What is wrong with a state or a move of it: the clause, the message and the move's name."""
+    found = expanded(chosen, state).wrong
+    assert found is not None
+    clause, message, move = found
+    return clause, message, None if move is None else str(chosen.moves[move])
+
+
+def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
+    """All states with cells, met by two workers, numbered as by none."""
+    search, found = searched(CONTENTS)
+    graph = search.graph
+
+    assert (None, True) == (found, graph.complete)
+    assert (376, 3_797, 12_331) == (graph.states, graph.transitions, graph.illegal)
+    assert 376 == len(search.states) == len({*search.states})
+    assert graph.transitions + graph.illegal == graph.outcomes.total()
+    for number in range(0, 376, 25):
+        names = [CONTENTS.moves[move].name for move in graph.history(number)]
+        assert search.states[number] == after(CONTENTS, *names)
+
+
+@pytest.mark.usefixtures("no_workers")
+@pytest.mark.parametrize(
+    ("chosen", "states", "transitions", "illegal"),
+    [(DECODE, 225, 3_308, 7_717), (SMALLEST, 31, 434, 713)],
+    ids=["two slots", "one slot"],
+)
+def test_the_decode_layer_holds_and_has_the_pinned_counts(
+    chosen: Layer, states: int, transitions: int, illegal: int
+) -> None:
+    """Requests, rounds and outputs; among the refusals there are some for want of a page."""
+    search, found = searched(chosen)
+    graph = search.graph
+
+    assert (None, True) == (found, graph.complete)
+    assert (states, transitions, illegal) == (graph.states, graph.transitions, graph.illegal)
+    assert graph.outcomes["round: OUT_OF_PAGES"] > 0
+    assert graph.outcomes["round: done"] > 0
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_the_cleanup_mode_is_part_of_the_layer() -> None:
+    """With finished sequences left in their slots, there are other states."""
+    kept = layer("decode", sizes((1, 1, 2, 2)), CleanupMode.NONE)
+    search, found = searched(kept)
+
+    assert (None, True) == (found, search.graph.complete)
+    assert search.graph.states > 31
+    assert any(state.lifecycle.finished for state in search.states)
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_bounded_search_is_not_complete() -> None:
+    """It ends with the level that reaches the bound."""
+    search, found = searched(SMALLEST, most_states=8)
+
+    assert (None, False) == (found, search.graph.complete)
+    assert sum(search.graph.levels[:-1]) < 8 <= search.graph.states < 17
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_each_step_is_visited_with_its_successor() -> None:
+    """A visitor is told of every step: a refusal stays where it is, the rest is in the list."""
+    search, steps = Search(SMALLEST, Graph()), list[tuple[int, int]]()
+
+    def visit(number: int, state: State, step: object, successor: int) -> None:
+        assert search.states[number] == state
+        assert getattr(step, "after", None) in (None, search.states[successor])
+        steps.append((number, successor))
+
+    assert search.run(update=silent, visit=visit) is None
+    assert search.graph.outcomes.total() == len(steps)
+    assert {*range(31)} == {number for number, _ in steps} == {after for _, after in steps}
+
+
+def test_a_layer_must_be_known() -> None:
+    """The allocator is explored in bytes, and others do not exist."""
+    with pytest.raises(InvalidInput, match="contents, decode"):
+        layer("allocator", sizes((1, 1, 1, 1)))
+
+
+def test_refusals_for_want_of_room_are_legal() -> None:
+    """An action belongs to the alphabet if capacity is all that it lacks."""
+    for reason in Reason:
+        alone = frozenset([Refusal(reason, 0, 0)])
+        assert legal(alone) == (reason.family is Family.CAPACITY)
+        assert not legal(alone | {Refusal(Reason.SLOT_USED, 0, 0)})
+    assert legal(frozenset())
+
+
+def tampered(**changed: Any) -> State:
+    """Two written tokens in slot 0 of the longer contents layer, and something changed below."""
+    state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
+    assert expanded(LONGER, state).wrong is None
+    shared = state.lifecycle.sharing
+    counts = changed.pop("counts", shared.counts)
+    table = evolve(shared.pages, **changed)
+    below = evolve(shared, pages=table, counts=counts)
+    return evolve(state, lifecycle=evolve(state.lifecycle, sharing=below))
+
+
+@pytest.mark.parametrize(
+    ("clause", "changed"),
+    [
+        ("CONS", {"counts": (1, 1)}),
+        ("UAF", {"counts": (0, 0)}),
+        ("RC", {"counts": (2, 0)}),
+        ("ROW", {"counts": (1, 1), "sequences": (Sequence((0, 1), (1, 1, 1), 2, 2), None)}),
+        ("LEN", {"sequences": (Sequence((0,), (1,), 2, 2), None)}),
+        ("CONTENT", {"cells": (((1,), (2, 1)), ((), ()))}),
+        ("CONTENT", {"cells": (((1,), POISON), ((), ()))}),
+    ],
+    ids=str,
+)
+def test_a_tampered_state_is_caught(clause: str, changed: dict[str, object]) -> None:
+    """A state that breaks a clause is named before any move is taken from it."""
+    found = expanded(LONGER, tampered(**changed))
+
+    assert found.wrong is not None
+    assert (clause, None) == (found.wrong[0], found.wrong[2])
+    assert () == found.steps
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, module: object, name: str, make: object) -> None:
+    """Plant a bug: `make` is given the real function, and gives the one to use instead."""
+    assert callable(make)
+    monkeypatch.setattr(module, name, make(getattr(module, name)))
+
+
+def test_a_clone_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RC, in the state that the clone leads to: the shared page has one count and two names."""
+    parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
+
+    def make(clone: Callable[..., sharing.State]) -> Callable[..., sharing.State]:
+        return lambda state, *rest: evolve(clone(state, *rest), counts=state.counts)
+
+    patched(monkeypatch, sharing, "_clone", make)
+    child = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
+    child = scheduling.step(child, act.Clone(0, 1, 1))
+
+    assert expanded(LONGER, parent).wrong is None
+    clause, message, move = wrong(LONGER, child)
+    assert ("RC", None) == (clause, move)
+    assert "counts[0] is 1, should be 2" in message
+
+
+def test_a_clone_that_copies_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ladder sees it on the transition: below, the child has written what it knows."""
+    parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 1)", "write(0, 1)")
+    patched(monkeypatch, sharing, "copy_page", lambda _: lambda cells, _from, _to: cells)
+
+    clause, message, move = wrong(LONGER, parent)
+
+    assert ("ladder", "clone(0, 1)") == (clause, move)
+    assert "sharing to pages on Clone" in message
+
+
+def test_pages_that_do_not_come_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that forgets a page is CONS, in the first state that has one."""
+    held = after(LONGER, "reserve(0)", "allocate(0, 1)")
+    patched(monkeypatch, pool, "release", lambda _: lambda counts, _pages: counts)
+
+    assert ("CONS", "freeing everything leaves pages in use", None) == wrong(LONGER, held)
+
+
+def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FRAME, on the transition: a cell of the other slot is lost."""
+    first = ("reserve(0)", "assign(0, 1)", "allocate(0, 1)", "write(0, 1)")
+    state = after(CONTENTS, *first, "reserve(1)", "assign(1, 2)", "allocate(1, 1)")
+
+    def make(write: Callable[..., pages.State]) -> Callable[..., pages.State]:
+        def clobber(before: pages.State, grouped: dict[int, list[int]]) -> pages.State:
+            done = write(before, grouped)
+            lost = kill(done.cells, [0])
+            return evolve(done, cells=lost) if grouped and before.cells[0][0] else done
+
+        return clobber
+
+    patched(monkeypatch, pages, "_write", make)
+    clause, message, move = wrong(CONTENTS, state)
+
+    assert ("FRAME", "write(1, 1)") == (clause, move)
+    assert "slot 0 position 0" in message
+
+
+@pytest.mark.parametrize("kept", ["outputs", "queue"])
+def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RESET: whatever the mode, nothing is left of what was."""
+    prefill = "prefill(1: (1,) x 1, 1)" if kept == "outputs" else "prefill(1: (1,) x 1, 3)"
+    state = after(SMALLEST, prefill)
+    assert state.lifecycle.outputs or (kept == "queue" and state.queue)
+
+    def make(effect: Callable[..., State]) -> Callable[..., State]:
+        def forget_less(before: State, action: scheduling.Action, *rest: object) -> State:
+            done = effect(before, action, *rest)
+            if not isinstance(action, act.Reset):
+                return done
+            if kept == "queue":
+                return evolve(done, queue=before.queue)
+            return evolve(done, lifecycle=evolve(done.lifecycle, outputs=before.lifecycle.outputs))
+
+        return forget_less
+
+    patched(monkeypatch, scheduling, "effect", make)
+
+    assert ("RESET", "a reset does not give the initial state", "reset(logical)") == wrong(
+        SMALLEST, state
+    )
+
+
+@pytest.mark.parametrize(
+    ("always", "says"), [(False, "and takes page 1"), (True, "and in a larger pool as well")]
+)
+def test_a_refusal_in_vain_is_caught(
+    always: bool,  # noqa: FBT001 - pytest passes it by name
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ATOMIC: for want of pages although one is free, and though any number of them are."""
+    state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)")
+
+    def make(_: object) -> Callable[..., list[Refusal]]:
+        def miser(table: pages.State, grouped: dict[int, list[int]]) -> list[Refusal]:
+            wanted, free = pages.pages_wanted(table, grouped), len(pages.free_pages(table))
+            short = (wanted and always) or wanted >= free
+            return [Refusal(Reason.OUT_OF_PAGES, wanted, free)] if short else []
+
+        return miser
+
+    patched(monkeypatch, pages, "_room_refusals", make)
+    clause, message, move = wrong(LONGER, state)
+
+    assert ("ATOMIC", "allocate(0, 1)") == (clause, move)
+    assert says in message
+
+
+def test_a_refusal_for_want_of_pages_is_right_where_none_is_free() -> None:
+    """In a larger pool the same action takes a page beyond this one's."""
+    full = after(LONGER, "reserve(0)", "allocate(0, 2)", "allocate(0, 2)", "reserve(1)")
+    found = expanded(LONGER, full)
+    short = {step.move for step in found.steps if step.mask == 1 << Reason.OUT_OF_PAGES.value}
+
+    assert found.wrong is None
+    assert {"allocate(1, 1)", "allocate(1, 2)"} == {str(LONGER.moves[move]) for move in short}
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_planted_bug_is_told_by_a_shortest_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search ends at the first state that is wrong, and says how to get there."""
+    patched(monkeypatch, pool, "release", lambda _: lambda counts, _pages: counts)
+
+    search, found = searched(layer("contents", sizes((1, 1, 2, 1))))
+
+    assert found is not None
+    assert ("CONS", None) == (found.clause, found.move)
+    assert "reserve(0), allocate(0, 1)" == told(search.layer, search.graph, found)
+    assert not search.graph.complete
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_planted_bug_of_a_move_is_told_with_the_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last word of the history is the move that shows it."""
+    patched(monkeypatch, sharing, "copy_page", lambda _: lambda cells, _from, _to: cells)
+
+    search, found = searched(layer("contents", sizes((2, 2, 2, 1))), most_states=100)
+
+    assert found is not None
+    history = "reserve(0), assign(0, 1), allocate(0, 1), write(0, 1), clone(0, 1)"
+    assert ("ladder", history) == (found.clause, told(search.layer, search.graph, found))

@@ -1,0 +1,157 @@
+"""Files appear whole or not at all, and no file is both read and written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import options
+from conformance.files import atomic
+from spec.vocabulary import InvalidInput
+
+
+def test_what_was_there_stays_until_the_new_content_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the content cannot be written, the old file is as it was, with nothing beside it."""
+    path = tmp_path / "kept"
+    path.write_text("older")
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic.write(path, "newer")
+    assert ([path], "older") == (list(tmp_path.iterdir()), path.read_text())
+
+
+def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
+    """A link stays a link; what it points to is replaced."""
+    link, target = tmp_path / "link", tmp_path / "new" / "target"
+    link.symlink_to(target)
+
+    atomic.write(link, b"\x00bytes")
+    assert link.is_symlink()
+    assert b"\x00bytes" == target.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (".", "a folder"),
+        ("fifo", "not a regular file"),
+        ("loop", "a link that leads back to itself"),
+        ("file/below", "not a folder"),
+        ("x" * 300, "File name too long"),
+        ("new/" + "é" * 200 + "/file", "a name of 400 bytes"),
+        ("null\0byte", "null"),
+        ("/proc/new/file", "/proc"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_known_before(
+    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made by looking."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+
+    found = atomic.check_file(Path(name))
+    assert found is not None
+    assert why in found or name.startswith("/proc")
+    assert {"file", "fifo", "loop"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    """Neither the folders nor the file are made by looking."""
+    assert atomic.check_file(tmp_path / "new" / "file") is None
+    assert atomic.check_folder(tmp_path / "new" / "deep") is None
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_one_file_has_one_purpose(link: object, tmp_path: Path) -> None:
+    """An input under whatever name is no output, and two outputs are two files."""
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_text("input")
+    if callable(link):
+        link(path, other)
+    name = str(other if link else tmp_path / "." / "a")
+
+    with pytest.raises(InvalidInput, match="nothing else for this command"):
+        options.check_distinct([3, options.input_file(str(path)), options.output_file(name)])
+    with pytest.raises(InvalidInput, match="nothing else for this command"):
+        options.check_distinct([options.output_file(str(path)), options.output_file(name)])
+    options.check_distinct([options.input_file(str(path)), options.input_file(name)])
+    options.check_distinct([options.input_file(str(path)), options.output_file(f"{name}c")])
+
+
+def test_permissions_are_kept_and_protected_files_left_alone(tmp_path: Path) -> None:
+    """What nobody may write is not replaced either, though its folder would allow it."""
+    path = tmp_path / "kept"
+    path.write_text("older")
+    path.chmod(0o640)
+    atomic.write(path, "newer")
+    assert ("newer", 0o640) == (path.read_text(), path.stat().st_mode & 0o777)
+
+    path.chmod(0o440)
+    assert "a file that is write-protected" == atomic.check_file(path)
+
+
+def test_the_source_of_an_engine_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the current folder, where Python looks for modules, and in a package; nothing is run."""
+    (tmp_path / "below" / "package").mkdir(parents=True)
+    (tmp_path / "mine.py").write_text("raise ValueError")
+    (tmp_path / "below" / "package" / "mine.py").write_text("raise ValueError")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "below")
+
+    for engine, source in (
+        ("mine:make", "mine.py"),
+        ("package.mine:make", "below/package/mine.py"),
+    ):
+        with pytest.raises(InvalidInput, match="the source of the engine"):
+            options.check_distinct([engine, options.output_file(source)])
+    options.check_distinct(["mine:make", options.output_file("other.py")])
+
+
+def test_a_folder_that_is_named_is_for_its_own_files(tmp_path: Path) -> None:
+    """A result among kept histories would replace one, or be taken for one."""
+    folder = options.output_folder(str(tmp_path / "corpus"))
+
+    with pytest.raises(InvalidInput, match="a file in "):
+        options.check_distinct([folder, options.output_file(str(tmp_path / "corpus" / "a"))])
+    options.check_distinct([folder, options.output_file(str(tmp_path / "a"))])
+
+
+def test_what_is_printed_may_go_to_a_file(tmp_path: Path) -> None:
+    """That file is no other output: it would be replaced, with all that was printed."""
+    script = (
+        "import sys\n"
+        "from conformance.cli import options\n"
+        "options.check_distinct([options.output_file(sys.argv[1])])"
+    )
+    for name in ("stdout", "stderr"):
+        with (tmp_path / name).open("w") as file:
+            words = [sys.executable, "-c", script, str(tmp_path / name)]
+            other = subprocess.DEVNULL
+            done = subprocess.run(
+                words,
+                check=False,
+                stdout=file if name == "stdout" else other,
+                stderr=file if name == "stderr" else other,
+            )
+        assert 1 == done.returncode
+    assert 0 == subprocess.run([*words[:3], str(tmp_path / "3")], check=False).returncode
+
+
+def test_two_outputs_that_are_not_there_yet_are_one_file_too(tmp_path: Path) -> None:
+    """They are told by where they would be."""
+    names = (str(tmp_path / "new"), str(tmp_path / "x" / ".." / "new"))
+
+    with pytest.raises(InvalidInput):
+        options.check_distinct([options.output_file(name) for name in names])

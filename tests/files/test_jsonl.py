@@ -1,0 +1,72 @@
+"""JSON Lines: the quick way to read a line is as strict as the careful one."""
+
+import io
+import json
+from typing import Any, Final, Never
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from conformance.files.jsonl import Lines
+from spec.vocabulary import InvalidInput
+
+KEYS: Final = st.sampled_from(["a", "b", ":", "a: b"])
+PLAIN: Final = st.sampled_from(["1", "-2", "null", "true", '":"', '"a"', '"{\\"a\\": 1}"', "NaN"])
+
+
+def _inside(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Objects, with keys that may stand twice, and lists; spaces where there may be some."""
+    pairs = st.tuples(KEYS, st.sampled_from([":", ": ", " :"]), values)
+    made = pairs.map(lambda pair: f'"{pair[0]}"{pair[1]}{pair[2]}')
+    objects = st.lists(made, max_size=3).map(lambda every: "{" + ", ".join(every) + "}")
+    return objects | st.lists(values, max_size=2).map(lambda every: f"[{', '.join(every)}]")
+
+
+def careful(text: str) -> Any:
+    """What Python reads if every object is looked at. Raises ValueError or TypeError."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
+    def never(constant: str) -> Never:
+        raise ValueError(constant)
+
+    found = json.loads(text, object_pairs_hook=once, parse_constant=never)
+    if not isinstance(found, dict):
+        raise TypeError("not an object")
+    return found
+
+
+@given(st.recursive(PLAIN, _inside, max_leaves=8))
+@example('{"a": 1, "a": 1}')
+@example('{"a": 1, "b": {"a": 1, "a": 2}}')
+@example('{"a": {"b": {"a": {"a": 1, "a": 1}}}}')
+@example('{"a": [{"a": 1, "a": 1}]}')
+@example('{"a": ":", "b": {"a": ":"}}')
+@example('{"a": {":": {"a": {"b": 1}}}}')
+def test_a_line_is_read_as_carefully_as_can_be(text: str) -> None:
+    """The same object, or the same refusal."""
+    lines = Lines(io.BytesIO(f"{text}\n".encode()), name="it", written_by="somebody")
+    try:
+        expected = careful(text)
+    except (ValueError, TypeError):
+        with pytest.raises(InvalidInput, match="it line 1"):
+            next(lines.read(lambda data: data))
+    else:
+        assert [expected] == list(lines.read(lambda data: data))
+    assert 1 == lines.number
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named() -> None:
+    """A disk that fails in the middle, or what is no file of lines, is bad input."""
+
+    class Fails(io.BytesIO):
+        def readline(self, _size: int | None = -1, /) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    lines = Lines(Fails(b"{}\n"), name="h.jsonl", written_by="anybody")
+    with pytest.raises(InvalidInput, match=r"h\.jsonl: saw 'Input/output error'"):
+        list(lines.read(dict))

@@ -1,0 +1,170 @@
+"""Files of results: what is ours is gone on with, what is not is left as it is."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from process_tools import naming, until
+
+from conformance.cli.main import main
+from conformance.kernels.compile import cache
+from conformance.seeded_bugs.scoring.attempts import Attempt, Attempts
+from spec.vocabulary import InvalidInput
+
+MISSED = Attempt(caught=False, steps=100, seconds=2.0)
+KEY = ("CW5", "fuzz", 0)
+FOREIGN = {
+    "text": b"my notes\n",
+    "text without an end": b"my notes",
+    "JSON": b'{"name": "mine"}\n',
+    "a list": b"[1]\n",
+    "blank lines": b"\n\n\n",
+    "binary": bytes(range(256)) * 4,
+    "another command's": b'{"stamp": "1", "other": 1}\n',
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_refused_before_anything_is_written(
+    content: bytes, tmp_path: Path
+) -> None:
+    """By every command that keeps results, and the file is as it was."""
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+
+    with pytest.raises(InvalidInput, match="this one is left as it is"):
+        Attempts(path, "now")
+    with pytest.raises(InvalidInput, match="kvspec kernel or compare has written"):
+        cache.load(cache.results_of(path), "tpu")
+    assert 2 == main(["plant", "--only", "CW5", "--results", str(path), "--fresh"])
+    assert 2 == main(["compare", "--kept", "--results", str(path)])
+    assert content == path.read_bytes()
+
+
+def test_a_file_of_the_other_command_is_foreign_too(tmp_path: Path) -> None:
+    """Tries and compiled cells do not share a file."""
+    path = tmp_path / "tries"
+    Attempts(path, "now").add(KEY, MISSED)
+
+    with pytest.raises(InvalidInput):
+        cache.load(cache.results_of(path), "tpu")
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    """As `mktemp` makes it."""
+    path = tmp_path / "tries"
+    path.touch()
+    Attempts(path, "now").add(KEY, MISSED)
+
+    assert {KEY: MISSED} == Attempts(path, "now").made
+
+
+def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    """Lines that are no JSON or no try; a last one without an end is told apart."""
+    path = tmp_path / "tries"
+    Attempts(path, "now").add(KEY, MISSED)
+    row = json.loads(path.read_text())
+    wrong = [{**row, "steps": "many"}, {**row, "seed": None}, {**row, "extra": 1}]
+    wrong.append({name: value for name, value in row.items() if name != "caught"})
+    text = "".join(json.dumps(one) + "\n" for one in wrong)
+    cut = path.read_text()[:40]
+    path.write_text(f"{path.read_text()}\n\0\0\0\n{text}NaN\n{cut}")
+
+    attempts = Attempts(path, "now")
+
+    assert {KEY: MISSED} == attempts.made
+    damaged, last = attempts.notes()
+    assert damaged[0] == f"6 lines of {path}, line 3 the first"
+    assert last == (f"the last line of {path}", "it has no end; what it held is done again")
+
+
+def test_what_is_damaged_is_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both commands say so."""
+    path = tmp_path / "cells"
+    path.write_text('{"stamp": "1", "record": {}}\n{"stamp": "1", "rec')
+
+    main(["compare", "--kept", "--results", str(path)])
+
+    assert f"not checked: the last line of {path}" in capsys.readouterr().out
+
+
+def test_forgotten_tries_stay_in_the_file(tmp_path: Path) -> None:
+    """`--fresh` uses none of them and takes none of them out; those made after it are used."""
+    path = tmp_path / "tries"
+    Attempts(path, "then").add(KEY, MISSED)
+    attempts = Attempts(path, "now")
+    attempts.add(KEY, MISSED)
+    before = path.read_bytes()
+
+    attempts.forget()
+
+    assert {} == attempts.made == Attempts(path, "now").made
+    assert {KEY: MISSED} == Attempts(path, "then").made
+    assert path.read_bytes().startswith(before)
+    attempts.add(("RC2", "fuzz", 0), MISSED)
+    assert {("RC2", "fuzz", 0): MISSED} == Attempts(path, "now").made
+
+
+def test_a_file_that_cannot_be_added_to_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is one line, and no traceback."""
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InvalidInput, match="No space left on device"):
+        Attempts(tmp_path / "tries", "now").add(KEY, MISSED)
+
+
+def plant(folder: Path) -> "subprocess.Popen[str]":
+    """`kvspec plant` with workers that take a while, in a group of its own."""
+    words = ["plant", "--only", "CW5", "--methods", "fuzz", "--results", str(folder / "tries")]
+    return subprocess.Popen(
+        [sys.executable, "-m", "conformance.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def workers(folder: Path) -> list[int]:
+    """The processes that do its work."""
+    return [one for one in naming(f"{folder}/tries") if is_worker(one)]
+
+
+def is_worker(number: int) -> bool:
+    """Whether it is one of those that the command has started."""
+    try:
+        return (
+            b"conformance.seeded_bugs.scoring.worker"
+            in Path(f"/proc/{number}/cmdline").read_bytes()
+        )
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_is_left(how: signal.Signals, tmp_path: Path) -> None:
+    """The command is killed, or the terminal interrupts all of it; then without a traceback."""
+    with plant(tmp_path) as command:
+        assert until(lambda: workers(tmp_path), seconds=60)
+        time.sleep(1.0)  # in the middle of importing jax
+        os.killpg(command.pid, how)
+        said, _ = command.communicate()
+
+        assert until(lambda: not workers(tmp_path), seconds=3)
+    if how is signal.SIGINT:
+        assert 3 == command.returncode
+        assert "Traceback" not in said
+        assert "interrupted" in said

@@ -1,0 +1,219 @@
+"""The JSON Schemas that are shipped accept what the parsers accept, and refuse what they refuse."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+import spec
+from conformance.cli import contract
+from conformance.cli.contract import Report, Verdict
+from conformance.cli.main import main
+from conformance.cli.result import KEYS, to_text
+from conformance.engines.registry import OUR_ENGINE
+from conformance.files import histories
+from conformance.files.histories import STEPS, Recorded, step_to_data
+from conformance.fuzzing.warmup import WARMUP
+from conformance.recordings.format import FIELDS, header_from_data, header_to_text, line_from_data
+from conformance.vectors import build
+from conformance.vectors.files import contents, in_json
+from conformance.vectors.suites import suites
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+NAMES = ("history", "recording", "result", "vectors")
+WRONG: tuple[object, ...] = (None, True, -1, 1.5, "x", [], {}, [None])
+GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
+SAW = {
+    **{name: {"0": True, "2": False} for name in ("used", "finished")},
+    **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens")},
+    **{name: {"3": 1} for name in ("allocated", "written", "counts")},
+    "free": 3,
+    "queue": [[5, 0, 1]],
+    "outputs": [[1, 0, [5, 6], "stop"]],
+}
+
+
+@cache
+def registry() -> Any:
+    """The schemas that are shipped, each by its name: they refer to each other."""
+    referencing: Any = importlib.import_module("referencing")
+    found = {}
+    for file in files("conformance.files").joinpath("schemas").iterdir():
+        found[file.name] = json.loads(file.read_text())
+    assert [f"{name}.schema.json" for name in NAMES] == sorted(found)
+    pairs = [(name, referencing.Resource.from_contents(one)) for name, one in found.items()]
+    return referencing.Registry().with_resources(pairs)
+
+
+@cache
+def validator(name: str, part: str | None = None) -> Any:
+    """The validator of a shipped schema, or of one of its parts."""
+    jsonschema: Any = importlib.import_module("jsonschema")
+    whole = f"{name}.schema.json"
+    jsonschema.Draft202012Validator.check_schema(registry().contents(whole))
+    schema = {"$ref": whole if part is None else f"{whole}#/$defs/{part}"}
+    return jsonschema.Draft202012Validator(schema, registry=registry())
+
+
+def parses(parse: Callable[[Any], object], data: Any) -> bool:
+    """Whether a parser takes this data."""
+    try:
+        parse(deepcopy(data))
+    except (ValueError, TypeError, KeyError):
+        return False
+    return True
+
+
+def altered(data: Any) -> Iterator[Any]:
+    """The data with one thing in it left out, replaced by something wrong, or added."""
+    if isinstance(data, dict):
+        yield {**data, "unknown": 1}
+        for key, value in data.items():
+            yield {other: kept for other, kept in data.items() if other != key}
+            yield from ({**data, key: wrong} for wrong in WRONG)
+            yield from ({**data, key: changed} for changed in altered(value))
+    if isinstance(data, list):
+        for at, value in enumerate(data):
+            yield data[:at] + data[at + 1 :]
+            for changed in (*WRONG, *altered(value)):
+                yield [*data[:at], changed, *data[at + 1 :]]
+
+
+def lines() -> list[dict[str, Any]]:
+    """One line of each kind."""
+    by_name = {type(step).__name__: step_to_data(step) for step in WARMUP}
+    by_name["Free"] |= {"refused": ["SLOT_UNUSED"], "result": [1, None]}
+    found: list[dict[str, Any]] = json.loads(json.dumps(list(by_name.values())))
+    assert STEPS.keys() == by_name.keys()
+    return found
+
+
+@pytest.mark.parametrize("line", lines(), ids=lambda line: str(line["step"]))
+def test_a_line_is_refused_by_the_schema_where_the_parser_refuses_it(line: dict[str, Any]) -> None:
+    """As it is, and with each single thing altered."""
+    schema = validator("recording", "line")
+    assert schema.is_valid(line)
+    assert parses(line_from_data, line)
+
+    outcomes = set()
+    for data in altered(line):
+        accepted = parses(line_from_data, data)
+        outcomes.add(accepted)
+        assert accepted == schema.is_valid(data), data
+    assert False in outcomes
+
+
+def test_what_was_seen_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
+    """Every field, as it is, and with each single thing altered."""
+    schema = validator("recording", "saw")
+    assert set(FIELDS) == SAW.keys()
+    for data in (SAW, *altered(SAW), {"used": {"01": True}}, {"counts": {"x": 1}}):
+        line = {"step": "FreeFinished", "saw": data}
+        assert parses(line_from_data, line) == schema.is_valid(data), data
+
+
+@pytest.fixture(scope="module")
+def cover() -> build.Cover:
+    """The vectors of the quickest suite."""
+    return build.build(suites()[-1])
+
+
+def test_a_header_is_refused_by_the_schema_where_the_parser_refuses_it(
+    cover: build.Cover,
+) -> None:
+    """As it is, and with each single thing altered; whole recordings are taken."""
+    schema = validator("recording", "header")
+    header = json.loads(header_to_text(cover.vectors[0].header))
+    assert schema.is_valid(header)
+    assert parses(header_from_data, header)
+    for data in altered(header):
+        assert parses(header_from_data, data) == schema.is_valid(data), data
+
+    whole = validator("recording")
+    for vector in cover.vectors[:3]:
+        assert all(whole.is_valid(json.loads(line)) for line in in_json(vector).splitlines())
+
+
+def test_a_manifest_is_what_its_schema_says(cover: build.Cover) -> None:
+    """As it is written; with anything left out, added, or of another type it is not."""
+    schema = validator("vectors")
+    levels = [build.build(suite) for suite in suites() if suite.name in {"table-2", "requests"}]
+    assert schema.is_valid(json.loads(dict(contents(levels))["manifest.json"]))
+    manifest = json.loads(dict(contents([cover]))["manifest.json"])
+    assert schema.is_valid(manifest)
+
+    short = {**manifest, "vectors": manifest["vectors"][:1]}
+    for key in short:
+        assert not schema.is_valid({other: short[other] for other in short if other != key})
+        assert not schema.is_valid({**short, key: "x"})
+    for entry in ({"name": "x"}, {**short["vectors"][0], "more": 1}):
+        assert not schema.is_valid({**short, "vectors": [entry]})
+    for change in ({"version": 2}, {"spec_version": "0"}, {"kvspec": "recording"}):
+        assert not schema.is_valid({**short, **change})
+
+
+RECORDED = Recorded(
+    engine="a:b",
+    geometry=GEOMETRY,
+    limits=default_limits(GEOMETRY),
+    cleanup=CleanupMode.END,
+    history=tuple(WARMUP),
+    clause="RC",
+    message="counts[0] is 2, should be 1",
+    python="python3",
+)
+
+
+def test_a_history_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
+    """Its header with each single thing altered; its steps are those of a recording, and bare."""
+    schema, path = validator("history"), Path("h.jsonl")
+    header, *steps = map(json.loads, histories.dump(RECORDED).splitlines())
+
+    def read(data: object) -> object:
+        return histories.loads(f"{json.dumps(data)}\n".encode(), path)
+
+    assert header["spec_version"] == spec.SPEC_VERSION
+    for data in (header, *altered(header)):
+        assert parses(read, data) == schema.is_valid(data), data
+    observed: tuple[dict[str, object], ...] = ({"refused": []}, {"saw": {}}, {"result": 1})
+    for line in steps:
+        assert schema.is_valid(line)
+        for more in observed:
+            assert not parses(histories.step_from_data, {**line, **more})
+            assert not schema.is_valid({**line, **more})
+
+
+def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> None:
+    """It has steps alone, which this one can judge; that it was another one is said."""
+    path, result = tmp_path / "h.jsonl", tmp_path / "r.json"
+    own = evolve(RECORDED, engine=OUR_ENGINE, python=None, history=(), spec_version="0.0.1")
+    path.write_text(histories.dump(own), encoding="utf-8")
+
+    assert main(["rerun", str(path), "--json", str(result), "--quiet"]) == 0
+
+    found = json.loads(result.read_text())
+    assert validator("result").is_valid(found)
+    assert ["what specification 0.0.1 says of this history"] == [
+        line.partition(":")[0] for line in found["not_checked"]
+    ]
+
+
+def test_a_result_is_what_its_schema_says() -> None:
+    """Whatever the verdict; a key left out or of another type is not, and keys may be added."""
+    report = Report(command="fake", seed=3, geometry=GEOMETRY)
+    for verdict, failures in ((Verdict.HOLDS, []), (Verdict.FAILS, ["RC: one"])):
+        report.failures = failures
+        found = json.loads(to_text(contract.as_json(report, verdict, 1.5)))
+        assert set(KEYS) == set(found)
+        assert validator("result").is_valid({**found, "steps": 3})
+        for key in found:
+            assert not validator("result").is_valid({k: v for k, v in found.items() if k != key})
+            assert not validator("result").is_valid({**found, key: {"x": 1}})
+    assert not validator("result").is_valid({**found, "verdict": "holds"})

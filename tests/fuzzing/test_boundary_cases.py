@@ -1,0 +1,65 @@
+"""Moves to the edge of the pool: they get there, exactly."""
+
+from spec_engine import small
+
+from conformance.fuzzing import boundary_cases
+from conformance.fuzzing.state_machine import spread
+from spec.machines import admission, scheduling
+from spec.machines.actions import Admit, Prefill
+from spec.vocabulary import CleanupMode, default_limits
+
+TIGHT = small(pages=10, page_size=3, slots=4, pages_per_seq=4)
+DRAWS = [spread(drawn) for drawn in range(200)]
+
+
+def initial() -> admission.State:
+    """Nothing yet, in a pool that is too small for its slots."""
+    return admission.initial(TIGHT, default_limits(TIGHT), CleanupMode.INCREMENTAL)
+
+
+def test_draws_are_spread_evenly() -> None:
+    """Zero stays zero, no two draws meet, and each bit is set in about half of them."""
+    assert 0 == spread(0)
+    assert 1000 == len({spread(drawn) for drawn in range(1000)})
+    set_bits = [sum(spread(drawn) >> bit & 1 for drawn in range(1000)) for bit in range(64)]
+    assert (400, 600) < (min(set_bits), max(set_bits)) < (501, 601)
+
+
+def test_a_snug_prefill_shares_pages_and_then_takes_what_is_left() -> None:
+    """What it takes is at most the free pages; with what is shared in the way, it is refused."""
+    state = initial().scheduling
+    first = next(
+        action
+        for action in (boundary_cases.snug(state, drawn, 1) for drawn in DRAWS)
+        if isinstance(action, Prefill) and action.requests[0].n_generations > 1
+    )
+    shared = scheduling.step(state, first)
+    counts = shared.lifecycle.sharing.counts
+    second = boundary_cases.snug(shared, 0, 9)
+
+    assert max(counts) > 1
+    assert isinstance(second, Prefill)
+    assert () == tuple(scheduling.refusals(shared, second))
+    wanted = sum(scheduling.prefill_pages(TIGHT, one) for one in second.requests)
+    assert TIGHT.pages - sum(counts) < wanted <= counts.count(0)
+
+
+def test_reservations_meet_the_pool_and_one_page_more() -> None:
+    """Requests submitted one after another promise exactly the pool, or exactly one page more."""
+    promised = set()
+    for drawn in DRAWS:
+        state = initial()
+        for serial in range(1, 5):
+            state = admission.step(
+                state, boundary_cases.reserving(state, spread(drawn + serial), serial)
+            )
+            promised.add(sum(request.pages_needed(TIGHT) for request in state.waiting))
+
+    assert {TIGHT.pages, TIGHT.pages + 1} <= promised
+
+
+def test_what_is_reserved_can_be_admitted() -> None:
+    """The first request that takes up what is left fits."""
+    for drawn in DRAWS:
+        state = admission.step(initial(), boundary_cases.reserving(initial(), drawn, 1))
+        assert () == tuple(admission.refusals(state, Admit()))

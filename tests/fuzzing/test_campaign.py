@@ -1,0 +1,168 @@
+"""What a fuzzing run says about itself, and how it keeps to its time."""
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from spec_engine import SpecEngine, small
+
+from conformance.cli.main import main
+from conformance.fuzzing import campaign, state_machine
+from conformance.protocol import Action, Result
+from conformance.runtime import compiled_code
+from conformance.runtime.clock import Clock
+from spec.view import View
+from spec.vocabulary import CleanupMode, Geometry, Limits
+
+SLOW = 0.005
+"""Seconds: many times what the draws of a step and its judging take, on a busy machine too."""
+
+
+class Slow(SpecEngine):
+    """Takes its time where it is told to."""
+
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, where: str
+    ) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self._where = where
+
+    def apply(self, action: Action) -> Result:
+        """Late, or not."""
+        time.sleep(SLOW * (self._where == "apply"))
+        return super().apply(action)
+
+    def observe(self) -> View:
+        """Late, or not."""
+        time.sleep(SLOW * (self._where == "observe"))
+        return super().observe()
+
+
+def late(drawn: int) -> int:
+    """The same draw, late."""
+    time.sleep(SLOW)
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("where", "most"),
+    [("apply", "engine"), ("observe", "engine"), ("move", "kit"), ("draw", "draws")],
+)
+def test_the_shares_of_the_time_are_told_apart(
+    where: str, most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes long has the largest share, and the shares add up."""
+    monkeypatch.setattr(campaign, "EXAMPLES", 2)
+    if where == "move":
+        monkeypatch.setattr(state_machine, "spread", late)
+    if where == "draw":
+        monkeypatch.setattr(state_machine, "DRAWS", state_machine.DRAWS.map(late))
+    report = campaign.Run()
+    campaign.run(
+        partial(Slow, where=where),
+        small(),
+        start_seed=0,
+        seconds=60,
+        steps=1,
+        report=report,
+        update=lambda *_: None,
+        ceiling=False,
+    )
+
+    shares = report.shares
+    assert most == max(shares, key=lambda part: shares[part])
+    assert pytest.approx(1.0) == sum(shares.values())
+    assert 0.0 < min(shares.values())
+
+
+TURN = 6.0
+"""Seconds: what a turn of a Slow engine takes at least if it is not ended."""
+
+
+def timed(taken: list[Action], *, seconds: float, ceiling: bool = False) -> campaign.Run:
+    """A run of an engine of which a turn takes TURN, and what was asked of all of its engines."""
+
+    class Logged(SpecEngine):
+        def apply(self, action: Action) -> Result:
+            taken.append(action)
+            time.sleep(TURN / campaign.EXAMPLES / campaign.STEPS)
+            return super().apply(action)
+
+    report = campaign.Run()
+    campaign.run(Logged, small(), start_seed=3, seconds=seconds, report=report,
+             update=lambda *_: None, ceiling=ceiling)  # fmt: skip
+    assert None is report.finding
+    return report
+
+
+def test_a_turn_ends_when_the_time_is_up() -> None:
+    """A longer run with the same seed, and with a ceiling, begins with the same steps."""
+    short, long = list[Action](), list[Action]()
+    report = timed(short, seconds=1.0)
+    timed(long, seconds=2.5, ceiling=True)
+
+    assert 0 < report.steps < campaign.EXAMPLES * campaign.STEPS
+    assert 0.5 * TURN > report.active_seconds
+    assert long[: len(short)] == short
+
+
+def test_what_measures_the_ceiling_is_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns with empty bodies end with the time too."""
+    monkeypatch.setattr(state_machine, "DRAWS", state_machine.DRAWS.map(late))
+    monkeypatch.setattr(campaign, "EXAMPLES", 2)
+    monkeypatch.setattr(campaign, "IDLE_EVERY", 1)
+    started, report = time.perf_counter(), campaign.Run()
+    campaign.run(
+        SpecEngine, small(), start_seed=0, seconds=1.5, report=report, update=lambda *_: None
+    )
+
+    assert report.idle is not None
+    assert 0 < report.idle.steps
+    assert 2.2 > report.active_seconds + report.idle.active_seconds
+    assert 4.0 > time.perf_counter() - started
+
+
+@pytest.mark.parametrize(
+    ("listening", "in_the_warm_up", "after_it"),
+    [(True, 4.0, (5.0, 6.0)), (False, 2.0, (3.0, 8.0))],
+)
+def test_the_clock_leaves_out_what_is_compiled(
+    listening: bool,  # noqa: FBT001 - a parameter of the test
+    in_the_warm_up: float,
+    after_it: tuple[float, float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where jax does not tell how much that is, the clock stands still in the whole warm-up."""
+    monkeypatch.setattr(compiled_code, "listen", lambda: None)
+    monkeypatch.setattr(compiled_code, "listening", lambda: listening)
+    now, compiled = 100.0, 7.0
+    clock = Clock(now=lambda: now, compiled=lambda: compiled)
+    now = 102.0
+    with clock.warming_up():
+        now = 110.0
+        compiled += 6.0 * listening
+        assert in_the_warm_up == clock.seconds
+
+    now = 111.0
+    assert after_it == (clock.seconds, clock.left_out)
+
+
+def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the last lines, and in the result."""
+    monkeypatch.chdir(tmp_path)
+    started = time.perf_counter()
+    status = main(["fuzz", "--seconds", "2", "--seed", "1", "--json", "r.json"])
+    took = time.perf_counter() - started
+
+    found = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert (3, "undecided") == (status, found["verdict"])
+    assert 6.0 > took - found["left_out_seconds"]
+    assert "page size 1" in found["not_covered"]
+    before, last = capsys.readouterr().out.splitlines()[-2:]
+    wanted = "  not checked: what was not reached in this time: " + "; ".join(found["not_covered"])
+    assert wanted == before
+    assert last.startswith("kvspec fuzz: undecided")

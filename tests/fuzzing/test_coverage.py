@@ -1,0 +1,249 @@
+"""What a run reached is counted as it should be, and everything required can be reached."""
+
+from functools import partial
+from itertools import cycle
+
+import pytest
+from attrs import evolve
+from spec_engine import ACTIONS, SpecEngine, small
+
+from conformance.fuzzing import campaign as fuzz
+from conformance.fuzzing.coverage import CORNERS, POISON, REFUSABLE, Coverage
+from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
+from conformance.lockstep.history import PoisonDead
+from conformance.protocol import Action, Poison
+from spec.machines import actions as act
+from spec.machines import admission
+from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
+
+ONE = Params(max_new=1)
+STEPS = 15_000
+
+
+def covered(
+    *actions: Action, sizes: Geometry | None = None, cleanup: CleanupMode = CleanupMode.NONE
+) -> Coverage:
+    """What the specification's own steps count as."""
+    sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
+    state, counted = admission.initial(sizes, default_limits(sizes), cleanup), Coverage()
+    for action in actions:
+        reasons = frozenset(refusal.reason for refusal in admission.refusals(state, action))
+        after = state if reasons else admission.step(state, action)
+        counted.record(state.scheduling, action, reasons, after.scheduling)
+        state = after
+    return counted
+
+
+def grown(slot: int, length: int) -> tuple[Action, ...]:
+    """A sequence of this length, written."""
+    batch = tuple((slot, position) for position in range(length))
+    prompt = tuple(range(1, length + 1))
+    return (
+        act.Reserve(slot),
+        act.Assign(slot, prompt, ONE, slot),
+        act.Allocate(batch),
+        act.Write(batch),
+    )
+
+
+def alone(counted: Coverage) -> set[str]:
+    """The corners counted, without those that mean several slots or that any step may reach."""
+    return {corner for corner in counted.corners if "batch" not in corner}
+
+
+def test_outcomes_are_counted_by_action_and_reason() -> None:
+    """A step is done, or refused for each of its reasons."""
+    counted = covered(act.Reserve(), act.Reserve(0), act.Free(9), act.Free(0), act.Free(0))
+
+    assert {"Reserve": 2, "Free": 3} == counted.actions
+    assert {
+        "Reserve: done": 1,
+        "Reserve: SLOT_USED": 1,
+        "Free: SLOT_RANGE": 1,
+        "Free: done": 1,
+        "Free: SLOT_UNUSED": 1,
+    } == counted.outcomes
+    assert {} == counted.corners
+
+
+@pytest.mark.parametrize(
+    ("actions", "corners"),
+    [
+        ((*grown(0, 3), act.Clone(0, 1, 1)), {"clone inside a page"}),
+        ((*grown(0, 4), act.Clone(0, 1, 1)), {"clone at a page boundary"}),
+        ((*grown(0, 4), act.Free(0)), {"free at a page boundary"}),
+        ((*grown(0, 3), act.Free(0)), set()),
+        ((*grown(0, 1), act.Clone(0, 1, 1), act.Free(0)), {"clone inside a page"}),
+        (
+            (*grown(0, 2), act.Clone(0, 1, 1), act.Free(0)),
+            {
+                "clone at a page boundary",
+                "free at a page boundary",
+                "free a parent before its clone",
+            },
+        ),
+        ((*grown(0, 8), *grown(1, 4)), {"pool exactly full"}),
+        ((*grown(0, 8), *grown(1, 6)), {"one page short"}),
+        ((*grown(0, 8), *grown(1, 8)), set()),
+        (
+            (*grown(0, 6), act.Free(0), *grown(0, 2), act.Free(0), *grown(0, 3)),
+            {"free at a page boundary", "slot reused by a shorter, then a longer sequence"},
+        ),
+        (
+            (*grown(0, 2), act.Free(0), *grown(0, 3), act.Free(0), *grown(0, 4)),
+            {"free at a page boundary"},
+        ),
+        (
+            (act.Prefill((Request(id=1, prompt=(1,), params=ONE),)),),
+            {"finish at a page boundary"},
+        ),
+        (
+            (act.Prefill((Request(id=1, prompt=(1, 2), params=ONE),)),),
+            {"finish inside a page"},
+        ),
+        (
+            (act.Prefill((Request(id=1, prompt=(1,), params=Params(max_new=2)),)), act.Round()),
+            {"finish inside a page"},
+        ),
+    ],
+)
+def test_corners_are_counted_where_they_are(actions: tuple[Action, ...], corners: set[str]) -> None:
+    """Each corner is counted on a history that reaches it, and on none that stops short of it."""
+    assert corners == alone(covered(*actions))
+
+
+@pytest.mark.parametrize(
+    ("batch", "corners"),
+    [
+        (((0, 0), (0, 1)), set()),
+        (((0, 0), None), set()),
+        ((), set()),
+        (((0, 0), None, (0, 1)), {"batch with padding inside"}),
+        ((None, (0, 0)), {"batch with padding inside"}),
+        (((0, 1), (0, 0)), {"batch not sorted"}),
+        (((0, 0), (1, 0)), {"several slots in one batch"}),
+        (((1, 0),), {"holes in the slot ids of a batch"}),
+        (((0, 0), (2, 0)), {"several slots in one batch", "holes in the slot ids of a batch"}),
+    ],
+)
+def test_shapes_of_batches_are_counted(
+    batch: tuple[tuple[int, int] | None, ...], corners: set[str]
+) -> None:
+    """Order, padding and slots of an allocation are corners of their own."""
+    three = tuple(act.Reserve(slot) for slot in range(3))
+
+    assert corners == set(covered(*three, act.Allocate(batch)).corners)
+
+
+def test_pages_of_one_cell_and_poison_are_counted() -> None:
+    """Page size 1 counts at each step that is done; poison where the engine can be poisoned."""
+    tiny = small(pages=4, page_size=1, slots=2, pages_per_seq=4)
+    counted = covered(act.Reserve(), act.Reserve(0), act.Free(0), sizes=tiny)
+    counted.poisoned()
+
+    assert {"page size 1": 2, "poisoned dead cells read past": 1} == counted.corners
+
+
+def test_what_must_be_reached_depends_on_what_is_offered() -> None:
+    """No run is held to a corner that its engine's actions cannot reach."""
+    counted = Coverage()
+    allocator = counted.coverable(["Reserve", "Allocate", "Free"])
+
+    assert {"page size 1", "pool exactly full", "one page short"} <= set(allocator)
+    assert not {"finish inside a page", "clone inside a page"} & set(allocator)
+    assert "poisoned dead cells read past" not in allocator
+    assert "poisoned dead cells read past" in counted.coverable(["Reserve", POISON])
+    everything = counted.coverable([*REFUSABLE, POISON])
+    assert len(everything) == len(set(everything))
+    assert set(CORNERS) <= set(everything)
+    assert [] == counted.covered(everything)
+
+
+def test_every_action_is_listed() -> None:
+    """The table of refusals to reach names every action and no other."""
+    assert {action.__name__ for action in ACTIONS} == set(REFUSABLE)
+    assert [] == [name for reasons in REFUSABLE.values() for name in reasons if name not in Reason]
+    assert {POISON} == {
+        word
+        for needs in CORNERS.values()
+        for need in needs
+        for word in need.split("|")
+        if word not in REFUSABLE
+    }
+
+
+def turns(campaigns: tuple[Campaign, ...], steps: int, *, start: int) -> None:
+    """Take turns at the levels, in each geometry, as a fuzzing run does; nothing may fail."""
+    ways = [(campaign, level) for campaign in campaigns for level in fuzz.TURNS]
+    for number, (campaign, level) in enumerate(cycle(ways), start=start):
+        turn(campaign, level, number)
+        if sum(campaign.steps for campaign in campaigns) >= steps:
+            return
+
+
+def turn(campaign: Campaign, level: str, start: int) -> None:
+    """One turn at one level; nothing may fail."""
+    report = fuzz.Run(coverage=campaign.coverage)
+    fuzz._take_turn(campaign, level, start, report)
+    assert None is report.finding, report.finding
+
+
+def spec_campaigns(*, climb: bool = False) -> tuple[Campaign, ...]:
+    """The specification against itself, in the geometries of a run, counted together."""
+    counted = Coverage()
+    return tuple(
+        Campaign(make=partial(fuzz.make, SpecEngine, *setting), coverage=counted, climb=climb)
+        for setting in fuzz.geometries(small())
+    )
+
+
+def test_everything_required_is_reached() -> None:
+    """With a budget of fifteen thousand steps nothing that a run must reach is missing."""
+    campaigns = spec_campaigns()
+    turns(campaigns, STEPS, start=0)
+
+    counted = campaigns[0].coverage
+    coverable = counted.coverable([*REFUSABLE, POISON])
+    assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
+
+
+def test_every_step_holds_seen_from_every_lower_rung() -> None:
+    """At each level each step of the specification is what the rungs below it make of it."""
+    campaigns = spec_campaigns(climb=True)
+    for campaign, level in zip(campaigns, LEVELS, strict=True):
+        turn(campaign, level, 77)
+
+    assert set(REFUSABLE) == set(campaigns[0].coverage.actions)
+
+
+def test_a_session_leaves_out_what_is_not_offered() -> None:
+    """An action that the engine does not offer is neither taken nor counted."""
+    campaign = spec_campaigns()[0]
+    session = Session(campaign, "allocator")
+    session.actions = frozenset({act.Reserve})
+
+    session.take(act.Reserve())
+    session.take(act.Round())
+    session.take(PoisonDead(Poison.NAN))
+
+    assert [act.Reserve(), PoisonDead(Poison.NAN)] == session.history
+    assert (2, {"Reserve": 1}) == (campaign.steps, campaign.coverage.actions)
+
+
+def test_poison_counts_only_where_there_is_something_to_poison() -> None:
+    """An engine whose dead cells cannot be overwritten has not been shown to ignore them."""
+    campaign = spec_campaigns()[0]
+    session = Session(campaign, "allocator")
+    session.take(PoisonDead(Poison.NAN))
+    session.lockstep.engine = Deaf(session.lockstep.engine)  # type: ignore[arg-type]
+    session.take(PoisonDead(Poison.NAN))
+
+    assert {"poisoned dead cells read past": 1} == campaign.coverage.corners
+
+
+class Deaf:
+    """An engine without `poison`."""
+
+    def __init__(self, engine: SpecEngine) -> None:
+        self.profile = evolve(engine.profile)
+        self.apply, self.observe = engine.apply, engine.observe

@@ -1,0 +1,125 @@
+"""How the reference attention is cut: default blocks, and several to a step as on accelerators."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve
+from test_attention import BASE, BATCHES, READ_SHAPE, RIGHT, build, check_reads, check_values, plant
+
+from conformance.numerics import oracle
+from impl.attention import reference
+
+MIXED = BATCHES["mixed prefill and decode"]
+SHAPES = {
+    "one page": evolve(BASE, q_block=3, kv_block_pages=1),
+    "window and cap": evolve(BASE, sliding_window=6, soft_cap=1.5, q_block=2, kv_block_pages=2),
+}
+
+
+def widen(patch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Take so many blocks at once, whatever their size."""
+    plant(patch, "_at_once", lambda *_: blocks)
+
+
+def _off_by_one(ends: Any, numbers: Any) -> Any:
+    """The last of each owner's numbers goes to the next."""
+    return RIGHT["_owner"](ends, numbers + 1)
+
+
+def _all_to_the_first(running: Any, reads: Any, *rest: Any) -> Any:
+    """Whatever a step finds is given to its first block of queries."""
+    first = jnp.zeros_like(reads.owner)
+    return RIGHT["_absorb"](running, reads._replace(owner=first), *rest)
+
+
+def _clamped(q: Any, blocks: Any) -> Any:
+    """A block of queries that would not fit is moved, and so its rows."""
+    first = jnp.minimum(blocks.tokens[:, :1], q.shape[0] - blocks.tokens.shape[1])
+    return q[first + jnp.arange(blocks.tokens.shape[1])]
+
+
+@pytest.mark.parametrize("blocks", [3, 100])
+@pytest.mark.parametrize("name", SHAPES)
+def test_several_blocks_to_a_step_are_within_the_bound(
+    name: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that end inside a list, and steps that hold all of it, give what one block gives."""
+    widen(monkeypatch, blocks)
+
+    for batch in (MIXED, BATCHES["more queries than cells"], []):
+        check_values(SHAPES[name], build(SHAPES[name], batch))
+
+
+def test_several_blocks_to_a_step_read_their_own_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cell of one sequence reaches the queries of another in the same step."""
+    widen(monkeypatch, 4)
+
+    check_reads(READ_SHAPE, build(READ_SHAPE, [(4, 12), (1, 11), (1, 3), (5, 9)], shared=1))
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "_owner": _off_by_one,
+    "_absorb": _all_to_the_first,
+    "_queries": _clamped,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_block_given_to_the_wrong_queries_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value check sees what the lists of a step get wrong."""
+    shape = SHAPES["window and cap"]
+    widen(monkeypatch, 3)
+    check_values(shape, build(shape, MIXED))
+    plant(monkeypatch, name, WRONG[name])
+
+    with pytest.raises(AssertionError, match="out of bound"):
+        check_values(shape, build(shape, MIXED))
+
+
+@pytest.mark.parametrize(
+    ("page_size", "head_dim", "pages"), [(128, 8, 4), (64, 64, 8), (64, 65, 4), (1024, 128, 1)]
+)
+def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
+    page_size: int, head_dim: int, pages: int
+) -> None:
+    """The answer is that of such blocks to the last bit, and not that of blocks twice as large."""
+    shape = evolve(BASE, rows=1, page_size=page_size, head_dim=head_dim, pages_per_seq=20)
+    shape = evolve(shape, kv_block_pages=None)
+    case = build(shape, [(1, 19 * page_size + 5)])
+    found = shape.attend(case)
+
+    np.testing.assert_array_equal(found, evolve(shape, kv_block_pages=pages).attend(case))
+    assert (found != evolve(shape, kv_block_pages=2 * pages).attend(case)).any()
+
+
+def test_the_derivative_by_k_and_v_is_that_of_the_oracle() -> None:
+    """Forward mode agrees with differences in float64, also where dead cells are full of NaN."""
+    case = build(BASE, MIXED)
+    change = np.random.default_rng(1).normal(size=case.kv_pages.shape)
+    step = 1e-5  # differences of the oracle are then right to 1e-9: step ** 2, and 1e-16 / step
+    ends = [
+        oracle.ragged_paged_attention(
+            *case._replace(kv_pages=case.kv_pages.astype("f8") + sign * step * change), **BASE.math
+        )
+        for sign in (1, -1)
+    ]
+
+    q, pool, *rest = map(jnp.asarray, case)
+
+    def answer(kv_pages: jax.Array) -> jax.Array:
+        return reference.ragged_paged_attention(
+            q, kv_pages, *rest, **BASE.math, q_block=3, kv_block_pages=1
+        )
+
+    _, found = jax.jvp(answer, (pool,), (jnp.asarray(change, jnp.float32),))
+    expected = (ends[0] - ends[1]) / (2 * step)
+    live = slice(int(case.cu_q_lens[int(case.num_seqs)]))
+    assert np.abs(expected[live]).max() > 1
+    # A query has at most 28 cells of 8 elements: some 50 roundings of 2 ** -24, of numbers below 4.
+    np.testing.assert_allclose(found[live], expected[live], rtol=0, atol=50 * 2**-24 * 4)

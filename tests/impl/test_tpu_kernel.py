@@ -1,0 +1,261 @@
+"""The TPU kernel, interpreted: copies at the last moment, NaN where nothing was written."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve, frozen
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.numerics import oracle
+from impl.attention.tpu import ragged_paged_attention
+from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
+from impl.attention.tpu.cells import without_negative_zeros
+from impl.attention.tpu.shape import Blocks, Shape
+from spec.vocabulary.errors import InvalidInput
+
+SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128)
+LONG: Final = evolve(SMALL, kv_pages=64)
+"""Fetches of 1,024 cells, of which whole groups of steps are visible."""
+MIXED: Final = ((1, 37), (5, 130), (17, 17), (1, 1), (0, 9), (1, 300), (3, 65))
+"""Query tokens and cells of each sequence: decoding beside prefill, one with no queries."""
+
+
+@frozen(kw_only=True)
+class Case:
+    """Shapes and options of one batch."""
+
+    q_heads: int = 8
+    kv_heads: int = 2
+    head_dim: int = 128
+    page_size: int = 16
+    kv: str = "bfloat16"
+    q: str = "bfloat16"
+    lens: tuple[tuple[int, int], ...] = MIXED
+    blocks: Blocks | None = SMALL
+    chip: str | None = None
+    options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
+
+    def arrays(self) -> tuple[Any, ...]:
+        """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs; NaN in every dead cell."""
+        rng = np.random.default_rng(len(self.lens) + self.head_dim)
+        counts = [-(-count // self.page_size) for _, count in self.lens]
+        pages, width = sum(counts) + 2, max(counts) + 1
+        order = iter(rng.permutation(pages))
+        table = np.full((len(self.lens), width), 1 << 20, np.int32)
+        pool = rng.normal(size=(pages, self.page_size, 2 * self.kv_heads, self.head_dim))
+        dead = np.ones((pages, self.page_size), bool)
+        for row, (_, count) in enumerate(self.lens):
+            for entry in range(counts[row]):
+                table[row, entry] = next(order)
+                dead[table[row, entry], : count - entry * self.page_size] = False
+        pool[dead] = 100 if self.kv == "int8" else np.nan
+        starts = np.cumsum([0, *(queries for queries, _ in self.lens)])
+        q = rng.normal(size=(starts[-1] + 3, self.q_heads, self.head_dim))
+        return (
+            jnp.asarray(q, self.q),
+            jnp.asarray(pool * 20 if self.kv == "int8" else pool).astype(self.kv),
+            jnp.array([count for _, count in self.lens]),
+            jnp.asarray(table),
+            jnp.asarray(starts),
+            jnp.array(len(self.lens)),
+        )
+
+
+CASES: Final = {
+    "float32, window and cap": Case(
+        kv="float32",
+        q="float32",
+        head_dim=64,
+        options={"sliding_window": 20, "soft_cap": 5.0, "scale": 0.1},
+    ),
+    "8 bits, one head": Case(
+        q_heads=4,
+        kv_heads=1,
+        page_size=32,
+        kv="float8_e5m2",
+        blocks=evolve(SMALL, decode_cells=128),
+        options={"k_scale": 0.5, "v_scale": 2.0, "scale": 0.1},
+    ),
+    "e4m3, two heads in a word": Case(kv="float8_e4m3fn"),
+    "e4m3, widened after": Case(kv="float8_e4m3fn", chip="v4"),
+    "e4m3, three heads, widened before": Case(
+        q_heads=6,
+        kv_heads=3,
+        kv="float8_e4m3fn",
+        blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
+    ),
+    "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
+    "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
+    "wide heads, odd many, widened": Case(
+        q_heads=6,
+        kv_heads=3,
+        head_dim=256,
+        kv="float8_e4m3fn",
+        q="float32",
+        blocks=evolve(SMALL, decode_cells=128),
+        options={"scale": -0.1, "sliding_window": 70},
+    ),
+}
+
+
+@pytest.fixture
+def interpreted() -> Iterator[pltpu.InterpretParams]:
+    """Copies happen when they are waited for; what is not written is NaN; no read is outside."""
+    yield pltpu.InterpretParams(
+        dma_execution_mode="on_wait", uninitialized_memory="nan", out_of_bounds_reads="raise"
+    )
+    pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+
+
+def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
+    """The largest error of a row that belongs to a sequence, over the bound; NaN is infinite."""
+    arrays, options = case.arrays(), dict(case.options)
+    how: Any = options | {"blocks": case.blocks, "chip": case.chip, "interpret": interpret}
+    found = np.asarray(ragged_paged_attention(*arrays, **how), np.float64)
+    options["scale"] = options.get("scale", 1.0) * options.pop("k_scale", 1.0)
+    by = options.pop("v_scale", 1.0)
+    known: Any = [np.asarray(array, np.float64) for array in arrays[:2]]
+    known += [np.asarray(array) for array in arrays[2:]]
+    right = by * oracle.ragged_paged_attention(*known, **options)
+    exact = "float32" in {case.q, case.kv}
+    given: Any = options | {"result": case.q, "weights": None if exact else "bfloat16"}
+    sizes = (case.blocks.decode_cells, case.blocks.prefill_cells) if case.blocks else (1, 1)
+    bound = by * np.maximum(
+        *(oracle.error_bound(*known, **given, block_cells=size) for size in sizes)
+    )
+    assert not found[case.arrays()[4][-1] :].any()  # rows of no sequence
+    wrong = np.where(found == right, 0.0, np.inf)
+    error = np.where(bound > 0, np.abs(found - right) / np.where(bound > 0, bound, 1), wrong)
+    return float(np.max(np.where(np.isnan(error), np.inf, error)))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
+    """Within the bound, whatever dead cells hold."""
+    assert difference(case, interpreted) <= 1.0
+
+
+def test_a_negative_zero_loses_its_sign_and_nothing_else_changes() -> None:
+    """Every byte in every place of a word."""
+    rng = np.random.default_rng(0)
+    every = np.concatenate([rng.permutation(256) for _ in range(64)]).astype(np.uint8)
+    found = without_negative_zeros(jnp.asarray(every.view(np.uint32)))
+    expected = np.where(every == 0x80, 0, every)
+
+    assert np.array_equal(expected, np.asarray(found).view(np.uint8))
+
+
+def shape(heads: tuple[int, int, int], page_size: int, kv: str, tokens: int = 512) -> Shape:
+    """Tokens of 64 sequences, 8,192 positions each."""
+    q_heads, kv_heads, head_dim = heads
+    return Shape(
+        tokens=tokens,
+        seqs=64,
+        q_heads=-(-q_heads // 8) * 8,
+        kv_heads=kv_heads,
+        group=q_heads // kv_heads,
+        head_dim=head_dim,
+        page_size=page_size,
+        pages=1024,
+        pages_per_seq=8192 // page_size,
+        q_dtype=jnp.dtype(jnp.bfloat16),
+        kv_dtype=jnp.dtype(kv),
+        scale=1.0,
+        v_scale=1.0,
+        soft_cap=None,
+        window=None,
+        vmem=0,
+        cores=1,
+        blocks=UNPLANNED,
+        byte_products=True,
+        negative_zeros=True,
+    )
+
+
+HEADS: Final = (
+    *((32, 8, 128), (64, 8, 128), (16, 8, 128), (16, 8, 256), (32, 8, 64), (8, 1, 128)),
+    *(
+        (32, 32, 128),
+        (4, 1, 128),
+        (8, 1, 256),
+        (28, 4, 128),
+        (12, 2, 128),
+        (40, 8, 128),
+        (9, 3, 64),
+    ),
+    (71, 1, 64),
+)
+
+
+SIZES: Final = (8, 16, 32, 64, 128, 256)
+TOO_LARGE: Final = {
+    *(((32, 32, 128), "float32", size) for size in SIZES),
+    ((16, 8, 256), "float32", 256),
+}
+"""What has no room in the 16 MiB of a v4."""
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: Any) -> None:
+    """Every page size and kind, on every chip."""
+    kinds = ("bfloat16", "float8_e4m3fn", "float32"), (1, 65, 512)
+    for page_size, kv, tokens in product(SIZES, *kinds):
+        asked = evolve(shape(heads, page_size, kv, tokens), byte_products=chip.byte_products)
+        if chip.name == "v4" and (heads, kv, page_size) in TOO_LARGE:
+            with pytest.raises(InvalidInput, match="bytes for the smallest blocks"):
+                plan(asked, chip)
+            continue
+        planned = evolve(asked, blocks=plan(asked, chip))
+        check(planned, chip)
+        assert need(planned) <= chip.limit
+
+
+@pytest.mark.parametrize(
+    ("blocks", "what"),
+    [
+        (evolve(SMALL, kv_pages=12), "kv_pages"),
+        (evolve(SMALL, decode_cells=256), "decode_cells"),
+        (evolve(SMALL, prefill_cells=64), "prefill_cells"),
+        (evolve(SMALL, decode_steps=6), "decode_steps"),
+        (evolve(SMALL, q_rows=8), "q_rows"),
+        (evolve(SMALL, kv_pages=1 << 12), "blocks"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
+    """With what is allowed; and, if they are too large, with what they need and what would fit."""
+    arrays = Case().arrays()
+
+    with pytest.raises(InvalidInput) as caught:
+        ragged_paged_attention(*arrays, blocks=blocks, chip="v5p")
+    assert what == caught.value.name
+    if what == "blocks":
+        assert "bytes" in str(caught.value)
+        assert "Blocks(kv_pages=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "what"),
+    [
+        (Case(q="float16"), {}, "q"),
+        (Case(kv="float16"), {}, "kv_pages"),
+        (Case(page_size=24), {}, "page_size"),
+        (Case(head_dim=192), {}, "head_dim"),
+        (Case(q_heads=9, kv_heads=3, page_size=8, kv="int8"), {}, "kv_pages"),
+        (Case(), {"chip": "v3"}, "chip"),
+        (Case(), {"chip": None}, "chip"),
+        (Case(), {"sliding_window": 0}, "sliding_window"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(
+    case: Case, options: dict[str, Any], what: str
+) -> None:
+    """Before anything is compiled, and never by taking another implementation."""
+    with pytest.raises(InvalidInput) as caught:
+        ragged_paged_attention(*case.arrays(), **({"chip": "v5e"} | options))
+    assert what == caught.value.name

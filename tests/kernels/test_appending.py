@@ -1,0 +1,182 @@
+"""Kernels that write new cells: destinations, runs, the pool that comes back, and planted bugs."""
+
+from functools import partial
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.kernels import answers, processes
+from conformance.kernels import appending as appended
+from conformance.kernels import jobs as plan
+from conformance.kernels.batches import SIZES, Batch, build
+from conformance.kernels.kernel_under_test import appending, find
+from conformance.kernels.processes import Tried
+from conformance.kernels.trials import Job
+from impl.attention import places
+from impl.attention.appending import append_and_attend
+from impl.attention.tpu import append_and_attend as append_and_attend_tpu
+from impl.attention.tpu import fresh, writing
+from impl.attention.tpu.blocks import UNPLANNED
+from impl.attention.tpu.shape import Shape
+from spec.vocabulary import INVALID
+from spec.vocabulary.errors import InvalidInput
+
+WINDOWED: Final = SIZES[2]
+BATCH: Final = Batch(lens=((3, 40), (0, 7), (1, 16), (16, 16)), seed=5)
+
+
+def test_a_token_belongs_where_its_position_says() -> None:
+    """Page size 4, row [2, 7], position 5 is 29; who has no cell in the pool has none here."""
+    pool = jnp.zeros((8, 4, 2, 3))
+    lens, table = jnp.array([6, 9, 1, 4]), jnp.array([[2, 7], [0, 1], [9, 9], [3, 3]])
+    starts = jnp.array([0, 3, 5, 6, 2])  # of three sequences; what lies past them is none
+    place = jax.jit(partial(places.of, pool, tokens=8))
+
+    beyond = INVALID  # position 8 of two pages of 4, page 9 of 8, and two tokens of nobody
+    expected = [11, 28, 29, 7, beyond, beyond, beyond, beyond]
+    assert expected == place(lens, table, starts, jnp.array([3])).tolist()
+    early = place(jnp.array([1, 9, 1, 4]), table, starts, jnp.array([1])).tolist()
+    assert [INVALID, INVALID, 8, *[INVALID] * 5] == early
+
+
+RUNS: Final = jax.jit(partial(writing.runs, page_size=4))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([-1, -1, *range(9)]), min_size=12, max_size=12))
+def test_runs_are_neighbours_of_one_page(starts: list[int]) -> None:
+    """As many as follow each other from there on, each in one piece."""
+    pieces, begun = [], 0
+    for before, start in pairwise([-2, *starts]):
+        neighbours = before >= 0 and start == before + 1 and start % 4
+        begun += not (neighbours or (start == -1 == before))
+        pieces.append(begun)
+    sizes = [len(list(group)) for _, group in groupby(pieces)]
+    expected = [count for size in sizes for count in range(size, 0, -1)]
+
+    assert expected == RUNS(jnp.array(starts)).tolist()
+
+
+def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
+    """A multiple of the unit apart from them, and no two in one place."""
+    lens, starts = jnp.array([40, 7, 16, 16]), jnp.array([0, 3, 3, 4, 20])
+    shape = Shape(
+        tokens=24, seqs=4, q_heads=8, kv_heads=1, group=4, head_dim=128, page_size=16, pages=9,
+        pages_per_seq=3, q_dtype="bfloat16", kv_dtype="bfloat16", scale=1.0, v_scale=1.0,
+        soft_cap=None, window=None, vmem=0, cores=1, blocks=UNPLANNED, byte_products=True,
+        negative_zeros=True, fresh=True,
+    )  # fmt: skip
+    cells = jnp.broadcast_to(jnp.arange(24)[:, None, None] + 1, (24, 2, 128))
+
+    rows = fresh.rows(shape, cells, lens, starts, jnp.array([4]))[::2, 0]
+
+    token = np.arange(20)
+    seq = np.array([0] * 3 + [2] + [3] * 16)
+    at = fresh.place(shape, token, seq, np.array(lens)[seq], np.array(starts)[seq + 1])
+    assert 8 == shape.unit
+    assert (token + 1).tolist() == rows[at].tolist()
+    position = np.array(lens)[seq] - np.array(starts)[seq + 1] + token
+    assert not ((at - position) % shape.unit).any()
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes find the kernels of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
+
+
+def call(batch: Batch, kernel: Any = append_and_attend, **changed: Any) -> tuple[Any, Any, Any]:
+    """The answer, the pool and the task of a batch with the float32 sizes; `changed`: operands."""
+    task = appended.task(FLOAT, batch, build(FLOAT, batch))
+    found = jax.jit(lambda *arrays: kernel(*arrays, **{**task.new, **changed}, **FLOAT.options))(
+        *map(jnp.asarray, task.arrays)
+    )
+    return np.asarray(found[0]), np.asarray(found[1]), task
+
+
+FLOAT: Final = evolve(WINDOWED, kinds=("float32", "float32"))
+
+
+def test_the_reference_writes_and_attends() -> None:
+    """Each new cell is in its place, all others are bit for bit what they were."""
+    out, pool, task = call(BATCH)
+
+    right = answers.right(FLOAT, build(FLOAT, BATCH))
+    assert right.ratio(out, rows=20) < 1.0
+    assert [] == appended.wrong(task, pool)
+    assert 20 == len(task.places)
+    nowhere = call(BATCH, destinations=jnp.full(FLOAT.tokens, INVALID))[1]
+    assert ["not_appended"] == appended.wrong(task, nowhere)
+
+
+def test_no_two_dead_cells_are_alike() -> None:
+    """A NaN that takes another's place is seen, and so is a new cell that is not there."""
+    task = appended.task(FLOAT, BATCH, build(FLOAT, BATCH))
+    dead = np.argwhere(np.isnan(task.pool).all(axis=(2, 3)))
+    moved, lost = task.pool.copy(), task.pool.copy()
+    moved[tuple(dead[0])] = task.pool[tuple(dead[1])]
+    lost[next(iter(task.places))] = 0.0
+
+    assert ["overwritten"] == appended.wrong(task, moved)
+    assert ["not_appended"] == appended.wrong(task, lost)
+    assert np.isnan(task.arrays.kv_pages[next(iter(task.places))]).all()
+
+
+def test_pages_with_new_cells_are_not_held_together() -> None:
+    """Nobody may write what another reads; older pages stay shared."""
+    kept = Batch(lens=((1, 33), (2, 35)), shared=(1,))
+
+    assert kept == appended.apart(FLOAT, kept)
+    assert () == appended.apart(FLOAT, evolve(kept, lens=((1, 33), (4, 35)))).shared
+    assert () == appended.apart(FLOAT, Batch(lens=((20, 33),), repeated=(0,))).repeated
+
+
+@pytest.mark.parametrize("kernel", [append_and_attend, append_and_attend_tpu])
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("keys", {"keys": jnp.zeros((40, 1, 64))}),
+        ("values", {"values": jnp.zeros((40, 1, 128), jnp.bfloat16)}),
+        ("destinations", {"destinations": jnp.zeros(3, jnp.int32)}),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(
+    kernel: Any, what: str, change: dict[str, Any]
+) -> None:
+    """By name: their shape, a dtype other than the pool's."""
+    with pytest.raises(InvalidInput) as caught:
+        call(BATCH, kernel, **change)
+    assert what == caught.value.name
+
+
+def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
+    """The plan says which parameters are missing; of ours both write them."""
+    assert all(appending(name) is not None for name in ("tpu", "reference"))
+    foreign = plan.plan(find("math:dist"), cases=4, seed=0)
+    assert "keys, values" == foreign.left_out["new cells, written by the kernel"]
+    assert not any(job.append for job in foreign.jobs)
+    jobs = plan.plan(find("tpu"), cases=4, seed=0).jobs
+    between_cores = 1
+    assert 2 * len(SIZES) + between_cores == sum(job.append for job in jobs)
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
+    """And who does neither is caught. `make kernel` has more batches, and bugs of the kernel."""
+    jobs = [
+        Job(kernel=name, sizes=SIZES[0].name, cases=2, append=True, shrink=False)
+        for name in ("tpu", "kernel_toys:stale")
+    ]
+    ours, stale = every = [Tried(job) for job in jobs]
+    processes.make_all(every, update=lambda *_: None, stall=600.0)
+
+    assert ("passed", []) == (ours.ended, ours.what), ours.text
+    assert ("finding", ["not_appended", "wrong"]) == (stale.ended, stale.what), stale.text

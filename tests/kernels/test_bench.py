@@ -1,0 +1,396 @@
+"""The bench for kernels: batches, needles, twins, processes, planted bugs, and the command."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import asdict, evolve
+from hypothesis import given, settings
+
+from conformance.cli import main
+from conformance.kernels import answers, metamorphic, processes, trials
+from conformance.kernels import jobs as plan
+from conformance.kernels.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.kernel_under_test import find
+from conformance.kernels.processes import Tried
+from conformance.kernels.seeded_bugs import MUTANTS, planted
+from conformance.kernels.trials import Job
+from spec.vocabulary.errors import InvalidInput
+
+WINDOWED = SIZES[2]
+LENS = ((1, 40), (3, 37))
+STALL = 20.0
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes find the kernels of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
+
+
+def quiet(done: float, note: str) -> None:
+    """No news."""
+    del done, note
+
+
+def answer(sizes: Sizes, arrays: Arrays) -> Any:
+    """The oracle's, float64."""
+    return answers.right(sizes, arrays).answer
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: sizes.name)
+def test_every_batch_can_be_answered(sizes: Sizes) -> None:
+    """The oracle meets no NaN and no page that is not there, and the bound decides everything."""
+
+    @settings(max_examples=8, deadline=None)
+    @given(drawn(sizes, steps=(64,)))
+    def holds(batch: Batch) -> None:
+        assert batch == Batch.from_json(json.loads(json.dumps(batch.to_json())))
+        found = answers.right(sizes, build(sizes, batch))
+        assert np.isfinite(found.answer).all()
+        assert np.isfinite(found.bound).all()
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("where", "seen"),
+    [
+        (Needle.LAST, False),
+        (Needle.PAST, False),
+        (Needle.NEXT, False),
+        (Needle.OWN, True),
+        (Needle.BEHIND, False),
+        (Needle.OLDEST, True),
+    ],
+)
+def test_a_needle_is_seen_where_it_should_be(*, where: Needle, seen: bool) -> None:
+    """The first of three queries answers with the needle's value if it may see it."""
+    batch = Batch(lens=LENS, needles=((1, 0, where),))
+    arrays = build(WINDOWED, batch)
+    values = arrays.kv_pages[..., 1::2, :]
+    loudest = np.nanmax(np.abs(answer(WINDOWED, arrays)[1]))
+
+    assert 4.0 == np.nanmax(np.abs(np.where(np.abs(values) == 4.0, values, 0.0)))
+    assert seen == bool(loudest > 3.9)
+
+
+def test_a_needle_behind_the_window_shows_what_the_public_tolerance_lets_pass() -> None:
+    """One key too many among twenty: far outside the bound, and with plain values inside 0.15."""
+    longer = evolve(WINDOWED, options={**WINDOWED.options, "sliding_window": 17})
+    plain, needled = (
+        Batch(lens=LENS, plain=True),
+        Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),)),
+    )
+    verdicts = []
+    for batch in (plain, needled):
+        arrays = build(WINDOWED, batch)
+        arrays.kv_pages[np.isnan(arrays.kv_pages)] = 0.0
+        wrong, right = answer(longer, arrays), answers.right(WINDOWED, arrays)
+        verdicts.append((right.tolerated(wrong, rows=4), right.ratio(wrong, rows=4) > 1.0))
+
+    assert (False, True) == verdicts[1]
+    assert verdicts[0][1]
+
+
+def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
+    """Whatever lies past the last sequence is not looked at."""
+    right = answers.right(WINDOWED, build(WINDOWED, Batch(lens=LENS)))
+    found = right.answer.copy()
+    found[4:] = np.nan
+
+    assert 0.0 == right.ratio(found, rows=4)
+    found[3, 0, 0] = np.nan
+    assert float("inf") == right.ratio(found, rows=4)
+
+
+@pytest.mark.parametrize("twin", metamorphic.TWINS)
+def test_a_twin_has_the_same_answer(twin: str) -> None:
+    """By the oracle, with the same options."""
+    batch = Batch(lens=((1, 40), (3, 37), (0, 5), (16, 16)), shared=(1,), seed=3)
+    arrays = build(WINDOWED, batch)
+    there, laid = (
+        metamorphic.other(WINDOWED, twin),
+        metamorphic.laid_out(WINDOWED, batch, arrays, twin),
+    )
+
+    found = metamorphic.in_order(WINDOWED, batch, twin, answer(there, laid))
+
+    np.testing.assert_allclose(answer(WINDOWED, arrays)[:20], found, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "no.such:thing", "math:nothing", "math:pi", ":"])
+def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(InvalidInput, match="MODULE:FUNCTION"):
+        find(name)
+
+
+@pytest.mark.usefixtures("toys")
+def test_every_end_of_a_process_is_told_apart() -> None:
+    """Passed, a finding with a small batch, a hang, a death, and what it does not take."""
+    jobs = [
+        Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=16)
+        for name in ("right", "window_too_long", "choosy")
+    ]
+    jobs += [
+        Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=30)
+        for name in ("deaf", "mortal")
+    ]
+
+    every = [Tried(job) for job in jobs]
+    processes.make_all(every, update=quiet, stall=STALL)
+
+    passed, wrong, choosy, hangs, died = every
+    assert ("passed", 18, False) == (passed.ended, passed.answered, passed.wrong)
+    assert 10 < passed.cases < passed.answered
+    assert passed.ratio < 1.0
+    assert ("finding", ["wrong"], True) == (wrong.ended, wrong.what, wrong.wrong)
+    assert wrong.batch is not None
+    assert 1 == len(wrong.batch["lens"])
+    assert 1 == wrong.batch["lens"][0][0]
+    assert ("hangs", 2, True) == (hangs.ended, hangs.answered, hangs.wrong)
+    assert ("died", 2, True) == (died.ended, died.answered, died.wrong)
+    assert (True, False) == (choosy.undecided, choosy.wrong)
+    assert "NotImplementedError: no such head_dim" == choosy.text
+
+
+CAUGHT_SOON = (
+    "pages are not waited for",
+    "a window that is longer",
+    "both cores take the same blocks",
+)
+"""A few; `make kernel` has all."""
+
+
+def test_planted_bugs_are_caught() -> None:
+    """And the kernel without any passes."""
+    jobs = plan.of_mutants(cases=40, names=CAUGHT_SOON)
+    control = Tried(Job(kernel="tpu", sizes=SIZES[0].name, cases=3))
+
+    every = [Tried(job) for job in jobs]
+    processes.make_all([control, *every], update=quiet)
+
+    assert "passed" == control.ended
+    assert dict.fromkeys(CAUGHT_SOON, True) == {one.job.mutant: one.wrong for one in every}
+
+
+def test_a_bug_is_planted_and_taken_out_again() -> None:
+    """Each replaces something that is there, by something else."""
+    for name, mutant in MUTANTS.items():
+        before = mutant.place.__dict__[mutant.name]
+        with planted(name):
+            assert before is not mutant.place.__dict__[mutant.name]
+        assert before is mutant.place.__dict__[mutant.name]
+    with pytest.raises(InvalidInput, match="mutant"), planted("no such bug"):
+        pass
+    assert len(MUTANTS) >= 30
+
+
+@pytest.mark.usefixtures("toys")
+def test_what_nobody_can_say_is_undecided() -> None:
+    """Slow to begin, killed from outside, another shape; threads that go on do not matter."""
+    jobs = [
+        Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=2)
+        for name in ("never", "killed", "short", "haunted")
+    ]
+    every = [Tried(job) for job in jobs]
+    processes.make_all(every, update=quiet, stall=STALL / 2)
+
+    assert ["slow", "killed", "raised", "passed"] == [one.ended for one in every]
+    assert [True, True, True, False] == [one.undecided for one in every]
+    assert not any(one.wrong for one in every)
+    assert "ValueError: the answer has the shape (3,), not (40, 8, 128)" == every[2].text
+
+
+@pytest.mark.usefixtures("toys")
+def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
+    """NaN behind the window, which not all have to bear; a page past the pool; a race of cores."""
+    job = Job(kernel="kernel_toys:masks_scores", sizes=WINDOWED.name, cases=30, shrink=False)
+    outside = Job(kernel="kernel_toys:reads_outside", sizes=SIZES[0].name, shrink=False)
+    race = Job(kernel="kernel_toys:both_write", sizes=SIZES[0].name, mode="eager", shrink=False)
+    found = [Tried(job), Tried(outside), Tried(race)]
+    processes.make_all(found, update=quiet)
+
+    assert [["reads_behind_window"], ["out_of_bounds"], ["race"]] == [one.what for one in found]
+
+
+def test_races_are_looked_for_only_if_one_is_found() -> None:
+    """The control is a copy into what is being read."""
+    assert processes.sees_races()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts results in place of processes: each job ends as the function says."""
+
+    def put(end: Callable[[Job], Tried], *, races: bool = True) -> None:
+        def make_all(every: list[Tried], **_: object) -> None:
+            for one in every:
+                for name, value in asdict(end(one.job), recurse=False).items():
+                    setattr(one, name, value)
+
+        monkeypatch.setattr(processes, "make_all", make_all)
+        monkeypatch.setattr(processes, "sees_races", lambda: races)
+
+    return put
+
+
+def test_the_command_keeps_the_contract(
+    tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Holds, fails with what and where, or undecided where nothing ran."""
+    target = tmp_path / "k.json"
+    words = ["kernel", "tpu", "--cases", "3", "--json", str(target)]
+
+    made(lambda job: Tried(job, 4, 0.5, "passed", pallas=True))
+    assert 0 == main.main(words)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert (0, 0, 0.5) == (found["races"], found["out_of_bounds"], found["max_error_over_bound"])
+    assert 4 * len(plan.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
+
+    one = {"lens": [[1, 1]]}
+    made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
+    assert 1 == main.main(words)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    both = 2 * (len(SIZES) + 1)  # with new cells and without; the last for what two cores race for
+    assert both == found["races"]
+    assert one == found["findings"][0]["batch"]
+    assert "FAILS: grouped heads (block sizes 0, copies on_wait): race" in capsys.readouterr().out
+
+    def one_passes(job: Job) -> Tried:
+        ended = "passed" if job.twin == "order" else "raised"
+        return Tried(job, 0, 0.0, ended, text="ValueError: no")
+
+    made(one_passes)
+    assert 3 == main.main(words)
+    assert "grouped heads, in part or whole: raised: ValueError: no" in capsys.readouterr().out
+
+
+def test_what_is_loose_is_told_and_decides_nothing(
+    tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By shape, with the batch that is farthest off; one that is wrong as well is not counted."""
+    target, one, other = tmp_path / "k.json", {"lens": [[1, 900]]}, {"lens": [[1, 800]]}
+
+    def end(job: Job) -> Tried:
+        tried = Tried(job, ended="passed", pallas=True)
+        alone = job.mode == "on_wait" and not job.variant and not job.append
+        last = alone and job.sizes == SIZES[-1].name
+        for batch, looseness in ((other, 1.5), (one, 2.5), (other, 0.9)):
+            tried.take({"begin": batch})
+            tried.take({"ratio": 0.2, "looseness": looseness if last else 0.6, "rows": 1})
+        tried.take({"ratio": 1.1, "looseness": 3.0, "rows": 0})
+        return tried
+
+    made(end)
+    assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    (loose,) = found["loose"]
+    assert (SIZES[-1].name, 2, 3, one) == tuple(
+        loose[name] for name in ("sizes", "batches", "cases", "batch")
+    )
+    assert 1.1 == found["shapes"][SIZES[0].name]["max_error_over_bound"]
+    assert "2 of 3 batches, at most 3 times what rounding" in capsys.readouterr().out
+
+
+def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:
+    """Options that a function lacks; races without Pallas, or where the control is not found."""
+    target = tmp_path / "k.json"
+
+    made(lambda job: Tried(job, 4, 0.5, "passed"))
+    assert 0 == main.main(["kernel", "reference", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert found["races"] is None
+    assert found["out_of_bounds"] is None
+    assert "fp8 with scales: the function does not take k_scale, v_scale" in found["not_checked"]
+
+    made(lambda job: Tried(job, 4, 0.5, "passed", pallas=True), races=False)
+    assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert found["races"] is None
+    assert "races: this jax does not find the race of the control" in found["not_checked"]
+
+
+def test_the_command_scores_mutants(
+    made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails where one is not caught, or something is found without a bug."""
+
+    def end(job: Job) -> Tried:
+        missed = job.plain or job.mutant in {None, "no cap"}
+        return Tried(job, 3, 0.5, "passed" if missed else "finding", [])
+
+    made(end)
+    assert 1 == main.main(["kernel", "tpu", "--mutants"])
+    said = capsys.readouterr().out
+    assert "FAILS: no cap: not caught in 3 cases" in said
+    assert "  no cap (soft cap dropped) " in said
+    made(lambda job: Tried(job, 3, 0.5, "finding" if job.mutant else "passed"))
+    assert 0 == main.main(["kernel", "tpu", "--mutants"])
+    made(lambda job: Tried(job, 3, 0.5, "finding"))
+    assert 1 == main.main(["kernel", "tpu", "--mutants"])
+    assert "FAILS: without a bug: grouped heads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nowhere"],
+        ["tpu", "--target", "v3"],
+        ["tpu", "--target", "v5e", "--shapes", "llama-9"],
+        ["tpu", "--target", "v5e", "--shapes", "llama-3-8b", "--page-sizes", "x"],
+        ["tpu", "--cases", "0"],
+        ["tpu", "--baseline", "k.json"],
+        ["tpu", "--target", "v5e", "--kv", "int8"],
+        ["tpu", "--append"],
+        ["jax", "--target", "v5e", "--append"],
+        ["tpu", "--mutants", "--target", "v5e"],
+        ["reference", "--mutants"],
+    ],
+)
+def test_bad_usage_of_kernel_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says what is allowed."""
+    assert 2 == main.main(["kernel", *words])
+    assert 1 == capsys.readouterr().err.count("\n")
+
+
+def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
+    """Before each batch, so that a hang has one; and the ratio after it."""
+    job = Job(kernel="reference", sizes=WINDOWED.name, results=str(tmp_path / "lines"), cases=2)
+    own, _ = variants(job.kernel, job.shape)[0]
+
+    trials.Trial(job, find("reference"), own).check(Batch(lens=LENS))
+
+    first, second = map(json.loads, Path(job.results).read_text(encoding="utf-8").splitlines())
+    assert [[1, 40], [3, 37]] == first["begin"]["lens"]
+    assert 0.0 <= second["ratio"] <= 1.0
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_finding_is_written_as_one_file(tmp_path: Path, made: Callable[..., None]) -> None:
+    """It runs without kvspec, fails with the kernel that is wrong and passes with the other."""
+    path, batch = tmp_path / "shows.py", Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),))
+
+    def end(job: Job) -> Tried:
+        found = job.sizes == WINDOWED.name and job.mode == "on_wait"
+        ended, what = ("finding", ["wrong"]) if found else ("passed", [])
+        return Tried(job, 3, 0.5, ended, what, batch.to_json())
+
+    made(end)
+    assert 1 == main.main(["kernel", "kernel_toys:window_too_long", "--reproduce", str(path)])
+    text = path.read_text(encoding="utf-8")
+    right = tmp_path / "right.py"
+    right.write_text(text.replace("import window_too_long as", "import right as"), encoding="utf-8")
+    for file, status in ((path, 1), (right, 0)):
+        ran = subprocess.run(
+            [sys.executable, file], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert status == ran.returncode, ran.stderr
+        assert "largest error over bound:" in ran.stdout

@@ -1,0 +1,198 @@
+"""The table of three kernels: what it counts, what it says of what is not known, what it misses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from attrs import evolve
+
+from conformance.cli import main
+from conformance.kernels import comparison, comparison_page
+from conformance.kernels.comparison import Judged, Row
+from conformance.kernels.compile import cache, grid
+from conformance.kernels.compile.grid import Cell
+from conformance.kernels.compile.loops import Pass
+from conformance.kernels.compile.outcome import Compiled
+from conformance.kernels.compile.peaks import PEAKS
+
+CELLS: Final = comparison.cells()
+GRID, ON_V4, SEVENTY, SHARES, CYCLES, BANDWIDTH, ARITHMETIC = comparison.rows()
+VERSIONS: Final = {"jax": "0.10", "libtpu": "1"}
+Every = dict[str, dict[Cell, Compiled]]
+
+
+def good(kernel: str, cell: Cell, cycles: int = 100) -> Compiled:
+    """A cell that compiles; with 100 cycles decoding streams, a prefill keeps all units busy."""
+    peak = PEAKS[cell.chip]
+    busy = 4 * 128 * 512 * cell.heads.q * cell.heads.dim // (peak.per_cycle * peak.cores)
+    return Compiled(
+        kernel=kernel,
+        cell=cell,
+        verdict="ok",
+        decode=Pass(cycles, 100, 1),
+        prefill=Pass(busy * cycles // 100, 512, 128),
+        versions=VERSIONS,
+    )
+
+
+def lost(kernel: str, cell: Cell) -> Compiled:
+    """A cell that needs more memory than there is."""
+    why = "needs 20 MiB of vmem, limit 16 MiB"
+    return Compiled(kernel=kernel, cell=cell, verdict="fails", cause="vmem", reason=why)
+
+
+def records() -> Every:
+    """Ours compiles everything, the others all but what is on v6e, and take twice as long."""
+    found: Every = {"tpu": {cell: good("tpu", cell) for cell in CELLS}}
+    for kernel in ("jax", "tpu-inference"):
+        found[kernel] = {
+            cell: lost(kernel, cell) if cell.chip == "v6e" else good(kernel, cell, 200)
+            for cell in CELLS
+        }
+    return found
+
+
+def test_every_cell_of_the_issue_is_in_the_table() -> None:
+    """146 and 56 on v4, 15 of 70B, 40 of shares of a model, and those of single figures."""
+    assert (146, 56, 15, 40, 1, 6, 4) == tuple(len(row.cells) for row in comparison.rows())
+    assert len(set(CELLS)) == len(CELLS)
+    assert {cell for row in comparison.rows() for cell in row.cells} == set(CELLS)
+    assert set(grid.grid()) <= set(CELLS)
+    assert CYCLES.cells[0] == CELLS[0]
+    assert comparison.plain().isdisjoint({*CYCLES.cells, *BANDWIDTH.cells, *ARITHMETIC.cells})
+    assert len(CELLS) - 10 == len(comparison.plain())
+
+
+def test_the_table_counts_what_it_was_given() -> None:
+    """Of each kernel and row, from the records; what is not there is said to be so."""
+    found = records()
+    on_v6e = sum(cell.chip == "v6e" for cell in GRID.cells)
+    head, *lines = comparison_page.table(found)
+    by_row = {line[0]: line[1:] for line in lines}
+
+    assert ["what", "jax's kernel", "tpu-inference v3", "ours"] == head[:4]
+    others = f"{146 - on_v6e} of 146 OK, {on_v6e} fail"
+    assert [others, others, "146 of 146 OK", "every cell OK", "met"] == by_row[GRID.what]
+    assert ["does not compile"] * 2 + ["1.00"] == by_row[CYCLES.what][:3]
+    assert by_row[BANDWIDTH.what][0].endswith("v6e/64: does not compile, v6e/128: does not compile")
+    assert by_row[ARITHMETIC.what][0].startswith("v5e: 50%, v5p: 50%, v6e: does not compile")
+
+    del found["jax"][GRID.cells[0]]
+    found["jax"][GRID.cells[1]] = evolve(found["jax"][GRID.cells[1]], verdict="undecided")
+    expected = f"{144 - on_v6e} of 146 OK, {on_v6e} fail, 1 not measured, 1 undecided"
+    assert expected == comparison_page.table(found)[1][1]
+    assert "not measured" == comparison.cycles(CYCLES.cells, {})
+    unread = evolve(good("tpu", CYCLES.cells[0]), decode=None)
+    assert "not known" == comparison.cycles(CYCLES.cells, {CYCLES.cells[0]: unread})
+
+
+def judged(row: Row, change: Callable[[Every], Any]) -> Judged:
+    """What is said of ours in this row, after a change."""
+    found = records()
+    change(found)
+    return row.judged(found)
+
+
+def ours(row: Row, **changes: Any) -> Callable[[Every], None]:
+    """Another record of our kernel for the last cell of a row."""
+
+    def change(found: Every) -> None:
+        cell = row.cells[-1]
+        found["tpu"][cell] = evolve(found["tpu"][cell], **changes)
+
+    return change
+
+
+@pytest.mark.parametrize("row", comparison.rows(), ids=lambda row: row.target)
+def test_a_target_is_missed_open_or_met(row: Row) -> None:
+    """A cell that does not compile misses every target; one that was not tried leaves it open."""
+    cell = row.cells[-1]
+    without = judged(row, lambda found: found["tpu"].pop(cell))
+    undecided = judged(row, ours(row, verdict="undecided", reason="no time"))
+    failed = judged(row, ours(row, verdict="refused", reason="too wide"))
+
+    assert [f"{comparison.name(cell)}: not measured"] == without.open
+    assert [f"{comparison.name(cell)}: undecided: no time"] == undecided.open
+    assert [f"{comparison.name(cell)}: refused: too wide"] == failed.missed
+    assert without.missed == undecided.missed == failed.open == []
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "missed", "unknown"),
+    [
+        (CYCLES, ours(CYCLES, decode=Pass(206, 100, 1)), "2.060 cycles, at most 2.05", ""),
+        (CYCLES, ours(CYCLES, decode=Pass(205, 100, 1)), "", ""),
+        (CYCLES, ours(CYCLES, decode=None, not_known="no loop"), "", "no loop"),
+        (BANDWIDTH, ours(BANDWIDTH, decode=Pass(1000, 100, 1)), "at least 95%", ""),
+        (BANDWIDTH, ours(BANDWIDTH, decode=None, not_known="no loop"), "", "no loop"),
+        (ARITHMETIC, ours(ARITHMETIC, prefill=None, not_known="no loop"), "", "no loop"),
+        (ARITHMETIC, lambda found: found["jax"].pop(ARITHMETIC.cells[0]), "", "jax's kernel is"),
+    ],
+)
+def test_a_planted_figure_is_noticed(
+    row: Row, change: Callable[[Every], Any], missed: str, unknown: str
+) -> None:
+    """One that is worse than the target misses it, one that is not known leaves it open."""
+    found = judged(row, change)
+
+    for expected, told in ((missed, found.missed), (unknown, found.open)):
+        assert (1 if expected else 0) == len(told)
+        assert all(expected in text for text in told)
+
+
+def test_another_kernel_that_is_as_good_is_noticed() -> None:
+    """A prefill has to be above both of the others, on every chip where they compile."""
+    cell = ARITHMETIC.cells[0]
+    found = judged(ARITHMETIC, lambda every: every["jax"].update({cell: good("jax", cell)}))
+
+    assert 1 == sum("jax's kernel has" in text for text in found.missed)
+    assert not any("tpu-inference v3 has" in text for text in found.missed)
+
+
+def test_the_page_names_what_does_not_compile_and_why() -> None:
+    """Others by cause, ours cell by cell; figures are called ceilings."""
+    found = records()
+    cell = SHARES.cells[-1]
+    found["tpu"][cell] = lost("tpu", cell)
+    page = comparison_page.page(found, date="2026-01-01")
+    on_v6e = sum(one.chip == "v6e" for one in CELLS)
+
+    assert f"- vmem, {on_v6e}: the first fails: needs 20 MiB of vmem, limit 16 MiB. " in page
+    assert f"\n- {cell}: fails: needs 20 MiB of vmem, limit 16 MiB\n" in page
+    assert 2 == page.count("limit 16 MiB. 32x8x128 bfloat16: v6e/128 v6e/64")
+    assert 2 == page.count("; 32x8x128 bfloat16, 2,048 tokens: v6e/128;")
+    assert "Ceilings ignore how long copies take" in page
+    assert "with jax 0.10, libtpu 1" in page
+    assert "| missed |" in page
+
+
+def test_kept_cells_are_compared_without_a_compiler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is kept makes the table; the rest is not measured, and the verdict is open or fails."""
+    held, result, page = (tmp_path / name for name in ("cells.jsonl", "r.json", "page.md"))
+    argv = ["compare", "--kept", "--results", str(held), "--json", str(result)]
+    cell = CYCLES.cells[0]
+    cache._keep(cache.results_of(held), good("tpu", cell), cache.stamp("tpu"))
+    assert 3 == main.main([*argv, "--write", str(page)])
+    found = json.loads(result.read_text(encoding="utf-8"))
+
+    assert ["1.00"] == [line["tpu"] for line in found["table"] if line["what"] == CYCLES.what]
+    assert {"not measured"} == {
+        line["jax"] for line in found["table"] if line["what"] == CYCLES.what
+    }
+    assert f"ours, {len(CELLS) - 1} cells: not measured" in found["not_checked"]
+    assert "1 of 146 OK, 145 not measured" in page.read_text(encoding="utf-8")
+    assert "1 of 146 OK, 145 not measured" in capsys.readouterr().out
+
+    late = evolve(good("jax", cell), verdict="undecided", reason="no answer")
+    cache._keep(cache.results_of(held), late, cache.stamp("jax"))
+    assert 3 == main.main(argv)
+    assert f"jax's kernel, {cell}: no answer" in capsys.readouterr().out
+
+    slow = evolve(good("tpu", cell), decode=Pass(300, 100, 1))
+    cache._keep(cache.results_of(held), slow, cache.stamp("tpu"))
+    assert 1 == main.main(argv)
+    assert "3.000 cycles, at most 2.05" in capsys.readouterr().out

@@ -1,0 +1,345 @@
+"""What is said of a kernel that is compiled for a chip that is not there, and what is not said."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import pytest
+from attrs import evolve
+from jax.experimental import pallas as pl
+from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.kernels.compile import compiler, grid, known_kernels, reproduce, traced, worker
+from conformance.kernels.compile.compiler import compile_cell, missing
+from conformance.kernels.compile.grid import Cell, Heads
+from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
+from impl.attention.tpu import ragged_paged_attention
+from impl.attention.tpu.blocks import CHIPS, need
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+EIGHT_BILLION: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e")
+SHARE: Final = Cell(heads=Heads(8, 1, 128), page_size=16, chip="v6e")
+APPENDING: Final = evolve(SHARE, append=True)
+needs_libtpu = pytest.mark.skipif(
+    missing() is not None, reason=f"NOT CHECKED, no compiler for TPUs: {missing()}"
+)
+
+
+def test_without_libtpu_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record says what to install, and no process is started."""
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None if name == "libtpu" else name)
+    found = compile_cell(EIGHT_BILLION, "tpu")
+
+    assert "undecided" == found.verdict
+    assert "libtpu is missing. Run pip install 'kvspec[tpu]'." == found.reason
+
+
+STAND_IN: Final = """\
+import json, os, sys, time
+job = json.loads(sys.argv[1])
+def tell(**found): open(job["result"], "w").write(json.dumps({"verdict": "undecided"} | found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "verdict", "cause", "reason"),
+    [
+        ("tell(stage='compiling'); os.abort()", "fails", "crash", "SIGABRT, compiling: no word"),
+        ("tell(stage='tracing'); os.abort()", "undecided", "process", "SIGABRT, tracing"),
+        ("tell(stage='compiling'); os.kill(os.getpid(), 9)", "undecided", "process", "SIGKILL"),
+        ("sys.exit('no /some/where/chip')", "undecided", "process", "status 1, starting: no chip"),
+        ("tell(stage='compiling'); time.sleep(60)", "undecided", "timeout", "within 2 seconds"),
+        ("tell(verdict='fails', seconds=1.0, reason='why'); os.abort()", "fails", "", "why"),
+        ("tell(verdict='ok', seconds=1.0)", "ok", "", ""),
+    ],
+)
+def test_a_process_that_ends_otherwise_is_told_apart(
+    does: str,
+    verdict: str,
+    cause: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A crash of the compiler fails the cell; whatever else ends a process decides nothing."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "PROCESS", "stand_in")
+    monkeypatch.setattr(compiler, "missing", lambda: None)
+    found = compile_cell(SHARE, "tpu", seconds=2.0)
+
+    assert (verdict, cause) == (found.verdict, found.cause)
+    assert reason in found.reason
+    if verdict == "ok":  # without a report of the compiler there are no figures
+        assert found.vmem is None
+        assert "memory report" in found.not_known or "0 files" in found.not_known
+
+
+def asks_for_the_chip(*_arrays: Any) -> Any:
+    """A kernel that looks at the machine that it runs on."""
+    raise ValueError(f"no TPU but {jax.devices()[0].device_kind}")
+
+
+def wrong(*_arrays: Any) -> Any:
+    """A kernel that cannot be traced."""
+    raise ValueError("no such tiling")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cell", "verdict", "reason"),
+    [
+        ("tpu", evolve(SHARE, page_size=24), "refused", "page_size: saw 24"),
+        ("jax", APPENDING, "refused", "does not take keys and values"),
+        (f"{__name__}:wrong", SHARE, "fails", "ValueError: no such tiling"),
+        (f"{__name__}:asks_for_the_chip", SHARE, "undecided", "none ahead of time"),
+        (f"{__name__}:absent", SHARE, "bad input", ""),
+    ],
+)
+def test_what_goes_wrong_before_compiling_is_told_apart(
+    kernel: str,
+    cell: Cell,
+    verdict: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal is no failure, and asking for a chip that is not there decides nothing."""
+    anything = SimpleNamespace(devices=jax.devices())
+    monkeypatch.setattr(topologies, "get_topology_desc", lambda *_, **__: anything)
+    result = tmp_path / "result.json"
+    job = Job(kernel=kernel, cell=cell, options={}, given=None, result=str(result))
+    found = worker.work(Job.from_json(job.to_json()))
+
+    assert verdict == found["verdict"]
+    assert reason in found.get("reason", "")
+    assert found == json.loads(result.read_text(encoding="utf-8"))
+
+
+def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
+    """Our planner's sizes are believed only beside exactly their buffers; jax's are its own."""
+    call = partial(ragged_paged_attention, chip=SHARE.chip)
+    program: Any = jax.jit(call).trace(*worker.arguments(SHARE))
+    declared = list(traced.references(program.jaxpr))
+    asked = worker.scratch(declared)
+
+    sizes = known_kernels.sizes("tpu", SHARE, {}, asked)
+    assert sizes["kv_heads"] == 1
+    assert sizes["decode_cells"] >= 16
+    assert known_kernels.sizes("tpu", SHARE, {}, asked[1:]) is None
+    assert known_kernels.sizes("somebody:kernel", SHARE, {}, asked) is None
+    given = known_kernels.arguments("jax", EIGHT_BILLION)
+    expected = {"head_blocks": 1, "kv_cells": 64 * 128, "q_rows": 32}
+    assert expected == known_kernels.sizes("jax", EIGHT_BILLION, given, asked)
+    assert {} == known_kernels.arguments("jax", evolve(SHARE, kv="int8"))  # it refuses before
+    kinds = {name: chip.kinds[0].split()[:2] for name, chip in CHIPS.items() if name != "v4"}
+    assert {name: " ".join(words) for name, words in kinds.items()} == known_kernels.FAMILIES
+
+
+def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
+    """Along parallel axes alone, no more than there are; a program without a kernel on none."""
+
+    like: Any = jax.typeof(jnp.zeros((8, 128)))
+
+    def split(*kinds: Any) -> Any:
+        return pl.pallas_call(
+            lambda _out: None,
+            out_shape=like,
+            grid=(2, 3)[: len(kinds)],
+            out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=kinds or None),
+        )()
+
+    def found(*kinds: Any, most: int = 2) -> int:
+        program = jax.make_jaxpr(jax.jit(partial(split, *kinds)))()
+        return traced.cores(program, most=most)
+
+    assert [1, 1, 2] == [found(), found("arbitrary"), found("parallel")]
+    assert [2, 6, 1] == [
+        found("parallel", "arbitrary", most=8),
+        found(pltpu.PARALLEL, "parallel", most=8),
+        found("parallel", most=1),
+    ]
+    assert 0 == traced.cores(jax.make_jaxpr(lambda x: x + 1)(1), most=2)
+
+
+def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
+    """It compiles as Python, imports jax and the kernel's module alone, and names its sizes."""
+    path = tmp_path / "cell.py"
+    path.write_text(
+        reproduce.source(evolve(SHARE, kv="float8_e4m3fn"), "tpu", options={"scale": 0.5})
+    )
+    text = path.read_text(encoding="utf-8")
+
+    compile(text, str(path), "exec")
+    assert "kernel(*arrays, scale=0.5, chip='v6e')" in text
+    assert "(1024, 16, 2, 128), jnp.float8_e4m3fn" in text
+    assert "conformance" not in text
+    new = reproduce.source(APPENDING, "tpu")
+    compile(new, str(path), "exec")
+    assert "from impl.attention.tpu import append_and_attend as kernel" in new
+    assert "kernel(*arrays, keys=keys, values=values, chip='v6e')" in new
+    assert "(512, 1, 128), jnp.bfloat16),  # keys" in new
+    of_jax = reproduce.source(EIGHT_BILLION, "jax")
+    assert "kernel(*arrays, num_kv_pages_per_block=64, num_queries_per_block=32)" in of_jax
+
+
+def alone(path: Path) -> "subprocess.CompletedProcess[str]":
+    """A file that is run in a process of its own."""
+    return subprocess.run(
+        [sys.executable, path],
+        env=os.environ | compiler.ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@cache
+def compiled(cell: Cell) -> Compiled:
+    """What is found of our kernel for a cell; several tests look at one."""
+    return compile_cell(cell, "tpu")
+
+
+@needs_libtpu
+@pytest.mark.parametrize("chip", grid.CHIPS)
+def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
+    """A small cell compiles within the memory that was planned, and everything is known of it."""
+    found = compiled(evolve(SHARE, chip=chip))
+
+    assert ("ok", "") == (found.verdict, found.reason)
+    assert "" == found.not_known
+    assert found.vmem is not None
+    assert found.spilled is not None
+    assert found.capacity is not None
+    assert 0 < found.spilled < found.vmem < found.capacity
+    assert found.vmem <= need(
+        known_kernels.planned(found.cell)
+    )  # the planner's bound, spills included
+    assert found.smem
+    assert found.mbu is not None
+    assert found.mfu is not None
+    assert 0.0 < found.mfu < 1.0
+    assert 0.0 < found.mbu <= 1.0
+
+
+@needs_libtpu
+def test_eight_bits_cost_what_sixteen_do() -> None:
+    """At most a quarter more cycles, for half of the bytes; where they are widened, they fit."""
+    wide, found = compiled(SHARE), compiled(evolve(SHARE, kv="float8_e4m3fn"))
+    widened = compile_cell(evolve(SHARE, kv="float8_e4m3fn", chip="v4"), "tpu")
+
+    for one, other in ((wide.decode, found.decode), (wide.prefill, found.prefill)):
+        assert one is not None
+        assert other is not None
+        assert (one.cells, one.tokens) == (other.cells, other.tokens)
+        assert other.cycles <= 1.25 * one.cycles
+    for record in (found, widened):
+        assert record.vmem is not None
+        assert record.vmem <= need(known_kernels.planned(record.cell))
+
+
+@needs_libtpu
+def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
+    """What compiles is the same; the rest was not asked for, which is not the same as unknown."""
+    found = compile_cell(SHARE, "tpu", figures=False)
+
+    assert compiled(SHARE).verdict == found.verdict == "ok"
+    assert compiled(SHARE).smem == found.smem
+    assert (None, None, None) == (found.vmem, found.decode, found.prefill)
+    assert NOT_ASKED == found.not_known
+
+
+@needs_libtpu
+def test_new_cells_cost_the_inner_loops_nothing() -> None:
+    """With K and V of new cells as operands it compiles, to loops of at most 1 % more cycles."""
+    before, found = (compiled(cell) for cell in (SHARE, APPENDING))
+
+    assert ("ok", "") == (found.verdict, found.not_known)
+    for plain, appending in zip(
+        (before.decode, before.prefill), (found.decode, found.prefill), strict=True
+    ):
+        assert plain is not None
+        assert appending is not None
+        assert (plain.cells, plain.tokens) == (appending.cells, appending.tokens)
+        assert appending.cycles <= 1.01 * plain.cycles
+
+
+@needs_libtpu
+def test_a_token_of_decoding_costs_what_it_should() -> None:
+    """At most 2.05 static cycles for a KV token of the 8B shape on v6e."""
+    found = compile_cell(EIGHT_BILLION, "tpu")
+
+    assert found.decode is not None
+    assert found.decode.per_token <= 2.05
+
+
+@needs_libtpu
+def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
+    """jax's kernel with its own sizes; and the reproducer of that cell fails in the same way."""
+    cell = evolve(SHARE, page_size=128, chip="v5e")
+    found = compile_cell(cell, "jax", figures=False)
+    path = tmp_path / "cell.py"
+    path.write_text(reproduce.source(cell, "jax", given=found.given))
+    run = alone(path)
+
+    assert ("fails", "vmem") == (found.verdict, found.cause)
+    assert "MiB of vmem, limit 16.00 MiB" in found.reason
+    assert 1 == run.returncode
+    assert "Ran out of memory in memory space vmem" in run.stderr
+
+
+@needs_libtpu
+def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
+    """It is run as it is, beside the kernel's package alone."""
+    path = tmp_path / "cell.py"
+    path.write_text(reproduce.source(SHARE, "tpu"))
+    run = alone(path)
+
+    assert (0, "compiles") == (run.returncode, run.stdout.strip())
+
+
+SHARDED: Final = """\
+from functools import partial
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from impl.attention.tpu import ragged_paged_attention as kernel
+
+target = topologies.get_topology_desc("v5e:2x2", platform="tpu")
+mesh = Mesh(np.array(target.devices), ("x",))
+heads, all_of_it = P(None, "x", None), P()
+specs = (heads, P(None, None, "x", None), *[all_of_it] * 4)
+sharded = jax.shard_map(
+    partial(kernel, scale=0.09, chip="v5e"),
+    mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False,
+)
+kinds = [((512, 32, 128), jnp.bfloat16), ((1024, 128, 16, 128), jnp.bfloat16)]
+kinds += [(shape, jnp.int32) for shape in ((64,), (64, 64), (65,), (1,))]
+placed = [NamedSharding(mesh, spec) for spec in specs]
+jitted = jax.jit(sharded, in_shardings=placed, out_shardings=placed[0])
+jitted.lower(*(jax.ShapeDtypeStruct(*kind) for kind in kinds)).compile()
+print("compiles")
+"""
+
+
+@needs_libtpu
+def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
+    """KV heads of the 8B shape, divided among the devices of a v5e by `shard_map`."""
+    path = tmp_path / "sharded.py"
+    path.write_text(SHARDED, encoding="utf-8")
+    run = alone(path)
+
+    assert (0, "compiles") == (run.returncode, run.stdout.strip()), run.stderr

@@ -1,0 +1,238 @@
+"""What is read in the compiler's own report and schedule, on small excerpts made by hand."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from conformance.kernels.compile import bundles, loops, reasons, vmem
+from conformance.kernels.compile.bundles import Loop
+from conformance.kernels.compile.loops import Pass
+
+SIZES: Final = {
+    "decode_steps": 4,
+    "decode_cells": 256,
+    "prefill_cells": 512,
+    "q_rows": 128,
+    "kv_heads": 4,
+}
+
+
+def schedule(*lines: str) -> str:
+    """The text of a schedule: a bundle for each line, which is a label or nothing, and text."""
+    bundle = "  {number:#x} {label:2s}: {depth} {{ {text} }}"
+    found = []
+    for number, line in enumerate(lines):
+        label, _, text = line.partition("|")
+        found.append(bundle.format(number=number, label=label.strip(), depth=">", text=text))
+    return "= control target key start\nLB: loop body\n\n" + "\n".join(found)
+
+
+def jump(target: int) -> str:
+    """An instruction that goes there if its predicate holds."""
+    return f"%12 = sbr.rel (!%p1_p2) target bundleno = {target} ({target:#x}), region = 7"
+
+
+PRODUCT: Final = "%3 = vmatmul.mubr.bf16.gmra.mxu0 %v1"
+OURS: Final = schedule(
+    "LB|",  # 0: the work
+    *("LB|", *[f"| {PRODUCT} ;; {PRODUCT}"] * 2, f"| {jump(1)}", "|"),  # 1-5: groups of 4 steps
+    *("LB|", f"| {PRODUCT}", f"| {jump(6)}", "|"),  # 6-9: single steps
+    *("LB|", "|"),  # 10-11: long steps of a prefill
+    *("LB|", f"| {PRODUCT} ;; {PRODUCT}", f"| {jump(12)}", "|"),  # 12-15: two heads of four
+    *(f"| {jump(10)}", "|"),  # 16-17
+    *("LB|", "LB|", f"| {PRODUCT}", f"| {jump(19)}", "|", f"| {jump(18)}", "|"),  # 18-24: short
+    *(f"PF| {jump(0)}", "|", "PF|"),  # 25-27
+)
+
+
+def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
+    """A loop runs to its jump and what is executed behind it; loops inside are known as such."""
+    found = bundles.parse(OURS)
+
+    assert 28 == found.bundles
+    assert (Loop(0, 27, 8),) == found.outer()
+    prefill = Loop(10, 18, 2), Loop(18, 25, 1)
+    assert (Loop(1, 6, 4), Loop(6, 10, 1), *prefill) == found.inside(found.outer()[0])
+    assert [1, 6, 12, 19] == [loop.start for loop in found.innermost()]
+
+
+@pytest.mark.parametrize("text", ["", "no bundle", "  0x4   :  { }"])
+def test_what_is_no_schedule_is_not_read(text: str) -> None:
+    """Nothing is counted in a text that has no bundles, or not all of them."""
+    with pytest.raises(ValueError, match="schedule"):
+        bundles.parse(text)
+
+
+def test_cycles_of_our_kernel_are_counted() -> None:
+    """Decoding by its groups; a prefill by its long steps, with all of its heads."""
+    found = loops.count("tpu", {"": bundles.parse(OURS)}, SIZES)
+
+    assert Pass(5, 4 * 256, 1) == found.decode
+    assert Pass(8 + 4, 512, 128) == found.prefill
+    assert "" == found.why
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"decode_steps": 8}, "8 times the products"),
+        ({"kv_heads": 6}, None),
+        (None, "which block sizes"),
+    ],
+)
+def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: str | None) -> None:
+    """Sizes that do not explain the loops give no cycles per token."""
+    sizes = None if change is None else SIZES | change
+    found = loops.count("tpu", {"": bundles.parse(OURS)}, sizes)
+
+    if why is None:  # another number of heads only repeats the loop of heads
+        assert found.prefill is not None
+        assert 8 + 2 * 4 == found.prefill.cycles
+    else:
+        assert found.decode is None
+        assert why in found.why
+
+
+def test_steps_of_a_prefill_in_another_order_are_not_known() -> None:
+    """Short steps, which have a mask, are not taken for long ones."""
+    lines = [line.partition("{ ")[2][:-2] for line in OURS.splitlines() if "{" in line]
+    labels = ["LB" if " LB " in line else "" for line in OURS.splitlines() if "{" in line]
+    swapped = [
+        f"{label}|{text.replace(f'{PRODUCT} ;; {PRODUCT}', PRODUCT) if at == 13 else text}"
+        for at, (label, text) in enumerate(zip(labels, lines, strict=True))
+    ]
+    swapped[20] += f" ;; {PRODUCT}"
+    found = loops.count("tpu", {"": bundles.parse(schedule(*swapped))}, SIZES)
+
+    assert found.prefill is None
+    assert "do not come before short ones" in found.why
+
+
+def test_a_loop_too_many_is_not_known() -> None:
+    """jax's kernel has one inner loop, ours at least four; anything else is not explained."""
+    two = schedule("LB|", f"| {PRODUCT} ;; {jump(0)}", "|", "LB|", f"| {PRODUCT} ;; {jump(3)}", "|")
+    found = bundles.parse(two)
+
+    assert "2 innermost loops" in loops.count("jax", {"": found}, {"head_blocks": 1}).why
+    assert "0 inner loops" in loops.count("tpu", {"": found}, SIZES).why
+    assert "loops are listed" in loops.count("somebody:kernel", {"": found}, None).why
+
+
+def test_cycles_of_the_kernel_of_jax_are_counted() -> None:
+    """Its only inner loop, once for each block of heads, serves decoding and prefill."""
+    text = schedule("|", "LB|", "LB|", f"| {PRODUCT}", f"| {jump(2)}", f"| {jump(1)}", "PF|")
+    sizes = {"head_blocks": 2, "kv_cells": 512, "q_rows": 32}
+    found = loops.count("jax", {"": bundles.parse(text)}, sizes)
+
+    assert Pass(6, 512, 1) == found.decode
+    assert Pass(6, 512, 32) == found.prefill
+
+
+DECODING: Final = "RPAd-p_128-bq_1_1-bkv_4096_4096.1"
+MIXED: Final = "RPAm-p_128-bq_256_128-bkv_1024_512.1"
+ONE_LOOP: Final = schedule("|", "LB|", f"| {PRODUCT}", f"| {jump(1)}", "PF|")
+NO_LOOP: Final = schedule("|", f"| {PRODUCT}", "PF|")
+
+
+def test_cycles_of_the_kernels_of_tpu_inference_are_counted() -> None:
+    """One inner loop each; what a pass takes in is in their names, whatever else is there."""
+    found = bundles.parse(ONE_LOOP)
+    every = {DECODING: found, "another": bundles.parse(OURS), MIXED: found}
+    known = loops.count("tpu-inference", every, None)
+
+    assert Pass(found.innermost()[0].cycles, 4096, 1) == known.decode
+    assert Pass(found.innermost()[0].cycles, 512, 256) == known.prefill
+    assert "" == known.why
+
+
+@pytest.mark.parametrize(
+    ("schedules", "why"),
+    [
+        ({DECODING: ONE_LOOP, MIXED: NO_LOOP}, "0 innermost loops with products, 1 expected"),
+        ({DECODING: OURS, MIXED: ONE_LOOP}, "4 innermost loops with products, 1 expected"),
+        ({DECODING: ONE_LOOP}, "one RPAd and one RPAm expected"),
+        ({DECODING: ONE_LOOP, "RPAm-other": ONE_LOOP}, "one RPAd and one RPAm expected"),
+    ],
+)
+def test_kernels_of_tpu_inference_that_are_otherwise_are_not_known(
+    schedules: dict[str, str], why: str
+) -> None:
+    """Another number of loops, or a name that does not say the sizes, gives no cycles."""
+    read = {name: bundles.parse(text) for name, text in schedules.items()}
+    known = loops.count("tpu-inference", read, None)
+
+    assert None in (known.decode, known.prefill)
+    assert why in known.why
+
+
+def page(**breakdowns: Any) -> str:
+    """A memory report with these operations."""
+    data = {"global_info": {"vmem_capacity": 1000}, "hlo_breakdowns": breakdowns}
+    return f"<script>\n  // the source\n  const DATA ={json.dumps(data)};\n  const x = 1;</script>"
+
+
+def operation(metadata: str, *allocations: tuple[str, int]) -> dict[str, Any]:
+    """An operation with these allocations, and a temporary that is not its own."""
+    every = [{"tag": tag, "size": size} for tag, size in allocations]
+    scoped = {"allocations": every, "block_size": sum(size for _, size in allocations)}
+    other = {"allocations": [], "block_size": 512, "block_type": "HLO_TEMPORARY"}
+    return {"blocks": [other, scoped | {"block_type": "SCOPED"}], "metadata": metadata}
+
+
+def test_vector_memory_is_that_of_the_largest_kernel() -> None:
+    """Scratch and spills of a kernel; neither other operations nor XLA's temporaries."""
+    kernel = 'op_name="jit(f)/kernel/pallas_call"'
+    found = vmem.parse(
+        page(
+            small=operation(kernel, ("scratch operand", 10)),
+            large=operation(kernel, ("scratch operand", 70), ("SPILL", 20), ("SPILL", 5)),
+            other=operation('op_name="jit(f)/pad"', ("operand", 500)),
+        )
+    )
+
+    assert vmem.Memory(95, 25, 1000, ("small", "large")) == found
+
+
+@pytest.mark.parametrize("text", ["", page(), page(pad=operation("jit(f)/pad", ("operand", 1)))])
+def test_a_report_without_a_kernel_is_not_read(text: str) -> None:
+    """No figure is made up where there is none."""
+    with pytest.raises(ValueError, match="memory report"):
+        vmem.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            RuntimeError(
+                "RESOURCE_EXHAUSTED: E1001:\nRan out of memory in memory space vmem while on stack"
+                " for %k = bf16[5]. Scoped allocation with size 65.54M and limit 16.00M exceeded"
+                " scoped vmem limit by 49.54M."
+            ),
+            ("vmem", "needs 65.54 MiB of vmem, limit 16.00 MiB"),
+        ),
+        (
+            RuntimeError("Ran out of memory in memory space smem. Used 1.05M of 1.00M smem. Exce"),
+            ("smem", "needs 1.05 MiB of smem, limit 1.00 MiB"),
+        ),
+        (
+            NotImplementedError("\nno tiling, see /a/b c/some/file.py:3\nmore"),
+            ("NotImplementedError", "NotImplementedError: no tiling, see b c/some/file.py:3"),
+        ),
+    ],
+)
+def test_a_reason_is_one_line_without_folders(error: Exception, expected: tuple[str, str]) -> None:
+    """The need and the limit where memory does not do, and the first line of anything else."""
+    assert expected == reasons.explain(error)
+
+
+def test_an_error_without_words_is_told_by_its_line() -> None:
+    """An assertion without a message is what was asserted, and in which file."""
+    seen = [1]
+    try:
+        assert seen == []
+    except AssertionError as error:
+        cause, text = reasons.explain(AssertionError().with_traceback(error.__traceback__))
+    assert "AssertionError" == cause
+    assert "AssertionError: assert seen == [] (test_kernel_schedule.py)" == text

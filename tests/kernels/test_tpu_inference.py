@@ -1,0 +1,163 @@
+"""The kernel of tpu-inference: how it is called, and what is said where it is not installed."""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from conformance.cli import compare, main
+from conformance.kernels import kernel_under_test, tpu_inference
+from conformance.kernels.compile import cache
+from impl.attention.reference import ragged_paged_attention as reference
+from spec.vocabulary.errors import InvalidInput
+
+STAND_IN: Final = '''\
+"""With the interface of the kernel, by our reference: new K and V are those that it is given."""
+import jax.numpy as jnp
+from impl.attention.reference import ragged_paged_attention as reference
+
+told = []
+
+def get_tpu_version():
+    return -1
+
+def get_kv_cache_shape(pages, page_size, heads, head_dim, dtype):
+    packing = 4 // jnp.dtype(dtype).itemsize
+    return pages, page_size, -(-2 * heads // packing), packing, -(-head_dim // 128) * 128
+
+def ragged_paged_attention(q, k, v, pool, lens, pages, starts, distribution, *, sm_scale, **rest):
+    told.append((get_tpu_version(), distribution.tolist(), pool.shape))
+    seen = pool.reshape(*pool.shape[:2], -1, pool.shape[-1])[:, :, : 2 * k.shape[1], : k.shape[2]]
+    rows, size = pages.reshape(len(lens), -1), pool.shape[1]
+    seen = jnp.zeros_like(seen).at[rows].set(seen[rows])
+    for sequence in range(int(distribution[2])):
+        for token in range(int(starts[sequence]), int(starts[sequence + 1])):
+            at = int(lens[sequence]) - int(starts[sequence + 1]) + token
+            new = jnp.stack([k[token], v[token]], axis=1).reshape(-1, k.shape[2])
+            seen = seen.at[rows[sequence, at // size], at % size].set(new)
+    return reference(q, seen, lens, rows, starts, distribution[2:], scale=sm_scale), pool
+'''
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("tpu_inference") is None,
+    reason="NOT CHECKED, tpu_inference is not installed: make compare has an environment with it",
+)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package of this name whose start fails, as it does without vllm, with a kernel in it."""
+    folder = tmp_path / "tpu_inference" / "kernels" / "ragged_paged_attention" / "v3"
+    folder.mkdir(parents=True)
+    (tmp_path / "tpu_inference" / "__init__.py").write_text("import vllm_that_is_absent\n")
+    (folder / "kernel.py").write_text(STAND_IN)
+    for name in [name for name in sys.modules if name.startswith("tpu_inference")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("tpu_inference")]:
+        sys.modules.pop(name)
+
+
+def batch(dtype: str, heads: int, head_dim: int) -> tuple[Any, ...]:
+    """Two sequences that decode, one that fills in three tokens, and a place that is not used."""
+    random = np.random.default_rng(0)
+    q = jnp.asarray(random.normal(size=(8, 2 * heads, head_dim)), jnp.float32)
+    pool = jnp.asarray(random.normal(size=(9, 4, 2 * heads, head_dim)), jnp.float32)
+    rows = jnp.asarray([[5, 1], [3, 0], [8, 2], [77, 77]], jnp.int32)
+    lens, starts = jnp.asarray([6, 1, 7, 99]), jnp.asarray([0, 1, 2, 5, 5])
+    return q, pool.astype(dtype), lens, rows, starts, jnp.asarray([3])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "head_dim"),
+    [("float32", 2, 128), ("float8_e4m3fn", 1, 64)],
+)
+@pytest.mark.usefixtures("stand_in")
+def test_the_kernel_is_given_what_the_batch_has(dtype: str, heads: int, head_dim: int) -> None:
+    """Its layout, the new K and V, the decoding sequences first: the answer is the reference's."""
+    arrays = batch(dtype, heads, head_dim)
+    found = kernel_under_test.find("tpu-inference")
+    answer = found.call(*arrays, options={"scale": 0.5}, chip="v6e")
+    told = sys.modules[tpu_inference.MODULE].told
+
+    np.testing.assert_array_equal(answer, reference(*arrays, scale=0.5))
+    assert 6 == told[0][0]
+    assert [2, 2, 3] == told[0][1]
+    assert 128 == told[0][2][-1]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_another_pool_gives_another_answer() -> None:
+    """A new token's K and V come from its own cell: one that is changed there is seen."""
+    arrays = batch("float32", 2, 128)
+    right = reference(*arrays, scale=0.5)
+    changed = arrays[1].at[1, 1].add(1.0)  # the last cell of the first sequence
+    answer = kernel_under_test.find("tpu-inference").call(
+        arrays[0], changed, *arrays[2:], options={"scale": 0.5}, chip="v6e"
+    )
+
+    assert not np.allclose(answer[0], right[0])
+    np.testing.assert_array_equal(answer[1:5], right[1:5])
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "seen"), [("v4", "float32", "v4"), ("v6e", "int8", "int8")]
+)
+@pytest.mark.usefixtures("stand_in")
+def test_what_the_kernel_does_not_take_is_refused(chip: str, dtype: str, seen: str) -> None:
+    """A chip without block sizes and integers: with what is allowed."""
+    arrays = batch("float32", 2, 128)
+    pool = arrays[1].astype(dtype)
+    found = kernel_under_test.find("tpu-inference")
+    with pytest.raises(InvalidInput, match=f"saw .*{seen}.*allowed"):
+        found.call(arrays[0], pool, *arrays[2:], options={}, chip=chip)
+
+
+def test_without_the_package_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a kernel with what to install; in the comparison its cells are not checked."""
+    real = importlib.util.find_spec
+    absent = lambda name, *rest: None if name == "tpu_inference" else real(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", absent)
+    monkeypatch.setattr(compare, "find_spec", absent)
+
+    with pytest.raises(InvalidInput, match=r"no module tpu_inference.*make compare"):
+        kernel_under_test.find("tpu-inference")
+    assert 2 == main.main(["kernel", "tpu-inference"])
+    assert "make compare" in capsys.readouterr().err
+    assert "tpu_inference is not installed" in str(compare._absent("tpu-inference"))
+    assert compare._absent("tpu") is None
+
+
+def test_kept_cells_depend_on_what_made_them() -> None:
+    """On the bench, the adapter or our kernel; not on what only tells of them."""
+    files = {
+        kernel: {path.name for path in cache.sources(kernel)} for kernel in kernel_under_test.KNOWN
+    }
+
+    for names in files.values():
+        assert {"compiling.py", "counting.py", "subject.py"} <= names
+        assert not {"table.py", "kept.py", "comparison.py"} & names
+    assert "tpu_inference.py" in files["tpu-inference"]
+    assert "decode.py" in files["tpu"]
+    assert not {"tpu_inference.py", "decode.py"} & files["jax"]
+    assert len({cache.stamp(kernel) for kernel in ("tpu", "jax", "tpu-inference")}) == 3
+
+
+@installed
+def test_the_kernel_is_as_the_adapter_has_it() -> None:
+    """Its module is found without its package's start, and has the names that are used."""
+    kernel = tpu_inference.loaded("v6e")
+    takes = inspect.signature(kernel.ragged_paged_attention).parameters
+    shape = kernel.get_kv_cache_shape(9, 16, 1, 64, jnp.float8_e4m3fn)
+
+    assert 6 == kernel.get_tpu_version()
+    assert (9, 16, 1, 4, 128) == shape
+    assert {"sm_scale", "sliding_window", "soft_cap", "k_scale", "v_scale"} <= takes.keys()
+    assert "vllm" not in sys.modules

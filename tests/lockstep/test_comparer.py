@@ -1,0 +1,362 @@
+"""The comparer, tested with engines that are no engine of ours: one right, many wrong."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import toy_engine
+from attrs import evolve
+from spec_engine import SpecEngine, small
+
+from conformance.fuzzing import campaign as fuzz
+from conformance.fuzzing.shrinking import replay
+from conformance.fuzzing.state_machine import LEVELS, Campaign
+from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.history import History
+from conformance.protocol import Action, Engine, Result, Rounds
+from spec import clauses
+from spec.machines import actions as act
+from spec.machines import admission, sharing
+from spec.table import BatchPlan
+from spec.view import View
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    Geometry,
+    Limits,
+    Params,
+    Reason,
+    Request,
+    default_limits,
+)
+
+SIZES = small(pages=4, page_size=2, slots=3, pages_per_seq=4)
+ONE = Params(max_new=1)
+
+
+def toy(bug: str = "", sizes: Geometry = SIZES) -> toy_engine.Adapter:
+    """The toy with one of its bugs."""
+    adapter = toy_engine.Adapter(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    adapter.allocator.bug = bug
+    return adapter
+
+
+def grown(slot: int, length: int, *, request: int) -> History:
+    """Reserve a slot and write a prompt of this length into it."""
+    batch = tuple((slot, position) for position in range(length))
+    prompt = tuple(range(1, length + 1))
+    return (
+        act.Reserve(slot),
+        act.Assign(slot, prompt, ONE, request),
+        act.Allocate(batch),
+        act.Write(batch),
+    )
+
+
+def run(engine: Engine, history: History) -> Lockstep:
+    """Take a history of actions; what the lockstep is then."""
+    lockstep = Lockstep(engine)
+    for step in history:
+        assert isinstance(step, Action)
+        lockstep.do(step)
+    return lockstep
+
+
+def turns(campaign: Campaign, level: str, *, start: int, steps: int) -> fuzz.Run:
+    """Fuzz one level until so many steps were taken or something failed."""
+    report = fuzz.Run(coverage=campaign.coverage)
+    while report.steps < steps and report.finding is None:
+        fuzz._take_turn(campaign, level, start, report)
+        start += 1
+    return report
+
+
+class Wrapped:
+    """An engine with something wrong, or hidden, about what it returns or shows."""
+
+    def __init__(
+        self,
+        inner: Engine,
+        *,
+        result: Callable[[Result], Result] = lambda result: result,
+        view: Callable[[View], View] = lambda view: view,
+    ) -> None:
+        self.profile, self._inner, self._result, self._view = inner.profile, inner, result, view
+
+    def apply(self, action: Action) -> Result:
+        """What the engine within does, its result changed."""
+        return self._result(self._inner.apply(action))
+
+    def observe(self) -> View:
+        """What the engine within shows, changed."""
+        return self._view(self._inner.observe())
+
+
+class NextFit(SpecEngine):
+    """The specification, going round the pool: the next free page after the last one taken."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.profile = evolve(self.profile, policy="any")
+        self.turn = 0
+
+    def apply(self, action: Action) -> Result:
+        """Take the action, choosing the pages."""
+        if isinstance(action, act.Generate):
+            return self._generate()
+        if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
+            admission.step(self.state, action)
+            order = [*range(self.turn, len(self._counts)), *range(self.turn)]
+            pages = [page for page in order if not self._counts[page]]
+            count = len(pages)
+            if isinstance(action, act.Allocate | act.Clone):
+                count = sharing.pages_wanted(self.state.scheduling.lifecycle.sharing, action)
+            before = self._counts
+            self.state = admission.step(self.state, action, tuple(pages[:count]))
+            taken = [page for page in pages if self._counts[page] and not before[page]]
+            self.turn = (taken[-1] + 1) % len(self._counts) if taken else self.turn
+            return None
+        return super().apply(action)
+
+    def _generate(self) -> Result:
+        for done in range(self.profile.limits.rounds):
+            found = admission.refusals(self.state, act.Round())
+            if found:
+                return Rounds(done, min(refusal.reason for refusal in found))
+            self.apply(act.Round())
+        return Rounds(self.profile.limits.rounds, None)
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return self.state.scheduling.lifecycle.sharing.counts
+
+
+@contextmanager
+def violation(clause: str, part: str) -> Iterator[None]:
+    """The block raises a Violation of this clause whose message has this part."""
+    with pytest.raises(Violation) as caught:
+        yield
+    assert (clause, True) == (caught.value.clause, part in caught.value.message), caught.value
+
+
+def test_the_adapter_of_a_foreign_allocator_is_short() -> None:
+    """Forty lines are enough to hold an allocator of unknown design to the specification."""
+    assert 40 >= len(
+        [line for line in inspect.getsource(toy_engine.Adapter).splitlines() if line.strip()]
+    )
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
+    """An engine that takes other pages, and shows neither tokens nor cells, is not accused."""
+    sizes, cleanup = fuzz.geometries(small())[at]
+    campaign = Campaign(make=partial(fuzz.make, toy_engine.Adapter, sizes, cleanup))
+
+    report = turns(campaign, "allocator", start=11, steps=500)
+
+    assert None is report.finding
+    assert 500 <= campaign.steps
+    assert {"Reserve", "Assign", "Allocate", "Write", "Clone", "Free"} == set(
+        campaign.coverage.actions
+    )
+    assert campaign.coverage.corners["page size 1" if at == 1 else "clone inside a page"]
+
+
+@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "decode")])
+def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
+    """An engine that takes other pages passes every level, rounds and cleanup included."""
+    sizes, cleanup = fuzz.geometries(small())[at]
+    campaign = Campaign(make=partial(fuzz.make, NextFit, sizes, cleanup))
+
+    report = turns(campaign, level, start=5, steps=500)
+
+    assert None is report.finding, report.finding
+
+
+def test_a_page_may_be_freed_and_taken_again_in_one_action() -> None:
+    """Rounds in one Generate free a page and take it for another sequence: no row has moved."""
+    sizes = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
+    limits = evolve(default_limits(sizes), rounds=2)
+    engine = NextFit(sizes, limits, CleanupMode.INCREMENTAL)
+    short = Request(id=1, prompt=(1,), params=Params(max_new=2))
+    long = Request(id=2, prompt=(1, 2, 3), params=Params(max_new=5))
+
+    lockstep = run(engine, (act.Prefill((short, long)), act.Generate()))
+
+    assert (1, 2, 0) == lockstep.decoder.lifecycle.sequences[1].row  # type: ignore[union-attr]
+    assert (1, 2, 3) == lockstep.seen.rows[1][:3]
+
+
+def _settings(engine: Engine) -> tuple[Geometry, Limits, CleanupMode]:
+    return engine.profile.geometry, engine.profile.limits, engine.profile.cleanup
+
+
+def test_what_is_not_shown_is_not_checked_and_said() -> None:
+    """The clauses that need a field which is None are listed; the others are still judged."""
+    seen = run(toy(), grown(0, 3, request=1)).seen
+
+    assert ("LEN", "CONTENT", "READ", "Q", "OUT", "FRAME") == clauses.not_checked(seen)
+    assert ("CONS", "UAF", "RC", *clauses.not_checked(seen)) == clauses.not_checked(
+        evolve(seen, counts=None)
+    )
+    assert () == clauses.not_checked(run(SpecEngine(*_settings(toy())), ()).seen)
+
+
+def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
+    """Rows and slots in use are the least a view holds, and a moved row is seen in them."""
+
+    def rows_only(view: View) -> View:
+        return View(geometry=view.geometry, counts=None, used=view.used, rows=view.rows)
+
+    moving = (*grown(0, 3, request=1), *grown(1, 1, request=2), act.Free(1))
+
+    assert None is replay(lambda: Wrapped(toy(), view=rows_only), moving)
+    with violation("DET", "row 0 names page 1 where it named 3"):
+        run(Wrapped(toy("rename"), view=rows_only), moving)
+
+
+@pytest.mark.parametrize(
+    ("bug", "history", "clause", "part"),
+    [
+        ("leak", (*grown(0, 3, request=1), act.Free(0)), "CONS", "counts[2] is 1, should be 0"),
+        (
+            "double free",
+            (*grown(0, 2, request=1), act.Clone(0, 1, 1), act.Free(0)),
+            "UAF",
+            "names page 3, whose count is 0",
+        ),
+        (
+            "rename",
+            (*grown(0, 3, request=1), *grown(1, 1, request=2), act.Free(1)),
+            "DET",
+            "row 0 names page 1 where it named 3",
+        ),
+        (
+            "forgets to count",
+            (*grown(0, 2, request=1), act.Clone(0, 1, 1)),
+            "RC",
+            "counts[3] is 1, should be 2",
+        ),
+        ("refuses what is legal", grown(0, 7, request=1), "ATOMIC", "(OUT_OF_PAGES), is legal"),
+        ("does what is illegal", (act.Free(2),), "ATOMIC", "should be refused: SLOT_UNUSED"),
+        (
+            "changes when it refuses",
+            (*grown(0, 6, request=1), *grown(1, 4, request=2)),
+            "CONS",
+            "counts[0] is 1, should be 0",
+        ),
+    ],
+)
+def test_a_bug_of_a_foreign_engine_violates_its_clause(
+    bug: str, history: History, clause: str, part: str
+) -> None:
+    """Each bug is told by the first clause that it violates, and its absence is not accused."""
+    with violation(clause, part):
+        run(toy(bug), history)
+    assert None is replay(toy, history)
+
+
+def test_an_engine_may_declare_that_it_refuses_more() -> None:
+    """Refusing what is legal is accepted of an engine that says so; a wrong reason is not."""
+    cautious = toy("refuses what is legal")
+    cautious.profile = evolve(cautious.profile, refuses="may_refuse_more")
+    history = grown(0, 7, request=1)
+
+    lockstep = run(cautious, history[:2])
+    assert {Reason.OUT_OF_PAGES} == lockstep.do(act.Allocate(tuple((0, at) for at in range(7))))
+    assert frozenset() == lockstep.do(act.Allocate(((0, 0),)))
+    with violation("ATOMIC", "was done, should be refused: SLOT_UNUSED"):
+        evolved = toy("does what is illegal")
+        evolved.profile = cautious.profile
+        run(evolved, (act.Free(1),))
+
+
+def test_a_refusal_gives_one_of_the_right_reasons() -> None:
+    """A reason that does not hold is a violation although the action is refused by both."""
+    engine = toy()
+    engine.allocator.slots = 2
+
+    with violation("ATOMIC", "was refused as SLOT_RANGE, should be one of SLOT_UNUSED"):
+        run(engine, (act.Free(2),))
+
+
+@pytest.mark.parametrize(
+    ("action", "wrong", "clause"),
+    [
+        (act.Reserve(), lambda _: 1, "DET"),
+        (act.Pack(), lambda leaving: leaving[1:], "Q"),
+        (act.TakeOutputs(), lambda outputs: outputs[::-1], "OUT"),
+        (act.Generate(), lambda rounds: evolve(rounds, done=rounds.done + 1), "PROG"),
+        (act.Generate(), lambda rounds: evolve(rounds, refused=Reason.OUT_OF_PAGES), "PROG"),
+    ],
+)
+def test_a_wrong_result_violates_the_clause_of_its_action(
+    action: Action, wrong: Callable[[Result], Result], clause: str
+) -> None:
+    """What an action returns is compared, except where the engine returns nothing."""
+    settings = _settings(SpecEngine(small(), default_limits(small()), CleanupMode.NONE))
+    prompts = tuple(
+        Request(id=name, prompt=(name, 2, 3), params=Params(max_new=most))
+        for name, most in ((1, 1), (2, 1), (3, 6))
+    )
+    state = run(SpecEngine(*settings), (act.Prefill(prompts),)).state
+
+    def engine(result: Callable[[Result], Result]) -> Wrapped:
+        inner = SpecEngine(*settings)
+        inner.state = state
+        return Wrapped(inner, result=result)
+
+    def take(result: Callable[[Result], Result]) -> None:
+        lockstep = Lockstep(SpecEngine(*settings))
+        lockstep.state, lockstep.engine = state, engine(result)
+        lockstep.seen = lockstep.engine.observe()
+        lockstep.do(action)
+
+    with violation(clause, "should return"):
+        take(wrong)
+    take(lambda _: None)
+    take(lambda result: result)
+
+
+def test_a_wrong_plan_is_told() -> None:
+    """The plan of an allocation is compared with that of the engine's own rows."""
+
+    def shifted(plan: Result) -> Result:
+        if not isinstance(plan, BatchPlan):
+            return plan
+        return evolve(plan, destinations=tuple(at + 1 for at in plan.destinations))
+
+    settings = _settings(toy())
+
+    with violation("DET", "destinations=(1, 2)"):
+        run(Wrapped(SpecEngine(*settings), result=shifted), grown(0, 2, request=1))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "clause"),
+    [
+        ("used", (True, False, False), "DET"),
+        ("allocated", (0, 0, 4), "LEN"),
+        ("written", (0, 1, 0), "LEN"),
+        ("tokens", ((), (7,), ()), "LEN"),
+        ("finished", (False, True, False), "OUT"),
+        ("queue", ((1, 0, 0),), "Q"),
+        ("outputs", ((1, 0, (), None),), "OUT"),
+        ("counts", (0, 0, 1, 0), "CONS"),
+        ("rows", ((0, INVALID, INVALID, INVALID),) + ((INVALID,) * 4,) * 2, "ROW"),
+    ],
+)
+def test_every_field_of_a_view_is_held_to_something(field: str, value: object, clause: str) -> None:
+    """A new engine that shows anything but nothing is told at once."""
+    settings = _settings(toy())
+
+    with violation(clause, ""):
+        Lockstep(Wrapped(SpecEngine(*settings), view=lambda view: changed(view, field, value)))
+
+
+def changed(view: View, field: str, value: Any) -> View:
+    """The view with another value in one field."""
+    return evolve(view, **{field: value})

@@ -1,0 +1,199 @@
+"""Two engines side by side: whose fault it is, and what is only a difference."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remote_engines
+import toy_engine
+from spec_engine import SpecEngine, small
+
+from conformance.cli.main import main
+from conformance.files import histories
+from conformance.fuzzing import campaign
+from conformance.lockstep.differential import (
+    PAGES,
+    REASONS,
+    REFUSES,
+    Differences,
+    PairFactory,
+    least,
+)
+from conformance.protocol import Action, Attends, Factory, Poison, Poisonable, Result
+from spec.machines import actions as act
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Limits,
+    Reason,
+    Refusal,
+    Refused,
+    default_limits,
+    refused,
+)
+
+SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
+TOY = "toy_engine:make"
+
+
+class SaysOther(toy_engine.Adapter):
+    """Where it refuses a slot for being out of range, it says that it is not in use."""
+
+    def apply(self, action: Action) -> Result:
+        """What the toy does, in other words."""
+        try:
+            return super().apply(action)
+        except Refused as no:
+            if isinstance(action, act.Free) and Reason.SLOT_RANGE in no.reasons:
+                raise refused([Refusal(Reason.SLOT_UNUSED, None, None)]) from None
+            raise
+
+
+class Careless(SpecEngine):
+    """It reads a cell too many, or dies, once told to."""
+
+    def attend(self) -> Any:
+        """One more."""
+        return {slot: {**cells, 99: 1} for slot, cells in super().attend().items()}
+
+
+def run(a: Factory, b: Factory, *, turns: int = 4) -> tuple[PairFactory, campaign.Run]:
+    """Some turns of fuzzing on the two."""
+    pairs, report = PairFactory(a, b), campaign.Run()
+    campaign.run(pairs, SIZES, start_seed=0, seconds=60, steps=turns * 100, report=report,
+             update=lambda *_: None, ceiling=False)  # fmt: skip
+    return pairs, report
+
+
+def test_two_of_one_kind_do_not_differ() -> None:
+    """The same engine twice shows no difference."""
+    pairs, report = run(toy_engine.make, toy_engine.make)
+
+    assert (None, {}) == (report.finding, dict(pairs.seen.counts))
+    assert 200 < report.steps
+
+
+def test_other_pages_are_legal_and_shown_at_their_shortest() -> None:
+    """Lowest first and highest first differ after two steps, and both hold."""
+    pairs, report = run(SpecEngine, toy_engine.make)
+
+    assert None is report.finding
+    assert {PAGES, REASONS} >= set(pairs.seen.counts) >= {PAGES}
+    assert (act.Reserve(), act.Allocate(((0, 0),))) == least(pairs, PAGES)
+
+
+def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> None:
+    """After one of the two has refused what the other did, they are no longer compared."""
+    pairs, report = run(toy_engine.make, remote_engines.Shy)
+
+    assert None is report.finding
+    assert pairs.seen.counts[REFUSES]
+    *_, last = least(pairs, REFUSES)
+    assert isinstance(last, act.Allocate)
+
+
+def test_other_words_for_a_refusal_are_legal_if_both_hold() -> None:
+    """An engine that names another reason that holds differs, and does not fail."""
+
+    class Both(SpecEngine):
+        """The specification, saying the last of its reasons."""
+
+        def apply(self, action: Action) -> Result:
+            """The same, with one reason."""
+            try:
+                return super().apply(action)
+            except Refused as no:
+                raise refused([no.refusals[-1]]) from None
+
+    pairs, report = run(SpecEngine, Both, turns=8)
+
+    assert (None, {REASONS}) == (report.finding, set(pairs.seen.counts))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clause"),
+    [(remote_engines.Leaks, "CONS"), (SaysOther, "ATOMIC"), (Careless, "READ")],
+)
+def test_a_violation_has_an_owner(wrong: Factory, clause: str) -> None:
+    """The engine that goes wrong is named, on whichever side it stands."""
+    right = SpecEngine if wrong is Careless else toy_engine.make
+    for a, b, fault in ((right, wrong, "B"), (wrong, right, "A")):
+        pairs, report = run(a, b, turns=20)
+
+        assert report.finding is not None
+        assert (clause, fault) == (report.finding.clause, pairs.seen.fault)
+        assert wrong is pairs.at_fault
+
+
+def test_an_exception_or_a_second_making_has_an_owner() -> None:
+    """Who raised is at fault, while it works and while it is made."""
+    limits = default_limits(SIZES)
+
+    def broken(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> toy_engine.Adapter:
+        raise IndexError(f"no pool for {geometry}, {limits}, {cleanup}")
+
+    right: Factory = toy_engine.make
+    for a, b, fault in ((broken, right, "A"), (right, broken, "B")):
+        pairs = PairFactory(a, b)
+        with pytest.raises(IndexError):
+            pairs(SIZES, limits, CleanupMode.NONE)
+        assert fault == pairs.seen.fault
+
+
+def test_a_pair_can_be_poisoned_and_driven_as_its_engines_can() -> None:
+    """What neither offers is not found on the pair."""
+    limits = default_limits(SIZES)
+    poisoned: list[Poison] = []
+
+    class Noted(SpecEngine):
+        """It tells of being poisoned."""
+
+        def poison(self, kind: Poison) -> None:
+            """Note it."""
+            poisoned.append(kind)
+
+    def pair(a: Factory, b: Factory) -> Any:
+        return PairFactory(a, b, Differences())(SIZES, limits, CleanupMode.NONE)
+
+    plain, mixed = pair(toy_engine.make, toy_engine.make), pair(toy_engine.make, Noted)
+    assert not isinstance(plain, Poisonable | Attends)
+    assert toy_engine.OFFERED == mixed.profile.actions
+    mixed.poison(Poison.NAN)
+    assert [Poison.NAN] == poisoned
+    assert not isinstance(mixed, Attends)
+    assert isinstance(pair(SpecEngine, Noted), Attends)
+
+
+def test_the_command_names_the_one_that_goes_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file of a finding is one of the wrong engine alone, with its Python."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
+    words = ("remote_engines:Leaks", "--python-b", sys.executable, "--seconds", "20")
+
+    assert 1 == main(["diff", TOY, *words, "--json", "d.json"])
+    found = json.loads(Path("d.json").read_text(encoding="utf-8"))
+    kept = histories.load(Path(found["counterexample"]))
+    assert ("B", "CONS", "diff") == (found["at_fault"], kept.clause, found["command"])
+    assert ("remote_engines:Leaks", sys.executable) == (kept.engine, kept.python)
+    assert "B goes wrong: remote_engines:Leaks" in capsys.readouterr().out
+    assert 1 == main(["rerun", "--trust", found["counterexample"]])
+
+
+def test_the_command_lists_legal_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no failure; what is not checked is said of each."""
+    monkeypatch.chdir(tmp_path)
+    status = main(["diff", "spec_engine:SpecEngine", TOY, "--seconds", "1", "--json", "d.json"])
+    found, text = json.loads(Path("d.json").read_text(encoding="utf-8")), capsys.readouterr().out
+
+    assert status in {0, 3}
+    assert {PAGES, REASONS} >= set(found["differences"]) >= {PAGES}
+    assert f"legal: {PAGES}" in text
+    assert "    2. Allocate(batch=((0, 0),))\n" in text
+    assert "not checked: B: CONTENT: the engine does not show tokens, cells" in text
+    assert "not checked: A: CONTENT" not in text

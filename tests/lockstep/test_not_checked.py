@@ -1,0 +1,165 @@
+"""What is said not to be checked: every clause is either judged or on the list."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import toy_engine
+from attrs import evolve
+from spec_engine import SpecEngine, small
+
+from conformance.fuzzing.shrinking import replay
+from conformance.lockstep.not_checked import clauses_not_judged, not_checked
+from conformance.protocol import Action, Engine, Result, Rounds
+from spec.clauses import CLAUSES
+from spec.machines import actions as act
+from spec.view import View
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    FinishReason,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    default_limits,
+    refused,
+)
+
+SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
+ALONE = Params(max_new=3)
+HISTORY = (
+    act.Reserve(0),
+    act.Assign(0, (5, 6, 7), ALONE, 1),
+    act.Allocate(((0, 0), (0, 1), (0, 2))),
+    act.Write(((0, 0), (0, 1), (0, 2))),
+    act.Clone(0, 1, 1),
+    act.Free(1),
+    act.Reset(),
+    act.Submit(Request(id=2, prompt=(1, 2), params=ALONE)),
+    act.Admit(),
+    act.Generate(),
+)
+
+
+class Lying:
+    """An engine that shows something else from its nth step on, or does something else there."""
+
+    def __init__(
+        self,
+        inner: Engine,
+        step: int,
+        show: Callable[[View], View] | None = None,
+        do: Callable[[Action], Result] | None = None,
+    ) -> None:
+        self.profile, self._inner, self._step = inner.profile, inner, step
+        self._show, self._do, self._taken = show, do, 0
+
+    def apply(self, action: Action) -> Result:
+        """What the engine within does, or the lie."""
+        self._taken += 1
+        if self._do is not None and self._taken == self._step:
+            return self._do(action)
+        return self._inner.apply(action)
+
+    def observe(self) -> View:
+        """What it shows."""
+        view = self._inner.observe()
+        return self._show(view) if self._show is not None and self._taken >= self._step else view
+
+
+def right() -> SpecEngine:
+    """An engine that shows everything and offers everything."""
+    return SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+
+
+def put(name: str, index: int, value: Any) -> Callable[[View], View]:
+    """A view with one value changed."""
+
+    def change(view: View) -> View:
+        values = list(getattr(view, name))
+        values[index] = value
+        changed: dict[str, Any] = {name: tuple(values)}
+        return evolve(view, **changed)
+
+    return change
+
+
+def refuse(_action: Action) -> Result:
+    """A refusal of what is legal."""
+    raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
+
+
+def two_names(view: View) -> View:
+    """Two slots that can both write one page, counted as it is."""
+    rows = (view.rows[0], (*view.rows[0][:2], INVALID, INVALID), view.rows[2])
+    return evolve(view, rows=rows, counts=(2, 2, 0, 0, 0, 0))
+
+
+def one_more(view: View) -> View:
+    """A token more than was known."""
+    assert view.tokens is not None
+    return evolve(view, tokens=((*view.tokens[0], 9), *view.tokens[1:]))
+
+
+LIES: dict[str, tuple[int, dict[str, Any]]] = {
+    "CONS": (1, {"show": put("counts", 5, 1)}),
+    "UAF": (3, {"show": put("counts", 0, 0)}),
+    "RC": (3, {"show": put("counts", 0, 2)}),
+    "ROW": (3, {"show": put("allocated", 0, 1)}),
+    "LEN": (4, {"show": put("written", 0, 4)}),
+    "SHARE": (5, {"show": two_names}),
+    "CONTENT": (4, {"show": put("cells", 0, (9,))}),
+    "READ": (4, {"show": lambda view: evolve(put("cells", 1, ())(view), tokens=None)}),
+    "Q": (4, {"show": lambda view: evolve(view, queue=((7, 2, 0),))}),
+    "OUT": (4, {"show": lambda view: evolve(view, outputs=((1, 0, (), FinishReason.STOP),))}),
+    "ATOMIC": (3, {"do": refuse}),
+    "RESET": (7, {"do": lambda _: None}),
+    "DET": (1, {"do": lambda _: 2}),
+    "PROG": (10, {"do": lambda _: Rounds(0, None)}),
+    "ALONE": (2, {"show": one_more}),
+}
+"""For clauses that can be judged: what an engine must show or do at which step to violate it."""
+
+
+def test_an_engine_that_shows_everything_is_judged_by_all_but_three() -> None:
+    """What remains compares runs, or values of attention."""
+    assert {"ATT", "KNOB", "GEOM"} == set(clauses_not_judged(right()))
+
+
+def test_every_clause_is_judged_or_listed() -> None:
+    """What is not on the list of a plain allocator is what can be found on it, and nothing else."""
+    toy = toy_engine.Adapter(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+    listed = clauses_not_judged(toy)
+
+    assert {"CONS", "UAF", "RC", "ROW", "SHARE", "WX", "ATOMIC", "DET"} == set(CLAUSES) - set(
+        listed
+    )
+    assert "the engine does not show tokens, cells" == listed["CONTENT"]
+    assert "the engine does not offer Reset" == listed["RESET"]
+    assert "the engine does not offer Prefill or Round or Generate" == listed["ALONE"]
+    assert list(listed) == [name for name in CLAUSES if name in listed]
+    parts = dict(not_checked(toy))
+    assert "the engine promises no policy" == parts["DET, which free page is taken"]
+    assert "ATOMIC, refusing what is legal" not in parts
+    toy.profile = evolve(toy.profile, refuses="may_refuse_more")
+    assert "ATOMIC, refusing what is legal" in dict(not_checked(toy))
+
+
+@pytest.mark.parametrize("clause", LIES)
+def test_a_clause_that_is_not_listed_can_be_found_violated(clause: str) -> None:
+    """An engine that lies at one step is told by that clause."""
+    step, lie = LIES[clause]
+    found = replay(lambda: Lying(right(), step, **lie), HISTORY)
+
+    assert None is replay(right, HISTORY)
+    assert clause not in clauses_not_judged(right())
+    assert found is not None
+    assert (clause, step) == (found.clause, len(found.history))
+
+
+def test_only_clauses_of_two_views_are_without_a_lie() -> None:
+    """WX and FRAME are violated by what an engine does over two steps: the planted bugs do it."""
+    judged = set(CLAUSES) - set(clauses_not_judged(right()))
+
+    assert {"WX", "FRAME"} == judged - set(LIES)

@@ -1,0 +1,122 @@
+"""Mechanical mutants: well formed, each a change, and what survives must be explained."""
+
+import ast
+import sys
+from pathlib import Path
+from typing import Final
+
+import jax.numpy as jnp
+import pytest
+
+from conformance.mutation import run
+from conformance.mutation.explained import EQUIVALENT
+from conformance.mutation.operator import TARGETS, Mutant, _of, mutants
+from spec.vocabulary import CleanupMode, Geometry
+
+ALL = tuple(mutants())
+LITTLE: Final = '''
+def little(rows: list[int], at: int) -> bool:
+    """Text, and its constant 7, are left alone."""
+    guard = (at < 3, Reason.TOO_LONG, at + 9, 4)
+    return rows[at] == -1 or rows[at, 0] > 0
+'''
+
+
+def test_every_mutant_has_a_name_of_its_own() -> None:
+    """And every explanation is of one that there is."""
+    names = [mutant.id for mutant in ALL]
+
+    assert 200 < len(names)
+    assert len(names) == len(set(names))
+    assert [] == sorted(set(EQUIVALENT) - set(names))
+    assert {f"{module}.{one}" for module, some in TARGETS.items() for one in some} >= {
+        name.partition(":")[0] for name in names
+    }
+
+
+@pytest.mark.parametrize("function", TARGETS.items(), ids=TARGETS)
+def test_a_mutant_is_a_function_with_one_change(function: tuple[str, tuple[str, ...]]) -> None:
+    """Its text differs from the right one in one expression, and it can be called."""
+    module, names = function
+    for mutant in ALL:
+        if mutant.module == module and mutant.function in names:
+            assert mutant.before != mutant.after
+            assert callable(mutant.build(getattr(sys.modules[module], mutant.function)))
+
+
+def test_comparisons_constants_and_indices_are_changed() -> None:
+    """What a refusal shows, the annotations and the documentation are not."""
+    found = [f"{one.before} -> {one.after}" for one in _of("builtins", "little", LITTLE)]
+
+    assert [
+        "at < 3 -> at <= 3",
+        "3 -> 4",
+        "rows[at] == -1 -> rows[at] != -1",
+        "rows[at] -> rows[at + 1]",
+        "1 -> 2",
+        "rows[at, 0] > 0 -> rows[at, 0] >= 0",
+        "rows[at, 0] -> rows[at + 1, 0]",
+        "0 -> 1",
+        "0 -> 1",
+    ] == found
+    assert [0, 1] == [one.number for one in _of("builtins", "little", LITTLE)][-2:]
+
+
+def test_a_mutant_does_something_else() -> None:
+    """The lowest free pages, from page 1 on: a page that is in use is given away."""
+    (wrong,) = (one for one in ALL if one.id.endswith("lowest_free: counts == 0 -> counts != 0"))
+
+    assert [1, 2] == wrong.build(None)(jnp.array([0, 1, 1]), 2).tolist()
+
+
+@pytest.fixture(scope="module")
+def graph() -> run.Kept:
+    """The transitions of a graph of 31 states."""
+    geometry = Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2)
+    return run._keep(("decode", geometry, CleanupMode.INCREMENTAL))
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of results of its own."""
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "mutants.jsonl")
+    return tmp_path / "mutants.jsonl"
+
+
+def test_what_was_judged_is_not_judged_again(results: Path) -> None:
+    """But if the sources are others, or its line was cut off."""
+    run._append(run.Fate("one", "somewhere"))
+    run._append(run.Fate("two", None))
+    results.write_text(results.read_text() + results.read_text()[:20])
+    assert {"one": "somewhere", "two": None} == run._done()
+
+    results.write_text(results.read_text().replace(run._sources(), "another"))
+    assert {} == run._done()
+
+
+def test_a_survivor_must_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what is explained must survive."""
+    explained: dict[str, str | None] = dict.fromkeys(EQUIVALENT)
+
+    assert 0 == run._tell(explained | {"one": "somewhere"})
+    assert 1 == run._tell(explained | {"one": None})
+    assert "NOT noticed and not explained: one" in capsys.readouterr().out
+    name = next(iter(EQUIVALENT))
+    assert 1 == run._tell(explained | {name: "somewhere"})
+    assert f"noticed or gone: {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "noticed"),
+    [
+        ("state.nowhere", "raises AttributeError"),
+        ("state", "free from state 2"),
+        ("_keep(state, ~jnp.any(state.queue_slots[:, None] == slots, axis=1))", None),
+    ],
+)
+def test_a_mutant_is_noticed_or_survives(graph: run.Kept, text: str, noticed: str | None) -> None:
+    """By what it does wrong, or by breaking down; the right function survives."""
+    tree = ast.parse(f"def purge(state, slots):\n    return {text}")
+    fate = run.fate(Mutant("impl.queue", "purge", "a", "b", 0, tree), [graph])
+
+    assert (noticed or "None") in str(fate.noticed)

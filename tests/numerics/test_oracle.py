@@ -1,0 +1,247 @@
+"""The oracle against the spec's attention, and the bound against arithmetic that really rounds."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from conformance.numerics import oracle
+from spec.attention import naive, online, visible
+from spec.vocabulary.errors import InvalidInput
+from spec.vocabulary.geometry import INVALID
+
+PAGE_SIZE, PAGES, WIDTH = 4, 12, 8
+Arrays = tuple[NDArray[Any], ...]
+
+numbers = st.floats(-3, 3, allow_subnormal=False)
+vectors = st.lists(numbers, min_size=2, max_size=2)
+caps = st.sampled_from([None, 0.5, 4.0])
+
+
+def batch(seed: int, *, dtype: str = "float32", size: float = 1.0) -> Arrays:
+    """Two sequences of 18 and 7 cells, with 6 and 3 queries, two query heads to one of K and V."""
+    rng = np.random.default_rng(seed)
+    table = np.full((3, 5), INVALID)
+    order = rng.permutation(PAGES)
+    table[0], table[1, :2] = order[:5], order[5:7]
+    q = size * rng.normal(size=(11, 4, WIDTH))
+    kv = size * rng.normal(size=(PAGES, PAGE_SIZE, 4, WIDTH))
+    lengths, starts = np.asarray([18, 7, INVALID]), np.asarray([0, 6, 9, INVALID])
+    return (
+        q.astype(jnp.dtype(dtype)),
+        kv.astype(jnp.dtype(dtype)),
+        lengths,
+        table,
+        starts,
+        np.asarray(2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "kv_len", "window", "seen"),
+    [
+        (5, 6, None, range(6)),
+        (5, 9, None, range(6)),
+        (5, 4, None, range(4)),
+        (5, 6, 1, range(5, 6)),
+        (5, 6, 2, range(4, 6)),
+        (1, 6, 9, range(2)),
+        (-1, 6, None, range(0)),
+        (0, 0, None, range(0)),
+    ],
+)
+def test_what_a_query_sees(query: int, kv_len: int, window: int | None, seen: range) -> None:
+    """A query sees itself and what came before it, the window counting itself."""
+    assert seen == visible(query, kv_len, window)
+
+
+def test_a_window_of_nothing_is_invalid() -> None:
+    """A window or a tile below one is invalid input."""
+    with pytest.raises(InvalidInput, match="window: saw 0"):
+        visible(3, 4, 0)
+    with pytest.raises(InvalidInput, match="tile: saw 0"):
+        online([1.0], [[1.0]], [[1.0]], tile=0, scale=1.0)
+
+
+def test_attention_by_hand() -> None:
+    """Scores 0 and ln 3 weigh 1/4 and 3/4; with no cells the answer is zero."""
+    keys, values = [[0.0, 9.0], [math.log(3), 9.0]], [[4.0, 0.0], [8.0, 4.0]]
+
+    assert [7.0, 3.0] == pytest.approx(naive([1.0, 0.0], keys, values, scale=1.0))
+    assert [0.0, 0.0] == naive([1.0, 0.0], [], [], scale=1.0)
+    assert [0.0, 0.0] == online([1.0, 0.0], [], [], tile=2, scale=1.0)
+
+
+@given(
+    q=vectors,
+    cells=st.lists(st.tuples(vectors, vectors), min_size=1, max_size=9),
+    tile=st.integers(1, 10),
+    soft_cap=caps,
+)
+def test_online_softmax_is_softmax(
+    q: list[float], cells: list[tuple[list[float], list[float]]], tile: int, soft_cap: float | None
+) -> None:
+    """One pass over tiles of any size gives what two passes over everything give."""
+    keys, values = [k for k, _ in cells], [v for _, v in cells]
+
+    expected = naive(q, keys, values, scale=0.7, soft_cap=soft_cap)
+
+    tiled = online(q, keys, values, tile=tile, scale=0.7, soft_cap=soft_cap)
+    assert expected == pytest.approx(tiled, rel=1e-12, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**16), window=st.sampled_from([None, 1, 3, 6]), soft_cap=caps)
+def test_the_oracle_is_the_specs_attention(
+    seed: int, window: int | None, soft_cap: float | None
+) -> None:
+    """Through pages and heads, the oracle gives what the spec gives on the visible cells."""
+    q, kv, lengths, table, starts, _ = arrays = batch(seed)
+    out = oracle.ragged_paged_attention(
+        *arrays, scale=0.3, soft_cap=soft_cap, sliding_window=window
+    )
+    for row in range(9):
+        sequence = int(row >= 6)
+        position = int(lengths[sequence] - (starts[sequence + 1] - row))
+        seen = visible(position, int(lengths[sequence]), window)
+        places = [(table[sequence, p // PAGE_SIZE], p % PAGE_SIZE) for p in seen]
+        for head in range(4):
+            keys = [kv[place][2 * (head // 2)].tolist() for place in places]
+            values = [kv[place][2 * (head // 2) + 1].tolist() for place in places]
+            expected = naive(q[row, head].tolist(), keys, values, scale=0.3, soft_cap=soft_cap)
+            assert expected == pytest.approx(out[row, head].tolist(), rel=1e-12, abs=1e-13)
+
+    np.testing.assert_array_equal(0, out[9:])
+
+
+def test_position_5_of_row_2_7_is_read_from_page_7_offset_1() -> None:
+    """The hand example: page size 4, row [2, 7], position 5 is destination 29."""
+    kv = np.full((8, 4, 2, 1), np.nan)
+    kv[7, 1] = [[1.0], [5.0]]
+
+    out = oracle.ragged_paged_attention(
+        np.ones((1, 1, 1)), kv, [6], [[2, 7]], [0, 1], [1], sliding_window=1
+    )
+
+    assert out.item() == 5.0
+
+
+def test_a_visible_position_without_a_page_is_invalid() -> None:
+    """Rows and bounds that the interface forbids are reported with what was seen."""
+    q, kv, lengths, table, starts, count = batch(0)
+    missing = table.copy()
+    missing[1, 1] = INVALID
+
+    with pytest.raises(InvalidInput, match=rf"page_indices\[1, 1\]: saw {INVALID}"):
+        oracle.ragged_paged_attention(q, kv, lengths, missing, starts, count)
+    with pytest.raises(InvalidInput, match=r"page_indices\[0, 5\]"):
+        oracle.ragged_paged_attention(q, kv, lengths + 3, table, starts, count)
+    with pytest.raises(InvalidInput, match="cu_q_lens"):
+        oracle.ragged_paged_attention(q[:8], kv, lengths, table, starts, count)
+    with pytest.raises(InvalidInput, match="block_cells: saw 0"):
+        oracle.error_bound(q, kv, lengths, table, starts, count, block_cells=0)
+    with pytest.raises(InvalidInput, match="dtype: saw 'int8'"):
+        oracle.error_bound(q, kv, lengths, table, starts, count, result=np.int8)
+    with pytest.raises(InvalidInput, match="weights: saw 'float16'"):
+        oracle.error_bound(q, kv, lengths, table, starts, count, weights=np.float16)
+
+
+def rounding_online(
+    q: NDArray[Any], keys: NDArray[Any], values: NDArray[Any], block: int, soft_cap: float | None
+) -> NDArray[Any]:
+    """Blocked online softmax, each operation rounded to q's dtype and each sum one by one."""
+    kind = q.dtype.type
+    largest, total, accumulator = kind(-np.inf), kind(0), np.zeros_like(values[0])
+    for start in range(0, len(keys), block):
+        scores = []
+        for key in keys[start : start + block]:
+            dot = kind(0)
+            for a, b in zip(q, key, strict=True):
+                dot = dot + a * b
+            raw = dot * kind(0.3)
+            capped = raw if soft_cap is None else kind(soft_cap) * np.tanh(raw / kind(soft_cap))
+            scores.append(capped)
+        new = max(largest, *scores)
+        rescale = np.exp(largest - new)
+        weights = [np.exp(score - new) for score in scores]
+        block_sum, block_mean = kind(0), np.zeros_like(accumulator)
+        for weight, value in zip(weights, values[start : start + block], strict=True):
+            block_sum, block_mean = block_sum + weight, block_mean + weight * value
+        total, accumulator = total * rescale + block_sum, accumulator * rescale + block_mean
+        largest = new
+    return np.asarray(accumulator / total)
+
+
+def shares_of_bound(dtype: str, block: int, soft_cap: float | None, seed: int) -> NDArray[Any]:
+    """Error over bound of `rounding_online`, for each element of each query."""
+    q, kv, lengths, table, starts, _ = arrays = batch(seed, dtype=dtype)
+    expected = oracle.ragged_paged_attention(*arrays, scale=0.3, soft_cap=soft_cap)
+    bound = oracle.error_bound(
+        *arrays, scale=0.3, soft_cap=soft_cap, block_cells=block, accumulator=dtype
+    )
+    shares = []
+    for row in range(9):
+        sequence = int(row >= 6)
+        seen = range(int(lengths[sequence] - (starts[sequence + 1] - row)) + 1)
+        cells = np.stack([kv[table[sequence, p // PAGE_SIZE], p % PAGE_SIZE] for p in seen])
+        for head in range(4):
+            kv_head = 2 * (head // 2)
+            out = rounding_online(
+                q[row, head], cells[:, kv_head], cells[:, kv_head + 1], block, soft_cap
+            )
+            shares.append(np.abs(out.astype(np.float64) - expected[row, head]) / bound[row, head])
+    return np.asarray(shares)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("block", [1, 3, 20])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+def test_the_bound_holds_where_rounding_is_coarse(
+    dtype: str, block: int, soft_cap: float | None
+) -> None:
+    """Arithmetic in float16, 8,192 times coarser, obeys the same formula, and comes near it."""
+    shares = np.stack([shares_of_bound(dtype, block, soft_cap, seed) for seed in range(3)])
+
+    assert shares.max() <= 1
+    assert shares.max() > 0.01, "so loose a bound would let mistakes through"
+
+
+def test_the_bound_grows_with_what_is_unknown() -> None:
+    """An unknown blocking is covered by cells of one, and a narrower result is allowed more."""
+    arrays = batch(1)
+    known, unknown, narrow = (
+        oracle.error_bound(*arrays, block_cells=20),
+        oracle.error_bound(*arrays),
+        oracle.error_bound(*arrays, block_cells=20, result=jnp.bfloat16),
+    )
+
+    assert (known[:9] < unknown[:9]).all()
+    assert (known[:9] < narrow[:9]).all()
+    np.testing.assert_array_equal(0, known[9:])
+
+
+def test_the_bound_decides_nothing_where_nothing_can_be_said() -> None:
+    """Scores so large that rounding alone could reorder them give an infinite bound."""
+    bound = oracle.error_bound(*batch(2, size=100.0), accumulator=np.float16)
+
+    assert np.isinf(bound[:9]).any()
+    assert not np.isnan(bound).any()
+
+
+def test_elementary_functions_are_as_good_as_assumed() -> None:
+    """On this platform exp and tanh in float32 are within the error that the bound assumes."""
+    tiny, unit = 2.0**-126, 2.0**-24
+    x = np.linspace(-87, 0, 200_001, dtype=np.float32)
+    for found, exact in (
+        (jnp.exp(x), np.exp(x.astype(np.float64))),
+        (jnp.tanh(x / 8), np.tanh(x.astype(np.float64) / 8)),
+    ):
+        error = np.abs(np.asarray(found, np.float64) - exact)
+        assert (error <= oracle.ELEMENTARY * unit * np.abs(exact) + tiny).all()
+
+    assert float(jnp.exp(jnp.float32(0))) == 1

@@ -1,0 +1,294 @@
+"""The probable bound against arithmetic that rounds, that tosses coins, and that is too coarse."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+from test_oracle import batch
+
+from conformance.kernels import trials
+from conformance.kernels.batches import SIZES, Batch
+from conformance.kernels.kernel_under_test import find
+from conformance.kernels.processes import Tried
+from conformance.kernels.trials import Job
+from conformance.numerics import oracle, probabilistic_bound
+from spec.vocabulary.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+Rounding = Callable[[Floats], Floats]
+PAGE_SIZE, SCALE = 64, 0.3
+
+
+def nearest(dtype: Any) -> Rounding:
+    """To the nearest number of a format."""
+    return lambda exact: exact.astype(dtype).astype(np.float64)
+
+
+def coins(unit: float, seed: int = 0) -> Rounding:
+    """By exactly one unit roundoff, up or down: the worst that the model allows."""
+    rng = np.random.default_rng(seed)
+    return lambda exact: exact * (1 + unit * np.sign(rng.random(exact.shape) - 0.5))
+
+
+@frozen(kw_only=True)
+class Kernel:
+    """Blocked online softmax of step cells at a time, each sum in order. sums: what runs on.
+
+    weights: how they are narrowed before V is weighed. What is exact, times 1 or 0, is not rounded.
+    """
+
+    step: int
+    rounding: Rounding
+    sums: Rounding = field()
+    weights: Rounding = field(default=lambda exact: exact)
+
+    @sums.default
+    def _same(self) -> Rounding:
+        return self.rounding
+
+    def attend(self, q: Floats, keys: Floats, values: Floats) -> Floats:
+        """The answer [heads, head_dim] of q [heads, head_dim] to K and V [n, head_dim]."""
+        to = self.rounding
+        dots = to(q[:, :1] * keys[:, 0])
+        for one in range(1, q.shape[1]):
+            dots = to(dots + to(q[:, one : one + 1] * keys[:, one]))
+        scores, largest = to(SCALE * dots), np.full((len(q), 1), -np.inf)
+        held: list[Floats] = []
+        for start in range(0, len(keys), self.step):
+            some = scores[:, start : start + self.step]
+            new = np.maximum(largest, some.max(axis=1, keepdims=True))
+            weights = np.where(some == new, 1.0, to(np.exp(to(some - new))))
+            parts = self._parts(weights, values[start : start + self.step])
+            if held:
+                factor = np.where(new == largest, 1.0, to(np.exp(to(largest - new))))
+                kept = [np.where(factor == 1, one, self.sums(one * factor)) for one in held]
+                parts = [self.sums(one + more) for one, more in zip(kept, parts, strict=True)]
+            held, largest = parts, new
+        return to(held[1] / held[0])
+
+    def _parts(self, weights: Floats, values: Floats) -> list[Floats]:
+        """The sum of weights and of weighed V over one step."""
+        to, total = self.rounding, weights[:, :1]
+        narrow = np.where(weights == 1, 1.0, self.weights(weights))
+        mean = to(narrow[:, :1] * values[0])
+        for cell in range(1, len(values)):
+            total = to(total + weights[:, cell : cell + 1])
+            mean = to(mean + to(narrow[:, cell : cell + 1] * values[cell]))
+        return [total, mean]
+
+
+def cells(n: int, *, mean: float = 0.0, seed: int = 0) -> tuple[Floats, Floats, Floats]:
+    """Random q [4, 8], K and V [n, 8], of 16 bits; mean: of V."""
+    rng = np.random.default_rng(seed)
+    q, keys, values = (rng.normal(size=(rows, 8)) for rows in (4, n, n))
+    return tuple(nearest(np.float16)(x) for x in (q, keys, values + mean))  # type: ignore[return-value]
+
+
+def bounds(q: Floats, keys: Floats, values: Floats, **known: Any) -> tuple[Floats, Floats, Floats]:
+    """What is right, the certain bound and the probable one, [heads, head_dim]."""
+    pages = -(-len(keys) // PAGE_SIZE)
+    pool = np.zeros((pages * PAGE_SIZE, 2, q.shape[1]))
+    pool[: len(keys)] = np.stack([keys, values], axis=1)
+    paged = pool.reshape(pages, PAGE_SIZE, *pool.shape[1:])
+    arrays: Any = (q[None], paged, [len(keys)], np.arange(pages)[None], [0, 1], 1)
+    options: Any = {"scale": SCALE, "result": np.float32, **known}
+    return (
+        oracle.ragged_paged_attention(*arrays, scale=SCALE)[0],
+        oracle.error_bound(*arrays, **options)[0],
+        probabilistic_bound.probable_bound(*arrays, **options)[0],
+    )
+
+
+def shares(kernel: Kernel, given: tuple[Floats, Floats, Floats], **known: Any) -> Any:
+    """The largest error of a kernel over the certain bound, and over the probable one."""
+    right, certain, likely = bounds(*given, **known)
+    error = np.abs(kernel.attend(*given) - right)
+    return (error / certain).max(), (error / likely).max()
+
+
+def worst(rounding: Callable[[int], Rounding], unit: Any, *, step: int, n: int) -> float:
+    """The largest share of the probable bound, over seeds and over V of mean 0 and of mean 3."""
+    found = [
+        shares(
+            Kernel(step=step, rounding=rounding(seed)),
+            cells(n, mean=mean, seed=seed),
+            block_cells=step,
+            accumulator=unit,
+            result=unit,
+        )
+        for seed in range(2)
+        for mean in (0.0, 3.0)
+    ]
+    return float(max(likely for _, likely in found))
+
+
+@pytest.mark.parametrize(
+    ("unit", "rounding", "n", "reached"),
+    [
+        ("float32", lambda _: nearest(np.float32), 400, 0.02),
+        ("float16", lambda _: nearest(np.float16), 20, 0.01),
+        ("float32", lambda seed: coins(2.0**-24, seed), 400, 0.05),
+        ("float16", lambda seed: coins(2.0**-11, seed), 20, 0.05),
+    ],
+    ids=["float32", "float16", "coins", "coarse coins"],
+)
+@pytest.mark.parametrize("step", [1, 3, 128, 400])
+def test_rounding_stays_within_the_probable_bound(
+    unit: str, rounding: Callable[[int], Rounding], n: int, reached: float, step: int
+) -> None:
+    """Rounding to nearest, and coins as bad as the model allows, never leave it, and come near."""
+    assert reached < worst(rounding, unit, step=step, n=n) <= 1
+
+
+def test_the_check_fails_with_too_small_a_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one deviation instead of seven: coins leave it; of a quarter, rounding to nearest."""
+    for few, rounding in (
+        (1.0, lambda seed: coins(2.0**-24, seed)),
+        (0.25, lambda _: nearest(np.float32)),
+    ):
+        monkeypatch.setattr(probabilistic_bound, "deviations", lambda *_, few=few: few)
+        assert worst(rounding, "float32", step=1, n=400) > 1
+
+
+def test_lambda_follows_from_the_probability() -> None:
+    """By hand: 1e-9 over 500 elements, two sides each, is exp(-lambda^2 / 2) = 1e-12."""
+    assert probabilistic_bound.deviations(500, 1e-9) == pytest.approx(math.sqrt(2 * math.log(1e12)))
+    assert probabilistic_bound.deviations(1, 2 * math.exp(-2)) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("n", "gain"), [(1024, 40), (4096, 80), (16384, 160)])
+def test_the_gain_grows_like_the_root_of_the_context(n: int, gain: float) -> None:
+    """With unknown steps the certain bound is so many times the probable one."""
+    _, certain, likely = bounds(*cells(n))
+
+    assert gain < np.median(certain / likely) < 1.5 * gain
+
+
+SIXTEEN = {"weights": jnp.bfloat16, "result": jnp.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("sums", "n", "known"),
+    [
+        (np.float16, 4096, {}),
+        (jnp.bfloat16, 8192, {}),
+        (jnp.bfloat16, 16384, SIXTEEN),
+    ],
+    ids=["float16", "bfloat16", "bfloat16, as weights and result are"],
+)
+def test_sums_that_are_kept_too_coarsely_are_noticed(
+    sums: Any, n: int, known: dict[str, Any]
+) -> None:
+    """At long contexts the certain bound lets them pass; the probable one does not."""
+    right = Kernel(
+        step=128,
+        rounding=nearest(np.float32),
+        weights=nearest(known.get("weights", np.float64)),
+    )
+    coarse, given = evolve(right, sums=nearest(sums)), cells(n)
+
+    assert max(shares(right, given, **known)) < 0.5
+    certain, likely = shares(coarse, given, **known)
+    assert certain < 0.5
+    assert likely > 2
+
+
+def alike(n: int, *, kinds: int) -> tuple[Floats, Floats, Floats]:
+    """Cells of which there are but so many kinds, after one that weighs more."""
+    q, keys, values = cells(n)
+    q[:], kind = q[0], 1 + np.arange(n - 1) % kinds
+    keys[1:], values[1:] = keys[kind], values[kind]
+    keys[0] = nearest(np.float16)(keys[1] + 3 * q[0] / (q[0] @ q[0]))
+    return q, keys, values
+
+
+@pytest.mark.parametrize("kinds", [1, 8])
+def test_equal_cells_round_alike_and_leave_the_probable_bound(kinds: int) -> None:
+    """A right kernel is beyond it, so that being beyond it decides nothing."""
+    kernel = Kernel(step=128, rounding=nearest(np.float32), weights=nearest(jnp.bfloat16))
+
+    certain, likely = shares(kernel, alike(4096, kinds=kinds), weights=jnp.bfloat16)
+
+    assert certain < 0.5
+    assert likely > 1
+
+
+@pytest.mark.parametrize("same", ["scores", "values"])
+def test_equal_scores_alone_or_equal_values_alone_do_no_harm(same: str) -> None:
+    """Errors of the weights cancel if values are equal, and differ with them if they are not."""
+    kernel = Kernel(step=128, rounding=nearest(np.float32), weights=nearest(jnp.bfloat16))
+    (q, keys, values), (_, plain, others) = alike(4096, kinds=1), cells(4096)
+    given = (q, keys, others) if same == "scores" else (q, plain, values)
+
+    assert max(shares(kernel, given, weights=jnp.bfloat16)) < 0.5
+
+
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+@pytest.mark.parametrize("window", [None, 3])
+def test_it_is_never_above_the_certain_bound(soft_cap: float | None, window: int | None) -> None:
+    """And 0 where nothing is seen, infinite where the certain one is and it says nothing either."""
+    options: Any = {"scale": 0.3, "soft_cap": soft_cap, "sliding_window": window}
+    arrays: Any = batch(1)
+    certain = oracle.error_bound(*arrays, **options)
+    likely = probabilistic_bound.probable_bound(*arrays, **options)
+    nothing = probabilistic_bound.probable_bound(*batch(2, size=100.0), accumulator=np.float16)
+
+    assert (likely <= certain).all()
+    assert (likely[:9] > 0).all()
+    np.testing.assert_array_equal(0, likely[9:])
+    assert np.isinf(nothing[:9]).any()
+    assert not np.isnan(nothing).any()
+
+
+def test_a_smaller_probability_is_a_wider_bound() -> None:
+    """As is an unknown blocking; and what is no probability, or no step, is refused."""
+    arrays: Any = batch(1)
+    often, seldom, blocked = (
+        probabilistic_bound.probable_bound(*arrays, failure=0.1),
+        probabilistic_bound.probable_bound(*arrays),
+        probabilistic_bound.probable_bound(*arrays, block_cells=20),
+    )
+
+    assert (often <= seldom).all()
+    assert (often < seldom).any()
+    assert (blocked <= seldom).all()
+    for wrong in (0.0, 1.0, math.nan):
+        with pytest.raises(InvalidInput, match="failure: saw"):
+            probabilistic_bound.probable_bound(*arrays, failure=wrong)
+    with pytest.raises(InvalidInput, match="block_cells: saw 0"):
+        probabilistic_bound.probable_bound(*arrays, block_cells=0)
+
+
+def test_exp_is_no_more_biased_here_than_assumed() -> None:
+    """On average over any binade of arguments it is right within a twentieth of a unit roundoff."""
+    unit, draws = 2.0**-24, np.random.default_rng(0)
+    for high in (0.0, -1.0, -2.0, -4.0, -8.0, -16.0):
+        x = draws.uniform(min(2 * high, -1.0), high, 2**17).astype(np.float32)
+        exact = np.exp(x.astype(np.float64))
+        error = (np.asarray(jnp.exp(x), np.float64) - exact) / exact
+        assert abs(error.mean()) < unit / 20
+
+
+def test_sums_that_are_too_coarse_are_loose_and_not_wrong(tmp_path: Path) -> None:
+    """Of a thousand cells in float16: within the bound, and beyond what rounding likely gives."""
+    long = SIZES[-1]
+    batch, found = Batch(lens=((3, long.capacity),)), {}
+    for name in ("right", "coarse_sums"):
+        job = Job(kernel=f"kernel_toys:{name}", sizes=long.name, results=str(tmp_path / name))
+        trials.Trial(job, find(job.kernel), {}).check(batch)
+        found[name] = Tried(job)
+        for line in Path(job.results).read_text(encoding="utf-8").splitlines():
+            found[name].take(json.loads(line))
+
+    right, coarse = found.values()
+    assert (1, json.loads(json.dumps(batch.to_json()))) == (coarse.loose, coarse.loosest)
+    assert (0, None) == (right.loose, right.loosest)
+    assert coarse.ratio < 0.5
+    assert coarse.looseness > 3

@@ -1,0 +1,269 @@
+"""The house keeps its shape: arrows, sizes and docstrings, read from the source itself.
+
+Each check is a function of one source text; the last tests plant a violation for each of them.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("spec", "impl", "conformance")
+OURS = {*PACKAGES, "tests"}
+ALLOWED = {
+    "spec": ("spec",),
+    "impl": ("impl", "spec.vocabulary"),
+    "conformance": ("conformance", "spec", "impl"),
+}
+"""What each package may import of ours."""
+SPEC_NEEDS = {"attr", "attrs", *sys.stdlib_module_names}
+"""What spec may import of others."""
+IMPORT_ALL_OF_SPEC = """\
+import pkgutil, spec
+for part in pkgutil.walk_packages(spec.__path__, "spec."):
+    __import__(part.name)"""
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 70
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Check = Callable[[str, str], list[str]]
+
+
+def sources(*folders: str) -> list[str]:
+    """Every Python file in these folders, relative to the repository."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def imported(path: str, source: str) -> Iterator[str]:
+    """The dotted name of everything that a module imports, at any depth of nesting."""
+    package = Path(path).parent.parts
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *filter(None, [node.module])))
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def wrong_arrows(path: str, source: str) -> list[str]:
+    """Imports of ours that the package of this module may not have."""
+    allowed = ALLOWED[Path(path).parts[0]]
+    return [
+        f"{path} imports {name}"
+        for name in imported(path, source)
+        if name.partition(".")[0] in OURS
+        and not any(f"{name}.".startswith(f"{prefix}.") for prefix in allowed)
+    ]
+
+
+def foreign_needs(path: str, source: str) -> list[str]:
+    """Imports that are neither ours, nor attrs, nor the standard library's."""
+    tops = {name.partition(".")[0] for name in imported(path, source)}
+    return [f"{path} imports {top}" for top in sorted(tops - SPEC_NEEDS - OURS)]
+
+
+def too_long(path: str, source: str) -> list[str]:
+    """A module or a function beyond its bound."""
+    lines = len(source.splitlines())
+    found = [f"{path} has {lines} lines, at most {MOST_LINES}"] if lines > MOST_LINES else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > MOST_FUNCTION_LINES:
+                found.append(f"{path}: {node.name} has {size} lines, at most {MOST_FUNCTION_LINES}")
+    return found
+
+
+def undocumented(path: str, source: str) -> list[str]:
+    """The module, and its public classes, functions and methods, where they lack a docstring."""
+
+    def visit(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+        for child in node.body:
+            if isinstance(child, Function | ast.ClassDef) and not child.name.startswith("_"):
+                if not (ast.get_docstring(child) or "").strip():
+                    yield f"{path}: {child.name} has no docstring"
+                if isinstance(child, ast.ClassDef):
+                    yield from visit(child)
+
+    module = ast.parse(source)
+    found = [] if ast.get_docstring(module) else [f"{path} has no docstring"]
+    return found + list(visit(module))
+
+
+def silent_tests(path: str, source: str) -> list[str]:
+    """Test functions whose docstring is not one paragraph that ends with a full stop."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function) and node.name.startswith("test_"):
+            text = ast.get_docstring(node) or ""
+            if not text.endswith(".") or "\n\n" in text:
+                found.append(f"{path}: {node.name} does not say in one sentence what it tests")
+    return found
+
+
+def violations(check: Check, *folders: str) -> list[str]:
+    """What a check finds in all files of these folders."""
+    return [
+        problem
+        for path in sources(*folders)
+        for problem in check(path, (ROOT / path).read_text(encoding="utf-8"))
+    ]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that are loaded after a statement, in a new process."""
+    script = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_there_are_files_to_check() -> None:
+    """Every package has source files, so that the checks below see something."""
+    assert [] == [name for name in PACKAGES if f"{name}/__init__.py" not in sources(name)]
+
+
+def test_arrows_point_one_way() -> None:
+    """The kit imports spec and impl, impl only spec.vocabulary, and spec nothing else of ours."""
+    assert [] == violations(wrong_arrows, *PACKAGES)
+
+
+def test_spec_needs_only_attrs() -> None:
+    """The specification imports the standard library and attrs, so neither numpy nor JAX."""
+    assert [] == violations(foreign_needs, "spec")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import spec",
+        IMPORT_ALL_OF_SPEC,
+        "import conformance",
+        "import conformance.traffic.traces",
+        "import conformance.cli.main",
+        "from conformance.cli.main import main; main(['--help'])",
+    ],
+)
+def test_what_must_be_light_loads_neither_numpy_nor_jax(statement: str) -> None:
+    """The specification, the kit's own package and the listing of commands start without JAX."""
+    assert set() == {"jax", "jaxlib", "numpy"} & loaded_by(statement)
+
+
+def test_pytest_loads_nothing_of_ours_before_it_is_asked_to() -> None:
+    """The plugin, which every run of pytest imports, imports neither the kit nor what it needs."""
+    assert set() == {"spec", "hypothesis", "attrs", "rich"} & loaded_by(
+        "import pytest, kvspec.pytest_plugin"
+    )
+
+
+def test_modules_and_functions_stay_short() -> None:
+    """No module has more than 400 lines and no function more than 70."""
+    assert [] == violations(too_long, *PACKAGES, "tests")
+
+
+def test_everything_public_is_documented() -> None:
+    """Every module, public class, function and method of the three packages has a docstring."""
+    assert [] == violations(undocumented, *PACKAGES)
+
+
+def test_every_test_says_what_it_tests() -> None:
+    """Every test function has a docstring of one sentence."""
+    assert [] == violations(silent_tests, "tests")
+
+
+def test_every_folder_of_source_is_a_package() -> None:
+    """A folder without __init__.py would be missing from the wheel."""
+    folders = {Path(path).parent for path in sources(*PACKAGES)}
+
+    assert [] == sorted(
+        str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()
+    )
+
+
+def test_every_package_ships_its_types() -> None:
+    """The marker py.typed stands in each of the three packages."""
+    assert [] == [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()]
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "source"),
+    [
+        (wrong_arrows, "spec/pool.py", "from impl.plan import plan"),
+        (wrong_arrows, "spec/pool.py", "def f():\n    import conformance.protocol"),
+        (wrong_arrows, "impl/plan.py", "import spec"),
+        (wrong_arrows, "impl/plan.py", "from spec import pool"),
+        (wrong_arrows, "impl/plan.py", "from spec.vocabulary_of_others import x"),
+        (wrong_arrows, "impl/cache/paged.py", "from ...spec import pool"),
+        (wrong_arrows, "conformance/lockstep/comparer.py", "import tests.helpers"),
+        (foreign_needs, "spec/pool.py", "import numpy as np"),
+        (foreign_needs, "spec/pool.py", "if True:\n    from jax.numpy import array"),
+        (too_long, "spec/pool.py", "x = 1\n" * (MOST_LINES + 1)),
+        (too_long, "spec/pool.py", "def f():\n" + "    x = 1\n" * MOST_FUNCTION_LINES),
+        (undocumented, "spec/pool.py", "x = 1"),
+        (undocumented, "spec/pool.py", '"""M."""\ndef f(): ...'),
+        (undocumented, "spec/pool.py", '"""M."""\nclass A:\n    """A."""\n    def f(self): ...'),
+        (undocumented, "spec/pool.py", '"""M."""\nasync def f():\n    """ """'),
+        (silent_tests, "tests/test_x.py", "def test_a(): ..."),
+        (silent_tests, "tests/test_x.py", 'def test_a():\n    """Says\n\n    too much."""'),
+    ],
+)
+def test_each_check_finds_a_planted_violation(check: Check, path: str, source: str) -> None:
+    """A source that breaks one rule is found by the check for that rule, once."""
+    assert 1 == len(check(path, source))
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "source"),
+    [
+        (wrong_arrows, "spec/pool.py", "from spec.table import row\nfrom . import cells"),
+        (wrong_arrows, "impl/plan.py", "from spec.vocabulary import errors\nimport jax"),
+        (wrong_arrows, "impl/plan.py", "from spec import vocabulary"),
+        (wrong_arrows, "conformance/x.py", "import spec, impl.plan\nfrom . import traces"),
+        (foreign_needs, "spec/pool.py", "import math\nfrom attrs import frozen\nimport spec.table"),
+        (too_long, "spec/pool.py", "x = 1\n" * MOST_LINES),
+        (undocumented, "spec/pool.py", '"""M."""\ndef _f(): ...\nx = lambda: 1'),
+        (silent_tests, "tests/test_x.py", 'def test_a():\n    """It holds."""\ndef helper(): ...'),
+    ],
+)
+def test_no_check_cries_wolf(check: Check, path: str, source: str) -> None:
+    """A source that keeps the rules is not complained about."""
+    assert [] == check(path, source)
+
+
+def without_folder(makefile: str) -> list[str]:
+    """Targets that write into .kvspec and do not make it first, as a clean clone has to."""
+    rules = re.split(r"\n(?=[^\s#])", makefile.replace("\\\n", " "))
+    calls = {
+        name for name, text in re.findall(r"\ndefine (\S+)\n(.*?)endef", makefile, re.S)
+        if ".kvspec/" in text
+    }  # fmt: skip
+    making = {
+        target
+        for rule in rules
+        if re.search(r"\| *\.kvspec *$", rule.partition("\n")[0])
+        for target in rule.partition(":")[0].split()
+    }
+    return [
+        target
+        for rule in rules
+        for target in re.findall(r"^([a-z0-9-]+):", rule)
+        if (".kvspec/" in rule or any(f"call {name}," in rule for name in calls))
+        and target not in making
+    ]
+
+
+def test_a_target_that_writes_makes_its_folder() -> None:
+    """Each works as the first command after a clone; a rule that forgets it is found."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert [] == without_folder(makefile)
+    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 10
+    forgets = "\nplant:\n\tkvspec plant --json .kvspec/plant.json\n"
+    assert ["plant"] == without_folder(forgets)

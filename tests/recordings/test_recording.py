@@ -1,0 +1,299 @@
+"""Recordings: two judges that agree with the specification, and every altered value on its line."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording_tools import random_steps, recorded, rewrite, table, whole
+from spec_engine import small
+from toy_engine import BUGS, make
+
+from conformance.lockstep.history import Attend, PoisonDead
+from conformance.protocol import Engine
+from conformance.recordings.answers import Found, Illegal
+from conformance.recordings.by_specification import BySpec
+from conformance.recordings.comparer import judge
+from conformance.recordings.fast_table import Ledger
+from conformance.recordings.format import Header, Line, header_of
+from conformance.recordings.shrinking import Least, shortest
+from conformance.recordings.validate import Outcome, lines_of, validate
+from spec.machines import actions as act
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
+
+
+def found(path: Path) -> Found:
+    """The first illegal line; there must be one."""
+    outcome = validate(path)
+    assert outcome.found is not None
+    return outcome.found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_ledger_refuses_and_shows_what_the_specification_does(seed: int) -> None:
+    """Step for step: the same reasons for the action, and the same value of every field."""
+    geometry = SIZES[seed % len(SIZES)]
+    engine = table(geometry)
+    header = header_of(engine.profile, shows=())
+    ledger, slow = Ledger(header), BySpec(header)
+    taken = 0
+    for session in random_steps(lambda: engine, "allocator", seed):
+        for step in session.history[taken:]:
+            if isinstance(step, PoisonDead | Attend):
+                continue
+            line = Line(step, None, None, {})
+            reasons = slow.reasons(step)
+            assert ledger.reasons(step) == reasons, step
+            if not reasons:
+                fast, full = ledger.do(line), slow.do(line)
+                assert fast.result == full.result
+                assert set(fast.changes) == set(full.changes), step
+            for field, values in slow.fields.items():
+                assert {at: ledger.expected(field, at) for at in values} == values, field
+        taken = len(session.history)
+    assert taken > 30
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("engine", "level"),
+    [(table, "allocator"), (whole, "allocator"), (whole, "decode"), (whole, "requests")],
+)
+def test_what_the_specification_does_is_legal(
+    tmp_path: Path, engine: Callable[[Geometry], Engine], level: str, seed: int
+) -> None:
+    """Recordings of the specification hold; anything but a table is judged by all of it."""
+    path = recorded(tmp_path / "r.jsonl", engine(SIZES[seed % 3]), level, seed)
+
+    outcome = validate(path)
+
+    assert outcome.found is None
+    assert outcome.whole == (engine is whole)
+    assert outcome.events == len(path.read_text(encoding="utf-8").splitlines()) - 1
+
+
+ALTERED: dict[str, Callable[[Any], Any]] = {
+    "used": lambda value: not value,
+    "rows": lambda value: [*value[:-1], value[-1] + 1] if value else [0],
+    "counts": lambda value: value + 1,
+    "allocated": lambda value: value + 1,
+    "written": lambda value: value - 1,
+    "tokens": lambda value: [*value, 1],
+}
+
+
+@pytest.mark.parametrize("judged", ["by the ledger", "by the specification"])
+def test_one_altered_value_is_found_on_its_line(tmp_path: Path, judged: str) -> None:
+    """Every value of a recording in turn, altered or left out: that line is the first illegal."""
+    engine = table(SIZES[0]) if judged == "by the ledger" else whole(SIZES[0])
+    path = recorded(tmp_path / "r.jsonl", engine, "allocator", 3)
+    text = path.read_text(encoding="utf-8")
+    fields = set()
+    for number, field, key in entries(text):
+        for change in (alter, leave_out):
+            rewrite(path, number, partial(change, field=field, key=key))
+            assert found(path).line == number, (field, key)
+            path.write_text(text, encoding="utf-8")
+        fields.add(field)
+    assert fields == set(ALTERED)
+
+
+def entries(text: str) -> Iterator[tuple[int, str, str]]:
+    """Each value of a recording that can be altered: its line, its field, and which."""
+    for number, line in enumerate(text.splitlines()[1:], start=2):
+        for field, values in json.loads(line).get("saw", {}).items():
+            for key in values if field in ALTERED else ():
+                yield number, field, key
+
+
+def alter(data: dict[str, Any], *, field: str, key: str) -> None:
+    """Put a wrong value in."""
+    values = data["saw"][field]
+    values[key] = ALTERED[field](values[key])
+
+
+def leave_out(data: dict[str, Any], *, field: str, key: str) -> None:
+    """Show no change where there is one."""
+    del data["saw"][field][key]
+
+
+def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Path) -> None:
+    """ATOMIC: an action is refused exactly if the specification refuses it, and as that."""
+    path = recorded(tmp_path / "r.jsonl", table(SIZES[1]), "allocator", 1)
+    text = path.read_text(encoding="utf-8")
+    refused = [n for n, line in enumerate(text.splitlines(), 1) if '"refused"' in line]
+    done = [n for n, line in enumerate(text.splitlines(), 1) if '"Allocate"' in line]
+    changes: list[tuple[int, Callable[[dict[str, Any]], object]]] = [
+        (refused[0], lambda data: data.pop("refused")),
+        (refused[1], lambda data: data.update(refused=["STOPS"])),
+        (next(n for n in done if n not in refused), lambda data: data.update(refused=[])),
+    ]
+    for number, change in changes:
+        rewrite(path, number, change)
+        assert (found(path).line, found(path).clause) == (number, "ATOMIC")
+        path.write_text(text, encoding="utf-8")
+    rewrite(path, refused[0], lambda data: data.update(refused=[]))
+    assert validate(path).found is None, "a refusal without a name is for some reason that holds"
+
+
+SEEN = {"leak", "double free", "rename", "refuses what is legal", "does what is illegal",
+        "changes when it refuses", "forgets to count"}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", ["", *BUGS[:7]])
+def test_an_engine_with_a_policy_of_its_own(
+    tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any free page will do; each of its bugs that a table can show is found, and shortened."""
+    assert set(BUGS[:7]) == SEEN
+    monkeypatch.setenv("TOY_BUG", bug)
+    geometry = small(pages=7, page_size=2)
+    outcomes = []
+    for seed in range(30):
+        engine = make(geometry, default_limits(geometry), CleanupMode.END)
+        path = recorded(tmp_path / f"{seed}.jsonl", engine, "allocator", seed)
+        outcomes.append((path, validate(path)))
+    illegal = [(path, outcome) for path, outcome in outcomes if outcome.found is not None]
+
+    assert bool(illegal) == bool(bug)
+    for path, outcome in illegal[:2]:
+        least = shorten(path, outcome)
+        assert fails(outcome, least.header, least.lines)
+        for at in range(len(least.lines) - 1):
+            assert not fails(outcome, least.header, least.lines[:at] + least.lines[at + 1 :])
+
+
+def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
+    """Whether the last of these lines is the first illegal one, for the same clause."""
+    assert outcome.found is not None
+    judging = judge(header, whole=outcome.whole)
+    for number, line in enumerate(lines, start=1):
+        try:
+            judging.take(line)
+        except Illegal as illegal:
+            return number == len(lines) and illegal.clause == outcome.found.clause
+    return False
+
+
+def shorten(path: Path, outcome: Outcome) -> Least:
+    """The least illegal part of a recording: its last line is the first that is illegal."""
+    assert outcome.found is not None
+    past = lines_of(path, outcome.part, outcome.found.line)
+    least = shortest(outcome.header, past, whole=outcome.whole, seconds=5)
+    assert least is not None
+    assert least.done
+    return least
+
+
+def test_what_is_not_shown_is_not_held_against_it() -> None:
+    """A recording without observations holds; pages that are shown late are learnt, and kept to."""
+    header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
+    judging = judge(header, whole=False)
+    first, second = ((slot, 0) for slot in (0, 1))
+    for line in (
+        Line(act.Reserve(0), None, None, {}),
+        Line(act.Reserve(1), None, None, {}),
+        Line(act.Allocate((first, second)), None, None, {"free": {0: 14}}),
+        Line(act.Allocate(((0, 1),)), None, None, {"rows": {0: (7,)}, "counts": {7: 1}}),
+    ):
+        judging.take(line)
+    assert judging.machine.agrees("counts", 3, 1), "it may be the page that nobody has shown"
+    assert not judging.machine.agrees("counts", 3, 2), "that page has one row"
+    assert not judging.machine.agrees("counts", 16, 1), "there is no such page"
+    assert judging.machine.agrees("rows", 0, (7,))
+    assert not judging.machine.agrees("rows", 0, (8,)), "it was seen in another page"
+    assert not judging.machine.agrees("rows", 1, (7,)), "that page is held"
+    assert not judging.machine.agrees("rows", 1, (16,)), "there is no such page"
+    assert judging.machine.agrees("rows", 1, (8,))
+
+
+def test_memory_does_not_grow_with_the_recording() -> None:
+    """Ten times the events, the same ledger: nothing of what has been freed is kept."""
+    sizes = {}
+    for rounds in (20, 200):
+        ledger = Ledger(Header(geometry=SIZES[0], limits=default_limits(SIZES[0])))
+        for number in range(rounds):
+            for step in (act.Reserve(number % 4), act.Allocate(((number % 4, 0),))):
+                assert not ledger.reasons(step)
+                ledger.do(Line(step, None, None, {}))
+            ledger.agrees("rows", number % 4, (number % 16,))
+            assert not ledger.reasons(act.Free(number % 4))
+            ledger.do(Line(act.Free(number % 4), None, None, {}))
+        sizes[rounds] = ledger.size
+    assert sizes[20] == sizes[200]
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ('{"step": "Free", "slot": 0, "saw": {"pages": {}}}', "there is no field 'pages'"),
+        ('{"step": "Free", "slot": 0, "saw": []}', "[] should be an object"),
+        ('{"step": "Free", "slot": 0, "saw": {"used": {"0": 1}}}', "1 should be true or false"),
+        ('{"step": "Free", "slot": 0, "saw": {"used": {"00": true}}}', "is not a slot or page"),
+        ('{"step": "Free", "slot": 0, "saw": {"used": {"x": true}}}', "'x' is not a slot or page"),
+        (
+            '{"step": "Free", "slot": 0, "saw": {"rows": {"0": [true]}}}',
+            "True should be an integer",
+        ),
+        ('{"step": "Free", "slot": 0, "refused": "SLOT_RANGE"}', "should be a list"),
+        (
+            '{"step": "Free", "slot": 0, "refused": ["LATE"]}',
+            "refused as 'LATE', which is none of SLOT_",
+        ),
+        ('{"step": "Free", "slot": 0, "because": 1}', "Free has no field 'because'"),
+        ('{"step": "Free", "slot": 0} {}', "something follows"),
+        ('{"step": "Free", "slot": 0, "result": NaN}', "NaN is not a number"),
+        ("\xff", "no JSON: expecting value at character 1"),
+    ],
+)
+def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
+    """Its number and what is wrong with it; nothing is guessed."""
+    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "allocator", 0)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([lines[0], lines[1], line, *lines[2:]]) + "\n", encoding="utf-8")
+
+    with pytest.raises(ValueError, match=r"bad\.jsonl line 3: saw ") as caught:
+        validate(path)
+
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"version": 2}, "a recording of version 2; version 1 is read here"),
+        ({"version": True}, "a recording of version True"),
+        ({"kvspec": "notes"}, "not the header of a recording"),
+        ({"spec_version": "9"}, "spec_version is '9', allowed: "),
+        ({"policy": "best"}, "policy is 'best', allowed: lowest, any"),
+        ({"refuses": "never"}, "refuses is 'never'"),
+        ({"shows": ["pages"]}, "shows ['pages'], allowed: "),
+        ({"colour": 1}, "there is no field 'colour'"),
+        ({"geometry": {"pages": 1}}, "Geometry lacks the field page_size"),
+        ({"geometry": {"pages": 2**40, "page_size": 1, "slots": 1, "pages_per_seq": 1}},
+         "Geometry.pages"),
+    ],
+)  # fmt: skip
+def test_a_malformed_header_is_told(tmp_path: Path, change: dict[str, Any], part: str) -> None:
+    """The header is read as strictly as the lines."""
+    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "allocator", 0)
+    rewrite(path, 1, lambda data: data.update(change))
+
+    with pytest.raises(ValueError, match=r"bad\.jsonl line 1: saw ") as caught:
+        validate(path)
+
+    assert part in str(caught.value)
+
+
+def test_a_pool_of_absurd_size_costs_nothing() -> None:
+    """The ledger holds what is used, so that a header alone cannot exhaust the memory."""
+    geometry = Geometry(pages=2**31 - 1, page_size=1, slots=2**30 - 1, pages_per_seq=2**31 - 1)
+    ledger = Ledger(Header(geometry=geometry, limits=default_limits(geometry), policy="lowest"))
+
+    ledger.do(Line(act.Reserve(2**30 - 2), None, None, {}))
+
+    assert ledger.size < 10

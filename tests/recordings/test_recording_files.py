@@ -1,0 +1,202 @@
+"""Recordings as files: the command, the writer that others copy, and traces in ITF."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording_tools import altered, lines, recorded, table, whole
+from spec_engine import SpecEngine, small
+
+from conformance.cli.main import main
+from conformance.recordings import itf, writer
+from conformance.recordings.comparer import judge
+from conformance.recordings.validate import validate
+from spec.vocabulary import InvalidInput
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit status and the JSON result of `kvspec validate`."""
+    result = Path("result.json")
+    status = main(["validate", *arguments, "--json", str(result)])
+    return status, json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+
+
+def test_a_legal_recording_holds_and_says_what_it_leaves_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Status 0, the counts, and a line for each thing that no recording shows."""
+    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+
+    status, result = ran(str(path))
+
+    assert (status, result["verdict"], result["first_illegal"]) == (0, "holds", None)
+    assert result["events"] == len(path.read_text(encoding="utf-8").splitlines()) - 1
+    assert result["per_second"] > 0
+    assert any(line.startswith("CONTENT, READ, ATT") for line in result["not_checked"])
+    assert "validate: holds (complete)" in capsys.readouterr().out
+
+
+def test_an_illegal_one_names_the_line_and_leaves_a_shorter_one() -> None:
+    """Status 1; the shortest part is a recording whose last line is its first illegal one."""
+    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    number = altered(path)
+
+    status, result = ran(str(path), "--illegal", "least")
+
+    assert (status, result["verdict"], result["clause"]) == (1, "fails", "RC")
+    assert result["first_illegal"]["line"] == number
+    assert result["observed"] == result["expected"] + 1
+    least = Path(result["shortest"])
+    lines = least.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + result["shortest_events"] < number
+    again = ran(str(least), "--shorten", "0")[1]
+    assert (again["clause"], again["first_illegal"]["line"]) == ("RC", len(lines))
+
+
+def test_what_is_malformed_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2 and one line on stderr; no result is written."""
+    Path("bad.jsonl").write_text("{}\n", encoding="utf-8")
+    for name, part in (("bad.jsonl", "bad.jsonl line 1"), ("absent.jsonl", "No such file")):
+        assert ran(name) == (2, {})
+        assert part in capsys.readouterr().err
+
+
+def test_the_writer_needs_nothing_but_the_standard_library() -> None:
+    """It is short, imports nothing of ours, and what it writes by itself is a recording."""
+    source = Path(writer.__file__).read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 60
+    names = {
+        alias.name if isinstance(node, ast.Import) else str(node.module)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+
+    Path("copied.py").write_text(source, encoding="utf-8")
+    program = (
+        "from copied import HistoryWriter as W\n"
+        "with W('w.jsonl', pages=4, page_size=2, slots=1, pages_per_seq=2, shows=['used']) as h:\n"
+        "    h.step('Reserve', slot=0, result=0, saw={'used': {0: True}})\n"
+        "    h.step('Reserve', refused=['NO_FREE_SLOT'])\n"
+        "    h.step('Free', slot=0)\n"
+    )
+    subprocess.run([sys.executable, "-S", "-c", program], check=True)
+
+    status, result = ran("w.jsonl")
+    assert status == 1
+    assert result["first_illegal"] == {
+        "line": 4,
+        "reason": "line 4: DET: used[0] is not shown: unchanged, should be False",
+    }
+
+
+@pytest.mark.parametrize("engine", [table, whole])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
+    """There and back: the same actions and answers, and each state's changes are those shown."""
+    made: SpecEngine = engine(small(pages=6, page_size=2))
+    path = recorded(Path("r.jsonl"), made, "allocator", seed)
+    assert ran(str(path), "--itf", "r.itf.json")[0] == 0
+
+    header, back = itf.from_itf(Path("r.itf.json"))
+
+    there = lines(path)
+    assert [line[:3] for line in back] == [line[:3] for line in there]
+    judging = judge(header, whole=engine is whole)
+    for line in back:
+        judging.take(line)
+    assert set(header.shows) >= {name for line in there for name in line.saw}
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(2, "holds"), (1, "fails")])
+def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> None:
+    """At the start all are free, which no other field has as its value."""
+    head = {"kvspec": "recording", "version": 1, "engine": "e", "shows": ["free"]}
+    head["geometry"] = {"pages": 3, "page_size": 2, "slots": 1, "pages_per_seq": 2}
+    steps = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Allocate", "batch": [[0, 0]], "saw": {"free": free}},
+        {"step": "Free", "slot": 0, "saw": {"free": 3}},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in [head, *steps])
+    Path("f.jsonl").write_text(text, encoding="utf-8")
+
+    assert ran("f.jsonl", "--itf", "f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
+    assert ran("f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
+
+
+def test_an_illegal_trace_is_told_by_its_state() -> None:
+    """As Quint writes it: integers as text, tuples and maps as objects; a page given twice."""
+    number = {"#bigint": "4"}
+    sizes = {"pages": number, "page_size": number, "slots": 2, "pages_per_seq": 1}
+
+    def state(action: str, rows: dict[int, int], **arguments: object) -> dict[str, object]:
+        pairs = [[{"#bigint": str(slot)}, [page]] for slot, page in rows.items()]
+        return {
+            "header": {"geometry": sizes},
+            "action": action,
+            "arguments": arguments,
+            "refused": {"#set": []},
+            "rows": {"#map": pairs},
+        }
+
+    batches = [[{"#tup": [slot, {"#bigint": "0"}]}] for slot in (0, 1)]
+    states = [
+        state("init", {}),
+        state("Reserve", {}, slot=0),
+        state("Reserve", {}, slot=1),
+        state("Allocate", {0: 3}, batch=batches[0]),
+        state("Allocate", {0: 3, 1: 3}, batch=batches[1]),
+    ]
+    names = [name for name in states[0] if name != "#meta"]
+    Path("q.itf.json").write_text(json.dumps({"vars": names, "states": states}), encoding="utf-8")
+
+    status, result = ran("q.itf.json", "--shorten", "0")
+
+    assert (status, result["clause"], result["first_illegal"]["line"]) == (1, "SHARE", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[]", "[] should be an object"),
+        ("{", "xpecting property name"),
+        ('{"vars": [], "states": []}', "a trace without states"),
+        ('{"vars": [], "states": [{"rows": 1}]}', "no field header"),
+        ('{"vars": [], "states": [{"header": {"geometry": 3}}]}', "3 should be an object"),
+    ],
+)
+def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
+    """The state and what is wrong with it."""
+    Path("bad.itf.json").write_text(text, encoding="utf-8")
+
+    with pytest.raises(InvalidInput, match=r"bad\.itf\.json state 0") as caught:
+        itf.from_itf(Path("bad.itf.json"))
+
+    assert part in str(caught.value)
+
+
+def test_what_is_shortened_begins_after_the_last_reset() -> None:
+    """However many came before."""
+    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    reset = '{"step": "Reset"}\n'
+    shows = json.loads(first) | {"shows": []}
+    once = [json.dumps(shows) + "\n", *rest, reset]
+    path.write_text("".join([*once, *[*rest, reset] * 30]), encoding="utf-8")
+
+    outcome = validate(path)
+
+    assert outcome.found is None
+    assert outcome.events == 31 * (len(rest) + 1)
+    assert outcome.part.first_line == outcome.events + 2

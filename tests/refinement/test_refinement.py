@@ -1,0 +1,348 @@
+"""The engine on every transition of small geometries, and the check itself on planted mistakes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from conformance.cli.main import main
+from conformance.exploration.alphabets import layer
+from conformance.exploration.packed_search import Plan
+from conformance.exploration.packed_states import Allocator
+from conformance.lockstep.watchdog import Watchdog
+from conformance.refinement import contents, vmapped
+from conformance.refinement.run import (
+    Refinement,
+    allocator_checker,
+    cells_checker,
+    refine_allocator,
+    refine_cells,
+)
+from conformance.refinement.transition import agrees, identical, same_observed
+from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
+from conformance.seeded_bugs import planted
+from impl.setup import Setup
+from impl.state import State
+from spec.machines import actions as act
+from spec.machines import scheduling
+from spec.vocabulary import Geometry, Params, Reason, Request
+
+SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
+TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
+WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
+LAYER = layer("decode", SMALL)
+SETUP = contents.setup_of(LAYER)
+
+
+def live() -> scheduling.State:
+    """One sequence that decodes beside a finished one whose output waits."""
+    state = LAYER.initial()
+    for number, new in ((1, 1), (2, 3)):
+        params = Params(max_new=new, stops=((7,),))
+        request = Request(id=number, prompt=(number,), params=params)
+        state = scheduling.step(state, act.Prefill((request,)))
+    return state
+
+
+@pytest.fixture(scope="module")
+def encoded() -> State:
+    """The live state as the engine holds it."""
+    return contents.encode(SETUP, live())
+
+
+@pytest.fixture(scope="module")
+def judged() -> Any:
+    """The comparison, compiled once."""
+    return jax.jit(lambda seen, right: same_observed(SETUP, seen, right))
+
+
+def changed(state: Any, name: str, at: Any, by: int = 1) -> Any:
+    """The state with one number changed."""
+    if name == "cache":
+        pools = tuple(pool.copy() for pool in state.cache)
+        pools[1][at] += by
+        return state._replace(cache=pools)
+    value = np.array(getattr(state, name))
+    by = -1 if name == "rows" else by  # INVALID is the largest there is
+    value[at] = ~value[at] if value.dtype == np.bool_ else value[at] + by
+    return state._replace(**{name: value})
+
+
+LIVE = [
+    ("counts", 0),
+    ("rows", (0, 0)),
+    ("rows", (1, 0)),
+    ("used", 0),
+    ("used", 1),
+    ("tokens", (0, 0)),
+    ("known", 0),
+    ("known", 1),
+    ("prompt_lens", 1),
+    ("finished", 1),
+    ("allocated", 0),
+    ("written", 0),
+    ("prompt_lens", 0),
+    ("max_new", 0),
+    ("requests", 0),
+    ("choices", 0),
+    ("seeds", 0),
+    ("temperatures", 0),
+    ("stops", (0, 0, 0)),
+    ("stop_lens", (0, 0)),
+    ("finished", 0),
+    ("queue_tokens", 0),
+    ("queue_slots", 0),
+    ("queue_positions", 0),
+    ("queued", ()),
+    ("out_tokens", (0, 0)),
+    ("out_lens", 0),
+    ("out_reasons", 0),
+    ("out_requests", 0),
+    ("out_choices", 0),
+    ("outputs", ()),
+    ("cache", (0, 0, 0, 0)),
+    ("cache", (0, 0, 1, 0)),
+]
+DEAD = [
+    ("tokens", (0, 3)),
+    ("tokens", (1, 0)),
+    ("max_new", 1),
+    ("queue_tokens", 1),
+    ("out_tokens", (0, 1)),
+    ("out_tokens", (1, 0)),
+    ("out_requests", 1),
+    ("cache", (0, 1, 0, 0)),
+    ("cache", (2, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "at"), LIVE)
+def test_what_can_be_observed_is_compared(name: str, at: Any, encoded: State, judged: Any) -> None:
+    """One wrong number anywhere that matters is seen."""
+    assert judged(encoded, encoded)
+    assert not judged(changed(encoded, name, at), encoded)
+
+
+@pytest.mark.parametrize(("name", "at"), DEAD)
+def test_what_nobody_can_observe_is_not(name: str, at: Any, encoded: State, judged: Any) -> None:
+    """What lies in dead cells, unused slots and past the ends is not compared; `identical` is."""
+    other = changed(encoded, name, at)
+
+    assert judged(other, encoded)
+    assert not identical(jax.tree.map(jnp.asarray, other), jax.tree.map(jnp.asarray, encoded))
+
+
+def test_every_field_of_the_state_is_looked_at() -> None:
+    """A field that is new must be compared, or listed as one that cannot be observed."""
+    kept = {"logprobs", "out_logprobs"}  # not kept by this setup, and floats: test_engine has them
+
+    assert {name for name, _ in LIVE} | kept == set(State._fields)
+
+
+@pytest.mark.parametrize(
+    ("code", "mask", "same", "fine"),
+    [
+        (0, 0, 0, 0),
+        (0, 0, 1, 1),
+        (Reason.SLOT_USED, 0, 1, 0),
+        (0, 1 << Reason.SLOT_USED, 1, 0),
+        (Reason.SLOT_USED, 1 << Reason.SLOT_USED, 1, 1),
+        (Reason.SLOT_USED, 1 << Reason.SLOT_USED, 0, 0),
+        (Reason.SLOT_UNUSED, 1 << Reason.SLOT_USED, 1, 0),
+        (Reason.SLOT_USED, 1 << Reason.SLOT_USED | 1 << Reason.OUT_OF_PAGES, 1, 1),
+        (Reason.CHOICE_TAKEN, 1 << Reason.CHOICE_TAKEN, 1, 1),
+    ],
+)
+def test_a_refusal_has_a_legal_reason_and_changes_nothing(
+    code: int, mask: int, same: int, fine: int, encoded: State
+) -> None:
+    """Done as expected, or refused for one of the reasons, bit for bit unchanged."""
+    after = encoded if same else changed(encoded, "counts", 0)
+    status = jnp.array([code, 0, 0], jnp.int32)
+
+    assert bool(fine) == agrees(SETUP, encoded, after, status, encoded, jnp.uint32(mask))
+
+
+def refined(geometry: Geometry, *, illegal: bool = False, sample: int = 200) -> Refinement:
+    """The allocator layer, refined."""
+    run = Refinement()
+    plan = Plan(layer=Allocator(geometry), illegal=illegal)
+    refine_allocator(plan, run, allocator_checker(plan, run, sample=sample, seed=0))
+    return run
+
+
+def test_the_engine_refines_the_allocator() -> None:
+    """Every transition, legal or not, is taken as the specification takes it."""
+    run = refined(SMALL, illegal=True)
+
+    assert (185, 1068) == (run.graph.states, run.graph.transitions)
+    assert run.graph.transitions + run.graph.illegal == run.tally.checked
+    assert (0, 200, None) == (run.tally.mismatches, run.tally.checked_unbatched, run.broken)
+
+
+@pytest.mark.parametrize(
+    ("plant", "history"),
+    [
+        ("RC2", ("reserve(0)", "extend(0, 2)", "clone(0, 1)")),
+        ("PT2", ("reserve(1)", "extend(1, 1)")),
+    ],
+)
+def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, ...]) -> None:
+    """The first mismatch is told as the fewest moves from the initial state."""
+    with planted(plant):
+        run = refined(TINY, sample=0)
+
+    assert run.tally.mismatches
+    assert history == run.history
+
+
+@pytest.mark.parametrize(
+    ("name", "geometry", "states", "transitions", "illegal", "sample"),
+    [("contents", TINY, 376, 3797, 12331, 100), ("decode", WIDE, 431, 5163, 15956, 0)],
+)
+def test_the_engine_refines_contents_and_decoding(
+    name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
+) -> None:
+    """Whole states with cells, queue and outputs; what is called singly costs compiling it."""
+    run, chosen = Refinement(), layer(name, geometry)
+
+    refine_cells(chosen, run, cells_checker(chosen, run, sample=sample, seed=0), illegal=True)
+
+    assert (states, transitions, illegal) == (
+        run.graph.states,
+        run.graph.transitions,
+        run.graph.illegal,
+    )
+    assert transitions + illegal == run.tally.checked
+    assert (0, sample, None) == (run.tally.mismatches, run.tally.checked_unbatched, run.broken)
+
+
+def numbers(values: list[int]) -> Transitions:
+    """Transitions that are numbers: state, move 7, and nothing refused."""
+    array = np.array(values)
+    return Transitions(
+        array, array * 0 + 7, array, (array,), array, np.zeros(len(values), np.uint32)
+    )
+
+
+def counting(*, batched: Any, shipped: Any) -> dict[str, Kind]:
+    """One kind whose checks are these, of the number alone."""
+    return {
+        "one": Kind(
+            "one",
+            lambda before, _arguments, _after, _mask: batched(before),
+            lambda before, _arguments, _after, _mask: shipped(int(before)),
+        )
+    }
+
+
+def check(kinds: dict[str, Kind], parts: list[list[int]], sample: int = 0) -> Tally:
+    """What a checker says of these numbers, in batches of 4."""
+    checker = Checker(kinds, size=4, sample=sample, seed=0, tally=Tally())
+    for part in parts:
+        checker.add("one", numbers(part))
+    checker.finish()
+    return checker.tally
+
+
+def test_every_transition_is_checked_once_and_the_first_mismatch_is_kept() -> None:
+    """However they come in: batches are filled up, and filling is not counted."""
+    kinds = counting(batched=lambda x: (x != 5) & (x != 9), shipped=lambda _: True)
+
+    tally = check(kinds, [[9, 1, 2], [], [3, 4, 5, 6, 7, 8], [10]])
+
+    assert (10, 2, (5, 7)) == (tally.checked, tally.mismatches, tally.first)
+
+
+def test_the_sample_is_taken_through_the_entry_points_as_shipped() -> None:
+    """What only the shipped entry point does wrong is found in the sample."""
+    seen: list[int] = []
+
+    def shipped(number: int) -> bool:
+        seen.append(number)
+        return number % 2 == 0
+
+    kinds = counting(batched=lambda x: x > -1, shipped=shipped)
+
+    tally = check(kinds, [list(range(start, start + 50)) for start in range(0, 1000, 50)], 40)
+
+    assert (1000, 40, 40) == (tally.checked, tally.checked_unbatched, len(set(seen)))
+    assert sum(x % 2 for x in seen) == tally.mismatches > 0
+    assert max(seen) > 500
+    assert min(seen) < 500
+
+
+def test_a_sample_larger_than_all_takes_all() -> None:
+    """Every transition, when there are fewer than are asked for."""
+    kinds = counting(batched=lambda x: x > -1, shipped=lambda _: True)
+
+    assert 6 == check(kinds, [[1, 2, 3], [4, 5, 6]], 100).checked_unbatched
+
+
+def test_padding_repeats_and_parts_are_taken() -> None:
+    """A batch that is filled up begins with what was given."""
+    whole = vmapped.padded(numbers([3, 4]), 5)
+
+    assert [3, 4, 3, 3, 3] == whole.state.tolist()
+    assert [4] == vmapped.part(whole, slice(1, 2)).before.tolist()
+
+
+def test_the_commands_agree(tmp_path: Path) -> None:
+    """`explore` and `refine` with the same options report the same graph."""
+    sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1"]
+    found = {}
+    for name in ("explore", "refine"):
+        target = tmp_path / f"{name}.json"
+        assert 0 == main([name, *sizes, "--json", str(target), "--quiet"])
+        found[name] = json.loads(target.read_text())
+
+    keys = ("states", "transitions", "depth", "actions", "geometry")
+    explored, refined_too = ({key: result[key] for key in keys} for result in found.values())
+    assert explored == refined_too
+    assert found["refine"]["checked"] == found["refine"]["transitions"]
+    assert ("holds", "complete") == (found["refine"]["verdict"], found["refine"]["scope"])
+
+
+def test_the_setup_of_a_layer_is_one_engine() -> None:
+    """Contents and decoding at one geometry are the same engine, compiled once."""
+    assert contents.setup_of(layer("contents", TINY)) == contents.setup_of(layer("decode", TINY))
+    assert isinstance(SETUP, Setup)
+
+
+def test_a_batch_that_does_not_return_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the call until it is back, and from waiting for the answer until it is there."""
+    told: list[str] = []
+    watchdog = Watchdog(lambda _history, _message: None)
+    monkeypatch.setattr(watchdog, "begin", lambda _history, _seconds: told.append("begin"))
+    monkeypatch.setattr(watchdog, "end", lambda: told.append("end"))
+    kinds = counting(batched=lambda number: number >= 0, shipped=lambda _number: True)
+    checker = Checker(kinds, size=2, sample=0, seed=0, tally=Tally(), watchdog=watchdog)
+
+    checker.add("one", numbers([1, 2]))
+    checker.finish()
+
+    assert ["begin", "end"] * 2 == told
+
+
+def test_an_interrupt_before_the_end_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was explored and not yet checked is counted at the end alone, and this is not it."""
+
+    def interrupted(_checker: Checker) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checker, "finish", interrupted)
+    result = tmp_path / "r.json"
+    sizes = "pages=2,slots=2,page_size=2,pages_per_seq=2"
+
+    assert 3 == main(["refine", "--geometry", sizes, "--json", str(result), "--quiet"])
+    found = json.loads(result.read_text())
+    assert ("undecided", True, []) == tuple(
+        found[key] for key in ("verdict", "interrupted", "failures")
+    )
+    assert found["transitions"] > found["checked"]

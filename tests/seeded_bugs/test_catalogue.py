@@ -1,0 +1,142 @@
+"""The catalogue of planted bugs: well formed, out of the way, and caught."""
+
+import re
+import sys
+from typing import Final
+
+import pytest
+from spec_engine import small
+
+from conformance.engines import ours
+from conformance.fuzzing.shrinking import replay
+from conformance.lockstep.history import History
+from conformance.protocol import Engine
+from conformance.seeded_bugs import Plant, find, planted
+from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
+from conformance.seeded_bugs.scoring import refinement
+from conformance.seeded_bugs.scoring.attempts import Budget
+from spec import clauses
+from spec.machines import actions as act
+from spec.vocabulary import CleanupMode, InvalidInput, Params, default_limits
+
+SIZES = small()
+ONE = Params(max_new=1)
+NAME: Final = re.compile("[A-Z]{2}[1-9][b-z]?")
+"""Two letters and a number, as in the catalogue of real bugs; a letter more for a twin."""
+
+
+def grown(length: int) -> History:
+    """One sequence of this length, written."""
+    batch = tuple((0, position) for position in range(length))
+    prompt = tuple(range(1, length + 1))
+    return act.Reserve(0), act.Assign(0, prompt, ONE, 1), act.Allocate(batch), act.Write(batch)
+
+
+CAUGHT: Final[tuple[tuple[str, History], ...]] = (
+    ("CW5", (*grown(3), act.Clone(0, 1, 1))),
+    ("RC2", (*grown(4), act.Clone(0, 1, 1))),
+    ("CL1", (*grown(3)[:3], act.Free(0))),
+    ("PT1", (*grown(3), act.Free(0))),
+    ("CW6", (*grown(4), act.Clone(0, 1, 1), act.Free(0))),
+    ("RS3", (act.Reserve(0), act.Reset())),
+)
+
+
+def engine() -> Engine:
+    """Ours, new."""
+    return ours.make(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+
+
+def test_the_catalogue_is_whole() -> None:
+    """Every plant is in one family, under a name of its own, and no row is both in it and not."""
+    listed = [plant.id for family in FAMILIES.values() for plant in family]
+
+    assert 38 <= len(PLANTS)
+    assert sorted(PLANTS) == sorted(listed)
+    assert all(FAMILIES.values())
+    assert set() == set(PLANTS) & set(NOT_YET)
+    assert [] == [name for name in (*PLANTS, *NOT_YET) if not NAME.fullmatch(name)]
+    assert all(NOT_YET.values())
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_a_plant_says_where_it_comes_from(plant: Plant) -> None:
+    """A plant has a public thread, a mechanism, a clause, and functions to patch."""
+    assert plant is find(plant.id)
+    assert plant.thread.startswith("https://github.com/")
+    assert plant.thread.rpartition("/")[0].endswith(("/pull", "/issues"))
+    assert plant.thread.rpartition("/")[2].isdigit()
+    assert plant.clause in clauses.CLAUSES
+    assert plant.mechanism
+    assert not plant.mechanism.endswith(".")
+    assert plant.patches
+    for module, name, _ in plant.patches:
+        assert module.startswith("impl.")
+        assert callable(getattr(sys.modules[module], name))
+
+
+def test_an_unknown_plant_is_bad_input() -> None:
+    """The message lists the plants there are."""
+    with pytest.raises(InvalidInput, match=r"saw 'CW99', allowed: .*CW5"):
+        find("CW99")
+    with pytest.raises(InvalidInput), planted("CW99"):
+        pass
+
+
+def functions() -> dict[tuple[str, str], object]:
+    """Every function that the engine's modules hold."""
+    return {
+        (module_name, name): value
+        for module_name, module in list(sys.modules.items())
+        if module_name.partition(".")[0] == "impl"
+        for name, value in vars(module).items()
+        if callable(value)
+    }
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_a_plant_is_gone_when_its_block_ends(plant: Plant) -> None:
+    """Every function that a plant replaces is replaced wherever it is held, and is put back."""
+    before = functions()
+
+    with planted(plant.id) as found:
+        during = functions()
+        assert plant is found
+        for module, name, _ in plant.patches:
+            right = before[module, name]
+            assert right is not during[module, name]
+            assert [] == [at for at, value in during.items() if value is right]
+    assert before == functions()
+
+
+def test_a_plant_is_gone_when_its_block_fails() -> None:
+    """An exception does not leave a bug behind."""
+    before = functions()
+
+    with pytest.raises(ZeroDivisionError), planted("CW5"):
+        raise ZeroDivisionError
+    assert before == functions()
+
+
+@pytest.mark.parametrize(("plant", "history"), CAUGHT, ids=[plant for plant, _ in CAUGHT])
+def test_a_plant_is_caught_on_a_short_history(plant: str, history: History) -> None:
+    """The planted engine violates the plant's clause at the last step; ours violates none."""
+    with planted(plant):
+        found = replay(engine, history)
+
+    assert found is not None
+    assert PLANTS[plant].clause == found.clause
+    assert history == found.history
+    assert None is replay(engine, history)
+
+
+def test_refining_what_breaks_down_is_no_catch_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is told."""
+
+    def raises(*_given: object) -> None:
+        raise IndexError("of nothing")
+
+    monkeypatch.setattr("conformance.seeded_bugs.scoring.refinement.refine_small", raises)
+    attempt = refinement.refine("CW5", 0, Budget(steps=1))
+
+    assert (False, "IndexError: of nothing") == (attempt.caught, attempt.error)

@@ -1,0 +1,99 @@
+"""What the tests of exploration share: sizes in short, whole explorations, a pool of no workers."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.exploration.graph import Graph
+from conformance.exploration.packed_search import Broken, Plan, explore
+from conformance.exploration.packed_states import NO_PAGE, UNUSED, Allocator, Expansion, States
+from spec.vocabulary import Geometry
+
+Sizes = tuple[int, int, int, int]
+"""Pages, slots, page size, pages per sequence."""
+Slots = tuple[tuple[int, tuple[int, ...]] | None, ...]
+"""Length and row of each slot, None where it is unused."""
+
+
+def sizes(numbers: Sizes) -> Geometry:
+    """A geometry."""
+    pages, slots, page_size, pages_per_seq = numbers
+    return Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=pages_per_seq)
+
+
+def plan(numbers: Sizes, **rest: Any) -> Plan:
+    """A plan for the allocator layer."""
+    return Plan(layer=Allocator(sizes(numbers)), **rest)
+
+
+def silent(done: float, note: str) -> None:
+    """Take news and say nothing."""
+
+
+def explored(chosen: Plan) -> tuple[Graph, Broken | None]:
+    """A whole exploration."""
+    graph = Graph()
+    return graph, explore(chosen, graph, update=silent)
+
+
+@cache
+def every_state(chosen: Plan) -> States:
+    """All states of a plan, by number; explored once, and not to be written to."""
+    found: list[States] = []
+
+    def visit(states: States, first: int, number: int, _: Expansion) -> None:
+        assert first <= sum(map(len, found))
+        if number == 0:
+            found.append(states)
+
+    assert explore(chosen, Graph(), visit=visit, update=silent) is None
+    states = np.concatenate(found)
+    states.setflags(write=False)
+    return states
+
+
+def compact(layer: Allocator, slots: Slots, counts: tuple[int, ...] | None = None) -> States:
+    """One compact state by hand. counts: counted, unless given."""
+    width, pages = layer.geometry.pages_per_seq, layer.geometry.pages
+    lengths = [UNUSED if slot is None else slot[0] for slot in slots]
+    rows = [() if slot is None else slot[1] for slot in slots]
+    padded = [page for row in rows for page in (*row, *(NO_PAGE,) * (width - len(row)))]
+    counted = [sum(row.count(page) for row in rows) for page in range(pages)]
+    return np.array([[*lengths, *padded, *(counted if counts is None else counts)]], np.uint8)
+
+
+def renamed(layer: Allocator, states: States, seed: int) -> States:
+    """Each state with its pages and slots renamed at random, one by one."""
+    rng = np.random.default_rng(seed)
+    geometry, changed = layer.geometry, states.copy()
+    lengths, rows, counts = layer.parts(states)
+    new_lengths, new_rows, new_counts = layer.parts(changed)
+    for at in range(len(states)):
+        order, names = rng.permutation(geometry.slots), rng.permutation(geometry.pages)
+        known = np.append(names, [NO_PAGE] * (256 - geometry.pages))
+        new_lengths[at], new_rows[at] = lengths[at, order], known[rows[at, order]]
+        new_counts[at, names] = counts[at]
+    return changed
+
+
+class NoWorkers:
+    """A process pool that does the work itself, so that what is patched here is seen by it."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __enter__(self) -> "NoWorkers":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, work: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
+        """Like the builtin."""
+        return map(work, pieces)
+
+
+def work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches run in this process."""
+    monkeypatch.setattr("conformance.exploration.search.ProcessPoolExecutor", NoWorkers)

@@ -1,0 +1,17 @@
+"""A graph of 185 states, and what its checkpoint is about."""
+
+from explore_tools import explored, plan
+
+from conformance.exploration.graph import Graph
+
+ABOUT: dict[str, object] = {"layer": "allocator", "geometry": {"pages": 3}}
+
+
+SMALL = (3, 2, 2, 2)
+
+
+def small() -> Graph:
+    """A graph of 185 states."""
+    graph, broken = explored(plan(SMALL))
+    assert broken is None
+    return graph

@@ -1,0 +1,160 @@
+"""Kernels to put to the bench: one that is right, and some that are not."""
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.numerics import oracle
+from impl.attention import reference
+
+CALLS: list[None] = []
+
+
+def right(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
+    """The oracle itself, in float32."""
+    known: Any = [np.asarray(array, np.float64) for array in arrays[:2]]
+    known += [np.asarray(array) for array in arrays[2:]]
+    out = oracle.ragged_paged_attention(*known, scale=scale, sliding_window=sliding_window)
+    return out.astype(np.float32)
+
+
+def stale(*arrays: Any, keys: Any, values: Any, scale: float = 1.0) -> tuple[Any, Any]:
+    """Looks at the pool alone, and hands it back as it came."""
+    del keys, values
+    return right(*arrays, scale=scale), arrays[1]
+
+
+def window_too_long(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
+    """One position more than the window has."""
+    wider = None if sliding_window is None else sliding_window + 1
+    return right(*arrays, scale=scale, sliding_window=wider)
+
+
+def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
+    """Right, but for sums that are kept in float16 between steps of 64 cells."""
+    q, pool, lens, table, starts, _ = (np.asarray(array) for array in arrays)
+    out = np.zeros_like(q)
+    for row in range(int(starts[1])):  # of the first sequence; its heads share one of K and V
+        places = np.arange(lens[0] - starts[1] + row + 1)
+        keys, values = np.moveaxis(
+            pool[table[0, places // pool.shape[1]], places % pool.shape[1]], 1, 0
+        )
+        weights = np.exp(scale * q[row] @ keys.T)
+        total, mean = np.zeros((len(q[row]), 1), np.float16), np.zeros(q[row].shape, np.float16)
+        for step in range(0, len(places), 64):
+            some = weights[:, step : step + 64]
+            total = (total + some.sum(axis=1, keepdims=True)).astype(np.float16)
+            mean = (mean + some @ values[step : step + 64]).astype(np.float16)
+        out[row] = mean.astype(np.float32) / total
+    return out
+
+
+def deaf(*arrays: Any, scale: float = 1.0) -> Any:
+    """Hangs at the third call."""
+    CALLS.append(None)
+    while len(CALLS) == 3:
+        time.sleep(1)
+    return right(*arrays, scale=scale)
+
+
+def mortal(*arrays: Any, scale: float = 1.0) -> Any:
+    """Takes the process along at the third call."""
+    CALLS.append(None)
+    if len(CALLS) == 3:
+        os._exit(7)
+    return right(*arrays, scale=scale)
+
+
+def choosy(*_arrays: Any, **_options: Any) -> Any:
+    """Takes nothing."""
+    raise NotImplementedError("no such head_dim")
+
+
+def never(*_arrays: Any, **_options: Any) -> Any:
+    """Does not come to its first answer."""
+    while True:
+        time.sleep(1)
+
+
+def killed(*_arrays: Any, **_options: Any) -> Any:
+    """Killed as by a system that runs out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def short(*_arrays: Any, **_options: Any) -> Any:
+    """An answer of another shape."""
+    return np.zeros(3)
+
+
+def haunted(*arrays: Any, scale: float = 1.0) -> Any:
+    """Right, and leaves a thread behind that does not end."""
+    if not CALLS:
+        CALLS.append(None)
+        threading.Thread(target=never).start()
+    return right(*arrays, scale=scale)
+
+
+def masks_scores(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
+    """Right, and NaN where a cell below the length holds one, whatever the window is."""
+    pool, lens, table, starts, count = (np.asarray(array) for array in arrays[1:])
+    out = right(*arrays, scale=scale, sliding_window=sliding_window)
+    for row in range(int(count[0])):
+        first, last, length = starts[row], starts[row + 1], lens[row]
+        cells = [
+            pool[table[row, at // pool.shape[1]], at % pool.shape[1]]
+            for at in range(length - (last - first) + 1)
+        ]
+        if last > first and np.isnan(np.asarray(cells, np.float32)).any():
+            out[first:last] = np.nan
+    return out
+
+
+def both_write(*arrays: Any, scale: float = 1.0) -> Any:
+    """Right; and beside it two cores write to one place."""
+
+    def body(out: Any, held: Any, semaphore: Any) -> None:
+        held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
+        copy: Any = pltpu.make_async_copy(held, out, semaphore)
+        copy.start()
+        copy.wait()
+
+    kind: Any = jax.typeof(jnp.zeros((8, 128), jnp.float32))
+    written: Any = pl.pallas_call(
+        body,
+        grid=(2,),
+        out_shape=kind,
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
+    )()
+    out = reference.ragged_paged_attention(*arrays, scale=scale)
+    return out + (0 * written[0, 0]).astype(out.dtype)
+
+
+def reads_outside(*arrays: Any, scale: float = 1.0) -> Any:
+    """Copies the page after the last."""
+    q, pool = arrays[0], arrays[1]
+
+    def body(source: Any, out: Any, held: Any, semaphore: Any) -> None:
+        copy: Any = pltpu.make_async_copy(
+            source.at[pl.ds(pl.program_id(0) + pool.shape[0], 1)], held.at[pl.ds(0, 1)], semaphore
+        )
+        copy.start()
+        copy.wait()
+        out[...] = jnp.full(out.shape, scale * held[0, 0, 0, 0], out.dtype)
+
+    return pl.pallas_call(
+        body,
+        grid=(1,),
+        out_shape=jax.typeof(q),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        scratch_shapes=[pltpu.VMEM((1, *pool.shape[1:]), pool.dtype), pltpu.SemaphoreType.DMA],
+    )(pool)

@@ -1,0 +1,83 @@
+"""Recordings to judge and to spoil: of the specification, of a toy, with one value altered."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from spec_engine import SpecEngine
+
+from conformance.fuzzing.state_machine import LEVELS, Campaign, Session, spread
+from conformance.lockstep.comparer import Violation
+from conformance.protocol import Engine
+from conformance.recordings.fast_table import ACTIONS
+from conformance.recordings.format import Line, line_from_data
+from conformance.recordings.recorder import Recorder
+from conformance.recordings.validate import header_and_lines
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+
+def table(geometry: Geometry) -> SpecEngine:
+    """The specification, offering the actions of a table alone."""
+    engine = SpecEngine(geometry, default_limits(geometry), CleanupMode.INCREMENTAL)
+    engine.profile = evolve(engine.profile, actions=ACTIONS)
+    return engine
+
+
+def whole(geometry: Geometry) -> SpecEngine:
+    """The specification with everything."""
+    return SpecEngine(geometry, default_limits(geometry), CleanupMode.END)
+
+
+def random_steps(engine: Callable[[], Engine], level: str, seed: int) -> Iterator[Session]:
+    """The session after each of the random steps that the fuzzer takes at this level."""
+    session = Session(Campaign(make=engine), level)
+    draws = random.Random(seed)
+    plans = list(LEVELS[level].values())
+    for _ in range(60):
+        plan, drawn = draws.choice(plans), draws.randrange(2**24)
+        session.take(plan(session, spread(drawn)))
+        yield session
+
+
+def recorded(path: Path, engine: Engine, level: str, seed: int) -> Path:
+    """A recording of a random run; what the engine does wrong does not end it."""
+    with path.open("w", encoding="utf-8") as out:
+        recorder = Recorder(engine, out)
+        try:
+            for _ in random_steps(lambda: recorder, level, seed):
+                pass
+        except Violation:
+            pass
+    return path
+
+
+def rewrite(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change one line of a file, counted from 1."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    data = json.loads(lines[number - 1])
+    change(data)
+    lines[number - 1] = json.dumps(data)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def altered(path: Path) -> int:
+    """Raise one count in the middle of a recording; its line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    shows = [number for number, line in enumerate(lines, 1) if '"counts": {' in line]
+    number = shows[len(shows) // 2]
+
+    def raised(data: dict[str, Any]) -> None:
+        counts = data["saw"]["counts"]
+        counts[min(counts)] += 1
+
+    rewrite(path, number, raised)
+    return number
+
+
+def lines(path: Path) -> list[Line]:
+    """The lines of a recording."""
+    with path.open("rb") as file:
+        return list(header_and_lines(file, path)[1].read(line_from_data))

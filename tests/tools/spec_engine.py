@@ -1,0 +1,101 @@
+"""The specification itself behind the engine protocol: every action, exact refusals, no jax."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+from attrs import evolve
+
+from conformance.lockstep.comparer import expected_result
+from conformance.protocol import Action, Poison, Profile, Result
+from spec import table, view
+from spec.machines import admission
+from spec.machines.actions import Allocate
+from spec.view import View
+from spec.vocabulary import CleanupMode, Geometry, Limits
+
+ACTIONS: frozenset[type] = frozenset(get_args(Action))
+
+
+def small(
+    *, pages: int = 16, page_size: int = 4, slots: int = 4, pages_per_seq: int = 4
+) -> Geometry:
+    """The sizes that `kvspec fuzz` has by default, or others."""
+    return Geometry(pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq)
+
+
+class SpecEngine:
+    """See `conformance.protocol`; also Poisonable and Attends."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        self.profile = Profile(
+            name="the specification",
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            actions=ACTIONS,
+        )
+        self.state = admission.initial(geometry, limits, cleanup)
+
+    def apply(self, action: Action) -> Result:
+        """Take the action by the specification."""
+        before = self.state
+        self.state = admission.step(before, action)
+        if isinstance(action, Allocate):
+            after = self.state.scheduling
+            return table.plan(after.sequences, action.batch, after.geometry.page_size)
+        return expected_result(before, action)
+
+    def observe(self) -> View:
+        """The specification's own view."""
+        return view.of(self.state.scheduling)
+
+    def poison(self, kind: Poison) -> None:
+        """A dead cell of the specification is POISON already."""
+        del kind
+
+    def attend(self) -> Mapping[int, Mapping[int, int]]:
+        """The read set of each slot's last query."""
+        below = self.state.scheduling
+        size = below.geometry.page_size
+        return {
+            slot: dict.fromkeys(table.read_set(sequence, sequence.written - 1, size), 1)
+            for slot, sequence in enumerate(below.sequences)
+            if sequence and sequence.written
+        }
+
+
+class Leaky(SpecEngine):
+    """A page that was in use stays counted when its sequences are gone."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.leaked: int | None = None
+
+    def observe(self) -> View:
+        """The view with the leak in it."""
+        seen = super().observe()
+        assert seen.counts is not None
+        if seen.outputs and not any(seen.used) and self.leaked is None:
+            self.leaked = seen.counts.index(0)
+        leaked = tuple(
+            max(count, int(page == self.leaked)) for page, count in enumerate(seen.counts)
+        )
+        return evolve(seen, counts=leaked)
+
+
+class WithoutCells(SpecEngine):
+    """What the cells hold is not shown."""
+
+    def observe(self) -> View:
+        """The view without cells."""
+        return evolve(super().observe(), cells=None)
+
+
+def make_leaky(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Leaky:
+    """A factory for `--engine`."""
+    return Leaky(geometry, limits, cleanup)
+
+
+def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> WithoutCells:
+    """A factory for `--engine`."""
+    return WithoutCells(geometry, limits, cleanup)

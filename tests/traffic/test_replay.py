@@ -1,0 +1,156 @@
+"""Real traffic through the engine: it holds, nothing leaks, and what is wrong is reported."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from conformance.cli import main
+from conformance.cli.replay import ENGINE
+from conformance.engines import ours
+from conformance.engines.registry import load_engine
+from conformance.fuzzing import counterexamples
+from conformance.traffic import replay, traces
+from spec.vocabulary import CleanupMode, Geometry, default_limits
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+FILES = {"azure": "azure_conv_2023.csv", "mooncake": "mooncake_conversation.jsonl"}
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,260
+2023-11-16 18:15:50.9951690,396,301
+2023-11-16 18:15:51.2224670,879,55
+2023-11-16 18:15:51.3910170,91,16
+2023-11-16 18:15:52.5713710,91,0
+"""
+MOONCAKE = """{"timestamp": 0, "input_length": 700, "output_length": 600, "hash_ids": [0, 1]}
+{"timestamp": 0, "input_length": 1200, "output_length": 900, "hash_ids": [0, 1, 2]}
+{"timestamp": 7, "input_length": 512, "output_length": 1, "hash_ids": [3]}
+{"timestamp": 8, "input_length": 513, "output_length": 33, "hash_ids": [3, 4]}
+{"timestamp": 9, "input_length": 1, "output_length": 500, "hash_ids": [5]}
+"""
+SAMPLES = {"azure": AZURE, "mooncake": MOONCAKE}
+FIRST = 25
+TWO_SLOTS = ("--format", "azure", "--slots", "2")
+SIZES = Geometry(pages=344, page_size=16, slots=2, pages_per_seq=172)
+LIMITS = evolve(default_limits(SIZES), stops=1, stop_len=1)
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The azure sample as a file, in a folder of its own that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "sample.csv"
+    path.write_text(AZURE, encoding="utf-8")
+    return path
+
+
+def served(path: Path, format: str, *, limit: int | None) -> replay.Tally:
+    """What a replay comes to, on one geometry for all, so that the engine is compiled once."""
+    rows = islice(traces.load(path, format), limit)
+    totals = traces.totals(traces.scale(row) for row in rows)
+    engine = ours.make_without_cells(SIZES, LIMITS, CleanupMode.INCREMENTAL)
+    tally, told = replay.Tally(), list[int]()
+    traffic = replay.requests(path, format, page_size=16, limit=limit)
+
+    replay.replay(engine, traffic, tally=tally, update=told.append)
+
+    assert None is tally.finding, counterexamples.describe(tally.finding)
+    assert sorted(told) == told
+    assert (totals.requests, totals.prompt_tokens) == (tally.requests, tally.prompt_tokens)
+    assert totals.new_tokens == tally.new_tokens
+    assert tally.steps == len(tally.history)
+    return tally
+
+
+@pytest.mark.parametrize("format", traces.FORMATS)
+def test_a_sample_of_each_format_holds(format: str, tmp_path: Path) -> None:
+    """Five requests on two slots wait for room, and leave every page free."""
+    path = tmp_path / "sample"
+    path.write_text(SAMPLES[format], encoding="utf-8")
+
+    tally = served(path, format, limit=None)
+
+    assert (5, 0) == (tally.requests, tally.leaked_pages)
+    assert 0 < tally.refused
+
+
+@pytest.mark.parametrize("format", traces.FORMATS)
+def test_the_first_requests_of_real_traffic_hold(format: str) -> None:
+    """Real requests get the tokens of naive decode, and leave every page free."""
+    path = SHARED / FILES[format]
+    if not path.is_file():
+        pytest.skip(f"not checked: {FILES[format]} is not beside this repository")
+
+    tally = served(path, format, limit=FIRST)
+
+    assert (FIRST, 0) == (tally.requests, tally.leaked_pages)
+
+
+def test_the_command_reports_what_it_served(sample: Path) -> None:
+    """The result has the counts of the traffic, and says what is not checked."""
+    engine = ("--engine", "spec_engine:make_without_cells")
+    assert 0 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--json", "r.json"])
+    found = json.loads(Path("r.json").read_text(encoding="utf-8"))
+
+    assert ("holds", "complete", 5) == (found["verdict"], found["scope"], found["requests"])
+    assert (116, 42, 0) == (found["prompt_tokens"], found["new_tokens"], found["leaked_pages"])
+    assert 158 == found["tokens"]
+    assert 0 < found["steps"]
+    assert 16 == found["lengths_divided_by"]
+    assert ["CONTENT, READ and FRAME cell by cell", "the lengths and times of the trace"] == [
+        line.partition(":")[0] for line in found["not_checked"]
+    ]
+
+
+def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page that stays counted fails, and leaves a history cut to one request, and a test."""
+    engine = ("--engine", "spec_engine:make_leaky")
+
+    assert 1 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--corpus", "kept"])
+    out = capsys.readouterr().out
+    assert "FAILS: CONS: counts[" in out
+    assert 1 == out.count("Submit(")
+    assert ["jsonl", "py"] == sorted(path.suffix[1:] for path in Path("kept").iterdir())
+
+
+def test_the_command_serves_with_our_engine_unless_told_otherwise() -> None:
+    """The default is the engine that reads no cells back, for large pools."""
+    assert ours.make_without_cells is load_engine(ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "part"),
+    [
+        (AZURE.replace(",91,16", ",91,x"), [], "sample.csv, line 5: saw "),
+        (AZURE.replace(",91,16", ",91"), [], "sample.csv, line 5: saw "),
+        (AZURE.replace(",91,16", ",0,16"), [], "sample.csv, line 5: saw "),
+        (AZURE.replace("TIMESTAMP", "TIME"), [], "sample.csv, line 1: saw "),
+        ("", [], "sample.csv, line 1: saw 'an empty file'"),
+        (AZURE, ["--limit", "0"], "--limit"),
+        (AZURE, ["--slots", "0"], "--slots"),
+        (AZURE, ["--page-size", "x"], "--page-size"),
+        (AZURE, ["--engine", "nowhere:make"], "no module nowhere"),
+        (None, [], "No such file"),
+    ],
+)
+def test_bad_input_is_2_and_one_line(
+    sample: Path,
+    text: str | None,
+    words: list[str],
+    part: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A trace or an option that means nothing is told in one line, before anything is served."""
+    if text is None:
+        sample.unlink()
+    else:
+        sample.write_text(text, encoding="utf-8")
+
+    status = main.main(["replay", str(sample), "--format", "azure", *words])
+
+    assert 2 == status
+    out, err = capsys.readouterr()
+    assert (1, True) == (len(err.splitlines()), part in err), err
+    assert "holds" not in out

@@ -1,0 +1,303 @@
+"""Vectors: everything that can be reached is covered, and an engine in C is tested with them."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from spec_engine import SpecEngine
+
+from conformance.cli import main
+from conformance.fuzzing.coverage import REFUSABLE
+from conformance.recordings.validate import validate
+from conformance.seeded_bugs import planted
+from conformance.seeded_bugs.scoring import vectors as playing
+from conformance.seeded_bugs.scoring.attempts import Budget
+from conformance.vectors import build, files
+from conformance.vectors.build import Cover
+from conformance.vectors.play import play
+from conformance.vectors.reach import covered, pair
+from conformance.vectors.suites import suites
+from spec.vocabulary import InvalidInput
+
+ALLOCATOR = Path(__file__).with_name("vectors_allocator.c")
+BUGS = {
+    1: "a release forgets the last page of a row",
+    2: "a release lowers counts twice, and a clamp at zero hides it",
+    3: "a clone shares the partial page",
+    4: "a refused clone has taken the slot",
+    5: "the highest free page is taken first",
+    6: "a release leaves the lengths",
+    7: "a clone does not raise the counts of the pages it shares",
+    8: "a clone may have the name of another sequence",
+}
+ONE_SUITE = """\
+from conformance.vectors import build, files, suites
+for name, text in files.contents([build.build(suites.suites()[0])]):
+    print(name, text, end="")"""
+
+
+@pytest.fixture(scope="module")
+def covers() -> list[Cover]:
+    """All suites, covered."""
+    return [build.build(suite) for suite in suites()]
+
+
+@pytest.fixture(scope="module")
+def folder(covers: list[Cover], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their files."""
+    path = tmp_path_factory.mktemp("vectors")
+    files.write(covers, path)
+    return path
+
+
+def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
+    """No outcome, corner or pair is missing, and the graphs have the sizes they had."""
+    sizes = {cover.suite.name: (len(cover.reach.steps), len(cover.counts)) for cover in covers}
+
+    assert [] == [item for cover in covers for item in cover.missing]
+    assert {
+        "table-2": (465, 301),
+        "table-1": (538, 319),
+        "requests": (97, 110),
+        "decode": (945, 349),
+        "mixed": (1341, 588),
+        "batches": (1010, 205),
+    } == sizes
+
+
+def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover]) -> None:
+    """Each level does every action of its own; what no suite can reach is known by name."""
+    names = {name for cover in covers for name in cover.suite.names}
+    asked = {f"{name}: {one.name}" for name in names for one in REFUSABLE[name]}
+    reached = {
+        f"{name}: {reason}"
+        for name, reasons in (item.split(": ") for item in outcomes(covers))
+        for reason in reasons.split("+")
+    }
+    single = [{item for item in cover.unreachable if ": " in item} for cover in covers]
+
+    for cover in covers:
+        assert {f"{name}: done" for name in cover.suite.names} <= cover.counts.keys()
+    assert asked <= reached
+    assert names == set(REFUSABLE)
+    assert not single[0]
+    assert {"Clone: OUT_OF_PAGES"} == single[1]
+
+
+def outcomes(covers: list[Cover]) -> set[str]:
+    """The outcomes that some vector covers."""
+    return {item for cover in covers for item in cover.counts if ": " in item}
+
+
+def test_no_vector_is_superfluous(covers: list[Cover]) -> None:
+    """Without any one of them something is not covered, and the cover says so."""
+    for cover in covers:
+        for vector in cover.vectors:
+            others = tuple(other for other in cover.vectors if other is not vector)
+            assert evolve(cover, vectors=others).missing
+
+
+def test_no_step_is_superfluous(covers: list[Cover]) -> None:
+    """Without any one step of a history something is not covered, or it is no history."""
+    cover = covers[0]
+    for steps in cover.histories:
+        for at in range(len(steps)):
+            fewer = cover.reach.taken(step.move for step in steps[:at] + steps[at + 1 :])
+            others = [other for other in cover.histories if other is not steps]
+            left = set(cover.counts).difference(*map(covered, [*others, fewer or []]))
+            assert fewer is None or left
+
+
+def test_what_is_covered_is_told_by_the_lines_alone(covers: list[Cover]) -> None:
+    """The kinds of a recording's lines, and their order, are the pairs that it claims."""
+    for vector in (vector for cover in covers for vector in cover.vectors):
+        kinds = [
+            f"{type(line.step).__name__} {'done' if line.refused is None else 'refused'}"
+            for line in vector.lines
+        ]
+        pairs = {pair(one, two) for one, two in pairwise(kinds)}
+        assert {item for item in vector.covers if ">" in item} == pairs
+
+
+def test_every_vector_is_a_legal_recording(folder: Path) -> None:
+    """The judge of recordings, a ledger of its own for tables, finds nothing in any."""
+    found = [validate(path).found for path in sorted(folder.glob("*.jsonl"))]
+
+    assert [None] * len(found) == found
+    assert len(found) > 100
+
+
+def test_the_specification_passes_and_what_it_shows_otherwise_does_not(covers: list[Cover]) -> None:
+    """Every vector, through an adapter; a page that is counted wrongly is found on its line."""
+    for vector in (vector for cover in covers for vector in cover.vectors):
+        header = vector.header
+        engine = SpecEngine(header.geometry, header.limits, header.cleanup)
+        assert play(engine, vector) is None
+
+    vector = covers[0].vectors[0]
+    engine = SpecEngine(vector.header.geometry, vector.header.limits, vector.header.cleanup)
+    observe = engine.observe
+    engine.observe = lambda: evolve(observe(), counts=(1, 0, 0))  # type: ignore[method-assign]
+    found = play(engine, vector)
+    assert found is not None
+    assert "RC" == found.clause
+
+
+def test_the_words_say_what_the_recording_says(folder: Path) -> None:
+    """Read back by other means, line for line; nothing is in one and not in the other."""
+    for path in sorted(folder.glob("*.jsonl")):
+        told = path.with_suffix(".txt").read_text().splitlines()
+        data = [json.loads(line) for line in path.read_text().splitlines()]
+        assert list(expected_words(data)) == told
+
+
+def expected_words(data: list[dict[str, Any]]) -> Iterator[str]:
+    """The lines of words for the lines of a recording, written down a second time."""
+    head = data[0]
+    yield f"kvspec vectors 1 {head['spec_version']}"
+    yield f"geometry {flat(head['geometry'])}"
+    yield f"limits {flat(head['limits'])} {head['cleanup']}"
+    for line in data[1:]:
+        told = {"refused", "result", "saw"}
+        yield f"do {flat({key: value for key, value in line.items() if key not in told})}"
+        if "refused" in line:
+            yield f"refused {' '.join(line['refused'])}"
+        if "result" in line:
+            yield f"result {flat(line['result'])}"
+        for field, values in line.get("saw", {}).items():
+            for at, value in values.items() if isinstance(values, dict) else [("0", values)]:
+                yield f"saw {field} {at} {flat(value)}"
+        yield "end"
+
+
+def flat(value: Any) -> str:
+    """The words of a value."""
+    if isinstance(value, dict):
+        return " ".join(map(flat, value.values()))
+    if isinstance(value, list):
+        return " ".join([str(len(value)), *map(flat, value)])
+    return "-" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def test_the_manifest_knows_the_files(folder: Path) -> None:
+    """Names and digests are those of the files, and there are no other files."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    named = {
+        f"{entry['name']}.{ending}": digest
+        for entry in manifest["vectors"]
+        for ending, digest in entry["sha256"].items()
+    }
+    there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+    assert {**named, "manifest.json": there["manifest.json"]} | {
+        "statistics.md": there["statistics.md"]
+    } == there
+
+
+def test_the_files_are_the_same_with_another_hash(folder: Path, covers: list[Cover]) -> None:
+    """A process with another order of its sets writes the same bytes."""
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    command = [sys.executable, "-c", ONE_SUITE]
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    there = subprocess.run(command, env=environment, check=True, capture_output=True)
+
+    here = "".join(f"{name} {text}" for name, text in files.contents(covers[:1]))
+    assert here.encode() == there.stdout
+    assert all(path.read_text() in here for path in folder.glob("table-2-*"))
+
+
+def test_a_folder_with_other_files_is_left_alone(covers: list[Cover], tmp_path: Path) -> None:
+    """Nothing is written beside what somebody else has put there; the same again is."""
+    files.write(covers[:1], tmp_path / "new")
+    files.write(covers[:1], tmp_path / "new")
+    (tmp_path / "notes").write_text("mine")
+
+    with pytest.raises(InvalidInput, match="2 other files"):
+        files.write(covers[:1], tmp_path)
+    with pytest.raises(InvalidInput, match="folder to write to"):
+        files.write(covers[:1], tmp_path / "notes")
+    assert ["new", "notes"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_the_command_fails_if_something_is_not_covered(
+    covers: list[Cover], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a vector missing it names what that one covered; with all of them it holds."""
+    by_name = {cover.suite.name: cover for cover in covers}
+    monkeypatch.setattr(build, "build", lambda suite: by_name[suite.name])
+    arguments = ["vectors", str(tmp_path / "v"), "--quiet", "--json", str(tmp_path / "j.json")]
+    assert 0 == main.main(arguments)
+    result = json.loads((tmp_path / "j.json").read_text())
+    assert 301 == sum(
+        result["suites"]["table-2"][name] for name in ("outcomes and corners", "pairs")
+    )
+
+    by_name["table-2"] = evolve(covers[0], vectors=covers[0].vectors[1:])
+    shutil.rmtree(tmp_path / "v")
+    assert 1 == main.main(arguments)
+    assert json.loads((tmp_path / "j.json").read_text())["failures"]
+
+
+@pytest.mark.parametrize("bug", [None, "QS1b", "QS4", "QS4b", "AD1"])
+def test_bugs_of_the_host_are_caught(
+    covers: list[Cover], bug: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of letting requests in: what never fits, without reserving, a page too many, out of turn."""
+    requests = next(cover for cover in covers if cover.suite.name == "requests")
+    monkeypatch.setattr(playing, "suites", lambda: (requests.suite,))
+    monkeypatch.setattr(playing, "build", lambda _suite: requests)
+    with planted(bug) if bug else nullcontext():
+        found = playing.vectors(bug, 0, Budget(steps=1))
+
+    assert found.error is None
+    assert found.caught == (bug is not None)
+
+
+def test_a_planted_bug_is_caught_and_the_engine_without_it_is_not(
+    covers: list[Cover], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The method of `kvspec plant`, with the vectors of one table."""
+    monkeypatch.setattr(playing, "suites", lambda: suites()[:1])
+    monkeypatch.setattr(playing, "build", lambda _suite: covers[0])
+    clean = playing.vectors(None, 0, Budget(steps=1))
+    with planted("RC2"):
+        caught = playing.vectors("RC2", 0, Budget(steps=1))
+
+    assert (False, None) == (clean.caught, clean.error)
+    assert clean.steps == sum(len(vector.lines) for vector in covers[0].vectors)
+    assert (True, "RC") == (caught.caught, caught.clause)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> str:
+    """A C compiler."""
+    found = shutil.which("cc")
+    if found is None:
+        pytest.skip("NOT CHECKED: there is no cc here, so no engine in C is tested")
+    return found
+
+
+@pytest.mark.parametrize("bug", [0, *BUGS])
+def test_an_allocator_in_c(bug: int, compiler: str, folder: Path, tmp_path: Path) -> None:
+    """Without a bug it passes every vector of a table; with one it fails, and says which."""
+    program = tmp_path / "allocator"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-DBUG={bug}"]
+    subprocess.run([compiler, *flags, "-o", program, ALLOCATOR], check=True)
+    vectors = sorted(map(str, folder.glob("table-*.txt")))
+    run = subprocess.run([program, *vectors], check=False, capture_output=True, text=True)
+
+    failed = {line.partition(":")[0] for line in run.stdout.splitlines() if "wrong" in line}
+    assert (1 if bug else 0) == run.returncode
+    assert f"{len(failed)} of {len(vectors)} vectors failed" in run.stdout
+    assert failed <= set(vectors)
+    assert bool(failed) == bool(bug)
