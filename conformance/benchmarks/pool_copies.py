@@ -4,7 +4,7 @@ An entry point takes the state, donated, and returns it. It passes if the bytes 
 aliased from input to output, if temporary memory stays well below them, and if every instruction of
 the optimised HLO that makes a value as large as one layer's pool updates a pool in place. A select
 between the old and the new pool reports full aliasing and still copies it, so that no one of the
-three is enough. Source: DESIGN, "Plan, then commit".
+three is enough. Source: docs/sources.md, "Plan, then commit".
 """
 
 import re

@@ -28,7 +28,7 @@ from conformance.benchmarks.peers.levanter import Missing
 from conformance.files import atomic
 
 HEADLINE: Final = 3.0
-"""Times faster than Levanter's old blocks, as the seeds report it for its new ones."""
+"""Times faster than Levanter with its old blocks. Source: docs/sources.md, "Block sizes"."""
 DISTRIBUTIONS: Final = ("jax", "jaxlib", "numpy", "levanter", "haliax")
 
 
