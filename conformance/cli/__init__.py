@@ -1,4 +1,4 @@
-"""The command `kvspec`: `main` dispatches, `contract` is what every command keeps to."""
+"""The command `kvspec`: `main` dispatches, `contract` defines what every command has in common."""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""`kvspec compare`: jax's kernel, that of tpu-inference and ours through the same compilers."""
+"""`kvspec compare`:
+
+three TPU kernels (ours, of jax, of tpu-inference) through the same compilers.
+"""
 
 import argparse
 from datetime import UTC, datetime
@@ -23,11 +26,11 @@ EXAMPLES: Final = (
     "kvspec compare --write docs/compare.md",
 )
 SECONDS: Final = 7200.0
-"""For one cell: some kernels take the compiler many minutes."""
+"""Time limit for one cell: the compiler takes many minutes for some kernels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where cells are kept, and where the page goes."""
+    """The results file and the page to write."""
     parser.add_argument(
         "--results",
         type=output_file,
@@ -47,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile what is left, and hold our kernel to the targets of the table."""
+    """Compile the missing cells of the table, and compare our kernel with the targets."""
     from conformance.kernels import comparison, comparison_page
     from conformance.kernels.compile import table
 
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 def _fill(
     held: "dict[Cell, Compiled]", kernel: str, path: Path, report: Report, *, compiling: bool
 ) -> None:
-    """Put what is known of this kernel in there, as it comes."""
+    """Compile what is missing for this kernel and add each record as it arrives."""
     from conformance.kernels import comparison
     from conformance.kernels.compile import cache, compiler
 
@@ -104,7 +107,7 @@ def _fill(
 
 
 def _absent(kernel: str) -> str | None:
-    """What has to be installed before this kernel is there; None if nothing."""
+    """What must be installed for this kernel; None if nothing is missing."""
     from conformance.kernels.kernel_under_test import INSTALLED
 
     module = INSTALLED.get(kernel)
@@ -114,7 +117,7 @@ def _absent(kernel: str) -> str | None:
 
 
 def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
-    """Record what misses a target; whether anything is open."""
+    """Record each missed target; return whether anything is undecided."""
     from conformance.kernels import comparison
 
     open_ends = False

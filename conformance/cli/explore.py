@@ -1,4 +1,4 @@
-"""`kvspec explore`: every state of the specification at a small geometry, no engine."""
+"""`kvspec explore`: every state of the specification at a small geometry, without an engine."""
 
 import argparse
 import time
@@ -23,7 +23,7 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which graph, and whose choice the pages are."""
+    """The graph, and whether any free page may be taken."""
     graphs.add_arguments(parser)
     parser.add_argument(
         "--pages",
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Explore, and say what there is."""
+    """Explore the graph and report what was found."""
     from conformance.exploration.graph import Graph
 
     graphs.check_pages(arguments)

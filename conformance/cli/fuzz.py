@@ -34,7 +34,7 @@ GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The engine, its sizes, the budget, and where findings go."""
+    """The engine, its sizes, the budget, and where findings are kept."""
     add_geometry(parser, default=GEOMETRY)
     add_engine(parser)
     parser.add_argument(
@@ -125,7 +125,7 @@ def _replay_corpus(
     report: Report,
     step_seconds: float,
 ) -> None:
-    """Histories of this engine that failed before: each still failing is a failure now."""
+    """Run the kept histories of this engine again: each that still fails is a failure."""
     from conformance.fuzzing import campaign, counterexamples
     from conformance.fuzzing.shrinking import replay
     from conformance.lockstep.watchdog import Watchdog
@@ -154,7 +154,7 @@ def _replay_corpus(
 
 
 def count(state: "Run", report: Report) -> None:
-    """Put what a run has done into the report."""
+    """Copy the counts of a run into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
         steps=state.steps + state.warmup_steps,
@@ -174,7 +174,7 @@ def count(state: "Run", report: Report) -> None:
 
 
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
-    """Holds only if all that a run must reach was reached."""
+    """Return `holds` only if all required coverage was reached."""
     coverable = state.coverage.coverable_on(engine)
     covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED

@@ -1,4 +1,4 @@
-"""What `explore` and `refine` share: which graph, how far, where to go on, and how it is told."""
+"""Options, checkpoints and counts that `explore` and `refine` share."""
 
 import argparse
 import hashlib
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
 LAYERS: Final = ("allocator", "contents", "decode")
 CHECKPOINT_SECONDS: Final = 20.0
-"""How much work an interruption may cost, beyond the level that it falls into."""
+"""How much work an interrupt may lose, beyond the current level of the search."""
 ROOM: Final = "only OUT_OF_PAGES is weighed against every choice; the others are the guards' word"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say which graph is meant."""
+    """The options that select a graph."""
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
         "--layer", choices=LAYERS, default="allocator", help="what is observed (docs/explore.md)"
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Progress:
-    """The checkpoint of a run: loaded at the start, saved now and then, removed at the end."""
+    """The checkpoint of a run: loaded at the start, saved from time to time, removed at the end."""
 
     def __init__(self, arguments: argparse.Namespace, about: dict[str, object]) -> None:
         given = arguments.checkpoint  # of a link, the file is removed at the end, and not the link
@@ -69,13 +69,13 @@ class Progress:
         self._saved = time.monotonic()
 
     def load(self) -> tuple["Graph", dict[str, object]] | None:
-        """What an interrupted run left, if there is anything."""
+        """The state of an interrupted run, if there is one."""
         from conformance.exploration import graph
 
         return None if self._path is None else graph.load(self._path, self._about)
 
     def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
-        """Save, if the last time is long enough ago. extra: asked only then."""
+        """Save if the last time is long enough ago. extra: called only then."""
         from conformance.exploration import graph
 
         if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
@@ -87,13 +87,13 @@ class Progress:
                 complain("", f"--checkpoint {self._path}: not kept: {why}; the last one stays")
 
     def remove(self) -> None:
-        """All is done: nothing is left to go on with."""
+        """Remove the checkpoint of a finished run."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
 def about(arguments: argparse.Namespace) -> dict[str, object]:
-    """What a checkpoint must agree on, as plain data."""
+    """The parameters that a checkpoint must agree with, as plain data."""
     return {
         "layer": arguments.layer,
         "geometry": attrs.asdict(arguments.geometry),
@@ -104,7 +104,7 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
-    """When finished sequences are freed. Raises InvalidInput where nothing finishes."""
+    """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
     if arguments.layer != "decode":
@@ -118,7 +118,7 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
 
 
 def digest(*packages: str) -> str:
-    """Of our own sources: what was found with other ones is not gone on with."""
+    """A digest of our own sources: a checkpoint of other sources is not resumed."""
     found = hashlib.sha256()
     root = Path(__file__).parents[2]
     for package in packages or ("spec", "impl", "conformance"):
@@ -128,7 +128,7 @@ def digest(*packages: str) -> str:
 
 
 def check_pages(arguments: argparse.Namespace) -> None:
-    """Only the allocator's states are taken up to renaming. Raises InvalidInput."""
+    """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
     if arguments.pages == "open" and (
         arguments.layer != "allocator" or arguments.alphabet != "legal"
     ):
@@ -141,7 +141,10 @@ def check_pages(arguments: argparse.Namespace) -> None:
 
 
 def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) -> None:
-    """The counts of a graph. earlier: transitions that these seconds did not go into."""
+    """Report the counts of a graph.
+
+    earlier: transitions of an earlier run, left out of the rate.
+    """
     actions: dict[str, dict[str, int]] = {}
     for outcome, times in sorted(graph.outcomes.items()):
         kind, _, name = outcome.partition(": ")
@@ -160,7 +163,7 @@ def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) ->
 
 
 def verdict(graph: "Graph", report: Report) -> Verdict:
-    """Holds only if nothing failed and nothing is left."""
+    """Holds only if nothing failed and no state is left unexpanded."""
     if graph.complete:
         report.scope = Scope.COMPLETE
     if report.failures:

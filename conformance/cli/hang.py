@@ -1,4 +1,4 @@
-"""The option `--hang-seconds`: how long a step may take before it counts as hung."""
+"""The option `--hang-seconds`: the time limit of one step."""
 
 import argparse
 
@@ -7,9 +7,9 @@ from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS
 
 
 def add_hang_seconds(parser: argparse.ArgumentParser, *, default: float | None = None) -> None:
-    """Add the option where a warm-up compiles.
+    """Add the option for commands with a compiling warm-up.
 
-    default: where there is no warm-up, and any step may compile what it calls.
+    default: for commands without a warm-up, where any step may compile the code that it calls.
     """
     without = f"one of the warm-up, which compiles, may take {FIRST_SECONDS:g} at least"
     parser.add_argument(

@@ -1,4 +1,7 @@
-"""`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
+"""`kvspec kernel`:
+
+a ragged paged attention kernel against the oracle, on a machine without a TPU.
+"""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +31,7 @@ CASES: Final = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which kernel, and how much is tried."""
+    """The kernel, and how many batches to try."""
     parser.add_argument(
         "kernel",
         metavar="KERNEL",
@@ -56,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Try every shape in processes of their own."""
+    """Try every shape, each in a process of its own."""
     from conformance.kernels.kernel_under_test import find
 
     report.scope = Scope.SAMPLED
@@ -127,7 +130,7 @@ def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
 
 
 def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
-    """How many were found; None, and said to be so, if they could not be looked for."""
+    """The number of races; None, and a `not checked` entry, if races could not be detected."""
     from conformance.kernels import processes
 
     eager = [one for one in tried if one.job.mode == "eager" and one.cases]
@@ -142,7 +145,7 @@ def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
 
 
 def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Each bug under the bench, and under tests as they are usual; then the kernel without any."""
+    """Each bug under the kernel checks and under conventional tests; then the correct kernel."""
     from attrs import evolve
 
     from conformance.kernels import jobs as plan

@@ -1,4 +1,4 @@
-"""The half of `kvspec kernel` that compiles for chips: options, the table, the baseline."""
+"""`kvspec kernel --target`: compilation for TPU chips; options, table and baseline."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +22,7 @@ KV: Final = "bfloat16"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Chips and shapes, an earlier run to compare with, and a file that shows a failure."""
+    """Chips and shapes, an earlier run to compare with, and a file that reproduces a failure."""
     parser.add_argument(
         "--target",
         metavar="CHIP,CHIP",
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises InvalidInput for options that do not apply to what is asked for."""
+    """Raises InvalidInput for options that do not apply to this run."""
     from spec.vocabulary import InvalidInput
 
     compiling = ("shapes", "baseline", "results")
@@ -92,7 +92,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile every cell that is asked for, and print what the compiler says."""
+    """Compile every requested cell, and print what the compiler reports."""
     from conformance.kernels import kernel_under_test
     from conformance.kernels.compile import baseline, cache, compiler, table
     from spec.vocabulary import InvalidInput
@@ -136,12 +136,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
-    """The cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
+    """The requested cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
     return [evolve(cell, append=arguments.append) for cell in _without_append(arguments)]
 
 
 def _say_notes(path: Path, kernel: str, report: Report) -> None:
-    """What of the file of results is not used. Raises InvalidInput if it is another file."""
+    """Report unused lines of the results file. Raises InvalidInput for another kind of file."""
     from conformance.kernels.compile import cache
 
     results = cache.results_of(path)
@@ -190,7 +190,10 @@ def _say(report: Report, records: "Sequence[Compiled]") -> None:
 
 
 def _judge(arguments: argparse.Namespace, report: Report, records: "Sequence[Compiled]") -> Verdict:
-    """A cell that does not compile fails, also by the kernel's own refusal: the table has both."""
+    """A cell that does not compile fails; so does one that the kernel refuses:
+
+    the table has both.
+    """
     from conformance.kernels.compile import reproduce
 
     lost = [record for record in records if record.verdict in {"fails", "refused"}]

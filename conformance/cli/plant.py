@@ -1,4 +1,4 @@
-"""`kvspec plant`: the catalogue of planted bugs, and how well the kit catches them."""
+"""`kvspec plant`: the catalogue of planted bugs, and the share of them that the kit catches."""
 
 import argparse
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ STEPS: Final = 9000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which plants and methods, the budget, and where tries are kept."""
+    """Plants and methods, the budget, and where results are kept."""
     parser.add_argument("--list", action="store_true", help="list the catalogue and stop")
     parser.add_argument("--only", metavar="ID,ID", help="these plants (default all)")
     parser.add_argument("--methods", metavar="NAME,NAME", help="these methods (default all)")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Make the tries that are left, and hold what they gave to the targets."""
+    """Make the missing attempts, and compare the score with the targets."""
     from conformance.seeded_bugs.scoring import score, table
     from conformance.seeded_bugs.scoring.attempts import Attempts, stamp
     from conformance.seeded_bugs.scoring.methods import GEOMETRY
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _plan(arguments: argparse.Namespace) -> "Plan":
-    """What is asked for, the engine without a bug first. Raises InvalidInput."""
+    """The requested attempts, the engine without a bug first. Raises InvalidInput."""
     from conformance.seeded_bugs import find
     from conformance.seeded_bugs.catalogue import PLANTS
     from conformance.seeded_bugs.scoring.attempts import CLEAN
@@ -134,7 +134,7 @@ def _say_not_checked(report: Report) -> None:
 
 
 def _list(report: Report) -> Verdict:
-    """Print the catalogue: by family, then what is not in it and why."""
+    """Print the catalogue by family, then the bugs that are not in it, with the reason."""
     from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET
 
     for family, plants in FAMILIES.items():
@@ -164,7 +164,7 @@ def _list(report: Report) -> Verdict:
 
 
 def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Row]", "list[Row]"]:
-    """Add up what was tried so far: by plant, and of the blind oracles."""
+    """Sum up the attempts so far: by plant, and of the blind oracles."""
     from conformance.seeded_bugs import find
     from conformance.seeded_bugs.scoring import score, table
     from conformance.seeded_bugs.scoring.attempts import CLEAN
@@ -199,7 +199,7 @@ def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Ro
 
 
 def _judge(report: Report) -> Verdict:
-    """Holds if the clean engine gave nothing and every target is met."""
+    """Holds if the clean engine has no finding and every target is met."""
     controls, score = report.counts["controls"], report.counts["score"]
     assert isinstance(controls, dict)
     assert isinstance(score, dict)

@@ -26,7 +26,7 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which graph, how many transitions are taken singly, and a bug to plant."""
+    """The graph, how many transitions are taken singly, and a bug to plant."""
     graphs.add_arguments(parser)
     parser.add_argument(
         "--unbatched",
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
-    """What a checkpoint says of the checks. Raises InvalidInput."""
+    """The counts of checks in a checkpoint. Raises InvalidInput."""
     from conformance.files.serialisation import decoder
     from conformance.refinement.vmapped import Tally
     from spec.vocabulary import InvalidInput
@@ -173,7 +173,7 @@ def _tell(
 def _require_all_checked(
     arguments: argparse.Namespace, report: Report, state: "Refinement"
 ) -> None:
-    """At the end, and only there, as many transitions are checked as there are."""
+    """At the end of a run, require that every transition was checked."""
     tally, graph = state.tally, state.graph
     wanted = graph.transitions + (graph.illegal if arguments.alphabet == "illegal" else 0)
     if graph.complete and state.broken is None and tally.checked != wanted:

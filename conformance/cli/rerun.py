@@ -1,4 +1,4 @@
-"""`kvspec rerun`: a recorded history again."""
+"""`kvspec rerun`: a recorded history, run again."""
 
 import argparse
 from pathlib import Path
@@ -26,7 +26,7 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, whose engine is run, and whether to leave out the bug that was planted."""
+    """The file, the engine to run, and whether to leave out the planted bug."""
     parser.add_argument(
         "file", type=input_file, metavar="FILE", help="a history that kvspec has written"
     )
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Take the history from the initial state; fails where it goes wrong."""
+    """Run the history from the initial state; fails where it goes wrong."""
     import spec
     from conformance.files import histories
     from conformance.fuzzing import counterexamples
@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _engine_chosen(recorded: "Recorded", arguments: argparse.Namespace) -> "Recorded":
-    """The history with the engine that is run. Raises InvalidInput if only the file names it.
+    """The history with the engine to run. Raises InvalidInput if only the file names it.
 
-    A file may come from anybody: what it names is imported and run, which can do anything.
+    A file may come from anybody, and the engine that it names is imported and run without limits.
     """
     from conformance.engines.registry import is_ours
     from spec.vocabulary import InvalidInput

@@ -1,4 +1,7 @@
-"""`kvspec validate`: is this recording of an engine legal, and if not, which line is the first?"""
+"""`kvspec validate`:
+
+whether a recording of an engine is legal, and its first illegal line if not.
+"""
 
 import argparse
 import hashlib
@@ -23,15 +26,15 @@ EXAMPLES: Final = (
     "kvspec validate - < server.jsonl",
 )
 ITF: Final = ".itf.json"
-"""How the name of a trace in the Informal Trace Format ends."""
+"""The suffix of a trace in the Informal Trace Format."""
 ILLEGAL: Final = ".kvspec/illegal"
-"""Not tried before the work: a legal recording needs no place to write to."""
+"""Not verified before the work: a legal recording writes nothing."""
 SHOWN: Final = 20
-"""Lines of the shortest part that are printed; the file has all."""
+"""How many lines of the shortest part are printed; the file has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, and how long to look for a shorter one."""
+    """The file, and how long to search for a shorter illegal part."""
     parser.add_argument(
         "file",
         type=input_file,
@@ -60,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Read it once; fails at the first illegal line."""
+    """Read the recording once; fails at the first illegal line."""
     from conformance.cli.spooled import spooled
 
     with spooled(arguments.file) as (path, name):
@@ -98,7 +101,7 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
 
 
 def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
-    """The file itself and its name; of a trace in ITF the recording that it is."""
+    """The file and its name; a trace in ITF is converted to a recording."""
     from conformance.files import kinds
     from conformance.files.jsonl import open_file
 
@@ -119,7 +122,7 @@ def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
 
 
 def _write_itf(target: File | None, path: Path, name: str) -> None:
-    """Write a recording as a trace, if that is asked for. Raises InvalidInput."""
+    """Write a recording as a trace in ITF, if requested. Raises InvalidInput."""
     from conformance.files import atomic
     from conformance.recordings.format import line_from_data
     from conformance.recordings.itf import to_itf

@@ -1,1 +1,4 @@
-"""What every process of the kit uses: clocks, safe interrupts, child processes, compiled code."""
+"""Services for every process of the kit:
+
+clocks, safe interrupts, child processes, compiled code.
+"""
