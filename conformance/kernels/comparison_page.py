@@ -42,7 +42,7 @@ def _line(row: Row, records: Records) -> list[str]:
 
 
 def text(records: Records) -> str:
-    """To print: each line of the table as a paragraph, since the figures are long."""
+    """The printed form: each line of the table as a paragraph, since the figures are long."""
     head, *lines = table(records)
     parts = []
     for line in lines:
@@ -54,7 +54,7 @@ def text(records: Records) -> str:
 
 
 def page(records: Records, *, date: str) -> str:
-    """The page that --write writes."""
+    """The page for --write."""
     lines = [f"| {' | '.join(line)} |" for line in table(records)]
     lines.insert(1, "|---" * len(table(records)[0]) + "|")
     parts = [
@@ -70,7 +70,7 @@ def page(records: Records, *, date: str) -> str:
 
 
 def _measured(records: Records) -> str:
-    """How much of it was compiled, and with which versions."""
+    """How much of the table was compiled, and with which versions."""
     total = len(cells())
     parts = [f"{title} {len(records[kernel])}" for kernel, title in KERNELS.items()]
     versions = {
@@ -108,7 +108,7 @@ def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
 
 
 def _together(some: Sequence[Compiled]) -> str:
-    """Every cell: chips and page sizes beside what they have in common."""
+    """All cells: chips and page sizes beside their common part."""
     found: dict[str, list[str]] = {}
     for cell in (record.cell for record in some):
         shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"

@@ -1,4 +1,4 @@
-"""Which jobs a run of the bench has, and what they come to together."""
+"""The jobs of a run of the bench, and their totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +17,19 @@ from conformance.kernels.trials import Job
 
 FEWEST: Final = 3
 SHARE: Final = 4
-"""One in so many cases goes to other block sizes, to eager copies, and to each twin."""
+"""Other block sizes, eager copies and each twin get the cases divided by this."""
 
 
 @frozen
 class Plan:
-    """jobs, and for each of the sizes that are left out the options that the function lacks."""
+    """jobs, and the options that the function lacks, for each shape that is left out."""
 
     jobs: Sequence[Job]
     left_out: Mapping[str, str]
 
 
 def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
-    """Every shape with every block size that we know of, copies late and at once, and the twins."""
+    """Every shape with every known block size, copies late and at once, and the twins."""
     left_out = {
         sizes.name: ", ".join(missing)
         for sizes in SIZES
@@ -45,7 +45,7 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
 
 
 def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
-    """New cells to write, of every shape, late and at once."""
+    """Jobs that write new cells, for every shape, with late and immediate copies."""
     for sizes, mode in product(SIZES, ("on_wait", "eager")):
         if sizes.name not in left_out:
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
@@ -54,7 +54,7 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
 
 
 def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
-    """Other variants with copies at once: one of ours is split between cores, which may race."""
+    """Other block sizes with immediate copies: parallel parts of ours may race."""
     for index in range(1, len(variants(name, SIZES[0]))):
         yield Job(
             kernel=name,
@@ -81,7 +81,7 @@ def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: in
 
 
 def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None) -> list[Job]:
-    """Our kernel with each of these bugs, or with any."""
+    """Jobs for our kernel with each of these bugs, or with any."""
     return [
         Job(
             kernel="tpu",
@@ -99,7 +99,7 @@ def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None)
 
 
 def totals(tried: Sequence[Tried]) -> dict[str, Any]:
-    """The numbers of the report. Those of what did not end come to what is known of it."""
+    """The numbers of the report. Unfinished jobs count as far as they came."""
     found = Counter(what for one in tried for what in one.what)
     return {
         "cases": sum(one.cases for one in tried),
@@ -116,7 +116,7 @@ def totals(tried: Sequence[Tried]) -> dict[str, Any]:
 
 
 def _largest(tried: Sequence[Tried]) -> dict[str, float]:
-    """Of the errors, over each of the two bounds."""
+    """The largest errors, relative to each of the two bounds."""
     return {
         "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
         "max_error_over_probable_bound": round(max((one.looseness for one in tried), default=0), 4),
@@ -124,7 +124,7 @@ def _largest(tried: Sequence[Tried]) -> dict[str, float]:
 
 
 def _describe_loose(one: Tried) -> dict[str, Any]:
-    """Batches that are right, and farther off than rounding would likely be, as plain data."""
+    """Right batches beyond the probabilistic bound, as plain data."""
     return {
         **_place(one),
         "batches": one.loose,
@@ -135,7 +135,7 @@ def _describe_loose(one: Tried) -> dict[str, Any]:
 
 
 def score(kit: Tried, usual: Tried) -> dict[str, Any]:
-    """What became of a planted bug: under the bench, and under tests as they are usual."""
+    """The outcome of a planted bug: under the bench, and under conventional tests."""
     name = str(kit.job.mutant)
     return {
         "mutant": name,

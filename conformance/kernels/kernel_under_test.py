@@ -1,7 +1,7 @@
-"""What is put to the bench: a function with the interface of ragged paged attention.
+"""The kernel under test: a function with the interface of ragged paged attention.
 
 Its arrays are those of `impl.attention.reference.ragged_paged_attention`, in that order, with
-num_seqs i32[1]. What else it takes is read off its signature.
+num_seqs i32[1]. Its other parameters are read from its signature.
 """
 
 import importlib
@@ -21,14 +21,14 @@ KNOWN: Final = {
     "jax": "jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention",
     "tpu-inference": "conformance.kernels.tpu_inference:ragged_paged_attention",
 }
-"""Short names. `jax` is the kernel that comes with it; the last is called as that module says."""
+"""Short names. `jax` is the kernel of jax itself; the last goes through our wrapper."""
 INSTALLED: Final = {"tpu-inference": "tpu_inference"}
-"""By short name, the distribution and module that has to be there; kvspec does not depend on it."""
+"""Required modules by short name; kvspec does not depend on them."""
 APPENDING: Final = {
     "reference": "impl.attention.appending:append_and_attend",
     "tpu": "impl.attention.tpu:append_and_attend",
 }
-"""Those that write new cells as well, where that is another function."""
+"""Variants that write new cells as well, where that is another function."""
 NEW_CELLS: Final = ("keys", "values")
 """By these names a function takes K and V of the queries' own tokens; it then returns the pool too.
 """
@@ -39,14 +39,14 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "k_scale": ("k_scale",),
     "v_scale": ("v_scale",),
 }
-"""What a case may ask for, and under which names functions take it; the first is ours."""
+"""The options of a case, and the names that functions have for them; the first is ours."""
 
 
 @frozen
 class Subject:
-    """One function. names: for each option that it takes, the name that it takes it by.
+    """One function. names: for each supported option, the function's name of it.
 
-    told_chip: whether it takes `chip`, the name of the chip that it is compiled for.
+    told_chip: whether it takes `chip`, the name of the target chip.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Subject:
     told_chip: bool
 
     def lacks(self, options: Mapping[str, Any]) -> list[str]:
-        """The options, by our name, that it does not take."""
+        """The unsupported options, by our name."""
         return [name for name in options if name not in self.names]
 
     def call(self, *arrays: Any, options: Mapping[str, Any], chip: str, **own: Any) -> Any:
-        """What it answers [T, q_heads, head_dim]. own: arguments of its own, such as blocks."""
+        """The answer [T, q_heads, head_dim]. own: arguments of its own, such as blocks."""
         asked = {self.names[name]: value for name, value in options.items()}
         told = {"chip": chip} if self.told_chip else {}
         return self.function(*arrays, **asked, **told, **own)
@@ -71,8 +71,10 @@ def find(name: str) -> Subject:
 
 
 def appending(name: str) -> Subject | None:
-    """The same that also writes new cells, if there is one: `[T, kv_heads, head_dim]` by the names
-    of NEW_CELLS, in the dtype of the pool. It returns its answer and the pool. Raises InvalidInput.
+    """The variant that also writes new cells `[T, kv_heads, head_dim]`, if there is one.
+
+    It takes them by the names of NEW_CELLS, in the dtype of the pool, and returns its answer and
+    the pool. Raises InvalidInput.
     """
     found = _found(name, APPENDING.get(name, KNOWN.get(name, name)))
     takes = inspect.signature(found.function).parameters

@@ -1,8 +1,8 @@
-"""Bugs to plant in our TPU kernel, one at a time: what the bench must catch.
+"""Seeded bugs of our TPU kernel, planted one at a time, which the bench must catch.
 
-Most are among the ways in which public kernels went wrong: copies that nobody waits for, buffers
-that are not alternated, masks that are off by one, sums that are not carried or not begun anew.
-Each is a function of what it replaces.
+Most are modelled on bugs of public kernels: copies without a wait, buffers that are not alternated,
+masks that are off by one, sums that are not carried or not restarted. Each is a function from the
+right to the wrong implementation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,9 +30,9 @@ BYTES: Final = SIZES[4].name
 
 @frozen
 class Mutant:
-    """what: is wrong. place, name: what is replaced. change: makes the wrong one of the right one.
+    """what: the defect. place, name: the attribute to replace. change: makes the wrong function.
 
-    sizes, variant, mode, append: where it shows, see `tries.Job`.
+    sizes, variant, mode, append: the job that shows it, see `trials.Job`.
     """
 
     what: str
@@ -50,17 +50,17 @@ def _nothing(_right: Any) -> Any:
 
 
 class _Unwaited:
-    """A copy that is started and not waited for."""
+    """A copy that is started and never waited for."""
 
     def __init__(self, copy: Any) -> None:
         self.start = copy.start
 
     def wait(self) -> None:
-        """It does not."""
+        """Return without waiting."""
 
 
 def _span(low: int, high: int) -> Callable[[Any], Any]:
-    """The visible cells of a fetch, with other ends."""
+    """The visible cells of a fetch, with wrong ends."""
 
     def change(right: Any) -> Any:
         def wrong(self: Any, fetch: Any) -> Any:
@@ -73,7 +73,7 @@ def _span(low: int, high: int) -> Callable[[Any], Any]:
 
 
 def _fetches(**wrong_of: Callable[[Any], Array]) -> Callable[[Any], Any]:
-    """A function of a fetch that is given one in which something is different."""
+    """A function that receives a fetch with one field changed."""
 
     def change(right: Any) -> Any:
         def wrong(self: Any, fetch: Any, *rest: Any) -> Any:
@@ -86,7 +86,7 @@ def _fetches(**wrong_of: Callable[[Any], Array]) -> Callable[[Any], Any]:
 
 
 def _shapes(**options: Any) -> Callable[[Any], Any]:
-    """A kernel that is traced with other options than it was given."""
+    """A kernel that is traced with wrong options."""
 
     def change(right: Any) -> Any:
         return lambda shape, *rest: right(evolve(shape, **options), *rest)
@@ -104,7 +104,7 @@ def _window(by: int) -> Callable[[Any], Any]:
 
 
 def _seen(right: Any, *, by: int) -> Any:
-    """The mask of a prefill, for queries that stand elsewhere."""
+    """The mask of a prefill, for queries at wrong positions."""
     return lambda shape, position, *rest: right(shape, position + by, *rest)
 
 
@@ -125,7 +125,7 @@ def _next_page(right: Any) -> Any:
 
 
 class _Folded:
-    """A pair of buffers of which the first is given out twice."""
+    """A pair of buffers that returns the first one twice."""
 
     def __init__(self, held: Any, fold: Callable[[Any, Any], Any]) -> None:
         self.at, self._held, self._fold = self, held, fold
@@ -135,7 +135,7 @@ class _Folded:
 
 
 def _one_buffer(name: str, fold: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    """What is copied in is put where that lies that is being worked on."""
+    """A fetch that overwrites the buffer in use."""
 
     def change(right: Any) -> Any:
         def wrong(self: Any, *given: Any) -> None:
@@ -163,7 +163,7 @@ def _fewer_pages(right: Any) -> Any:
 
 
 def _unreset(*kept: str) -> Callable[[Any], Any]:
-    """A beginning that leaves some of the scratch as it was."""
+    """An initialisation that leaves some of the scratch unchanged."""
 
     def change(right: Any) -> Any:
         def wrong(*given: Any) -> None:
@@ -180,7 +180,7 @@ def _unreset(*kept: str) -> Callable[[Any], Any]:
 
 
 def _only_masked(right: Any) -> Any:
-    """Steps of which every cell is visible are left out."""
+    """Steps with only visible cells are left out."""
 
     def wrong(*given: Any, masked: bool) -> None:
         if masked:
@@ -190,7 +190,7 @@ def _only_masked(right: Any) -> Any:
 
 
 def _never_rescaled(right: Any) -> Any:
-    """What was summed up is not rescaled when a larger score comes: it is [rows, 128]."""
+    """Sums that are not rescaled when a larger score comes: [rows, 128]."""
 
     def wrong(shape: Any, difference: Array) -> Array:
         found: Array = right(shape, difference)
@@ -214,7 +214,7 @@ def _other_heads(right: Any) -> Any:
 
 
 def _as_one_core(right: Any) -> Any:
-    """The same as if there were one core, but that each still has its number."""
+    """The plan for one core on several, each with its own number."""
 
     def wrong(self: Any, fetch: Any) -> Any:
         before = self.shape
@@ -380,12 +380,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "operands one row off", flow.Flow, "_start_fresh", appending.neighbours_cells, append=True
     ),
 }
-"""By name."""
+"""All seeded bugs, by name."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """The kernel with this bug, until the block is left; nothing may be traced before it."""
+    """The kernel with this bug inside the block; nothing may be traced before it."""
     if name not in MUTANTS:
         raise InvalidInput(
             "mutant", seen=name, allowed=", ".join(MUTANTS), remedy="Choose one of them."

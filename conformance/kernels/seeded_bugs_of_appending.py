@@ -1,6 +1,6 @@
-"""Bugs of a kernel that writes new cells: what `mutants` plants of them, as functions.
+"""Seeded bugs of a kernel that writes new cells, as functions for `seeded_bugs`.
 
-Each makes the wrong function of the right one.
+Each makes the wrong function from the right one.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from spec.vocabulary import INVALID
 
 
 def one_place_on(right: Any) -> Any:
-    """Every new cell goes to the next one of the pool."""
+    """Every new cell goes to the next destination."""
     return lambda pool, cells, to, **named: right(
         pool, cells, jnp.where(to < 0, to, to + 1), **named
     )
@@ -40,14 +40,14 @@ def last_dropped(right: Any) -> Any:
 
 
 def row_before(right: Any) -> Any:
-    """New cells go to the pages of the sequence before."""
+    """New cells go to the pages of the previous sequence."""
     return lambda pool, lens, ids, *rest, **named: right(
         pool, lens, jnp.roll(ids, 1, axis=0), *rest, **named
     )
 
 
 def from_the_pool(right: Any) -> Any:
-    """Operands are not looked at."""
+    """The operands are ignored."""
 
     def wrong(shape: Any, *given: Any, cells: Any) -> Any:
         del cells
@@ -57,7 +57,7 @@ def from_the_pool(right: Any) -> Any:
 
 
 def whole_pages(right: Any) -> Any:
-    """The page that is old in part is copied whole, over what comes from the operands."""
+    """The partly old page is copied whole, over the cells from the operands."""
 
     def wrong(self: Any, fetch: Any) -> tuple[Array, Array]:
         low, high = right(self, fetch)
@@ -68,7 +68,7 @@ def whole_pages(right: Any) -> Any:
 
 
 def neighbours_cells(right: Any) -> Any:
-    """The operands are read from one row further on."""
+    """The operands are read from the next row on."""
 
     def wrong(self: Any, *given: Any) -> None:
         class Shifted:

@@ -1,7 +1,7 @@
-"""An earlier run of the same cells: what got worse, and what cannot be compared.
+"""The baseline comparison with an earlier run: regressions, and cells without a counterpart.
 
-Nothing is tolerated: the compiler gives the same figures for the same program, and whoever means to
-pay for something keeps the new figures as the baseline.
+There is no tolerance: the compiler gives the same figures for the same program, and an intended
+regression makes the new figures the baseline.
 """
 
 import json
@@ -25,10 +25,10 @@ KEY: Final = (
     "positions",
     "pages",
 )
-"""What makes two entries the same cell."""
+"""The fields that identify a cell."""
 MORE_BYTES: Final = 0
 MORE_CYCLES: Final = 0
-"""Of one pass of an inner loop, for as many tokens: what may be added before it is worse."""
+"""The extra cycles of one pass of an inner loop, for equal work, that are no regression."""
 FIGURES: Final = ("vmem", "decode", "prefill")
 
 Target = Mapping[str, Any]
@@ -89,7 +89,7 @@ def regressions(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
 
 
 def not_compared(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
-    """What the baseline has and this run does not say, and where the compiler is another one."""
+    """Figures of the baseline that this run lacks, and differing compiler versions."""
     present = {_key(one) for one in now}
     gone = [f"{_name(one)}: not in this run" for one in earlier if _key(one) not in present]
     unsaid = [text for before, after in _pairs(earlier, now) for text in _unsaid(before, after)]
@@ -134,12 +134,12 @@ def _both(before: Target, after: Target, figure: str) -> bool:
 
 
 def _slower(before: Target, after: Target) -> bool:
-    """More cycles for as much work: integers, multiplied with the other's size."""
+    """More cycles for the same work: integers, multiplied with the other's size."""
     return bool(after["cycles"] * _work(before) > (before["cycles"] + MORE_CYCLES) * _work(after))
 
 
 def _work(one: Target) -> int:
-    """KV tokens times queries of a pass: larger blocks of queries are no loss."""
+    """KV tokens times queries of a pass: larger blocks of queries are no regression."""
     return int(one["cells"]) * int(one["tokens"])
 
 
@@ -160,7 +160,7 @@ def _unsaid(before: Target, after: Target) -> Iterator[str]:
 
 
 def _compilers(earlier: Sequence[Target], now: Sequence[Target]) -> Iterator[str]:
-    """Versions that differ; what got worse may be the compiler's doing."""
+    """The differing versions; a regression may be due to the compiler."""
     seen = [
         {tuple(sorted(one.get("versions", {}).items())) for one in part} - {()}
         for part in (earlier, now)

@@ -1,4 +1,4 @@
-"""What the process that compiles is asked to do, and how it is told."""
+"""The job of a compiling process, and its form as data."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from conformance.kernels.compile.grid import Cell, Heads
 
 @frozen(kw_only=True)
 class Job:
-    """One cell for one kernel. given: arguments of its own; None for those that are known.
+    """One cell for one kernel. given: arguments of its own; None for the known ones.
 
     options: such as scale, by our name. result: the file to write.
     """
@@ -30,5 +30,5 @@ class Job:
         return cls(**data, cell=Cell(**cell | {"heads": Heads(**cell["heads"])}))
 
     def to_json(self) -> str:
-        """As the argument of the process."""
+        """The job as the argument of the process."""
         return json.dumps(asdict(self))
