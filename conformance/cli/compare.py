@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 NAME: Final = "compare"
 HELP: Final = "compiles three TPU kernels of paged attention for every chip, and compares them"
 EXAMPLES: Final = (
-    "kvspec compare --json c.json              # goes on where it was cut off",
-    "kvspec compare --kept                     # what is there; compiles nothing",
+    "kvspec compare --json c.json              # resumes an interrupted run",
+    "kvspec compare --kept                     # kept results only; compiles nothing",
     "kvspec compare --write docs/compare.md",
 )
 SECONDS: Final = 7200.0
@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_file,
         metavar="FILE",
         default=RESULTS,
-        help=f"cells are kept here, and not compiled again (default {RESULTS})",
+        help=f"the file of compiled cells, which are not compiled again (default {RESULTS})",
     )
     parser.add_argument(
-        "--kept", action="store_true", help="compile nothing: compare the cells that are kept"
+        "--kept", action="store_true", help="compile nothing: compare the kept cells"
     )
     parser.add_argument(
         "--write",
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.kernels import comparison, comparison_page
     from conformance.kernels.compile import table
 
-    report.skip("whether their answers are right", why="kvspec kernel says so of each")
-    report.skip("bandwidth, latency, overlap", why="no TPU is here: shares are ceilings")
+    report.skip("whether their answers are right", why="kvspec kernel checks each")
+    report.skip("bandwidth, latency, overlap", why="there is no TPU here: shares are ceilings")
     records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in comparison.KERNELS}
     path, unwritten = Path(arguments.results), None
     try:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="wall time of the run, without what is compiled for the first time (default 60)",
+        help="wall time of the run, without first compilations (default 60)",
     )
     add_hang_seconds(parser)
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help=f"findings are kept here ({CORPUS})",
+        help=f"the folder of findings ({CORPUS})",
     )
 
 

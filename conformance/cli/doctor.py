@@ -18,7 +18,7 @@ from conformance.cli.contract import Report, Scope, Verdict
 from conformance.runtime import compiled_code
 
 NAME: Final = "doctor"
-HELP: Final = "what is installed, where it comes from, and what will not be checked"
+HELP: Final = "what is installed, where it comes from, and what cannot be checked"
 EXAMPLES: Final = ("kvspec doctor", "kvspec doctor --json doctor.json")
 
 OUR_PACKAGES: Final = ("spec", "impl", "conformance")

@@ -16,7 +16,7 @@ HELP: Final = "every reachable state and transition of the specification at a sm
 EXAMPLES: Final = (
     "kvspec explore --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
     "kvspec explore --pages open                    # any free page; states up to renaming",
-    "kvspec explore --alphabet illegal              # what a caller must not ask, too",
+    "kvspec explore --alphabet illegal              # also actions that a caller must not take",
     "kvspec explore --layer decode --geometry pages=2,slots=2,page_size=2,pages_per_seq=2",
     "kvspec explore --geometry pages=7,slots=3,page_size=2,pages_per_seq=3 --checkpoint e.npz",
 )
@@ -85,7 +85,7 @@ def _cells(
     chosen = layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
     report.count(invariants=[*checked, "RESET", "ATOMIC", *ladder.EDGES])
-    report.skip("ATOMIC: refusing for want of a queue entry, an output or length", why=graphs.ROOM)
+    report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)
     with report.progress("explore", total=None) as update:
         search = Search(chosen, graph)
         wrong = search.run(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conformance.protocol import Engine, Factory
 
 NAME: Final = "fuzz"
-HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
+HELP: Final = "random histories on an engine in lockstep with the spec; shrinks failures"
 EXAMPLES: Final = (
     "kvspec fuzz --seconds 60",
     "kvspec fuzz --plant CW5                        # plant a bug in our engine and watch",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="wall time of the run, without what is compiled for the first time (default 60)",
+        help="wall time of the run, without first compilations (default 60)",
     )
     add_hang_seconds(parser)
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help=f"findings are kept here and taken again first (default {CORPUS})",
+        help=f"the folder of findings, which are replayed first (default {CORPUS})",
     )
 
 
@@ -142,7 +142,7 @@ def _replay_corpus(
         made_by = (recorded.engine, recorded.python)
         usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
         if made_by != (arguments.engine, arguments.python) or not usual:
-            report.skip(path.name, why="recorded with another engine or sizes; kvspec rerun it")
+            report.skip(path.name, why="recorded with another engine or sizes; use kvspec rerun")
             continue
         taken.append(path)
         again = counterexamples.maker(recorded, factory)
@@ -191,7 +191,7 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
         report.say(
             f"  undecided: {len(missing)} required items were not reached; give more seconds"
         )
-        report.skip("what was not reached in this time", why="; ".join(missing))
+        report.skip("coverage that was not reached in this time", why="; ".join(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 

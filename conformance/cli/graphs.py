@@ -22,7 +22,7 @@ GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
 LAYERS: Final = ("allocator", "contents", "decode")
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interrupt may lose, beyond the current level of the search."""
-ROOM: Final = "only OUT_OF_PAGES is weighed against every choice; the others are the guards' word"
+ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alphabet",
         choices=("legal", "illegal"),
         default="legal",
-        help="illegal: also what a caller must not ask; each must be refused and change nothing "
-        "(explore asks it of contents and decode in any case)",
+        help="illegal: also actions that a caller must not take; each must be refused and change "
+        "nothing (explore always takes them in contents and decode)",
     )
     parser.add_argument(
         "--cleanup",
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=0),
         default=0,
         metavar="N",
-        help="stop after the level that reaches as many states; the verdict is then undecided "
+        help="stop after the level that reaches this many states; the verdict is then undecided "
         "(default 0: all)",
     )
     parser.add_argument(
         "--checkpoint",
         type=output_file,
         metavar="FILE",
-        help="go on from this file if it is there, and keep it current; removed at the end",
+        help="resume from this file if it exists, and keep it current; removed at the end",
     )
 
 
@@ -169,6 +169,6 @@ def verdict(graph: "Graph", report: Report) -> Verdict:
     if report.failures:
         return Verdict.FAILS
     if not graph.complete:
-        report.say(f"  undecided: {graph.states} states were met and more are left")
+        report.say(f"  undecided: {graph.states} states were visited and more are left")
         return Verdict.UNDECIDED
     return Verdict.HOLDS

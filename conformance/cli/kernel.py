@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from conformance.kernels.trials import Job
 
 NAME: Final = "kernel"
-HELP: Final = "holds a kernel of ragged paged attention to the oracle; no TPU is needed"
+HELP: Final = "checks a kernel of ragged paged attention against the oracle; no TPU is needed"
 EXAMPLES: Final = (
     "kvspec kernel tpu                         # our kernel for TPUs, interpreted",
     "kvspec kernel mine.kernels:attention --json k.json",
@@ -50,10 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=1),
         default=120,
         metavar="SECONDS",
-        help="without a batch for so long a kernel counts as hanging (default 120)",
+        help="time limit of a batch, after which the kernel counts as hung (default 120)",
     )
     parser.add_argument(
-        "--mutants", action="store_true", help="plant bugs in our kernel, and say which are caught"
+        "--mutants",
+        action="store_true",
+        help="plant bugs in our kernel, and report which are caught",
     )
     kernel_targets.add_arguments(parser)
 
@@ -135,10 +137,10 @@ def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
 
     eager = [one for one in tried if one.job.mode == "eager" and one.cases]
     if not any(one.pallas for one in eager):
-        report.skip("races, reads outside", why="nothing of it ran in the interpreter of the TPU")
+        report.skip("races, reads outside", why="no part of it ran in the interpreter of the TPU")
         return None
     if not processes.sees_races():
-        report.skip("races", why="this jax does not find the race of the control")
+        report.skip("races", why="this jax does not detect the race of the control")
         return None
     report.skip("races between devices, or with other kernels", why="it is interpreted alone")
     return sum("race" in one.what for one in eager)
@@ -153,7 +155,10 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
 
     if arguments.kernel != "tpu":
         raise InvalidInput(
-            "--mutants", seen=arguments.kernel, allowed="tpu", remedy="They are bugs of our own."
+            "--mutants",
+            seen=arguments.kernel,
+            allowed="tpu",
+            remedy="These bugs can be planted in our kernel only.",
         )
     jobs = plan.of_mutants(cases=arguments.cases, seed=arguments.seed)
     clean = dict.fromkeys(evolve(job, mutant=None) for job in jobs)

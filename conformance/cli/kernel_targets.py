@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append",
         action="store_true",
-        help="with --target: the kernel is given new K and V, and writes them too",
+        help="with --target: the kernel receives new K and V, and writes them",
     )
     parser.add_argument(
         "--baseline",
@@ -51,13 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reproduce",
         type=output_file,
         metavar="FILE",
-        help="write one file that needs nothing of kvspec and shows the first failure or finding",
+        help="write a file that reproduces the first failure or finding without kvspec",
     )
     parser.add_argument(
         "--results",
         type=output_file,
         metavar="FILE",
-        help=f"cells are kept here, and not compiled again (default {RESULTS})",
+        help=f"the file of compiled cells, which are not compiled again (default {RESULTS})",
     )
 
 

@@ -201,7 +201,7 @@ def add_python(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="run the engine in a process of this Python, with what is installed there",
+        help="run the engine under this Python, with the packages installed there",
     )
     add_in_process(parser)
 

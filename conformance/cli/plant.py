@@ -17,7 +17,7 @@ NAME: Final = "plant"
 HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
 EXAMPLES: Final = (
     "kvspec plant --list",
-    "kvspec plant --json p.json                # all of them; goes on where it was cut off",
+    "kvspec plant --json p.json                # all of them; resumes an interrupted run",
     "kvspec plant --only CW5,RC2 --seeds 3 --methods fuzz,replay",
     "kvspec plant --write docs/score.md",
 )
@@ -33,22 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="ID,ID", help="these plants (default all)")
     parser.add_argument("--methods", metavar="NAME,NAME", help="these methods (default all)")
     parser.add_argument(
-        "--seeds", type=integer(least=1), default=SEEDS, help=f"tries of each (default {SEEDS})"
+        "--seeds", type=integer(least=1), default=SEEDS, help=f"attempts of each (default {SEEDS})"
     )
     parser.add_argument(
         "--steps",
         type=integer(least=1),
         default=STEPS,
-        help=f"steps of fuzzing per try; other methods take a fixed share (default {STEPS})",
+        help=f"steps of fuzzing per attempt; other methods take a fixed share (default {STEPS})",
     )
     parser.add_argument(
         "--results",
         type=output_file,
         metavar="FILE",
         default=RESULTS,
-        help=f"tries are kept here, and not made again (default {RESULTS})",
+        help=f"the file of attempts, which are not repeated (default {RESULTS})",
     )
-    parser.add_argument("--fresh", action="store_true", help="use none of the tries made so far")
+    parser.add_argument("--fresh", action="store_true", help="ignore all earlier attempts")
     parser.add_argument(
         "--write",
         type=output_file,
@@ -130,7 +130,7 @@ def _say_not_checked(report: Report) -> None:
     for name, method in METHODS.items():
         if method.run is None:
             report.skip(name, why=f"{method.what}: this method is not scored yet")
-    report.skip(", ".join(NOT_YET), why="kvspec plant --list says of each what the engine has not")
+    report.skip(", ".join(NOT_YET), why="kvspec plant --list names the missing mechanism of each")
 
 
 def _list(report: Report) -> Verdict:

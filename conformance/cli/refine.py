@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=0),
         default=10_000,
         metavar="N",
-        help="transitions taken again through the entry points as shipped (default 10000)",
+        help="transitions repeated through the entry points as shipped (default 10000)",
     )
     parser.add_argument(
         "--measure",
@@ -87,7 +87,7 @@ def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
         raise InvalidInput(
             f"checkpoint {arguments.checkpoint}",
             seen=str(error),
-            allowed="the counts of what kvspec refine has checked",
+            allowed="the counts of checks by kvspec refine",
             remedy="Delete it, or name another with --checkpoint.",
         ) from None
     return made
@@ -167,7 +167,10 @@ def _tell(
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
     if arguments.layer == "allocator":
         report.skip("contents, queue and outputs", why="refine --layer contents and decode")
-    report.skip("what generate says of the round it stopped before", why="fuzz and replay check it")
+    report.skip(
+        "the reasons that generate gives for the round it stopped before",
+        why="fuzz and replay check it",
+    )
 
 
 def _require_all_checked(

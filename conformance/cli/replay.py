@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help="findings are kept here",
+        help="the folder of findings",
     )
     add_engine(parser, default=ENGINE)
     add_hang_seconds(parser, default=LARGE_SECONDS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from conformance.lockstep.history import History
 
 NAME: Final = "rerun"
-HELP: Final = "take a counterexample or recorded history again"
+HELP: Final = "run a counterexample or recorded history again"
 EXAMPLES: Final = (
     "kvspec rerun .kvspec/corpus/rc_1a2b3c4d.jsonl",
     "kvspec rerun --without-plant .kvspec/corpus/rc_1a2b3c4d.jsonl",
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         metavar="ENGINE",
         help="run this engine: MODULE:FACTORY, or the name of an installed one (default: our own, "
-        "if it is that of the file)",
+        "if the file names it)",
     )
     add_python(parser)
     add_hang_seconds(parser, default=FIRST_SECONDS)
@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     if recorded.spec_version not in {None, spec.SPEC_VERSION}:
         now = f"it is judged by {spec.SPEC_VERSION}"
-        report.skip(f"what specification {recorded.spec_version} says of this history", why=now)
+        report.skip(
+            f"the verdict of specification {recorded.spec_version} on this history", why=now
+        )
     plant = None if arguments.without_plant else recorded.plant
     if plant is not None and recorded.python is not None:
         raise InvalidInput(

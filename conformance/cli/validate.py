@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
-HELP: Final = "is a recorded history legal; if not, which line is the first that is not"
+HELP: Final = "whether a recorded history is legal, and its first illegal line if not"
 EXAMPLES: Final = (
     "kvspec validate server.jsonl",
     "kvspec validate server.jsonl --shorten 60 --json v.json",
@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number(least=0),
         default=10.0,
         metavar="SECONDS",
-        help="look that long for the shortest part that is still illegal (default 10; 0: do not)",
+        help="seconds to search for the shortest part that is illegal (default 10; 0: no search)",
     )
     parser.add_argument(
         "--illegal",
         type=output_folder,
         metavar="DIR",
-        help=f"where the shortest part is written (default {ILLEGAL})",
+        help=f"the folder for the shortest part (default {ILLEGAL})",
     )
 
 
@@ -184,13 +184,13 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
         write(target, least.header, least.lines)
     except OSError as error:
         report.skip("whether the shortest part is illegal again", why=f"not kept: {error.strerror}")
-        report.output.say("  the shortest part could not be kept; as a file these lines are it:")
+        report.output.say("  the shortest part could not be written; these lines are its file:")
         report.output.say(to_text(least.header, least.lines))
         return
     report.count(shortest=str(target))
     _write_itf(arguments.itf, target, str(target))
     if not least.done:
-        report.skip("whether it could be shorter", why="the time was up; give --shorten more")
+        report.skip("whether it could be shorter", why="the time was up; increase --shorten")
     first = max(1, len(least.lines) - SHOWN + 1)
     for at, line in enumerate(least.lines[first - 1 :], start=first):
         report.say(f"  {at}. {line.step}{'' if line.refused is None else ' is refused'}")

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         type=output_folder,
         metavar="DIR",
-        help="written here; new, empty, or with the same vectors in it",
+        help="the output folder: new, empty, or with the same vectors",
     )
 
 

@@ -123,7 +123,7 @@ class Prefixes:
         if len(cached) * self.geometry.page_size != self._pools.cache.evictable_size():
             stated = self._pools.cache.evictable_size()
             raise AssertionError(
-                f"{stated} tokens are said to be evictable, {len(cached)} pages are"
+                f"{stated} tokens are reported as evictable, {len(cached)} pages are"
             )
         return self._pools.free_pages() + cached
 

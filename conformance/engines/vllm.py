@@ -129,7 +129,7 @@ class Blocks:
         idle = [page for page, count in enumerate(counts) if count == 0]
         free, stated = sorted(self.free_pages()), self.manager.block_pool.get_num_free_blocks()
         if free != idle or stated != len(idle):
-            raise AssertionError(f"free queue {free}, said to be {stated}; counts of 0: {idle}")
+            raise AssertionError(f"free queue {free}, reported as {stated}; counts of 0: {idle}")
         return counts
 
     def release(self, slot: int) -> None:

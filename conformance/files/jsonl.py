@@ -129,7 +129,7 @@ def _keys(data: object) -> int:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return data
 
 

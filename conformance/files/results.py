@@ -59,9 +59,9 @@ class Results:
         """The unused parts of the file, with reasons: for a report."""
         if self.damaged:
             lines = f"{len(self.damaged)} lines of {self.path}, line {self.damaged[0]} the first"
-            yield lines, "they are damaged; what they held is done again"
+            yield lines, "they are damaged; their work is repeated"
         if self.cut:
-            yield f"the last line of {self.path}", "it has no end; what it held is done again"
+            yield f"the last line of {self.path}", "it is incomplete; its work is repeated"
 
     def _rows(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
         file.seek(self._read_to)

@@ -93,7 +93,7 @@ def text(value: Any) -> Any:
     """The value, if it is printable text; else TypeError or ValueError."""
     checked(value, str)
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"{shown(value)} has half of a character in it")
+        raise ValueError(f"{shown(value)} contains half of a surrogate pair")
     return value
 
 

@@ -49,6 +49,10 @@ def _options(module: str, told: str | None, engine: str) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("engine", help=f"MODULE:FACTORY, {engine}")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long; %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="time limit (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the draws (default %(default)s)"
+    )
     return parser.parse_args()

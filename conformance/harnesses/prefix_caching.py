@@ -263,7 +263,7 @@ class Ledger:
             if spare[page] and page in shown.named:
                 raise Broken("UAF", f"page {page} can be given out, and a row names it")
             if not spare[page] and page not in shown.named:
-                raise Broken("CONS", f"page {page} is lost: no row names it, none can have it")
+                raise Broken("CONS", f"page {page} is lost: no row names it, and it is not spare")
         for clause, wrong in clauses.violations(evolve(shown, cells=None, written=None)):
             raise Broken(clause, wrong)
 
@@ -276,7 +276,7 @@ class Ledger:
             raise Broken("CONS", f"{op} was refused; {room} pages were spare and {left} are")
         if self._most(op) <= room:
             raise Broken(
-                "ATOMIC", f"{op} was refused, and {self._most(op)} of {room} pages would do"
+                "ATOMIC", f"{op} was refused, and {self._most(op)} of {room} pages are needed"
             )
 
     def _most(self, op: Op) -> int:

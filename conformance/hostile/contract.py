@@ -171,7 +171,7 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
 
 def _agrees(value: Any, outcome: Outcome) -> Iterator[str]:
     for error in _validator().iter_errors(value):
-        yield f"result: not as the schema says: {error.message[:200]}"
+        yield f"result: violates the schema: {error.message[:200]}"
         return
     if outcome.status == BAD_INPUT:  # what could not be printed is no failure of the engine
         if value["failures"]:
@@ -200,4 +200,4 @@ def _one_line(outcome: Outcome) -> Iterator[str]:
     if len(lines) != 1:
         yield f"message: exit status 2 with {len(lines)} lines on stderr, should be 1"
     elif not lines[0].startswith("kvspec"):
-        yield "message: the line on stderr does not say that it is kvspec's"
+        yield "message: the line on stderr does not begin with kvspec"

@@ -190,7 +190,7 @@ def try_chain(
         if outcome.status == calls.HOLDS and _counts(folder) != right:
             wrong.append(f"false holds: resumed, it counts {_counts(folder)}, should be {right}")
         if outcome.status == calls.BAD_INPUT:
-            wrong.append(f"checkpoint: it is not gone on with: {outcome.err.strip()[:300]}")
+            wrong.append(f"checkpoint: it is not resumed: {outcome.err.strip()[:300]}")
         if at is None and outcome.status != calls.HOLDS:
             wrong.append(f"false verdict: the last run, uninterrupted, ended with {outcome.status}")
         keep(_tried(name, number, at, outcome, wrong), call, outcome)
@@ -241,4 +241,4 @@ def _not_found_again(call: Call, outcome: Outcome, folder: Path, warm: Path) -> 
         )
         status = running.run(again, folder, most=MOST_SECONDS).status
         if status != FAILS:
-            yield f"false fails: {path.name} taken again ends with {status}"
+            yield f"false fails: {path.name} rerun ends with {status}"

@@ -219,7 +219,7 @@ class Remote:
         try:
             self._view = self._seen.take(answer)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise EngineFailed(f"the engine shows what is no view: {error!r}") from error
+            raise EngineFailed(f"the engine shows a malformed view: {error!r}") from error
         return answer
 
     def _poison(self, kind: Poison) -> None:

@@ -117,4 +117,4 @@ def _found(name: str, where: str) -> Subject:
 
 def _unusable(name: str, allowed: str, why: object) -> InvalidInput:
     words = str(why) or type(why).__name__
-    return InvalidInput("kernel", seen=name, allowed=allowed, remedy=f"It has no use: {words}.")
+    return InvalidInput("kernel", seen=name, allowed=allowed, remedy=f"It is unusable: {words}.")

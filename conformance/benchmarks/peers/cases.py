@@ -133,7 +133,7 @@ class Case:
         seen = (
             f"row {self.judged[row]}, head {head}, element {at}: off by {error[row, head, at]:.3g}"
         )
-        return f"{len(bad)} elements out of bound; {seen}, where {bound[row, head, at]:.3g} may be"
+        return f"{len(bad)} elements out of bound; {seen}, bound {bound[row, head, at]:.3g}"
 
 
 def cases(size: Size) -> tuple[Case, ...]:

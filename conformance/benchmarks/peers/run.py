@@ -80,7 +80,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         epilog="example: python -m conformance.benchmarks.peers.run --quick --json peers.json",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write one JSON object")
-    parser.add_argument("--quick", action="store_true", help="a small size, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a small size, as a smoke test")
     return parser.parse_args(argv)
 
 

@@ -43,7 +43,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     except RecursionError:
         raise _bad(path, "lists or objects that are nested too deeply") from None
     except ValueError:
-        raise _bad(path, "what is no JSON in UTF-8") from None
+        raise _bad(path, "text that is no JSON in UTF-8") from None
     found = data.get("targets") if isinstance(data, dict) else None
     if not isinstance(found, list) or not found:
         raise _bad(path, "no list of targets")

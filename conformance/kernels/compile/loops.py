@@ -58,9 +58,9 @@ def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
         return _of_tpu_inference(schedules)
     reader = READERS.get(name)
     if reader is None:
-        return Counted(why="not known which loop takes in how many KV tokens: the loops are listed")
+        return Counted(why="unknown how many KV tokens each loop takes: the loops are listed")
     if sizes is None:
-        return Counted(why="not known which block sizes the kernel was compiled with")
+        return Counted(why="unknown block sizes of the compiled kernel")
     return reader(largest(schedules), sizes)
 
 

@@ -14,7 +14,7 @@ from conformance.kernels.compile.loops import Pass
 Verdict = Literal["ok", "fails", "refused", "undecided"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "fails", "refused", "undecided")
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-NOT_ASKED: Final = "vector memory and cycles: only asked whether it compiles"
+NOT_ASKED: Final = "vector memory and cycles: only the verdict was requested"
 """The reason of a record without figures: they take the compiler several times as long."""
 
 

@@ -115,7 +115,7 @@ def _compile(
         smem = sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one))
         tell(smem=smem, cores=cores(program.jaxpr, most=PEAKS[cell.chip].cores))
         lowered = program.lower()
-        tell(stage="compiling", reason="the compiler did not come to an end")
+        tell(stage="compiling", reason="the compiler did not finish")
         lowered.compile()
     return scratch(declared)
 
