@@ -1,7 +1,7 @@
 """A probabilistic error bound of attention, for random roundings.
 
 `oracle.error_bound` adds up every rounding at its worst. Here roundings are random with mean zero,
-and add up like their squares: a model, not a theorem about any machine. docs/attention-probable.md
+and add up like their squares: a model, not a theorem about any machine. docs/probabilistic-bound.md
 derives the bound, and shows where the model is wrong; the comments below use its symbols.
 """
 
