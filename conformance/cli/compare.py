@@ -26,7 +26,7 @@ EXAMPLES: Final = (
     "kvspec compare --write docs/compare.md",
 )
 SECONDS: Final = 7200.0
-"""Time limit for one cell: the compiler takes many minutes for some kernels."""
+"""Time limit for one grid point: the compiler takes many minutes for some kernels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_file,
         metavar="FILE",
         default=RESULTS,
-        help=f"the file of compiled cells, which are not compiled again (default {RESULTS})",
+        help=f"the file of compiled grid points, which are not compiled again (default {RESULTS})",
     )
     parser.add_argument(
-        "--kept", action="store_true", help="compile nothing: compare the kept cells"
+        "--kept", action="store_true", help="compile nothing: compare the kept grid points"
     )
     parser.add_argument(
         "--write",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile the missing cells of the table, and compare our kernel with the targets."""
+    """Compile the missing grid points of the table, and compare our kernel with the targets."""
     from conformance.kernels import comparison, comparison_page
     from conformance.kernels.compile import table
 
@@ -97,7 +97,7 @@ def _fill(
     held.update({cell: known[cell] for cell in cells if cell in known})
     lacking = compiler.missing() or _absent(kernel)
     if lacking:
-        report.skip(f"{kernel}: {len(cells) - len(held)} cells", why=lacking)
+        report.skip(f"{kernel}: {len(cells) - len(held)} grid points", why=lacking)
     elif compiling:
         with report.progress(kernel, total=len(cells)) as update:
             for record in cache.compile_all(
@@ -130,7 +130,7 @@ def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
         absent = [cell for cell in comparison.cells() if cell not in records[kernel]]
         if absent:
             open_ends = True
-            report.skip(f"{title}, {len(absent)} cells", why="not measured")
+            report.skip(f"{title}, {len(absent)} grid points", why="not measured")
         for cell, record in records[kernel].items():
             if record.verdict == "undecided":
                 open_ends = True

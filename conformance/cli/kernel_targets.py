@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         type=input_file,
         metavar="FILE",
-        help="the --json of an earlier run: a cell lost, more VMEM or more cycles is a failure",
+        help="the --json of an earlier run: a lost grid point, more VMEM or more cycles fails",
     )
     parser.add_argument(
         "--reproduce",
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--results",
         type=output_file,
         metavar="FILE",
-        help=f"the file of compiled cells, which are not compiled again (default {RESULTS})",
+        help=f"the file of compiled grid points, which are not compiled again (default {RESULTS})",
     )
 
 
@@ -92,7 +92,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile every requested cell, and print what the compiler reports."""
+    """Compile every requested grid point, and print what the compiler reports."""
     from conformance.kernels import kernel_under_test
     from conformance.kernels.compile import baseline, cache, compiler, table
     from spec.vocabulary import InvalidInput
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         )
     lacking = compiler.missing()
     if lacking:
-        report.skip("every cell", why=lacking)
+        report.skip("every grid point", why=lacking)
         report.count(targets=[])
         return Verdict.UNDECIDED
     records: list[Compiled] = []
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
-    """The requested cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
+    """The grid points: the grid on these chips, or all of these shapes. Raises InvalidInput."""
     return [evolve(cell, append=arguments.append) for cell in _without_append(arguments)]
 
 
@@ -190,7 +190,7 @@ def _say(report: Report, records: "Sequence[Compiled]") -> None:
 
 
 def _judge(arguments: argparse.Namespace, report: Report, records: "Sequence[Compiled]") -> Verdict:
-    """A cell that does not compile fails; so does one that the kernel refuses:
+    """A grid point that does not compile fails; so does one that the kernel refuses:
 
     the table has both.
     """

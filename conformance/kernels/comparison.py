@@ -1,7 +1,8 @@
-"""The comparison of three kernels under the same compilers: cells, figures, targets.
+"""The comparison of three kernels under the same compilers: grid points, figures, targets.
 
-Every figure comes from the compiler: a cell is OK if it compiles, cycles are static, and derived
-shares are ceilings. A cell without a result is `not measured`, in the table and for the verdict.
+Every figure comes from the compiler: a grid point is OK if it compiles, cycles are static, and
+derived shares are ceilings. A grid point without a result is `not measured`, in the table and for
+the verdict.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ TOKENS: Final = fields(Cell).tokens.default
 
 Held = Mapping[Cell, Compiled]
 Records = Mapping[str, Held]
-"""The records, by kernel and cell."""
+"""The records, by kernel and grid point."""
 
 
 @define
@@ -37,7 +38,7 @@ class Judged:
 
 @frozen
 class Row:
-    """One line of the table. figure: of one kernel for these cells. judge: our kernel's result."""
+    """One line of the table. figure: of one kernel for its grid points. judge: our result."""
 
     what: str
     target: str
@@ -46,7 +47,7 @@ class Row:
     judge: Callable[[Cell, Records, Judged], None]
 
     def judged(self, records: Records) -> Judged:
-        """The result of our kernel, cell by cell."""
+        """The result of our kernel, grid point by grid point."""
         found = Judged()
         for cell in self.cells:
             self.judge(cell, records, found)
@@ -54,7 +55,7 @@ class Row:
 
 
 def name(cell: Cell) -> str:
-    """The cell, with its tokens if they differ from the grid's."""
+    """The grid point, with its tokens if they differ from the grid's."""
     return f"{cell}{tokens_of(cell)}"
 
 
@@ -113,7 +114,7 @@ def _one(record: Compiled | None, text: Callable[[Compiled], str | None]) -> str
 
 
 def _known(cell: Cell, records: Records, found: Judged) -> Compiled | None:
-    """Our record of a cell if it compiles; otherwise the reason is noted."""
+    """Our record of a grid point if it compiles; otherwise the reason is noted."""
     record = records[OURS].get(cell)
     if record is None:
         found.open.append(f"{name(cell)}: not measured")
@@ -133,7 +134,7 @@ def _compiles(cell: Cell, records: Records, found: Judged) -> None:
 def _figure(
     cell: Cell, records: Records, found: Judged, of: Callable[[Compiled], float | None]
 ) -> float | None:
-    """One figure of our record of a compiled cell; an unknown figure is noted."""
+    """One figure of our record of a compiled grid point; an unknown figure is noted."""
     record = _known(cell, records, found)
     if record is None:
         return None
@@ -183,8 +184,8 @@ def rows() -> tuple[Row, ...]:
     seventy = grid.cells([MODELS["llama-3-70b"]], chips=("v5e", "v6e", "7x"))
     most, mbu, mfu = f"at most {MOST_CYCLES}", f"at least {LEAST_MBU:.0%}", f"{LEAST_MFU:.0%}"
     return (
-        Row("the grid of 146 cells", "every cell OK", grid.grid(), counted, _compiles),
-        Row("the same on v4", "every cell OK", grid.grid_on_v4(), counted, _compiles),
+        Row("the grid, 146 points", "every grid point OK", grid.grid(), counted, _compiles),
+        Row("the same on v4", "every grid point OK", grid.grid_on_v4(), counted, _compiles),
         Row(
             "70B (64, 8, 128), bfloat16, pages of 16 to 256, v5e, v6e, 7x",
             *("all", seventy, counted, _compiles),
@@ -192,7 +193,7 @@ def rows() -> tuple[Row, ...]:
         Row(
             "what one of 4 and of 8 devices has of 8B and 70B, bfloat16, pages of 16 and 128, "
             "every chip",
-            *("every cell OK", grid.shards(), counted, _compiles),
+            *("every grid point OK", grid.shards(), counted, _compiles),
         ),
         Row(
             "static cycles for a KV token of decoding, (32, 8, 128), bfloat16, v6e, pages of 128",
@@ -211,19 +212,19 @@ def rows() -> tuple[Row, ...]:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Every cell of the table, once; those of single figures first."""
+    """Every grid point of the table, once; those of single figures first."""
     every = sorted(rows(), key=lambda row: len(row.cells))
     return tuple(dict.fromkeys(cell for row in every for cell in row.cells))
 
 
 def plain() -> frozenset[Cell]:
-    """Cells that need only a verdict: no row has a figure of them."""
+    """Grid points that need only a verdict: no row has a figure of them."""
     figured = {cell for row in rows() if row.figure is not counted for cell in row.cells}
     return frozenset(cells()) - figured
 
 
 def lost(held: Held) -> Iterator[Compiled]:
-    """The cells that do not compile or are refused, in the order of the table."""
+    """The grid points that do not compile or are refused, in the order of the table."""
     for cell in cells():
         record = held.get(cell)
         if record is not None and record.verdict in {"fails", "refused"}:

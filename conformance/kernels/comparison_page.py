@@ -80,7 +80,7 @@ def _measured(records: Records) -> str:
         for part, number in record.versions.items()
     }
     used = f", with {', '.join(sorted(versions))}" if versions else ""
-    return f"Of {total} cells for each kernel these were compiled{used}: {', '.join(parts)}."
+    return f"Of {total} grid points for each kernel these were compiled{used}: {', '.join(parts)}."
 
 
 def _losses(records: Records) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _losses(records: Records) -> Iterator[str]:
         found = list(lost(records[kernel]))
         if not found:
             number = len(records[kernel])
-            yield f"**{title}**: nothing of the {number} cells that were compiled."
+            yield f"**{title}**: nothing of the {number} grid points that were compiled."
         elif kernel == OURS:
             yield "\n".join([f"**{title}**:", "", *map(_alone, found)])
         else:
@@ -100,7 +100,7 @@ def _alone(record: Compiled) -> str:
 
 
 def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
-    """One item for each cause, with the first reason and every cell."""
+    """One item for each cause, with the first reason and every grid point."""
     for cause in dict.fromkeys(record.cause for record in found):
         some = [record for record in found if record.cause == cause]
         first = f"the first {some[0].verdict}: {some[0].reason}".rstrip(".")
@@ -108,7 +108,7 @@ def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
 
 
 def _together(some: Sequence[Compiled]) -> str:
-    """All cells: chips and page sizes beside their common part."""
+    """All grid points: chips and page sizes beside their common part."""
     found: dict[str, list[str]] = {}
     for cell in (record.cell for record in some):
         shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"

@@ -1,4 +1,4 @@
-"""The baseline comparison with an earlier run: regressions, and cells without a counterpart.
+"""The baseline comparison with an earlier run: regressions, and grid points without a counterpart.
 
 There is no tolerance: the compiler gives the same figures for the same program, and an intended
 regression makes the new figures the baseline.
@@ -25,7 +25,7 @@ KEY: Final = (
     "positions",
     "pages",
 )
-"""The fields that identify a cell."""
+"""The fields that identify a grid point."""
 MORE_BYTES: Final = 0
 MORE_CYCLES: Final = 0
 """The extra cycles of one pass of an inner loop, for equal work, that are no regression."""
@@ -84,7 +84,7 @@ def _is_pass(one: object) -> bool:
 
 
 def regressions(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
-    """A sentence for every cell that is lost, needs more vector memory, or takes more cycles."""
+    """A sentence for every grid point that is lost, or takes more vector memory or cycles."""
     return [text for before, after in _pairs(earlier, now) for text in _worse(before, after)]
 
 

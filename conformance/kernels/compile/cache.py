@@ -1,4 +1,4 @@
-"""A cache of compiled cells, with which an interrupted run is resumed.
+"""A cache of compiled grid points, with which an interrupted run is resumed.
 
 The file has one JSON object per line. Records of another compiler, of another version of this bench
 or, if the kernel is ours, of another version of the kernel are left in the file and not used.
@@ -61,7 +61,7 @@ def sources(kernel: str) -> list[Path]:
 def load(results: Results, kernel: str, *, plain: Collection[Cell] = ()) -> dict[Cell, Compiled]:
     """The records of this kernel. Raises InvalidInput for a file of another kind.
 
-    plain: cells that need only a verdict.
+    plain: grid points that need only a verdict.
     """
     now, found = stamp(kernel), dict[Cell, Compiled]()
     for row in results.read():
@@ -99,7 +99,7 @@ def compile_all(
 ) -> Iterator[Compiled]:
     """The records of the file, then the others, as many at once as there are cores; each is kept.
 
-    plain: cells that need only a verdict.
+    plain: grid points that need only a verdict.
     """
     kernel = compiler.SHORT.get(kernel, kernel)
     begun = stamp(kernel)

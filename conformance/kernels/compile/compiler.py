@@ -1,8 +1,8 @@
 """The compilation of a kernel for each TPU, on a machine without one.
 
-`compile_cell` starts a process (`worker`) that compiles one cell ahead of time, and reads the
-compiler's own memory report and schedule. Nothing is skipped silently: a cell without a result is
-`undecided`, with the reason.
+`compile_cell` starts a process (`worker`) that compiles one grid point ahead of time, and reads the
+compiler's own memory report and schedule. Nothing is skipped silently: without a result a grid
+point is `undecided`, with the reason.
 """
 
 import json
@@ -27,7 +27,7 @@ from conformance.runtime.optional_dependencies import EXTRAS
 from spec.vocabulary.errors import InvalidInput
 
 SECONDS: Final = 600.0
-"""Time limit of one cell."""
+"""Time limit of one grid point."""
 PROCESS: Final = "conformance.kernels.compile.worker"
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",
@@ -67,7 +67,7 @@ def compile_cell(
     given: Mapping[str, Any] | None = None,
     figures: bool = True,
 ) -> Compiled:
-    """Compile one cell in a process of its own.
+    """Compile one grid point in a process of its own.
 
     kernel: a short name or MODULE:FUNCTION, see `kernel_under_test`. options: such as scale, by our
     name. given: the kernel's own arguments, such as block sizes; None for the known ones of kernels
@@ -92,7 +92,7 @@ def compile_cell(
         if found["verdict"] == "bad input":
             raise InvalidInput(**found["error"])
         record = _record(nothing, found)
-        if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
+        if record.verdict != "ok":  # only of a grid point that compiled there is a whole dump
             return record
         if not figures:
             return evolve(record, not_known=NOT_ASKED)

@@ -1,4 +1,4 @@
-"""The grid of cells to compile: a cell is one shape of the interface on one chip."""
+"""The grid to compile: a grid point is one shape of the interface on one chip."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
@@ -64,7 +64,7 @@ SHARDS: Final = tuple(
 
 @frozen(kw_only=True)
 class Cell:
-    """One program: shapes, dtypes, chip. positions: cells that a page table row can name.
+    """One grid point: shapes, dtypes, chip. positions: cells that a page table row can name.
 
     pages: of the pool, without influence on the compiler. tokens: rows of q, of all sequences
     together. append: whether K and V of these tokens are operands that the kernel writes.
@@ -150,7 +150,7 @@ def cells(
 def grid() -> tuple[Cell, ...]:
     """The grid in which public kernels were counted: 105 in bf16, 28 in fp8, 7 in int8, 6 on v5p.
 
-    It is uneven on purpose: jax's own kernel was measured in these cells.
+    It is uneven on purpose: jax's own kernel was measured in these grid points.
     """
     three = (MODELS["llama-3-8b"], MODELS["llama-3-70b"], MODELS["llama-2-7b"])
     return (

@@ -11,7 +11,7 @@ from conformance.kernels.compile.grid import Cell, Heads
 
 @frozen(kw_only=True)
 class Job:
-    """One cell for one kernel. given: arguments of its own; None for the known ones.
+    """One grid point for one kernel. given: arguments of its own; None for the known ones.
 
     options: such as scale, by our name. result: the file to write.
     """

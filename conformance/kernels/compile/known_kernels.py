@@ -85,7 +85,7 @@ def _sizes_of_jax(cell: Cell, given: Mapping[str, int], _: list[list[int]]) -> d
 
 
 def planned(cell: Cell) -> Shape:
-    """Our kernel's sizes for this cell, with planned blocks. Raises InvalidInput."""
+    """Our kernel's sizes for this grid point, with planned blocks. Raises InvalidInput."""
     heads = cell.heads
     struct: Any = jax.ShapeDtypeStruct
     return shape_of(
@@ -98,7 +98,7 @@ def planned(cell: Cell) -> Shape:
 
 
 def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
-    """The planned blocks of this cell, if they agree with the requested scratch."""
+    """The planned blocks of this grid point, if they agree with the requested scratch."""
     shape = planned(cell)
     explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
     if explained != sorted(scratch):

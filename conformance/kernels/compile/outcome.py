@@ -1,4 +1,4 @@
-"""The record of one compiled cell, and its form as plain data."""
+"""The record of one compiled grid point, and its form as plain data."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -110,7 +110,7 @@ def _passed(data: Mapping[str, Any] | None) -> Pass | None:
 
 
 def cell_as_dict(cell: Cell) -> dict[str, Any]:
-    """The cell alone, by the fields that identify it."""
+    """The grid point alone, by the fields that identify it."""
     return {
         "chip": cell.chip,
         "shape": str(cell.heads),

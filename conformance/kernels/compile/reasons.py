@@ -1,4 +1,4 @@
-"""The reason why a cell does not compile, in one line: no stack, no folders of this machine."""
+"""The reason why a program does not compile, in one line: no stack, no folders of this machine."""
 
 import re
 import traceback

@@ -1,4 +1,4 @@
-"""A standalone file that compiles one cell; it needs only jax and the module of the kernel."""
+"""A standalone file that compiles one grid point; it needs only jax and the kernel's module."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -66,8 +66,8 @@ def source(
 ) -> str:
     """The text of the file; arguments as of `compiler.compile_cell`. Raises InvalidInput.
 
-    given: from the record of the cell, or None for the known ones, which need jax. The kernel is
-    imported, to read its signature.
+    given: from the record of the grid point, or None for the known ones, which need jax. The kernel
+    is imported, to read its signature.
     """
     where = (
         {**kernel_under_test.KNOWN, **kernel_under_test.APPENDING}
@@ -75,7 +75,7 @@ def source(
         else kernel_under_test.KNOWN
     )
     found = kernel_under_test.appending(kernel) if cell.append else kernel_under_test.find(kernel)
-    assert found is not None  # a cell that appends is only made for a kernel that does
+    assert found is not None  # a grid point that appends is only made for a kernel that does
     if given is None:
         from conformance.kernels.compile import known_kernels
 

@@ -1,4 +1,4 @@
-"""The records of cells, as text and as plain data for JSON."""
+"""The records of grid points, as text and as plain data for JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,27 +22,27 @@ COLUMNS = (
 
 
 def targets(records: Sequence[Compiled]) -> list[dict[str, Any]]:
-    """One plain object for each cell, for `targets` of a result."""
+    """One plain object for each grid point, for `targets` of a result."""
     return [record.as_dict() for record in records]
 
 
 def counts(records: Sequence[Compiled]) -> dict[str, int]:
-    """The number of cells with each verdict, all four."""
+    """The number of grid points with each verdict, all four."""
     found = Counter(record.verdict for record in records)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 def causes(records: Sequence[Compiled]) -> dict[str, int]:
-    """The causes of cells that did not compile, most frequent first."""
+    """The causes of grid points that did not compile, most frequent first."""
     found = Counter(record.cause for record in records if record.verdict != "ok")
     return dict(found.most_common())
 
 
 def summary(records: Sequence[Compiled]) -> str:
-    """One line: how many cells compile, and the causes of the others."""
+    """One line: how many grid points compile, and the causes of the others."""
     held = counts(records)
     others = [f"{held[verdict]} {verdict}" for verdict in VERDICTS[1:] if held[verdict]]
-    text = ", ".join([f"{held['ok']} of {len(records)} cells compile", *others])
+    text = ", ".join([f"{held['ok']} of {len(records)} grid points compile", *others])
     why = ", ".join(f"{number} {cause}" for cause, number in causes(records).items())
     return f"{text}; causes: {why}" if why else text
 
@@ -60,7 +60,7 @@ def overview(records: Sequence[Compiled]) -> str:
 
 
 def details(records: Sequence[Compiled]) -> str:
-    """One line for each cell, and the assumptions of the figures."""
+    """One line for each grid point, and the assumptions of the figures."""
     lines = [list(COLUMNS), *map(_line, records)]
     return f"{aligned(lines)}\n{ASSUMPTIONS}"
 
@@ -131,5 +131,5 @@ def _percent(share: float | None) -> str:
 
 
 def unknown(records: Sequence[Compiled]) -> Mapping[str, str]:
-    """By cell, the unknown figures of compiled cells, with the reasons."""
+    """By grid point, the unknown figures of compiled grid points, with the reasons."""
     return {str(one.cell): one.not_known for one in records if one.not_known}

@@ -1,4 +1,4 @@
-"""The process that compiles one cell for one chip, ahead of time.
+"""The process that compiles one grid point for one chip, ahead of time.
 
 It is a process of its own, because the compiler reads its options once, and may hang or end the
 process. Its result is a JSON file that exists from the start: so the progress of a process that
