@@ -18,13 +18,13 @@ from conformance.kernels.compile.outcome import Compiled
 from conformance.kernels.compile.peaks import ASSUMPTIONS
 
 LEFT_OUT: Final = (
-    "OK means that the compiler of the chip takes the kernel with the block sizes that it chooses "
-    "itself. Cycles are those of the inner loop over KV, as the compiler schedules it. Of "
-    "tpu-inference the kernels are counted, and not what stands around them: its pool has another "
-    "layout, and it takes the new K and V as operands and appends them, which ours is not asked "
-    "for here. It is told the chip; its programs for decoding and for mixed batches are compiled "
-    "together, as it calls them. The second kernel that the package has for a head_dim of 64 is "
-    "not called."
+    "OK means that the compiler of the chip accepts the kernel with the block sizes that the "
+    "kernel chooses itself. Cycles are those of the inner loop over KV, as the compiler schedules "
+    "it. For tpu-inference the kernels are counted, and not the surrounding work: its pool has "
+    "another layout, and it takes the new K and V as operands and appends them, which ours does "
+    "not do here. It receives the name of the chip; its programs for decoding and for mixed "
+    "batches are compiled together, as it calls them. The second kernel of the package, for a "
+    "head_dim of 64, is not called."
 )
 
 

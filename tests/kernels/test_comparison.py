@@ -183,7 +183,7 @@ def test_kept_cells_are_compared_without_a_compiler(
     assert {"not measured"} == {
         line["jax"] for line in found["table"] if line["what"] == CYCLES.what
     }
-    assert f"ours, {len(CELLS) - 1} cells: not measured" in found["not_checked"]
+    assert f"ours, {len(CELLS) - 1} grid points: not measured" in found["not_checked"]
     assert "1 of 146 OK, 145 not measured" in page.read_text(encoding="utf-8")
     assert "1 of 146 OK, 145 not measured" in capsys.readouterr().out
 
