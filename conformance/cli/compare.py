@@ -1,7 +1,4 @@
-"""`kvspec compare`:
-
-three TPU kernels (ours, of jax, of tpu-inference) through the same compilers.
-"""
+"""`kvspec compare`: the TPU kernels of ours, jax and tpu-inference under the same compilers."""
 
 import argparse
 from datetime import UTC, datetime

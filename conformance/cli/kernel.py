@@ -1,7 +1,4 @@
-"""`kvspec kernel`:
-
-a ragged paged attention kernel against the oracle, on a machine without a TPU.
-"""
+"""`kvspec kernel`: an attention kernel against the oracle, on a machine without a TPU."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final

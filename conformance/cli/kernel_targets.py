@@ -190,10 +190,7 @@ def _say(report: Report, records: "Sequence[Compiled]") -> None:
 
 
 def _judge(arguments: argparse.Namespace, report: Report, records: "Sequence[Compiled]") -> Verdict:
-    """A grid point that does not compile fails; so does one that the kernel refuses:
-
-    the table has both.
-    """
+    """A grid point that does not compile, or that the kernel refuses, fails: the table has both."""
     from conformance.kernels.compile import reproduce
 
     lost = [record for record in records if record.verdict in {"fails", "refused"}]

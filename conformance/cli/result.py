@@ -29,10 +29,7 @@ def to_text(value: Mapping[str, object]) -> str:
 
 
 def plain(value: object) -> object:
-    """The value as JSON data:
-
-    enums by value, sets sorted, infinities null, anything else as text.
-    """
+    """The value as JSON data: enums by value, sets sorted, infinities null, others as text."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Enum):

@@ -1,7 +1,4 @@
-"""`kvspec validate`:
-
-whether a recording of an engine is legal, and its first illegal line if not.
-"""
+"""`kvspec validate`: whether a recording is legal, and its first illegal line if not."""
 
 import argparse
 import hashlib

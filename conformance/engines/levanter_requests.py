@@ -171,10 +171,7 @@ class Serving:
                     raise refused([refusal])
 
     def _asked(self, request: Request) -> Any:
-        """The request for Levanter:
-
-        its limit counts the prompt, and stops are padded on the left.
-        """
+        """The request for Levanter, whose limit counts the prompt; stops are padded on the left."""
         prompt, params = request.prompt, request.params
         most = self._np.array(len(prompt) + params.max_new, self._np.int32)
         made = replace(self._params.default(), max_num_tokens=most)

@@ -136,10 +136,7 @@ class Ours:
         return self._engine.compilations()
 
     def attend(self) -> dict[int, dict[int, int]]:
-        """Reference attention with equal scores over one-hot values:
-
-        its weights show the cells read.
-        """
+        """Reference attention with equal scores over one-hot values, which show the cells read."""
         engine = self._engine
         read = np.asarray(_read_sets(engine.setup, engine.packed))
         written = engine.extract().written
@@ -321,10 +318,7 @@ _poisoned = jax.jit(_poison_with, static_argnums=0, static_argnames="live", dona
 
 
 def _read_sets_of(setup: Setup, packed: Packed) -> Array:
-    """f32[S, P * page_size]:
-
-    the weight of each cell in each slot's last query; NaN shows a leak.
-    """
+    """f32[S, P * page_size]: the weight of each cell in the slot's last query; NaN is a leak."""
     geometry, state = setup.geometry, unpack(setup, packed)
     cells = geometry.pages * geometry.page_size
     dead = _dead(state).reshape(cells, 1)

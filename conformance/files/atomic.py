@@ -1,6 +1,6 @@
 """Atomic writes:
 
-a file appears whole or not at all, since it is written beside its place and moved.
+a file is written beside its place and moved, so it appears whole or not at all.
 """
 
 import os

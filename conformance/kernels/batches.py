@@ -135,10 +135,7 @@ IDLE: Final = Batch(lens=((0, 0),))
 
 
 def first(sizes: Sizes) -> Batch:
-    """The first batch, before any is drawn:
-
-    decoding beside a prefill, both across a page boundary.
-    """
+    """The first batch of every job: decoding beside a prefill, both across a page boundary."""
     cells = sizes.page_size + 1
     return Batch(lens=((1, cells), (3, cells)), needles=((0, 0, Needle.LAST),))
 
@@ -202,10 +199,7 @@ def _put(
     needle: tuple[int, int, Needle],
     held: tuple[Floats, Floats, Ints, Ints],
 ) -> tuple[int, int] | None:
-    """Put a needle there:
-
-    a key like the query and a large value; nothing if there is no such cell.
-    """
+    """Put a key like the query and a large value there, if there is such a cell."""
     q, pool, table, starts = held
     row, index, where = needle
     queries, length = batch.lens[row]

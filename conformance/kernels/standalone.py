@@ -1,7 +1,4 @@
-"""A standalone file that reproduces a finding:
-
-the kernel call, its arrays, and the right answer.
-"""
+"""A standalone file that reproduces a finding, with the kernel call, arrays and right answer."""
 
 import base64
 import io

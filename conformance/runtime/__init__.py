@@ -1,4 +1,1 @@
-"""Services for every process of the kit:
-
-clocks, safe interrupts, child processes, compiled code.
-"""
+"""Services for every process: clocks, safe interrupts, child processes, compiled code."""

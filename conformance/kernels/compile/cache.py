@@ -33,10 +33,7 @@ OWN_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def stamp(kernel: str) -> str:
-    """The dependencies of a record of this kernel:
-
-    versions, and sources of the bench and of ours.
-    """
+    """The versions and sources, of the bench and of ours, on which a kernel's record depends."""
     digest = hashlib.sha256()
     for name in (*PARTS, *filter(None, [kernel_under_test.INSTALLED.get(kernel)])):
         try:
