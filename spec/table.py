@@ -25,7 +25,7 @@ class Sequence:
     """One used slot. The three lengths differ: `len(tokens)` known, `allocated`, `written`.
 
     row: pages, in order of position. allocated: cells the row covers. written: cells that hold K
-    and V. Every written cell is committed.
+    and V.
     """
 
     row: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class BatchPlan:
 
 
 def destination(row: Listing[int], position: int, page_size: int) -> int:
-    """The linear index of the cell that holds `position`."""
+    """The linear index of the cell that holds `position`: what vLLM calls its `slot_mapping`."""
     return row[position // page_size] * page_size + position % page_size
 
 
