@@ -13,12 +13,17 @@ from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from attrs import Attribute, field, frozen
 
-from spec.machines import admission
+from spec import ladder
+from spec.fields import OutputEntry, QueueEntry
+from spec.machines import actions
+from spec.rung import Machine
 from spec.table import BatchPlan
-from spec.view import OutputEntry, QueueEntry, View
+from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
 
-Action = admission.Action
+Action = actions.Action
+CALLS: Final = ladder.whole().calls
+"""Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
 _WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
@@ -53,7 +58,7 @@ def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object)
 
 
 def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
-    if not isinstance(value, frozenset) or not value <= set(get_args(Action)):
+    if not isinstance(value, frozenset) or not value <= CALLS:
         raise InvalidInput(
             "Profile.actions",
             seen=value,
@@ -78,6 +83,11 @@ class Profile:
     actions: frozenset[type] = field(validator=_known_actions)
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the engine is held to: what every engine is, and the rungs it offers."""
+        return ladder.machine_for(self.actions)
 
 
 class Engine(Protocol):

@@ -21,6 +21,9 @@ RUNGS: Final[tuple[Rung, ...]] = (
     admission.RUNG,
 )
 
+_OTHER_FORMS: Final = frozenset({"naive", "cache"})
+"""Rungs that are the specification seen from below, and no parts of a machine with pages."""
+
 SERVING: Final = "admission"
 """The rung whose closure every engine is held to; a profile names further ones by its actions."""
 
@@ -35,10 +38,14 @@ def machine(*names: str) -> Machine:
 def machine_for(actions: frozenset[type]) -> Machine:
     """The machine that an engine with these actions is held to."""
     owners = {rung.name for rung in RUNGS for kind in rung.rules if kind in actions}
-    independent = {"naive", "cache"}  # these are other forms of the machine, and no parts of it
-    return machine(SERVING, *sorted(owners - independent))
+    return machine(SERVING, *sorted(owners - _OTHER_FORMS))
+
+
+def whole() -> Machine:
+    """The machine of every rung above pages."""
+    return machine(*(rung.name for rung in RUNGS if rung.name not in _OTHER_FORMS))
 
 
 def owner(kind: type) -> Rung:
     """The rung that adds an action to the machine that engines are held to."""
-    return next(rung for rung in RUNGS[2:] if kind in rung.rules)
+    return next(rung for rung in whole().rungs if kind in rung.rules)

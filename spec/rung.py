@@ -20,7 +20,6 @@ from spec.vocabulary import (
     Limits,
     Refusal,
     Tokens,
-    default_limits,
     refused,
 )
 from spec.vocabulary.rules import a
@@ -50,9 +49,9 @@ class Rule(Generic[A]):
     """One action of a rung.
 
     effect: what it does when nothing refuses it; `pages` are the pages to take, in the order of
-    taking. refusals: why it cannot be done. pages_wanted: how many free pages it takes. appends: the
-    tokens that become known by it, for each slot, without being drawn. parts: the actions of this
-    machine that it is a fold of, if it is one.
+    taking. refusals: why it cannot be done. pages_wanted: how many free pages it takes. appends:
+    the tokens that become known by it, for each slot, without being drawn. parts: the actions of
+    this machine that it is a fold of, if it is one.
     """
 
     effect: Callable[["Machine", State, A, Pages | None], State]
@@ -84,8 +83,8 @@ class Edge:
     """How a lower machine sees a rung.
 
     to: the rung that the lower machine is named for; None: this machine without its last rung.
-    abstract: the state as the lower machine has it; of what it gives, the components of that machine
-    count. lower: what an action is for the lower machine. compared: what must then be equal.
+    abstract: the state as the lower machine has it; of what it gives, the components of that
+    machine count. lower: what an action is for the lower machine. compared: what must be equal.
     """
 
     to: str | None = None
@@ -95,7 +94,7 @@ class Edge:
 
     @property
     def extension(self) -> bool:
-        """Whether `abstract` is a projection: the edge then claims nothing but what `lower` does."""
+        """Whether `abstract` is a projection: then the edge claims only what `lower` does."""
         return self.abstract is _same
 
 
@@ -119,10 +118,10 @@ class Rung:
 
     requires: rungs without which it means nothing. owns: components of the state. initial: gives
     them their first values. rules: the actions that it adds. folds: actions of lower rungs that no
-    caller of an engine asks for any more, since those of this rung are folds of them. guards, follows: what it adds to refusals
-    and effects of other rungs' actions. known: tokens that follow a slot's own ones and may be
-    written. clauses: the invariants that it adds, by id. edges: how lower machines see it. meets:
-    an entry for each rung before it in the registry.
+    caller of an engine asks for any more, since those of this rung are folds of them. guards,
+    follows: what it adds to refusals and effects of other rungs' actions. known: tokens that follow
+    a slot's own ones and may be written. clauses: the invariants that it adds, by id. edges: how
+    lower machines see it. meets: an entry for each rung before it in the registry.
     """
 
     name: str
@@ -174,6 +173,16 @@ class Machine:
         return tuple(name for rung in self.rungs for name in rung.owns)
 
     @cached_property
+    def edges(self) -> tuple[str, ...]:
+        """What `climb` checks, by the names that LadderBroken prints."""
+        top, named = self.rungs[-1], dict[str, None]()
+        for edge in top.edges:
+            lower = self.target(edge)
+            named[f"{top.name} to {lower.rungs[-1].name}"] = None
+            named |= dict.fromkeys(lower.edges)
+        return tuple(named)
+
+    @cached_property
     def _guards(self) -> Mapping[type, tuple[Guard[Any], ...]]:
         return {
             kind: tuple(rung.guards[kind] for rung in self.rungs if kind in rung.guards)
@@ -212,12 +221,11 @@ class Machine:
     def initial(
         self,
         geometry: Geometry,
-        limits: Limits | None = None,
+        limits: Limits,
         cleanup: CleanupMode = CleanupMode.INCREMENTAL,
     ) -> State:
         """The state in which nothing has happened. Raises InvalidInput."""
         a(Geometry).require("geometry", geometry)
-        limits = default_limits(geometry) if limits is None else limits
         a(Limits).require("limits", limits)
         a(CleanupMode).require("cleanup", cleanup)
         limits.check(geometry)
@@ -289,9 +297,7 @@ class Machine:
     def project(self, state: State) -> State:
         """The components of this machine's rungs; all others as in a state without their rung."""
         kept = {name: getattr(state, name) for name in self.components}
-        return State(
-            geometry=state.geometry, limits=state.limits, cleanup=state.cleanup, **kept
-        )
+        return State(geometry=state.geometry, limits=state.limits, cleanup=state.cleanup, **kept)
 
     def climb(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """Step, and check every edge on the way down. Raises Refused, or LadderBroken.

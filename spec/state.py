@@ -15,7 +15,7 @@ from spec.vocabulary import CleanupMode, FinishReason, Geometry, Limits, Params,
 
 @frozen
 class Cached:
-    """One sequence in a contiguous cache: its tokens and the tags of its written cells, in order."""
+    """One sequence in a contiguous cache: its tokens, and the tags of its written cells."""
 
     tokens: Tokens = ()
     cells: tuple[Tokens, ...] = ()

@@ -16,13 +16,14 @@ from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
 
+
 @frozen(kw_only=True, slots=False)
 class View:
     """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
 
-    tokens, proposed, allocated, written, committed: per slot (empty and 0 where unused). cells: per destination, a value
-    that `expected(prefix)` gives for the cell that ends this prefix. Raises InvalidInput for a
-    field with more or fewer entries.
+    tokens, proposed, allocated, written, committed: per slot (empty and 0 where unused). cells: per
+    destination, a value that `expected(prefix)` gives for the cell that ends this prefix. Raises
+    InvalidInput for a field with more or fewer entries.
     """
 
     geometry: Geometry

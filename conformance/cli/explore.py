@@ -80,11 +80,11 @@ def _cells(
 ) -> None:
     from conformance.exploration.alphabets import layer
     from conformance.exploration.search import Search, told
-    from spec import clauses, ladder
+    from spec import clauses
 
     chosen = layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
-    report.count(invariants=[*checked, "RESET", "ATOMIC", *ladder.EDGES])
+    report.count(invariants=[*checked, "RESET", "ATOMIC", *chosen.machine.edges])
     report.skip("ATOMIC: refusing for want of a queue entry, an output or length", why=graphs.ROOM)
     with report.progress("explore", total=None) as update:
         search = Search(chosen, graph)

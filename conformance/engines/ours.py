@@ -24,10 +24,10 @@ from impl.packing import LONG, SHORT, Packed, shapes, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State
 from spec import model
+from spec.fields import QueueEntry
 from spec.machines import actions as act
-from spec.machines import scheduling
 from spec.table import BatchPlan
-from spec.view import QueueEntry, View
+from spec.view import View
 from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
@@ -148,7 +148,7 @@ class Ours:
         }
 
 
-def drive(engine: Engine, action: scheduling.Action) -> Result:  # noqa: C901, PLR0912 - a table
+def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a table
     """Take an action of the specification on the engine, without a host."""
     match action:
         case act.Reserve(slot):
@@ -180,7 +180,7 @@ def drive(engine: Engine, action: scheduling.Action) -> Result:  # noqa: C901, P
     return None
 
 
-def _drive_simple(engine: Engine, action: scheduling.Action) -> Result:
+def _drive_simple(engine: Engine, action: Action) -> Result:
     match action:
         case act.Round():
             engine.round()

@@ -12,8 +12,11 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from spec import ladder
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines.actions import Action
+from spec.rung import Machine
+from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import (
     CleanupMode,
@@ -28,7 +31,7 @@ from spec.vocabulary import (
 )
 from spec.vocabulary.errors import Family
 
-ToAction = Callable[[scheduling.State], scheduling.Action | None]
+ToAction = Callable[[State], Action | None]
 
 
 @frozen
@@ -56,9 +59,14 @@ class Layer:
         """The alphabet, legal and illegal, in a fixed order."""
         return _moves(self.name, self.geometry)
 
-    def initial(self) -> scheduling.State:
+    @property
+    def machine(self) -> Machine:
+        """The machine that is explored."""
+        return ladder.machine("scheduling")
+
+    def initial(self) -> State:
         """Nothing used."""
-        return scheduling.initial(self.geometry, self.limits, self.cleanup)
+        return self.machine.initial(self.geometry, self.limits, self.cleanup)
 
 
 @cache
@@ -88,7 +96,7 @@ def legal(refusals: frozenset[Refusal]) -> bool:
     return all(refusal.reason.family is Family.CAPACITY for refusal in refusals)
 
 
-def fixed(action: scheduling.Action, name: str) -> Move:
+def fixed(action: Action, name: str) -> Move:
     """The same action in every state."""
     return Move(name, lambda _state: action)
 
@@ -104,7 +112,7 @@ def writing(name: str, *places: tuple[int, int]) -> Move:
 
 
 def _batch(
-    state: scheduling.State, places: tuple[tuple[int, int], ...], *, write: bool
+    state: State, places: tuple[tuple[int, int], ...], *, write: bool
 ) -> tuple[tuple[int, int], ...]:
     """Positions after what each slot has; from 0 if it is unused."""
 
@@ -168,8 +176,8 @@ def _contents(geometry: Geometry) -> Iterator[Move]:
 def assign_another(slot: int, choice: int) -> Move:
     """Give a slot that has a prompt another one, as a choice that nobody has."""
 
-    def action(state: scheduling.State) -> act.Assign | None:
-        there = state.lifecycle.details[slot] is not None
+    def action(state: State) -> act.Assign | None:
+        there = state.details[slot] is not None
         return act.Assign(slot, (1,), Params(max_new=1), 1, choice) if there else None
 
     return Move(f"assign_another({slot})", action)
@@ -178,8 +186,8 @@ def assign_another(slot: int, choice: int) -> Move:
 def assign_again(slot: int, other: int) -> Move:
     """Give a slot the choice that another one has; only where that one has it."""
 
-    def action(state: scheduling.State) -> act.Assign | None:
-        there = state.lifecycle.details[other] is not None
+    def action(state: State) -> act.Assign | None:
+        there = state.details[other] is not None
         return act.Assign(slot, (1,), Params(max_new=1), 1, other) if there else None
 
     return Move(f"assign_again({slot}, {other})", action)

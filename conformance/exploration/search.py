@@ -16,17 +16,18 @@ from attrs import evolve, frozen
 
 from conformance.exploration.alphabets import Layer, Move, layer, legal
 from conformance.exploration.graph import Graph, names
-from spec import clauses, ladder, pool, view
+from spec import clauses, pool, view
 from spec.cells import blank
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines.actions import Action
+from spec.rung import LadderBroken, Machine
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal
 
 PIECE: Final = 32
 """States in one piece of work."""
 WORKERS: Final = 2
 
-State = scheduling.State
 LayerKey = tuple[str, Geometry, CleanupMode]
 
 
@@ -140,20 +141,20 @@ def _layer(name: str, geometry: Geometry, cleanup: CleanupMode) -> Layer:
 
 def _expand_one(chosen: Layer, state: State) -> Expanded:
     steps: list[Step] = []
-    seen = view.of(state)
+    seen = view.of(chosen.machine, state)
     for clause, message in clauses.violations(seen):
         return Expanded((), (clause, message, None))
-    if not _all_returned(state):
+    if not _all_returned(chosen.machine, state):
         return Expanded((), ("CONS", "freeing everything leaves pages in use", None))
     for number, move in enumerate(chosen.moves):
         action = move.action(state)
         if action is None:
             continue
-        found = scheduling.refusals(state, action)
-        after = None if found else scheduling.effect(state, action)
+        found = chosen.machine.refusals(state, action)
+        after = None if found else chosen.machine.effect(state, action)
         mask = sum(1 << reason.value for reason in {refusal.reason for refusal in found})
         steps.append(Step(number, mask, legal(found), after))
-        wrong = _refusal_wrong(state, action, found) if found else None
+        wrong = _refusal_wrong(chosen.machine, state, action, found) if found else None
         if after is not None:
             wrong = _transition_wrong(chosen, state, seen, action, after)
         if wrong is not None:
@@ -162,30 +163,30 @@ def _expand_one(chosen: Layer, state: State) -> Expanded:
 
 
 def _transition_wrong(
-    chosen: Layer, state: State, seen: view.View, action: scheduling.Action, after: State
+    chosen: Layer, state: State, seen: view.View, action: Action, after: State
 ) -> tuple[str, str] | None:
     """What is wrong with a step that is done: a clause, the ladder, or a reset that is none."""
-    for clause, message in clauses.step_violations(seen, view.of(after)):
+    for clause, message in clauses.step_violations(seen, view.of(chosen.machine, after)):
         return clause, message
     if isinstance(action, act.Reset) and after != chosen.initial():
         return "RESET", "a reset does not give the initial state"
     try:
-        ladder.check_scheduling(state, action)
-    except ladder.LadderBroken as broken:
+        chosen.machine.climb(state, action)
+    except LadderBroken as broken:
         return "ladder", str(broken)
     return None
 
 
 def _refusal_wrong(
-    state: State, action: scheduling.Action, found: frozenset[Refusal]
+    machine: Machine, state: State, action: Action, found: frozenset[Refusal]
 ) -> tuple[str, str] | None:
     """Refused for want of pages only if, in a larger pool, a page beyond this one's is taken."""
     if {refusal.reason for refusal in found} != {Reason.OUT_OF_PAGES}:
         return None
     roomy = _roomy(state)
-    if scheduling.refusals(roomy, action):
+    if machine.refusals(roomy, action):
         return "ATOMIC", "refused for want of pages, and in a larger pool as well"
-    after = scheduling.effect(roomy, action)
+    after = machine.effect(roomy, action)
     taken = max((page for one in after.sequences if one for page in one.row), default=-1)
     if taken < state.geometry.pages:
         return "ATOMIC", f"refused for want of pages, and takes page {taken}"
@@ -200,18 +201,20 @@ def _roomy(state: State) -> State:
     sizes = state.geometry
     more = evolve(sizes, pages=sizes.slots * sizes.pages_per_seq)
     larger = evolve(sizes, pages=sizes.pages + more.pages)
-    shared = state.lifecycle.sharing
-    table = evolve(shared.pages, geometry=larger, cells=shared.pages.cells + blank(more))
-    grown = evolve(shared, pages=table, counts=shared.counts + (0,) * more.pages)
-    below = evolve(state.lifecycle, sharing=grown)
-    return evolve(state, lifecycle=below, cleanup=CleanupMode.NONE)
+    return evolve(
+        state,
+        geometry=larger,
+        cells=state.cells + blank(more),
+        counts=state.counts + (0,) * more.pages,
+        cleanup=CleanupMode.NONE,
+    )
 
 
-def _all_returned(state: State) -> bool:
+def _all_returned(machine: Machine, state: State) -> bool:
     for slot, sequence in enumerate(state.sequences):
         if sequence is not None:
-            state = scheduling.effect(state, act.Free(slot))
-    counts = state.lifecycle.sharing.counts
+            state = machine.effect(state, act.Free(slot))
+    counts = state.counts
     return pool.free_pages(counts) == tuple(range(state.geometry.pages))
 
 
@@ -222,7 +225,7 @@ def _rebuilt(chosen: Layer, graph: Graph) -> list[State]:
         for parent, move in zip(parents.tolist(), taken.tolist(), strict=True):
             action = moves[move].action(states[parent])
             assert action is not None
-            states.append(scheduling.effect(states[parent], action))
+            states.append(chosen.machine.effect(states[parent], action))
     return states
 
 

@@ -18,6 +18,7 @@ from spec.machines.actions import (
     Round,
     Write,
 )
+from spec.state import State
 from spec.table import Sequence, by_slot
 from spec.vocabulary import Reason
 
@@ -101,10 +102,10 @@ class Coverage:
 
     def record(
         self,
-        before: scheduling.State,
+        before: State,
         action: Action,
         reasons: frozenset[Reason],
-        after: scheduling.State,
+        after: State,
     ) -> None:
         """Count one step."""
         name = type(action).__name__
@@ -144,7 +145,7 @@ class Coverage:
         """Those of them that it did reach."""
         return [item for item in coverable if self.outcomes[item] or self.corners[item]]
 
-    def _reuse(self, before: scheduling.State, after: scheduling.State) -> None:
+    def _reuse(self, before: State, after: State) -> None:
         """A slot whose last tenants' lengths went down, then up."""
         for slot, (old, new) in enumerate(zip(before.sequences, after.sequences, strict=True)):
             lengths = self._previous.setdefault(slot, [])
@@ -155,11 +156,11 @@ class Coverage:
                 lengths.clear()
 
 
-def _corners(before: scheduling.State, action: Action, after: scheduling.State) -> Iterator[str]:
+def _corners(before: State, action: Action, after: State) -> Iterator[str]:
     size = before.geometry.page_size
     if size == 1:
         yield "page size 1"
-    if before.lifecycle.sharing.counts.count(0) and not after.lifecycle.sharing.counts.count(0):
+    if before.counts.count(0) and not after.counts.count(0):
         yield "pool exactly full"
     match action:
         case Allocate(batch) | Write(batch):
@@ -187,19 +188,19 @@ def _batch_corners(batch: tuple[tuple[int, int] | None, ...]) -> Iterator[str]:
         yield "holes in the slot ids of a batch"
 
 
-def _free_corners(before: scheduling.State, slot: int, size: int) -> Iterator[str]:
+def _free_corners(before: State, slot: int, size: int) -> Iterator[str]:
     sequence = before.sequences[slot]
     if sequence is None or not sequence.written:
         return
     if sequence.written % size == 0:
         yield "free at a page boundary"
-    counts = before.lifecycle.sharing.counts
+    counts = before.counts
     if any(counts[page] > 1 for page in sequence.row):
         yield "free a parent before its clone"
 
 
-def _finish_corners(before: scheduling.State, after: scheduling.State, size: int) -> Iterator[str]:
-    for output in after.lifecycle.outputs[len(before.lifecycle.outputs) :]:
+def _finish_corners(before: State, after: State, size: int) -> Iterator[str]:
+    for output in after.outputs[len(before.outputs) :]:
         boundary = (len(output.prompt) + len(output.tokens)) % size == 0
         yield "finish at a page boundary" if boundary else "finish inside a page"
 
@@ -209,9 +210,9 @@ def _where(sequence: Sequence | None, size: int) -> str:
     return "at a page boundary" if boundary else "inside a page"
 
 
-def _one_short(state: scheduling.State, action: Action) -> bool:
+def _one_short(state: State, action: Action) -> bool:
     """Whether exactly one more free page would have been enough."""
-    free = state.lifecycle.sharing.counts.count(0)
+    free = state.counts.count(0)
     size = state.geometry.page_size
     match action:
         case Allocate(batch):

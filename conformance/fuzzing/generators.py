@@ -12,7 +12,7 @@ from typing import TypeVar
 from attrs import evolve
 
 from conformance.protocol import Action
-from spec.machines import admission, lifecycle, naive, scheduling
+from spec.machines import lifecycle, naive
 from spec.machines.actions import (
     Admit,
     Allocate,
@@ -27,6 +27,7 @@ from spec.machines.actions import (
     Submit,
     Write,
 )
+from spec.state import State
 from spec.table import Batch
 from spec.vocabulary import INVALID, Params, Request, Tokens
 
@@ -59,7 +60,7 @@ class Digits:
         return self.below(odds) == odds - 1
 
 
-def reserve(state: scheduling.State, drawn: int) -> Reserve:
+def reserve(state: State, drawn: int) -> Reserve:
     """Any free slot, a given one, rarely one out of range."""
     digits = Digits(drawn)
     if digits.below(2) == 0:
@@ -67,11 +68,11 @@ def reserve(state: scheduling.State, drawn: int) -> Reserve:
     return Reserve(_wild_slot(state, digits, _free_slots(state)))
 
 
-def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
+def assign(state: State, drawn: int, serial: int) -> Assign:
     """A prompt, and a limit that often ends exactly at a page boundary."""
     digits = Digits(drawn)
-    details = state.lifecycle.details
-    taken = sorted(lifecycle.taken_keys(state.lifecycle))
+    details = state.details
+    taken = sorted(lifecycle.taken_keys(state))
     name = digits.one_of(taken) if taken and digits.rarely(10) else (serial, digits.below(2))
     bare = [slot for slot in used_slots(state) if details[slot] is None]
     slot = _wild_slot(state, digits, bare or used_slots(state))
@@ -80,13 +81,13 @@ def assign(state: scheduling.State, drawn: int, serial: int) -> Assign:
     return Assign(slot, prompt, params, *name)
 
 
-def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
+def advance(state: State, drawn: int, serial: int) -> Action:
     """The next thing some sequence needs on its way to being written; else a new sequence."""
     digits = Digits(drawn)
     used = used_slots(state)
     start = digits.below(max(len(used), 1))
     for slot in used[start:] + used[:start]:
-        sequence, detail = state.sequences[slot], state.lifecycle.details[slot]
+        sequence, detail = state.sequences[slot], state.details[slot]
         if sequence is None or (detail and detail.finished):
             continue
         if detail is None:
@@ -103,7 +104,7 @@ def advance(state: scheduling.State, drawn: int, serial: int) -> Action:
     return Reserve() if None in state.sequences else enqueue(state, drawn)
 
 
-def allocate(state: scheduling.State, drawn: int) -> Allocate:
+def allocate(state: State, drawn: int) -> Allocate:
     """The next cells of some slots, up to, past or short of a page boundary."""
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
@@ -116,17 +117,17 @@ def allocate(state: scheduling.State, drawn: int) -> Allocate:
     return Allocate(_arranged(state, Digits(arrangement), batch))
 
 
-def _row(state: scheduling.State, slot: int) -> tuple[int, ...]:
+def _row(state: State, slot: int) -> tuple[int, ...]:
     sequence = state.sequences[slot]
     return () if sequence is None else sequence.row
 
 
-def _written(state: scheduling.State, slot: int) -> int:
+def _written(state: State, slot: int) -> int:
     sequence = state.sequences[slot]
     return 0 if sequence is None else sequence.written
 
 
-def write(state: scheduling.State, drawn: int) -> Write:
+def write(state: State, drawn: int) -> Write:
     """The next known, allocated cells of some slots."""
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
@@ -144,38 +145,38 @@ def write(state: scheduling.State, drawn: int) -> Write:
     return Write(_arranged(state, Digits(arrangement), batch))
 
 
-def clone(state: scheduling.State, drawn: int) -> Clone:
+def clone(state: State, drawn: int) -> Clone:
     """A clone of a slot with cells, at a boundary or not, into any free slot or a given one."""
     digits = Digits(drawn)
     child = None if digits.below(2) == 0 else _wild_slot(state, digits, _free_slots(state))
-    live = [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    live = [slot for slot in state.live if state.details[slot]]
     settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
     return Clone(_wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
 
 
-def release(state: scheduling.State, drawn: int) -> Free:
+def release(state: State, drawn: int) -> Free:
     """A used slot, often one that shares pages; rarely an unused one."""
     digits = Digits(drawn)
-    counts, used = state.lifecycle.sharing.counts, used_slots(state)
+    counts, used = state.counts, used_slots(state)
     sharing = [slot for slot in used if any(counts[page] > 1 for page in _row(state, slot))]
     return Free(_wild_slot(state, digits, sharing if sharing and digits.below(2) else used))
 
 
-def enqueue(state: scheduling.State, drawn: int) -> Enqueue:
+def enqueue(state: State, drawn: int) -> Enqueue:
     """A forced token for a live slot."""
     digits = Digits(drawn)
-    live = [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    live = [slot for slot in state.live if state.details[slot]]
     return Enqueue(_wild_slot(state, digits, live), digits.below(ALPHABET))
 
 
-def purge(state: scheduling.State, drawn: int) -> Purge:
+def purge(state: State, drawn: int) -> Purge:
     """Drop what is queued for a slot."""
     digits = Digits(drawn)
     queued = sorted({queued.slot for queued in state.queue})
     return Purge(_wild_slot(state, digits, queued))
 
 
-def prefill(state: scheduling.State, drawn: int, serial: int) -> Prefill:
+def prefill(state: State, drawn: int, serial: int) -> Prefill:
     """One to three requests, sometimes of several choices; often they just fit, or just do not."""
     digits = Digits(drawn)
     count = 1 + digits.below(2) * digits.below(3)
@@ -185,13 +186,13 @@ def prefill(state: scheduling.State, drawn: int, serial: int) -> Prefill:
     return Prefill(tuple(requests))
 
 
-def submit(state: admission.State, drawn: int, serial: int) -> Submit:
+def submit(state: State, drawn: int, serial: int) -> Submit:
     """A request for the queue of those waiting; rarely one that can never fit, or a known id."""
     digits = Digits(drawn)
     known = (*state.waiting, *state.admitted)
     if digits.rarely(6) and known:
         return Submit(digits.one_of(known))
-    return Submit(_request(state.scheduling, digits, serial))
+    return Submit(_request(state, digits, serial))
 
 
 def admit() -> Admit:
@@ -199,7 +200,7 @@ def admit() -> Admit:
     return Admit()
 
 
-def _request(state: scheduling.State, digits: Digits, serial: int) -> Request:
+def _request(state: State, digits: Digits, serial: int) -> Request:
     prompt = _prompt(state, digits)
     too_many = digits.rarely(12)
     choices = state.geometry.slots + 1 if too_many else digits.one_of((1, 1, 2, 3))
@@ -207,9 +208,9 @@ def _request(state: scheduling.State, digits: Digits, serial: int) -> Request:
     return Request(id=serial, prompt=prompt, params=params, n_generations=choices)
 
 
-def _prompt(state: scheduling.State, digits: Digits) -> Tokens:
+def _prompt(state: State, digits: Digits) -> Tokens:
     size, most = state.geometry.page_size, state.geometry.max_len
-    free = state.lifecycle.sharing.counts.count(0)
+    free = state.counts.count(0)
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, free * size, free * size + 1, most // 2)
     longest = most + 1 if digits.rarely(12) else max(1, most - 1)
     length = max(1, min(digits.one_of(lengths), longest))
@@ -217,7 +218,7 @@ def _prompt(state: scheduling.State, digits: Digits) -> Tokens:
     return tuple((first + index // 2) % ALPHABET for index in range(length))
 
 
-def _params(state: scheduling.State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
+def _params(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
     size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
     boundary = size - len(prompt) % size
     options = (boundary + 1, 1, size + boundary, boundary, left, 3, left + 1)
@@ -242,19 +243,17 @@ def _with_stop(params: Params, digits: Digits, prompt: Tokens, choice: int) -> P
     )
 
 
-def _stretch(state: scheduling.State, digits: Digits, start: int) -> int:
+def _stretch(state: State, digits: Digits, start: int) -> int:
     """How many cells to add: to the boundary, just past it, one, or all that is known."""
     size = state.geometry.page_size
     boundary = size - start % size
-    free = state.lifecycle.sharing.counts.count(0)
+    free = state.counts.count(0)
     fill = free * size + (-start) % size
     most = state.limits.prefill_tokens + digits.rarely(16)
     return min(most, digits.one_of((boundary, fill, 1, boundary + 1, fill + 1, fill)))
 
 
-def _arranged(
-    state: scheduling.State, digits: Digits, batch: list[tuple[int, int] | None]
-) -> Batch:
+def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None]) -> Batch:
     """In some order, with padding somewhere, rarely with a wrong entry."""
     spoiled = digits.rarely(8)
     order = digits.below(3)
@@ -270,7 +269,7 @@ def _arranged(
 
 
 def _spoiled(
-    state: scheduling.State, digits: Digits, batch: list[tuple[int, int] | None]
+    state: State, digits: Digits, batch: list[tuple[int, int] | None]
 ) -> list[tuple[int, int] | None]:
     """A duplicate, a gap, a rewrite, or a slot that is not there."""
     at = digits.below(len(batch))
@@ -288,7 +287,7 @@ def _spoiled(
     return [*batch, wrong] if digits.below(2) == 0 else [*batch[:at], wrong, *batch[at + 1 :]]
 
 
-def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> int:
+def _wild_slot(state: State, digits: Digits, good: Sequence[int]) -> int:
     """Mostly one of the good slots, now and then any other, rarely one out of range."""
     if good and not digits.rarely(7):
         return digits.one_of(good)
@@ -297,15 +296,15 @@ def _wild_slot(state: scheduling.State, digits: Digits, good: Sequence[int]) -> 
     return digits.one_of(wild)
 
 
-def _first_queued(state: scheduling.State, slot: int, otherwise: int) -> int:
+def _first_queued(state: State, slot: int, otherwise: int) -> int:
     waiting: list[int] = [one.position for one in state.queue if one.slot == slot]
     return min(waiting) if waiting else otherwise
 
 
-def used_slots(state: scheduling.State) -> list[int]:
+def used_slots(state: State) -> list[int]:
     """The slots that hold a sequence."""
     return [slot for slot, sequence in enumerate(state.sequences) if sequence is not None]
 
 
-def _free_slots(state: scheduling.State) -> list[int]:
+def _free_slots(state: State) -> list[int]:
     return [slot for slot, sequence in enumerate(state.sequences) if sequence is None]

@@ -21,7 +21,7 @@ from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.runtime.stopwatch import Stopwatch
 from spec.machines import actions as act
-from spec.machines import admission, scheduling
+from spec.state import State
 from spec.vocabulary import ResetMode
 
 DRAWS: Final = st.integers(0, 2**24 - 1)
@@ -95,7 +95,7 @@ class Session:
         self.serial = 0
 
     @property
-    def state(self) -> admission.State:
+    def state(self) -> State:
         """Where the specification stands."""
         return self.lockstep.state
 
@@ -108,7 +108,7 @@ class Session:
         """Take one step on both sides and count it; an action that is not offered is left out."""
         if isinstance(step, Action) and type(step) not in self.actions:
             return
-        before = self.state.scheduling
+        before = self.state
         self.history.append(step)
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
@@ -126,22 +126,22 @@ class Session:
                 self.campaign.coverage.poisoned()
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
-            self.campaign.coverage.record(before, step, reasons, self.state.scheduling)
+            self.campaign.coverage.record(before, step, reasons, self.state)
 
     def times_seen(self, step: Step) -> int:
         """How often this example had an action of this kind with the outcome it would have now."""
         if not isinstance(step, Action) or type(step) not in self.actions:
             return 1 << 30
-        found = admission.refusals(self.state, step)
+        found = self.lockstep.machine.refusals(self.state, step)
         return self.outcomes[type(step), frozenset(refusal.reason for refusal in found)]
 
 
-def _one(move: Callable[[scheduling.State, int], Action]) -> Plan:
-    return lambda session, drawn: move(session.state.scheduling, drawn)
+def _one(move: Callable[[State, int], Action]) -> Plan:
+    return lambda session, drawn: move(session.state, drawn)
 
 
-def _named(move: Callable[[scheduling.State, int, int], Action]) -> Plan:
-    return lambda session, drawn: move(session.state.scheduling, drawn, session.next_id())
+def _named(move: Callable[[State, int, int], Action]) -> Plan:
+    return lambda session, drawn: move(session.state, drawn, session.next_id())
 
 
 def _submit(session: Session, drawn: int) -> Step:
@@ -154,7 +154,7 @@ def _constant(*steps: Step) -> Plan:
     return lambda _session, drawn: steps[drawn % len(steps)]
 
 
-def _when(useful: Callable[[admission.State], object], plan: Plan, otherwise: Plan) -> Plan:
+def _when(useful: Callable[[State], object], plan: Plan, otherwise: Plan) -> Plan:
     """A plan where it has something to do, and rarely where it has not."""
 
     def chosen(session: Session, drawn: int) -> Step:
@@ -173,19 +173,19 @@ def _rarely(odds: int, plan: Plan, otherwise: Plan) -> Plan:
 
 def _advance(session: Session, drawn: int) -> Step:
     """The next step of some sequence on its way to being written: prompts grow up over rules."""
-    return generators.advance(session.state.scheduling, drawn, session.next_id())
+    return generators.advance(session.state, drawn, session.next_id())
 
 
 def _brim(session: Session, drawn: int) -> Step:
     """Fill the pool, and ask for one page more; first, mostly, have something to clone."""
-    if drawn % 3 and not boundary_cases.has_partial(session.state.scheduling):
+    if drawn % 3 and not boundary_cases.has_partial(session.state):
         return (_advance if session.level == "allocator" else _PREFILL)(session, drawn // 3)
     for _ in range(FILLING):
-        step = boundary_cases.fill(session.state.scheduling, drawn)
+        step = boundary_cases.fill(session.state, drawn)
         if step is None:
             break
         session.take(step)
-    return boundary_cases.overfill(session.state.scheduling, drawn, session.next_id())
+    return boundary_cases.overfill(session.state, drawn, session.next_id())
 
 
 def _rare(session: Session, drawn: int) -> Step:
@@ -206,30 +206,30 @@ _RESET: Final = _constant(act.Reset(), act.Reset(ResetMode.PHYSICAL))
 _TAKE: Final = _constant(act.TakeOutputs())
 
 
-def _settled(state: admission.State) -> bool:
+def _settled(state: State) -> bool:
     """Whether there is something to clone and a slot to clone it into."""
-    sequences = state.scheduling.sequences
+    sequences = state.sequences
     return None in sequences and any(one and one.written and one.settled for one in sequences)
 
 
-def _queued(state: admission.State) -> object:
-    return state.scheduling.queue
+def _queued(state: State) -> object:
+    return state.queue
 
 
-def _outputs(state: admission.State) -> object:
-    return state.scheduling.lifecycle.outputs
+def _outputs(state: State) -> object:
+    return state.outputs
 
 
-def _finished(state: admission.State) -> object:
-    return state.scheduling.lifecycle.finished
+def _finished(state: State) -> object:
+    return state.finished
 
 
-def _waiting(state: admission.State) -> object:
+def _waiting(state: State) -> object:
     return state.waiting
 
 
-def _used(state: admission.State) -> bool:
-    return any(state.scheduling.sequences)
+def _used(state: State) -> bool:
+    return any(state.sequences)
 
 
 _CLONE: Final = _when(_settled, _one(generators.clone), _advance)

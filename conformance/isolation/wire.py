@@ -13,6 +13,7 @@ from conformance.files.serialisation import Decode, decoder, encode
 from conformance.protocol import Action, Profile, Result, Rounds
 from conformance.recordings.fields import Fields, changes, fields_of, plain_result, saw
 from conformance.recordings.format import saw_from_data, saw_to_data
+from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
@@ -125,24 +126,14 @@ class Seen:
         return self.view
 
     def _build(self) -> View:
+        shown: dict[str, Any] = {"counts": None}
+        for name, values in self._fields.items():
+            field = BY_NAME[name]
+            entries = tuple(field.from_record(values[index]) for index in range(len(values)))
+            shown[name] = entries[0] if field.index == "whole" else entries
         width = self._geometry.pages_per_seq
-        fields: dict[str, Any] = {
-            name: tuple(values[index] for index in range(len(values)))
-            for name, values in self._fields.items()
-        }
-        for name in ("queue", "outputs"):
-            if name in fields:
-                (fields[name],) = fields[name]
-        rows = [(*row, *[INVALID] * (width - len(row))) for row in fields.pop("rows")]
-        if "outputs" in fields:
-            outputs = fields["outputs"]
-            fields["outputs"] = tuple((*rest, FinishReason(why)) for *rest, why in outputs)
-        return View(
-            geometry=self._geometry,
-            rows=tuple(rows),
-            expected=self._expected,
-            **{"counts": None, **fields},
-        )
+        shown["rows"] = tuple((*row, *[INVALID] * (width - len(row))) for row in shown["rows"])
+        return View(geometry=self._geometry, expected=self._expected, **shown)
 
 
 def frozen(value: object) -> object:

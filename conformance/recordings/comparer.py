@@ -3,7 +3,6 @@
 Two machines: the ledger for the actions of a table, and the specification itself for all others.
 """
 
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from attrs import frozen
@@ -14,23 +13,9 @@ from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
+from spec.fields import BY_NAME
 from spec.machines.actions import Reset
 from spec.vocabulary import Reason
-
-CLAUSES: Final[Mapping[str, str]] = {
-    "used": "DET",
-    "rows": "ROW",
-    "counts": "RC",
-    "free": "CONS",
-    "allocated": "LEN",
-    "written": "LEN",
-    "tokens": "ALONE",
-    "finished": "OUT",
-    "queue": "Q",
-    "outputs": "OUT",
-}
-"""The clause that a wrong value of each field violates; after a reset it is RESET."""
-
 
 _NOTHING: Final = Done([], None)
 
@@ -91,7 +76,7 @@ class Judge:
         return _NOTHING
 
     def _wrong(self, line: Line, field: str, index: int, seen: object) -> Illegal:
-        clause = "RESET" if isinstance(line.step, Reset) else CLAUSES[field]
+        clause = "RESET" if isinstance(line.step, Reset) else BY_NAME[field].clause
         return Illegal(clause, f"{field}[{index}]", seen, self.machine.expected(field, index))
 
 

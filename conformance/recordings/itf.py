@@ -18,8 +18,7 @@ from conformance.files import kinds
 from conformance.files.jsonl import no_number, open_file, told
 from conformance.files.serialisation import checked, shown
 from conformance.recordings.format import (
-    BY_PAGE,
-    BY_SLOT,
+    INDEXED,
     WHOLE,
     Header,
     Line,
@@ -33,7 +32,7 @@ from spec.vocabulary import InvalidInput
 MOST: Final = 100_000
 """States in one trace: it is one object, and whoever reads it holds all of it."""
 DIGITS: Final = re.compile(r"-?[0-9]{1,4000}")
-_MAPS: Final = (*BY_SLOT, *BY_PAGE)
+_MAPS: Final = tuple(INDEXED)
 
 
 def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:

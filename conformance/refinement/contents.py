@@ -23,10 +23,13 @@ from impl.engine import Engine, compiled
 from impl.models.integer import IntegerModel
 from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
-from impl.state import FINISH_CODES, State, initial
+from impl.state import FINISH_CODES, initial
+from impl.state import State as DeviceState
 from spec import model
 from spec.cells import POISON
-from spec.machines import scheduling
+from spec.machines.actions import Action
+from spec.rung import Machine
+from spec.state import State
 from spec.vocabulary import Refused
 
 JUNK: Final = 0xDEADBEEF
@@ -59,47 +62,46 @@ def kinds(setup: Setup) -> dict[str, Kind]:
     }
 
 
-def encode(setup: Setup, state: scheduling.State) -> State:
+def encode(setup: Setup, state: State) -> DeviceState:
     """The engine's state for a state of the specification, as numpy arrays."""
     held = {name: value for name, value in _blank(setup).items() if name != "cache"}
     held = {name: value.copy() for name, value in held.items()}
-    held["counts"][:] = state.lifecycle.sharing.counts
+    held["counts"][:] = state.counts
     for slot in range(setup.geometry.slots):
         _set_slot(setup, held, state, slot)
     for index, queued in enumerate(state.queue):
         held["queue_tokens"][index] = queued.token
         held["queue_slots"][index] = queued.slot
         held["queue_positions"][index] = queued.position
-    for index, output in enumerate(state.lifecycle.outputs):
+    for index, output in enumerate(state.outputs):
         held["out_requests"][index] = output.request
         held["out_choices"][index] = output.choice
         held["out_reasons"][index] = FINISH_CODES[output.reason]
         held["out_lens"][index] = len(output.tokens)
         held["out_tokens"][index, : len(output.tokens)] = output.tokens
     held["queued"][...] = len(state.queue)
-    held["outputs"][...] = len(state.lifecycle.outputs)
-    return State(cache=_pools(setup, state), **held)
+    held["outputs"][...] = len(state.outputs)
+    return DeviceState(cache=_pools(setup, state), **held)
 
 
 def ask(
     setup: Setup,
-    state: scheduling.State,
-    action: scheduling.Action,
-    after: scheduling.State | None,
+    machine: Machine,
+    state: State,
+    action: Action,
+    after: State | None,
 ) -> Asked | frozenset[int]:
     """What the driver passes to which entry point; or the codes of its own refusal."""
     made = _driven(setup, action)
     if isinstance(made, frozenset):
         return made
     name, given, size = made
-    wanted = nothing(size) if after is None else answer(setup, state, action, after, size)
+    wanted = nothing(size) if after is None else answer(setup, machine, state, action, after, size)
     return Asked(name, (given, wanted))
 
 
 @lru_cache(maxsize=1 << 16)
-def _driven(
-    setup: Setup, action: scheduling.Action
-) -> tuple[str, tuple[Any, ...], int] | frozenset[int]:
+def _driven(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...], int] | frozenset[int]:
     try:
         drive(_Recorder(setup), action)
     except _Recorded as recorded:
@@ -130,7 +132,7 @@ class Table:
         self._places: dict[int, int] = {}
         self._leaves: list[Any] = []
 
-    def place(self, number: int, state: scheduling.State) -> int:
+    def place(self, number: int, state: State) -> int:
         """Where the state with this number lies; it is encoded when it is first asked for."""
         found = self._places.setdefault(number, len(self._places))
         if found == len(self._places) - 1:
@@ -143,10 +145,10 @@ class Table:
                 held[found] = leaf
         return found
 
-    def gather(self, places: Any) -> State:
+    def gather(self, places: Any) -> DeviceState:
         """The states at these places, stacked."""
         shape = jax.tree.structure(jax.eval_shape(lambda: initial(self._setup)))
-        state: State = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
+        state: DeviceState = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
         return state
 
 
@@ -170,12 +172,12 @@ class _Recorder(Engine):
 
 @cache
 def _blank(setup: Setup) -> dict[str, Any]:
-    state: State = jax.jit(lambda: initial(setup))()
+    state: DeviceState = jax.jit(lambda: initial(setup))()
     return {name: jax.tree.map(np.array, value) for name, value in state._asdict().items()}
 
 
-def _set_slot(setup: Setup, held: dict[str, Any], state: scheduling.State, slot: int) -> None:
-    sequence, detail = state.sequences[slot], state.lifecycle.details[slot]
+def _set_slot(setup: Setup, held: dict[str, Any], state: State, slot: int) -> None:
+    sequence, detail = state.sequences[slot], state.details[slot]
     if sequence is None:
         return
     held["used"][slot] = True
@@ -194,10 +196,10 @@ def _set_slot(setup: Setup, held: dict[str, Any], state: scheduling.State, slot:
         held[name][slot] = value[0]
 
 
-def _pools(setup: Setup, state: scheduling.State) -> tuple[Any, ...]:
+def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
     """A pool per layer, K and V of each live cell where they belong."""
     pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup)["cache"])
-    for page, content in enumerate(state.lifecycle.sharing.pages.cells):
+    for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):
             if tag != POISON:
                 words = model.contents(tag)
@@ -206,7 +208,9 @@ def _pools(setup: Setup, state: scheduling.State) -> tuple[Any, ...]:
     return pools
 
 
-def _check(setup: Setup, name: str, before: State, call: Call, after: State, mask: Array) -> Array:
+def _check(
+    setup: Setup, name: str, before: DeviceState, call: Call, after: DeviceState, mask: Array
+) -> Array:
     given, wanted = call
     seen, status, result = getattr(entries, name)(setup, (), before, *given)
     told = jnp.all((result == wanted.result) | ~wanted.care)
@@ -217,7 +221,9 @@ def _check(setup: Setup, name: str, before: State, call: Call, after: State, mas
 def _compiled_judge(setup: Setup) -> Any:
     """The judgement alone, the same for all entry points."""
 
-    def judge(before: State, packed: Packed, status: Array, after: State, mask: Array) -> Array:
+    def judge(
+        before: DeviceState, packed: Packed, status: Array, after: DeviceState, mask: Array
+    ) -> Array:
         return agrees(setup, before, unpack(setup, packed), status, after, mask)
 
     return jax.jit(judge)
@@ -229,7 +235,7 @@ class _Shipped:
     def __init__(self, setup: Setup, name: str) -> None:
         self._entry, self._judge = compiled(setup, name), _compiled_judge(setup)
 
-    def __call__(self, before: State, call: Call, after: State, mask: Any) -> bool:
+    def __call__(self, before: DeviceState, call: Call, after: DeviceState, mask: Any) -> bool:
         given, wanted = call
         packed = jax.tree.map(jnp.array, _compiled_pack(before))
         packed, report = self._entry((), packed, *given)

@@ -16,7 +16,7 @@ from conformance.lockstep.watchdog import Watchdog
 from conformance.refinement import allocator, contents
 from conformance.refinement.vmapped import Checker, Tally, Transitions
 from impl.setup import Setup
-from spec.machines import scheduling
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
@@ -162,11 +162,11 @@ def refine_cells(
     search = Search(chosen, run.graph)
     waiting = _Waiting(setup, checker)
 
-    def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
+    def visit(number: int, state: State, step: Step, after: int) -> None:
         action = chosen.moves[step.move].action(state)
         if action is None or not (step.legal or illegal):
             return
-        asked = contents.ask(setup, state, action, step.after)
+        asked = contents.ask(setup, chosen.machine, state, action, step.after)
         if isinstance(asked, frozenset):
             run.tally.checked += 1
             if not asked or any(not step.mask >> code & 1 for code in asked):
@@ -204,8 +204,8 @@ class _Waiting:
         asked: contents.Asked,
         number: int,
         step: Step,
-        state: scheduling.State,
-        after: tuple[int, scheduling.State],
+        state: State,
+        after: tuple[int, State],
     ) -> None:
         """Keep one, and hand on what fills a batch."""
         before, right = self._table.place(number, state), self._table.place(*after)

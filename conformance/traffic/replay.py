@@ -154,7 +154,7 @@ def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally
 
     A request has finished when nothing of it is left in the specification.
     """
-    outputs = lockstep.decoder.lifecycle.outputs
+    outputs = lockstep.state.outputs
     do(TakeOutputs())
     for output in outputs:
         request = known[output.request]

@@ -13,7 +13,6 @@ from conformance.recordings.format import Header, Line
 from conformance.vectors.cover import cover
 from conformance.vectors.reach import Reach, Step, covered, pair
 from conformance.vectors.suites import Suite
-from spec.machines import admission
 
 NOT_ONE_STEP: Final = frozenset(
     {"slot reused by a shorter, then a longer sequence", "poisoned dead cells read past"}
@@ -102,7 +101,7 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
             continue
         changed, result = machine.do(Line(action, None, None, {}))
         lines.append(Line(action, None, result, saw(machine.fields, changed)))
-        state = admission.effect(state, action)
+        state = layer.machine.effect(state, action)
     return Vector(name, header, tuple(lines), frozenset(covered(steps)))
 
 

@@ -17,7 +17,8 @@ from conformance.exploration import alphabets
 from conformance.exploration.alphabets import Layer, Move, allocating, fixed, writing
 from conformance.recordings.fast_table import ACTIONS
 from spec.machines import actions as act
-from spec.machines import admission, scheduling
+from spec.machines.actions import Action
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
 
 TABLE: Final = (
@@ -35,7 +36,7 @@ class Ask:
     """What is tried in a state. action: None where it means nothing."""
 
     name: str
-    action: Callable[[admission.State], admission.Action | None]
+    action: Callable[[State], Action | None]
 
 
 @frozen(kw_only=True)
@@ -126,9 +127,9 @@ class Suite:
         """The actions of the level by name."""
         return sorted(action.__name__ for action in self.actions)
 
-    def initial(self) -> admission.State:
+    def initial(self) -> State:
         """Nothing used, nobody waits."""
-        return admission.State(self.layer.initial())
+        return self.layer.initial()
 
 
 @cache
@@ -143,11 +144,11 @@ def _below(moves: Iterator[Move]) -> Iterator[Ask]:
         yield Ask(move.name, partial(_in_scheduling, move))
 
 
-def _in_scheduling(move: Move, state: admission.State) -> scheduling.Action | None:
-    return move.action(state.scheduling)
+def _in_scheduling(move: Move, state: State) -> Action | None:
+    return move.action(state)
 
 
-def _always(action: admission.Action) -> Ask:
+def _always(action: Action) -> Ask:
     return Ask(str(action), lambda _state: action)
 
 
@@ -155,7 +156,7 @@ def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
     chosen = alphabets.layer("decode", geometry, CleanupMode.END)
     once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
-    asked: tuple[admission.Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
+    asked: tuple[Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
         name="requests",
         level="requests",
@@ -214,7 +215,7 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
     """Requests of one choice and of two, and what a slot can be asked in between."""
     for name, requests in _prefills(geometry).items():
         yield fixed(act.Prefill(requests), f"prefill({name})")
-    once: tuple[scheduling.Action, ...] = (
+    once: tuple[Action, ...] = (
         act.Round(),
         act.Generate(),
         act.Pack(),
@@ -280,7 +281,7 @@ def _table(geometry: Geometry) -> Iterator[Move]:
 def _clone_to_any(parent: int) -> Move:
     """A clone to the lowest free slot, with that slot's choice."""
 
-    def action(state: scheduling.State) -> act.Clone:
+    def action(state: State) -> act.Clone:
         free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
         return act.Clone(parent, None, free[0] if free else parent)
 
@@ -306,7 +307,7 @@ def _batches(geometry: Geometry) -> Iterator[Move]:
 def _padded(move: Move, name: str) -> Move:
     """The batch of a move with padding after its first entry."""
 
-    def action(state: scheduling.State) -> scheduling.Action:
+    def action(state: State) -> Action:
         asked = move.action(state)
         assert isinstance(asked, act.Allocate | act.Write)
         return evolve(asked, batch=(asked.batch[0], None, *asked.batch[1:]))

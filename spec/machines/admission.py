@@ -92,9 +92,7 @@ def _unreserved(state: State) -> State:
     return evolve(state, admitted=admitted)
 
 
-def _lower(
-    machine: Machine, state: State, action: Action, pages: Pages | None
-) -> tuple[Part, ...]:
+def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
     """Waiting is invisible; an admission is a prefill."""
     match action:
         case Submit():

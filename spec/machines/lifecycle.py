@@ -173,9 +173,7 @@ def _allocate_unfinished(
     return _unfinished(state, list(by_slot(action.batch)), needs_prompt=False) or found
 
 
-def _write_unfinished(
-    _machine: Machine, state: State, action: Write, found: Refusals
-) -> Refusals:
+def _write_unfinished(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
     return _unfinished(state, list(by_slot(action.batch)), needs_prompt=True) or found
 
 

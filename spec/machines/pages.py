@@ -224,9 +224,7 @@ def _position_refusals(
             yield Refusal(Reason.BATCH_POSITIONS, (slot, positions), (slot, wanted))
 
 
-def _room_refusals(
-    state: State, grouped: dict[int, list[int]], wanted: int
-) -> Iterator[Refusal]:
+def _room_refusals(state: State, grouped: dict[int, list[int]], wanted: int) -> Iterator[Refusal]:
     last = max((positions[-1] for positions in grouped.values()), default=-1)
     if last >= state.geometry.max_len:
         yield Refusal(Reason.TOO_LONG, last + 1, f"at most {state.geometry.max_len} positions")
@@ -280,9 +278,7 @@ RUNG = Rung(
             effect=_append,
             appends=lambda _machine, _state, action: {action.slot: action.tokens},
         ),
-        Allocate: Rule(
-            refusals=_allocate_refusals, effect=_allocate, pages_wanted=_pages_wanted
-        ),
+        Allocate: Rule(refusals=_allocate_refusals, effect=_allocate, pages_wanted=_pages_wanted),
         Write: Rule(refusals=_write_refusals, effect=_write),
         Sample: Rule(refusals=_sample_refusals, effect=_sample),
         Free: Rule(refusals=_require_used, effect=_free),

@@ -1,8 +1,8 @@
 """Rung rollback: cells are written before their tokens are final, and cut off again.
 
 `committed` counts the leading cells whose tokens are final. A write of known tokens commits as part
-of itself; cells of proposed tokens are committed by Commit, which makes the tokens known, or cut off
-by Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
+of itself. Cells of proposed tokens are committed by Commit, which makes the tokens known, or cut
+off by Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
 
 Seen from below, only committed cells are there: what was not committed was never there. Source:
 DESIGN, "Committed"; seed 004, section 8.
@@ -69,7 +69,7 @@ def _commit_refusals(_machine: Machine, state: State, action: Commit) -> Iterato
             yield Refusal(Reason.UNWRITTEN, action.length, f"at most {written} written")
 
 
-def _commit(machine: Machine, state: State, action: Commit, _pages: Pages | None) -> State:
+def _commit(_machine: Machine, state: State, action: Commit, _pages: Pages | None) -> State:
     slot, sequence = action.slot, used(state, action.slot)
     accepted = _accepted(state, action)
     rest = state.proposed[slot][len(accepted) :]
@@ -100,9 +100,7 @@ def _truncate_refusals(_machine: Machine, state: State, action: Truncate) -> Ite
 def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages | None) -> State:
     slot, length = action.slot, action.length
     proposed = state.proposed[slot][: max(0, length - len(used(state, slot).tokens))]
-    return evolve(
-        _cut(state, slot, length), proposed=with_entry(state.proposed, slot, proposed)
-    )
+    return evolve(_cut(state, slot, length), proposed=with_entry(state.proposed, slot, proposed))
 
 
 def _cut(state: State, slot: int, length: int) -> State:
@@ -157,9 +155,7 @@ def _nothing_proposed(
     return found | _proposals(state, reserved_slot(state, action.slot))
 
 
-def _parent_committed(
-    _machine: Machine, state: State, action: Clone, found: Refusals
-) -> Refusals:
+def _parent_committed(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
     """Only what is final is shared or copied."""
     if any(refusal.reason.family is Family.SLOT for refusal in found):
         return found
@@ -179,9 +175,7 @@ def _committed_cells(state: State) -> State:
     return state
 
 
-def _lower(
-    machine: Machine, state: State, action: Action, pages: Pages | None
-) -> tuple[Part, ...]:
+def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
     """What is committed is appended, allocated and written; all else is itself, or nothing."""
     match action:
         case Propose() | Truncate() | Allocate():

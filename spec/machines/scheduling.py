@@ -5,7 +5,8 @@ folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. 
 sections 3.5 and 4; seed 004, section 9.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from attrs import evolve
 
@@ -224,7 +225,8 @@ def _round_parts(_machine: Machine, state: State, _action: Round) -> tuple[Part,
         for slot, length in _lengths(state).items()
         if (slot, length - 1) in batch
     )
-    return tuple((part, None) for part in (Allocate(batch), Write(batch), *samples))
+    parts: tuple[Action, ...] = (Allocate(batch), Write(batch), *samples)
+    return tuple((part, None) for part in parts)
 
 
 def _lengths(state: State) -> dict[int, int]:
@@ -289,7 +291,7 @@ def _tidies(state: State) -> bool:
 
 
 def _within_width(
-    machine: Machine, state: State, action: Allocate | Write, found: Refusals
+    _machine: Machine, state: State, action: Allocate | Write, found: Refusals
 ) -> Refusals:
     """A batch of cells has its width; what is waiting in the queue is a round's to write."""
     if len(action.batch) > state.limits.prefill_tokens:
@@ -356,9 +358,7 @@ def _drop_cut(machine: Machine, _before: State, action: Truncate, after: State) 
     """Tokens that were cut off are no longer queued."""
     known = len(machine.known(after, action.slot))
     kept = tuple(
-        queued
-        for queued in after.queue
-        if queued.slot != action.slot or queued.position < known
+        queued for queued in after.queue if queued.slot != action.slot or queued.position < known
     )
     return evolve(after, queue=kept)
 
@@ -422,41 +422,63 @@ def _to_naive(
 
 
 def _text_parts(machine: Machine, state: State, action: Action) -> Iterator[Action]:
-    match action:
-        case Reset():
-            for name, _ in _texts(state).texts:
-                yield Free(name)
-        case TakeOutputs():
-            for output in state.outputs:
-                yield Free((output.request, output.choice))
-        case Free(slot):
-            if slot in state.live and state.details[reserved_slot(state, slot)] is not None:
-                yield Free(_name(state, slot))
-        case Assign(_, prompt):
-            name = (action.request, action.choice)
-            yield from (Reserve(name), Append(name, prompt))
-        case Clone(parent):
-            name = (detail_of(state, parent).request, action.choice)
-            yield from (Reserve(name), Append(name, used(state, parent).tokens))
-        case Sample(slot, draw):
-            yield Sample(_name(state, slot), draw)
-        case Prefill() | Round():
-            yield from _text_parts_of_fold(machine, state, action)
-        case Generate():
-            for before in _rounds(machine, state):
-                yield from _text_parts_of_fold(machine, before, Round())
-        case _:
-            for slot, tokens in machine.rule(action).appends(machine, state, action).items():
-                yield Append(_name(state, slot), tokens)
+    """An action with no entry appends the tokens that become known by it."""
+    found = _TEXTS.get(type(action))
+    if found is not None:
+        yield from found(machine, state, action)
+        return
+    for slot, tokens in machine.rule(action).appends(machine, state, action).items():
+        yield Append(_name(state, slot), tokens)
 
 
-def _text_parts_of_fold(
-    machine: Machine, state: State, action: Prefill | Round
-) -> Iterator[Action]:
+def _reset_texts(_machine: Machine, state: State, _action: Reset) -> Iterator[Action]:
+    return (Free(name) for name, _ in _texts(state).texts)
+
+
+def _taken_texts(_machine: Machine, state: State, _action: TakeOutputs) -> Iterator[Action]:
+    return (Free((output.request, output.choice)) for output in state.outputs)
+
+
+def _freed_text(_machine: Machine, state: State, action: Free) -> Iterator[Action]:
+    slot = reserved_slot(state, action.slot)
+    if slot in state.live and state.details[slot] is not None:
+        yield Free(_name(state, slot))
+
+
+def _assigned_text(_machine: Machine, _state: State, action: Assign) -> Iterator[Action]:
+    name = (action.request, action.choice)
+    yield from (Reserve(name), Append(name, action.prompt))
+
+
+def _cloned_text(_machine: Machine, state: State, action: Clone) -> Iterator[Action]:
+    name = (detail_of(state, action.parent).request, action.choice)
+    yield from (Reserve(name), Append(name, used(state, action.parent).tokens))
+
+
+def _prefilled_texts(_machine: Machine, _state: State, action: Prefill) -> Iterator[Action]:
+    for request in action.requests:
+        yield from _request_texts(request)
+
+
+def _generated_texts(machine: Machine, state: State, _action: Generate) -> Iterator[Action]:
+    for before in _rounds(machine, state):
+        yield from _round_texts(machine, before, Round())
+
+
+def _request_texts(request: Request) -> Iterator[Action]:
+    """The choices of a request, each with a draw of its own."""
+    for choice in range(request.n_generations):
+        name, length = (request.id, choice), len(request.prompt)
+        yield Reserve(name)
+        yield Append(name, request.prompt)
+        yield Sample(name, model.draw(request.params, choice=choice, position=length))
+
+
+def _round_texts(machine: Machine, state: State, action: Round) -> Iterator[Action]:
+    """The draws of a round, as they are."""
     for part, _ in machine.parts(state, action):
-        yield from _text_parts(machine, state, part)
-        if isinstance(part, Reserve | Assign | Clone):  # later parts name what these begin
-            state = machine.below(NAME).effect(state, part)
+        if isinstance(part, Sample):
+            yield Sample(_name(state, part.slot), part.draw)
 
 
 def _name(state: State, slot: Name) -> Key:
@@ -464,6 +486,18 @@ def _name(state: State, slot: Name) -> Key:
     detail = detail_of(state, slot)
     return detail.request, detail.choice
 
+
+_TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
+    Reset: _reset_texts,
+    TakeOutputs: _taken_texts,
+    Free: _freed_text,
+    Assign: _assigned_text,
+    Clone: _cloned_text,
+    Prefill: _prefilled_texts,
+    Round: _round_texts,
+    Generate: _generated_texts,
+}
+"""What an action is for the texts of the requests."""
 
 NAME = "scheduling"
 RUNG = Rung(

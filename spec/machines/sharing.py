@@ -77,9 +77,7 @@ def _private(state: State) -> State:
             cells[slot * width + index] = state.cells[page]
             copies.append(slot * width + index)
     counts = pool.hold((0,) * private.pages, copies)
-    return evolve(
-        state, geometry=private, sequences=sequences, cells=tuple(cells), counts=counts
-    )
+    return evolve(state, geometry=private, sequences=sequences, cells=tuple(cells), counts=counts)
 
 
 def _lower(
@@ -130,5 +128,9 @@ RUNG = Rung(
     rules={Clone: Rule(refusals=_clone_refusals, effect=_clone, pages_wanted=_pages_wanted)},
     clauses=("SHARE",),
     edges=(Edge(abstract=_private, lower=_lower, compared=_live),),
-    meets={"naive": "independent", "cache": "independent", "pages": Meet("SHARE", "clone inside a page")},
+    meets={
+        "naive": "independent",
+        "cache": "independent",
+        "pages": Meet("SHARE", "clone inside a page"),
+    },
 )

@@ -8,6 +8,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from attrs import evolve
 from explore_tools import Sizes, compact, every_state, plan, renamed, sizes
 from spec_tools import span
 
@@ -21,12 +22,12 @@ from conformance.exploration.packed_states import (
     Move,
     States,
 )
-from spec import ladder
+from spec import ladder, pool
 from spec.cells import POISON
-from spec.machines import pages, sharing
-from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
+from spec.machines.actions import Action, Allocate, Append, Clone, Free, Reserve, Write
+from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import InvalidInput, Reason, Refusal
+from spec.vocabulary import InvalidInput, Reason, Refusal, default_limits
 
 SMALL: Sizes = (3, 2, 2, 2)
 NO_PARTIAL_PAGE: Sizes = (3, 2, 1, 3)
@@ -36,10 +37,11 @@ WIDE_PAGES: Sizes = (2, 2, 3, 2)
 GEOMETRIES = (SMALL, NO_PARTIAL_PAGE, MORE_SLOTS_THAN_PAGES, SHORT_OF_ONE_ROW, WIDE_PAGES)
 LAYER = Allocator(sizes(SMALL))
 FORBIDDEN = Allocator(sizes(SMALL), illegal=True)
-Steps = tuple[sharing.Action, ...]
+SHARING = ladder.machine("sharing")
+Steps = tuple[Action, ...]
 
 
-def decoded(layer: Allocator, state: States) -> sharing.State:
+def decoded(layer: Allocator, state: States) -> State:
     """The state of the specification that one compact state stands for."""
     geometry = layer.geometry
     lengths, rows, counts = (part[0].tolist() for part in layer.parts(state))
@@ -55,17 +57,21 @@ def decoded(layer: Allocator, state: States) -> sharing.State:
         for position in range(length):
             index, offset = divmod(position, geometry.page_size)
             cells[named[index]][offset] = (0,) * (position + 1)
-    table = pages.State(geometry, tuple(sequences), tuple(map(tuple, cells)))
-    return sharing.State(table, tuple(counts))
+    return evolve(
+        SHARING.initial(geometry, default_limits(geometry)),
+        sequences=tuple(sequences),
+        cells=tuple(map(tuple, cells)),
+        counts=tuple(counts),
+    )
 
 
-def encoded(layer: Allocator, state: sharing.State) -> States:
+def encoded(layer: Allocator, state: State) -> States:
     """The compact state that stands for a state of the specification."""
     slots = tuple((one.written, one.row) if one else None for one in state.sequences)
     return compact(layer, slots, state.counts)
 
 
-def steps(move: Move, state: sharing.State) -> Steps:
+def steps(move: Move, state: State) -> Steps:
     """A move as actions of the specification."""
     inside = 0 <= move.slot < state.geometry.slots
     sequence = state.sequences[move.slot] if inside else None
@@ -83,17 +89,15 @@ def steps(move: Move, state: sharing.State) -> Steps:
     return (Allocate(tuple((move.slot, length + by) for by in BATCH_FAULTS[move.kind])),)
 
 
-def taken(
-    state: sharing.State, actions: Steps, *, climb: bool
-) -> tuple[frozenset[Refusal], sharing.State]:
+def taken(state: State, actions: Steps, *, climb: bool) -> tuple[frozenset[Refusal], State]:
     """Why the specification refuses, and its successor. climb: check the ladder at each step."""
     now = state
     for action in actions:
-        found = sharing.refusals(now, action)
+        found = SHARING.refusals(now, action)
         if found:
             return found, state
-        after = sharing.step(now, action)
-        assert not climb or after == ladder.check_sharing(now, action)
+        after = SHARING.step(now, action)
+        assert not climb or after == SHARING.climb(now, action)
         now = after
     return frozenset(), now
 
@@ -105,7 +109,7 @@ def reasons(mask: int) -> set[Reason]:
 
 def transitions(
     layer: Allocator, states: States
-) -> Iterator[tuple[sharing.State, Move, bool, set[Reason], States]]:
+) -> Iterator[tuple[State, Move, bool, set[Reason], States]]:
     """Each move on each state: whether it is in the alphabet, why refused, and the successor."""
     known = [decoded(layer, state) for state in states[:, None]]
     for move in layer.moves:
@@ -186,24 +190,24 @@ def test_canonical_states_are_those_of_the_open_exploration() -> None:
     assert np.array_equal(np.unique(of_all, axis=0), np.unique(met, axis=0))
 
 
-def with_any_page(layer: Allocator, state: sharing.State) -> Iterator[sharing.State]:
+def with_any_page(layer: Allocator, state: State) -> Iterator[State]:
     """All successors of a state of the specification, whichever free page is taken."""
     for move in layer.moves:
         actions = steps(move, state)
         if taken(state, actions, climb=False)[0]:
             continue
-        free = pages.free_pages(state.pages)
+        free = pool.free_pages(state.counts)
         for page in free or (0,):
             now = state
             for action in actions:
-                wanted = isinstance(action, Allocate | Clone) and sharing.pages_wanted(now, action)
-                now = sharing.step(now, action, (page,) if wanted else None)
+                wanted = SHARING.pages_wanted(now, action)
+                now = SHARING.step(now, action, (page,) if wanted else None)
             yield now
 
 
 def test_an_open_choice_of_pages_is_any_choice() -> None:
     """The specification, taking any free page, meets exactly the open states, up to renaming."""
-    waiting = [sharing.initial(LAYER.geometry)]
+    waiting = [SHARING.initial(LAYER.geometry, default_limits(LAYER.geometry))]
     seen = {*waiting}
     for state in waiting:
         new = {*with_any_page(LAYER, state)} - seen

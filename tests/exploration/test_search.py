@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from explore_tools import silent, sizes, work_alone
+from spec_tools import MACHINE
 
 from conformance.exploration.alphabets import Layer, layer, legal
 from conformance.exploration.graph import Graph
@@ -14,6 +15,8 @@ from spec import pool
 from spec.cells import POISON, kill
 from spec.machines import actions as act
 from spec.machines import pages, scheduling, sharing
+from spec.machines.actions import Action
+from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
 from spec.vocabulary.errors import Family
@@ -22,7 +25,6 @@ CONTENTS = layer("contents", sizes((2, 2, 2, 1)))
 LONGER = layer("contents", sizes((2, 2, 2, 2)))
 DECODE = layer("decode", sizes((1, 2, 2, 2)))
 SMALLEST = layer("decode", sizes((1, 1, 2, 2)))
-State = scheduling.State
 
 
 @pytest.fixture(name="no_workers")
@@ -43,7 +45,7 @@ def after(chosen: Layer, *names: str) -> State:
     for name in names:
         action = moves[name].action(state)
         assert action is not None
-        state = scheduling.step(state, action)
+        state = MACHINE.step(state, action)
     return state
 
 
@@ -102,7 +104,7 @@ def test_the_cleanup_mode_is_part_of_the_layer() -> None:
 
     assert (None, True) == (found, search.graph.complete)
     assert search.graph.states > 31
-    assert any(state.lifecycle.finished for state in search.states)
+    assert any(state.finished for state in search.states)
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -148,11 +150,7 @@ def tampered(**changed: Any) -> State:
     """Two written tokens in slot 0 of the longer contents layer, and something changed below."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
     assert expanded(LONGER, state).wrong is None
-    shared = state.lifecycle.sharing
-    counts = changed.pop("counts", shared.counts)
-    table = evolve(shared.pages, **changed)
-    below = evolve(shared, pages=table, counts=counts)
-    return evolve(state, lifecycle=evolve(state.lifecycle, sharing=below))
+    return evolve(state, **changed)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +185,12 @@ def test_a_clone_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """RC, in the state that the clone leads to: the shared page has one count and two names."""
     parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
 
-    def make(clone: Callable[..., sharing.State]) -> Callable[..., sharing.State]:
+    def make(clone: Callable[..., State]) -> Callable[..., State]:
         return lambda state, *rest: evolve(clone(state, *rest), counts=state.counts)
 
     patched(monkeypatch, sharing, "_clone", make)
     child = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
-    child = scheduling.step(child, act.Clone(0, 1, 1))
+    child = MACHINE.step(child, act.Clone(0, 1, 1))
 
     assert expanded(LONGER, parent).wrong is None
     clause, message, move = wrong(LONGER, child)
@@ -224,8 +222,8 @@ def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     first = ("reserve(0)", "assign(0, 1)", "allocate(0, 1)", "write(0, 1)")
     state = after(CONTENTS, *first, "reserve(1)", "assign(1, 2)", "allocate(1, 1)")
 
-    def make(write: Callable[..., pages.State]) -> Callable[..., pages.State]:
-        def clobber(before: pages.State, grouped: dict[int, list[int]]) -> pages.State:
+    def make(write: Callable[..., State]) -> Callable[..., State]:
+        def clobber(before: State, grouped: dict[int, list[int]]) -> State:
             done = write(before, grouped)
             lost = kill(done.cells, [0])
             return evolve(done, cells=lost) if grouped and before.cells[0][0] else done
@@ -244,16 +242,16 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
     """RESET: whatever the mode, nothing is left of what was."""
     prefill = "prefill(1: (1,) x 1, 1)" if kept == "outputs" else "prefill(1: (1,) x 1, 3)"
     state = after(SMALLEST, prefill)
-    assert state.lifecycle.outputs or (kept == "queue" and state.queue)
+    assert state.outputs or (kept == "queue" and state.queue)
 
     def make(effect: Callable[..., State]) -> Callable[..., State]:
-        def forget_less(before: State, action: scheduling.Action, *rest: object) -> State:
+        def forget_less(before: State, action: Action, *rest: object) -> State:
             done = effect(before, action, *rest)
             if not isinstance(action, act.Reset):
                 return done
             if kept == "queue":
                 return evolve(done, queue=before.queue)
-            return evolve(done, lifecycle=evolve(done.lifecycle, outputs=before.lifecycle.outputs))
+            return evolve(done, outputs=before.outputs)
 
         return forget_less
 
@@ -276,8 +274,8 @@ def test_a_refusal_in_vain_is_caught(
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)")
 
     def make(_: object) -> Callable[..., list[Refusal]]:
-        def miser(table: pages.State, grouped: dict[int, list[int]]) -> list[Refusal]:
-            wanted, free = pages.pages_wanted(table, grouped), len(pages.free_pages(table))
+        def miser(table: State, _grouped: object, wanted: int) -> list[Refusal]:
+            free = pool.free_count(table.counts)
             short = (wanted and always) or wanted >= free
             return [Refusal(Reason.OUT_OF_PAGES, wanted, free)] if short else []
 

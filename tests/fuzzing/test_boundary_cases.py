@@ -1,20 +1,22 @@
 """Moves to the edge of the pool: they get there, exactly."""
 
 from spec_engine import small
+from spec_tools import MACHINE, SERVING
 
 from conformance.fuzzing import boundary_cases
 from conformance.fuzzing.state_machine import spread
-from spec.machines import admission, scheduling
+from spec.machines import scheduling
 from spec.machines.actions import Admit, Prefill
+from spec.state import State
 from spec.vocabulary import CleanupMode, default_limits
 
 TIGHT = small(pages=10, page_size=3, slots=4, pages_per_seq=4)
 DRAWS = [spread(drawn) for drawn in range(200)]
 
 
-def initial() -> admission.State:
+def initial() -> State:
     """Nothing yet, in a pool that is too small for its slots."""
-    return admission.initial(TIGHT, default_limits(TIGHT), CleanupMode.INCREMENTAL)
+    return SERVING.initial(TIGHT, default_limits(TIGHT), CleanupMode.INCREMENTAL)
 
 
 def test_draws_are_spread_evenly() -> None:
@@ -27,19 +29,19 @@ def test_draws_are_spread_evenly() -> None:
 
 def test_a_snug_prefill_shares_pages_and_then_takes_what_is_left() -> None:
     """What it takes is at most the free pages; with what is shared in the way, it is refused."""
-    state = initial().scheduling
+    state = initial()
     first = next(
         action
         for action in (boundary_cases.snug(state, drawn, 1) for drawn in DRAWS)
         if isinstance(action, Prefill) and action.requests[0].n_generations > 1
     )
-    shared = scheduling.step(state, first)
-    counts = shared.lifecycle.sharing.counts
+    shared = MACHINE.step(state, first)
+    counts = shared.counts
     second = boundary_cases.snug(shared, 0, 9)
 
     assert max(counts) > 1
     assert isinstance(second, Prefill)
-    assert () == tuple(scheduling.refusals(shared, second))
+    assert () == tuple(MACHINE.refusals(shared, second))
     wanted = sum(scheduling.prefill_pages(TIGHT, one) for one in second.requests)
     assert TIGHT.pages - sum(counts) < wanted <= counts.count(0)
 
@@ -50,7 +52,7 @@ def test_reservations_meet_the_pool_and_one_page_more() -> None:
     for drawn in DRAWS:
         state = initial()
         for serial in range(1, 5):
-            state = admission.step(
+            state = SERVING.step(
                 state, boundary_cases.reserving(state, spread(drawn + serial), serial)
             )
             promised.add(sum(request.pages_needed(TIGHT) for request in state.waiting))
@@ -61,5 +63,5 @@ def test_reservations_meet_the_pool_and_one_page_more() -> None:
 def test_what_is_reserved_can_be_admitted() -> None:
     """The first request that takes up what is left fits."""
     for drawn in DRAWS:
-        state = admission.step(initial(), boundary_cases.reserving(initial(), drawn, 1))
-        assert () == tuple(admission.refusals(state, Admit()))
+        state = SERVING.step(initial(), boundary_cases.reserving(initial(), drawn, 1))
+        assert () == tuple(SERVING.refusals(state, Admit()))

@@ -6,6 +6,7 @@ from itertools import cycle
 import pytest
 from attrs import evolve
 from spec_engine import ACTIONS, SpecEngine, small
+from spec_tools import SERVING
 
 from conformance.fuzzing import campaign as fuzz
 from conformance.fuzzing.coverage import CORNERS, POISON, REFUSABLE, Coverage
@@ -13,7 +14,6 @@ from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.lockstep.history import PoisonDead
 from conformance.protocol import Action, Poison
 from spec.machines import actions as act
-from spec.machines import admission
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
 ONE = Params(max_new=1)
@@ -25,11 +25,11 @@ def covered(
 ) -> Coverage:
     """What the specification's own steps count as."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
-    state, counted = admission.initial(sizes, default_limits(sizes), cleanup), Coverage()
+    state, counted = SERVING.initial(sizes, default_limits(sizes), cleanup), Coverage()
     for action in actions:
-        reasons = frozenset(refusal.reason for refusal in admission.refusals(state, action))
-        after = state if reasons else admission.step(state, action)
-        counted.record(state.scheduling, action, reasons, after.scheduling)
+        reasons = frozenset(refusal.reason for refusal in SERVING.refusals(state, action))
+        after = state if reasons else SERVING.step(state, action)
+        counted.record(state, action, reasons, after)
         state = after
     return counted
 

@@ -10,6 +10,7 @@ import pytest
 import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
+from spec_tools import SERVING
 
 from conformance.fuzzing import campaign as fuzz
 from conformance.fuzzing.shrinking import replay
@@ -19,7 +20,6 @@ from conformance.lockstep.history import History
 from conformance.protocol import Action, Engine, Result, Rounds
 from spec import clauses
 from spec.machines import actions as act
-from spec.machines import admission, sharing
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import (
@@ -108,14 +108,14 @@ class NextFit(SpecEngine):
         if isinstance(action, act.Generate):
             return self._generate()
         if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
-            admission.step(self.state, action)
+            SERVING.step(self.state, action)
             order = [*range(self.turn, len(self._counts)), *range(self.turn)]
             pages = [page for page in order if not self._counts[page]]
             count = len(pages)
             if isinstance(action, act.Allocate | act.Clone):
-                count = sharing.pages_wanted(self.state.scheduling.lifecycle.sharing, action)
+                count = SERVING.pages_wanted(self.state, action)
             before = self._counts
-            self.state = admission.step(self.state, action, tuple(pages[:count]))
+            self.state = SERVING.step(self.state, action, tuple(pages[:count]))
             taken = [page for page in pages if self._counts[page] and not before[page]]
             self.turn = (taken[-1] + 1) % len(self._counts) if taken else self.turn
             return None
@@ -123,7 +123,7 @@ class NextFit(SpecEngine):
 
     def _generate(self) -> Result:
         for done in range(self.profile.limits.rounds):
-            found = admission.refusals(self.state, act.Round())
+            found = SERVING.refusals(self.state, act.Round())
             if found:
                 return Rounds(done, min(refusal.reason for refusal in found))
             self.apply(act.Round())
@@ -131,7 +131,7 @@ class NextFit(SpecEngine):
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        return self.state.scheduling.lifecycle.sharing.counts
+        return self.state.counts
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def test_a_page_may_be_freed_and_taken_again_in_one_action() -> None:
 
     lockstep = run(engine, (act.Prefill((short, long)), act.Generate()))
 
-    assert (1, 2, 0) == lockstep.decoder.lifecycle.sequences[1].row  # type: ignore[union-attr]
+    assert (1, 2, 0) == lockstep.state.sequences[1].row  # type: ignore[union-attr]
     assert (1, 2, 3) == lockstep.seen.rows[1][:3]
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from spec_tools import MACHINE
 
 from conformance.cli.main import main
 from conformance.exploration.alphabets import layer
@@ -26,9 +27,9 @@ from conformance.refinement.transition import agrees, identical, same_observed
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
 from conformance.seeded_bugs import planted
 from impl.setup import Setup
-from impl.state import State
+from impl.state import State as DeviceState
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
@@ -38,18 +39,18 @@ LAYER = layer("decode", SMALL)
 SETUP = contents.setup_of(LAYER)
 
 
-def live() -> scheduling.State:
+def live() -> State:
     """One sequence that decodes beside a finished one whose output waits."""
     state = LAYER.initial()
     for number, new in ((1, 1), (2, 3)):
         params = Params(max_new=new, stops=((7,),))
         request = Request(id=number, prompt=(number,), params=params)
-        state = scheduling.step(state, act.Prefill((request,)))
+        state = MACHINE.step(state, act.Prefill((request,)))
     return state
 
 
 @pytest.fixture(scope="module")
-def encoded() -> State:
+def encoded() -> DeviceState:
     """The live state as the engine holds it."""
     return contents.encode(SETUP, live())
 
@@ -121,14 +122,18 @@ DEAD = [
 
 
 @pytest.mark.parametrize(("name", "at"), LIVE)
-def test_what_can_be_observed_is_compared(name: str, at: Any, encoded: State, judged: Any) -> None:
+def test_what_can_be_observed_is_compared(
+    name: str, at: Any, encoded: DeviceState, judged: Any
+) -> None:
     """One wrong number anywhere that matters is seen."""
     assert judged(encoded, encoded)
     assert not judged(changed(encoded, name, at), encoded)
 
 
 @pytest.mark.parametrize(("name", "at"), DEAD)
-def test_what_nobody_can_observe_is_not(name: str, at: Any, encoded: State, judged: Any) -> None:
+def test_what_nobody_can_observe_is_not(
+    name: str, at: Any, encoded: DeviceState, judged: Any
+) -> None:
     """What lies in dead cells, unused slots and past the ends is not compared; `identical` is."""
     other = changed(encoded, name, at)
 
@@ -140,7 +145,7 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     """A field that is new must be compared, or listed as one that cannot be observed."""
     kept = {"logprobs", "out_logprobs"}  # not kept by this setup, and floats: test_engine has them
 
-    assert {name for name, _ in LIVE} | kept == set(State._fields)
+    assert {name for name, _ in LIVE} | kept == set(DeviceState._fields)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,7 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     ],
 )
 def test_a_refusal_has_a_legal_reason_and_changes_nothing(
-    code: int, mask: int, same: int, fine: int, encoded: State
+    code: int, mask: int, same: int, fine: int, encoded: DeviceState
 ) -> None:
     """Done as expected, or refused for one of the reasons, bit for bit unchanged."""
     after = encoded if same else changed(encoded, "counts", 0)

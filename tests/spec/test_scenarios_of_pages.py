@@ -5,6 +5,7 @@ history names them.
 """
 
 from spec_tools import (
+    MACHINE,
     cells,
     climb,
     counts,
@@ -31,6 +32,7 @@ from spec.machines.actions import (
     Round,
     Write,
 )
+from spec.state import State
 from spec.table import BatchPlan, Sequence
 from spec.vocabulary import Params, Reason, ResetMode
 
@@ -39,7 +41,7 @@ EIGHT = (*SIX, 16, 17)
 LONG = Params(max_new=4)
 
 
-def begun(state: scheduling.State, slot: int, prompt: tuple[int, ...]) -> scheduling.State:
+def begun(state: State, slot: int, prompt: tuple[int, ...]) -> State:
     """A slot whose prompt is written, in the lowest pages."""
     batch = span(slot, 0, len(prompt))
     return climb(
@@ -57,10 +59,10 @@ def test_toy_example_of_page_mapping() -> None:
     # 7 would be 30 and 31, which the previous tenant of page 7 had written.
     state = machine(geometry(pages=10, page_size=4, slots=4, pages_per_seq=4))
     state = climb(state, Reserve(0), Assign(0, tuple(range(90, 98)), LONG, request=0))
-    state = scheduling.step(state, Allocate(span(0, 0, 8)), (2, 7))
+    state = MACHINE.step(state, Allocate(span(0, 0, 8)), (2, 7))
     state = climb(state, Write(span(0, 0, 8)), Free(0))
     state = climb(state, Reserve(3), Assign(3, SIX, LONG, request=1))
-    state = scheduling.step(state, Allocate(span(3, 0, 6)), (2, 7))
+    state = MACHINE.step(state, Allocate(span(3, 0, 6)), (2, 7))
     state = climb(state, Write(span(3, 0, 6)))
 
     seen = sequence(state, 3)
@@ -246,8 +248,8 @@ def test_refused_round_leaves_the_queue_untouched() -> None:
     state = machine(geometry(pages=3, page_size=2, slots=2, pages_per_seq=3))
     state = begun(begun(state, 0, (1, 2)), 1, (3, 4))
     state = climb(state, Enqueue(0, 7), Enqueue(1, 8))
-    found = scheduling.refusals(state, Round())
-    after, rounds, why = scheduling.generate(state)
+    found = MACHINE.refusals(state, Round())
+    after, rounds, why = scheduling.generate(MACHINE, state)
 
     assert {Reason.OUT_OF_PAGES} == {refusal.reason for refusal in found}
     assert [(2, "at most 1 pages")] == [(refusal.seen, refusal.allowed) for refusal in found]

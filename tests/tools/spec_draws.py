@@ -12,6 +12,7 @@ from spec_tools import counts, sequence, span
 
 from spec.machines import naive
 from spec.machines.actions import (
+    Action,
     Allocate,
     Assign,
     Clone,
@@ -28,7 +29,7 @@ from spec.machines.actions import (
     TakeOutputs,
     Write,
 )
-from spec.machines.scheduling import Action, State
+from spec.state import State
 from spec.table import Batch, Entry
 from spec.vocabulary import Params, Request, ResetMode, Tokens
 
@@ -59,7 +60,7 @@ def _weights(state: State) -> dict[Proposer, int]:
         _enqueue: 3 * bool(complete(state)),
         _clone: 4 * bool(free and settled(state)),
         _free: bool(used),
-        _tidy: 2 * bool(state.lifecycle.outputs or state.lifecycle.finished),
+        _tidy: 2 * bool(state.outputs or state.finished),
         _interrupt: 1,
     }
 
@@ -86,12 +87,12 @@ def used_slots(state: State) -> list[int]:
 
 def bare(state: State) -> list[int]:
     """Slots in use without a prompt."""
-    return [slot for slot in used_slots(state) if state.lifecycle.details[slot] is None]
+    return [slot for slot in used_slots(state) if state.details[slot] is None]
 
 
 def decoding(state: State) -> list[int]:
     """Slots with a prompt that have not finished."""
-    return [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    return [slot for slot in state.live if state.details[slot]]
 
 
 def settled(state: State) -> list[int]:
