@@ -18,36 +18,14 @@ from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
 from conformance.files.serialisation import decoder, encode, shown, text
 from conformance.lockstep.history import Attend, History, PoisonDead, Step
-from spec.machines import actions
+from conformance.protocol import CALLS
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
 VERSION: Final = 1
 CORPUS: Final = ".kvspec/corpus"
 """The folder where findings are kept."""
-STEPS: Final[dict[str, type]] = {
-    cls.__name__: cls
-    for cls in (
-        actions.Reserve,
-        actions.Assign,
-        actions.Allocate,
-        actions.Write,
-        actions.Clone,
-        actions.Free,
-        actions.FreeFinished,
-        actions.Reset,
-        actions.TakeOutputs,
-        actions.Enqueue,
-        actions.Pack,
-        actions.Purge,
-        actions.Prefill,
-        actions.Round,
-        actions.Generate,
-        actions.Submit,
-        actions.Admit,
-        PoisonDead,
-        Attend,
-    )
-}
+STEPS: Final[dict[str, type]] = {cls.__name__: cls for cls in (*CALLS, PoisonDead, Attend)}
+"""The steps of a history by their names."""
 HEADER: Final = (
     "kvspec",
     "version",

@@ -14,9 +14,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from attrs import evolve
+
 from conformance.files import kinds
 from conformance.files.jsonl import no_number, open_file, told
 from conformance.files.serialisation import checked, shown
+from conformance.recordings.by_specification import BySpec
 from conformance.recordings.format import (
     INDEXED,
     WHOLE,
@@ -97,19 +100,9 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
 
 
 def _blank(header: Header) -> Mapping[str, object]:
-    """What each field is at the start."""
-    return {
-        "used": False,
-        "finished": False,
-        "rows": (),
-        "tokens": (),
-        "allocated": 0,
-        "written": 0,
-        "counts": 0,
-        "queue": (),
-        "outputs": (),
-        "free": header.geometry.pages,
-    }
+    """An entry of each field at the start; one slot or page is then as any other."""
+    fields = BySpec(evolve(header, policy="lowest")).fields
+    return {name: entries[0] for name, entries in fields.items()}
 
 
 def _state(

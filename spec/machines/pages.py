@@ -66,6 +66,14 @@ def release_row(state: State, pages: Pages) -> State:
     return evolve(state, counts=counts, cells=kill(state.cells, dead))
 
 
+def live_cells(state: State) -> object:
+    """States are equal if their live cells are; counts are for the clauses to judge."""
+    return tuple(
+        (sequence, tuple(state.cells[page] for page in sequence.row) if sequence else ())
+        for sequence in state.sequences
+    )
+
+
 def require_in_range(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot."""
     if not _is_slot(slot, state):

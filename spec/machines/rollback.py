@@ -27,6 +27,7 @@ from spec.machines.actions import (
     Write,
 )
 from spec.machines.pages import (
+    live_cells,
     release_row,
     require_used,
     reserved_slot,
@@ -235,7 +236,7 @@ RUNG = Rung(
     follows={Write: _write_commits, Clone: _clone_copies, Free: _free_forgets},
     known=lambda state, slot: state.proposed[slot],
     clauses=("RB",),
-    edges=(Edge(abstract=_committed_cells, lower=_lower),),
+    edges=(Edge(abstract=_committed_cells, lower=_lower, compared=live_cells),),
     meets={
         "naive": "independent",
         "cache": "independent",

@@ -13,6 +13,7 @@ from spec import pool
 from spec.cells import blank, copy_page
 from spec.machines.actions import Action, Allocate, Append, Clone, Reserve, Write
 from spec.machines.pages import (
+    live_cells,
     require_in_range,
     require_unused,
     require_used,
@@ -114,20 +115,12 @@ def _private_row(state: State, slot: int, sequence: Sequence) -> Pages:
     return tuple(range(first, first + len(sequence.row)))
 
 
-def _live(state: State) -> object:
-    """States are equal if their live cells are; counts are for the clauses to judge."""
-    return tuple(
-        (sequence, tuple(state.cells[page] for page in sequence.row) if sequence else ())
-        for sequence in state.sequences
-    )
-
-
 RUNG = Rung(
     name="sharing",
     requires=("pages",),
     rules={Clone: Rule(refusals=_clone_refusals, effect=_clone, pages_wanted=_pages_wanted)},
     clauses=("SHARE",),
-    edges=(Edge(abstract=_private, lower=_lower, compared=_live),),
+    edges=(Edge(abstract=_private, lower=_lower, compared=live_cells),),
     meets={
         "naive": "independent",
         "cache": "independent",

@@ -144,7 +144,7 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         lambda: climb(waiting(), Enqueue(0, 8)),
         Enqueue(0, 9),
         CapacityRefused,
-        "saw 2, allowed below 2",
+        "saw 3, allowed up to 2",
     ),
     Reason.QUEUE_EMPTY: (written, Round(), CapacityRefused, "saw 0, allowed at least 1 queued"),
     Reason.OUTPUTS_FULL: (
@@ -169,7 +169,7 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         waiting,
         Truncate(0, 1),
         BatchRefused,
-        "saw 1, allowed at least 2",
+        "saw 1, allowed at least 3",
     ),
     Reason.STOPS: (
         empty,
