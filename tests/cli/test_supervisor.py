@@ -189,8 +189,8 @@ def test_a_result_that_cannot_be_written_is_bad_usage(
     body: str, status: int, tmp_path: Path
 ) -> None:
     """The disk may be full only at the end; a failure is still a failure, and is printed."""
-    full = "files.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
-    process = start(f"from conformance import files; {full}; {body}", tmp_path)
+    full = "atomic.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
+    process = start(f"from conformance.files import atomic; {full}; {body}", tmp_path)
     found, out, err = ended(process)
 
     assert status == found

@@ -32,7 +32,7 @@ ROOT = Path(counterexamples.__file__).parents[2]
 
 def python(*words: str | Path, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A Python process in this folder, for which kvspec and the toy are installed."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "tools")))
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,

@@ -286,8 +286,8 @@ def test_a_known_finding_that_is_gone_leaves_the_run_undecided(
 @pytest.mark.parametrize(
     ("engine", "status", "said"),
     [
-        ("test_alone:factory", 3, "alone test_alone:factory: undecided (sampled), 7 histories"),
-        ("test_alone:nothing", 2, "no callable nothing in test_alone"),
+        (f"{__name__}:factory", 3, f"requests {__name__}:factory: undecided (sampled), 7"),
+        (f"{__name__}:nothing", 2, f"no callable nothing in {__name__}"),
     ],
 )
 def test_the_program_says_what_came_of_it(
@@ -298,7 +298,7 @@ def test_the_program_says_what_came_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The verdict is the exit status; an engine that is not there is bad input."""
-    monkeypatch.setattr(sys, "argv", ["alone", engine, "--seconds", "2", "--seed", "5"])
+    monkeypatch.setattr(sys, "argv", ["requests", engine, "--seconds", "2", "--seed", "5"])
 
     def check(make: object, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
         assert (make, chosen, seconds) == (factory, 5, 2.0)

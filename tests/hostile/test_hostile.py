@@ -368,7 +368,7 @@ def test_a_signal_that_waits_when_the_child_begins_leaves_no_trace() -> None:
     """It is held back until handlers are in place, and arrives as soon as it is let through."""
     script = """\
 import os, signal
-from conformance import interrupts
+from conformance.runtime import interrupts
 from conformance.cli.supervisor import supervised
 listen = interrupts.listen
 def interrupted():

@@ -16,7 +16,7 @@ import pytest
 from conformance.cli import UNDECIDED
 
 ROOT = Path(__file__).resolve().parents[2]
-FOREIGN = ROOT / "tests" / "foreign_engine"
+FOREIGN = ROOT / "tests" / "packaging" / "foreign_engine"
 NEEDED = ("attrs", "hypothesis", "sortedcontainers", "rich", "markdown-it-py", "mdurl", "Pygments")
 """What the core depends on, and what that depends on."""
 BUILDS = ("setuptools",)
