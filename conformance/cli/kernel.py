@@ -4,9 +4,10 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from conformance.cli import kernel_targets
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import File, integer
 from conformance.cli.pages import put
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

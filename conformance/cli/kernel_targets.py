@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import input_file, output_file
 from conformance.cli.pages import put
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import integer
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress

@@ -13,7 +13,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
-from conformance.fuzzing.shrinking import replay
+from conformance.lockstep.run import replay
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 

@@ -10,7 +10,7 @@ from spec_engine import ACTIONS, SpecEngine, small
 from conformance.fuzzing import campaign as fuzz
 from conformance.fuzzing.coverage import CORNERS, POISON, REFUSABLE, Coverage
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
-from conformance.lockstep.history import PoisonDead
+from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
 from spec.machines import actions as act
 from spec.machines import admission

@@ -10,11 +10,11 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import replay
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.fuzzing.warmup import WARMUP, warmup
+from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import Attend, History, PoisonDead
+from conformance.lockstep.run import replay
 from conformance.protocol import Attends, Compiles, Engine, Poison, Poisonable
 from impl import entries
 from spec.machines import actions as act

@@ -18,11 +18,12 @@ from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign as fuzz
 from conformance.fuzzing import counterexamples
-from conformance.fuzzing.shrinking import Finding, replay, shrink, take
+from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign
+from conformance.history import History
 from conformance.lockstep import watchdog
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import History
+from conformance.lockstep.run import Finding, replay, take
 from conformance.lockstep.watchdog import Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Params, default_limits

@@ -10,10 +10,10 @@ from itertools import count
 
 import pytest
 
-from conformance.cli.contract import Verdict
 from conformance.harnesses import command
 from conformance.harnesses import requests as alone
 from conformance.harnesses.workloads import Factory
+from conformance.verdict import Verdict
 from spec import model
 from spec.machines import admission, naive
 from spec.view import View

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from conformance.cli.main import main
-from conformance.engines.registry import OUR_ENGINE, factory_of, is_ours
+from conformance.engines.registry import OUR_ENGINE, is_ours
+from conformance.isolation.placement import factory_of
 from conformance.isolation.remote import RemoteFactory
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, default_limits
 

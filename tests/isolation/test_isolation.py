@@ -17,11 +17,11 @@ from conformance.cli.main import main
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import Finding, replay
 from conformance.fuzzing.state_machine import Campaign
+from conformance.history import History
 from conformance.isolation import remote, serve, wire
 from conformance.isolation.remote import Remote, RemoteFactory
-from conformance.lockstep.history import History
+from conformance.lockstep.run import Finding, replay
 from conformance.protocol import Attends, Compiles, EngineFailed, Poisonable, Rounds
 from conformance.recordings.fields import fields_of
 from spec.machines import actions as act

@@ -12,10 +12,10 @@ from attrs import evolve
 from spec_engine import SpecEngine, small
 
 from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import replay
 from conformance.fuzzing.state_machine import LEVELS, Campaign
+from conformance.history import History
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import History
+from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
 from spec import clauses
 from spec.machines import actions as act

@@ -13,14 +13,8 @@ from spec_engine import SpecEngine, small
 from conformance.cli.main import main
 from conformance.files import histories
 from conformance.fuzzing import campaign
-from conformance.lockstep.differential import (
-    PAGES,
-    REASONS,
-    REFUSES,
-    Differences,
-    PairFactory,
-    least,
-)
+from conformance.fuzzing.shrinking import shrink_difference
+from conformance.lockstep.differential import PAGES, REASONS, REFUSES, Differences, PairFactory
 from conformance.protocol import Action, Attends, Factory, Poison, Poisonable, Result
 from spec.machines import actions as act
 from spec.vocabulary import (
@@ -81,7 +75,7 @@ def test_other_pages_are_legal_and_shown_at_their_shortest() -> None:
 
     assert None is report.finding
     assert {PAGES, REASONS} >= set(pairs.seen.counts) >= {PAGES}
-    assert (act.Reserve(), act.Allocate(((0, 0),))) == least(pairs, PAGES)
+    assert (act.Reserve(), act.Allocate(((0, 0),))) == shrink_difference(pairs, PAGES)
 
 
 def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> None:
@@ -90,7 +84,7 @@ def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> Non
 
     assert None is report.finding
     assert pairs.seen.counts[REFUSES]
-    *_, last = least(pairs, REFUSES)
+    *_, last = shrink_difference(pairs, REFUSES)
     assert isinstance(last, act.Allocate)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cli import UNDECIDED
+from conformance.verdict import UNDECIDED
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ROOT / "tests" / "packaging" / "foreign_engine"

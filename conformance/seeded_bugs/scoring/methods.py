@@ -18,9 +18,10 @@ from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign as fuzzing
-from conformance.fuzzing.shrinking import Finding, replay, shrink
+from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.comparer import Oracle, by_clauses
+from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Patience
 from conformance.protocol import Engine
 from conformance.seeded_bugs import Plant

@@ -13,8 +13,9 @@ import pytest
 
 COMMAND = """
 import os, signal, sys, time, types
-from conformance.cli.contract import Verdict, execute
-from conformance.cli.supervisor import supervised
+from conformance.cli.contract import conclude, execute
+from conformance.verdict import Verdict
+from conformance.runtime.supervisor import supervised
 
 def run(arguments, report):
     report.count(steps=9)
@@ -24,12 +25,12 @@ def run(arguments, report):
 fake = types.SimpleNamespace(
     NAME="fake", HELP="", EXAMPLES=(), run=run, add_arguments=lambda parser: None
 )
-sys.exit(supervised(lambda tell: execute(fake, ["--json", "out.json"], tell)))
+sys.exit(supervised(lambda tell: execute(fake, ["--json", "out.json"], tell), conclude=conclude))
 """
 READY = "print('ready', os.getpid(), flush=True)"
 
 
-PATIENT = "from conformance.cli import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
+PATIENT = "from conformance.runtime import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
 
 
 def start(
