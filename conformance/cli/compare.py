@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
-from conformance.cli.kernel_targets import RESULTS
+from conformance.cli.kernel import RESULTS
 from conformance.cli.options import output_file
 from conformance.cli.pages import put
 from conformance.verdict import Scope, Verdict

@@ -16,8 +16,7 @@ from conformance.cli import result
 from conformance.cli.contract import Report
 from conformance.files import histories
 from conformance.files.histories import Recorded
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing import counterexamples
+from conformance.fuzzing import campaign, counterexamples
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign
 from conformance.history import History
@@ -47,10 +46,10 @@ def python(*words: str | Path, folder: Path, **more: str) -> subprocess.Complete
 
 def found_at_random(bug: str) -> Finding:
     """What fuzzing finds."""
-    campaign = Campaign(make=partial(toy, bug, small()))
-    report = fuzz.Run()
+    target = Campaign(make=partial(toy, bug, small()))
+    report = campaign.Run()
     for start in range(20):
-        fuzz._take_turn(campaign, "allocator", start, report)
+        campaign._take_turn(target, "allocator", start, report)
         if report.finding is not None:
             return report.finding
     raise AssertionError(f"{bug}: not found in {report.steps} steps")
