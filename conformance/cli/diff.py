@@ -81,14 +81,16 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             with report.progress("diff", total=arguments.seconds) as update:
                 campaign.run(
                     pairs,
-                    arguments.geometry,
-                    start_seed=arguments.seed,
-                    seconds=arguments.seconds,
+                    campaign.Options(
+                        geometry=arguments.geometry,
+                        seed=arguments.seed,
+                        seconds=arguments.seconds,
+                        patience=patience_of(arguments.hang_seconds),
+                    ),
                     report=state,
                     update=update,
                     watchdog=watchdog,
                     clock=clock,
-                    patience=patience_of(arguments.hang_seconds),
                 )
         finally:
             count(state, report)

@@ -84,14 +84,16 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 campaign.run(
                     factory,
-                    arguments.geometry,
-                    start_seed=arguments.seed,
-                    seconds=arguments.seconds,
+                    campaign.Options(
+                        geometry=arguments.geometry,
+                        seed=arguments.seed,
+                        seconds=arguments.seconds,
+                        patience=patience,
+                    ),
                     report=state,
                     update=update,
                     watchdog=watchdog,
                     clock=clock,
-                    patience=patience,
                 )
         finally:
             count(state, report)

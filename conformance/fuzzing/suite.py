@@ -91,15 +91,17 @@ def judge(
     state = campaign.Run()
     campaign.run(
         factory,
-        geometry,
-        start_seed=seed,
-        seconds=seconds,
+        campaign.Options(
+            geometry=geometry,
+            seed=seed,
+            seconds=seconds,
+            ceiling=False,
+            known=known,
+            patience=patience,
+        ),
         report=state,
         update=lambda *_: None,
         watchdog=watchdog,
-        ceiling=False,
-        known=known,
-        patience=patience,
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:

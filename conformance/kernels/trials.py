@@ -27,11 +27,13 @@ NOT_JUDGED: Final[Shares] = (0.0, 0.0)
 
 @frozen(kw_only=True)
 class Job:
-    """What a process is to try. kernel: as for `kernel_under_test.find`. sizes: by name. variant:
-    which of `variants`. mode: of the interpreter. mutant: a bug to plant first. plain: batches as in
-    most tests of kernels, judged by their tolerance. twin: the layout to compare with, see `TWINS`.
-    shrink: whether a batch that fails is made small. append: whether the kernel is to write the
-    new cells, see `appending`.
+    """What a process is to try.
+
+    kernel: as for `kernel_under_test.find`. sizes: by name. variant: which of `variants`. mode: of
+    the interpreter. mutant: a bug to plant first. plain: batches as in most tests of kernels,
+    judged by their tolerance. twin: the layout to compare with, see `TWINS`. shrink: whether a
+    batch that fails is made small. append: whether the kernel is to write the new cells, see
+    `appending`.
     """
 
     kernel: str

@@ -58,7 +58,10 @@ def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
 
     report = campaign.Run()
     campaign.run(
-        lambda *_: made(), SIZES, start_seed=0, seconds=5, report=report, update=lambda *_: None
+        lambda *_: made(),
+        campaign.Options(geometry=SIZES, seconds=5),
+        report=report,
+        update=lambda *_: None,
     )
     assert report.finding == found
 

@@ -230,8 +230,12 @@ def test_a_process_that_hangs_is_a_finding_and_is_ended(
 def test_an_engine_that_cannot_be_made_again_is_a_finding(there: Make) -> None:
     """If the process ends before the first step the history is empty, and nothing is lost."""
     report = campaign.Run()
-    campaign.run(there("remote_engines:Fails"), SIZES, start_seed=0, seconds=5, report=report,
-             update=lambda *_: None)  # fmt: skip
+    campaign.run(
+        there("remote_engines:Fails"),
+        campaign.Options(geometry=SIZES, seconds=5),
+        report=report,
+        update=lambda *_: None,
+    )
 
     assert report.finding is not None
     assert ((), "ATOMIC", "the engine's process ended with status 4") == (

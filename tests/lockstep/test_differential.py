@@ -56,8 +56,12 @@ class Careless(SpecEngine):
 def run(a: Factory, b: Factory, *, turns: int = 4) -> tuple[PairFactory, campaign.Run]:
     """Some turns of fuzzing on the two."""
     pairs, report = PairFactory(a, b), campaign.Run()
-    campaign.run(pairs, SIZES, start_seed=0, seconds=60, steps=turns * 100, report=report,
-             update=lambda *_: None, ceiling=False)  # fmt: skip
+    campaign.run(
+        pairs,
+        campaign.Options(geometry=SIZES, seconds=60, steps=turns * 100, ceiling=False),
+        report=report,
+        update=lambda *_: None,
+    )
     return pairs, report
 
 

@@ -4,7 +4,6 @@ A method runs the engine as it finds it: who calls it has planted the bug. Anoth
 joins by one more entry in METHODS.
 """
 
-import math
 import random
 import time
 from collections.abc import Iterator
@@ -236,16 +235,17 @@ def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> campai
     report = campaign.Run()
     campaign.run(
         ours.make,
-        GEOMETRY,
-        start_seed=SEED_STRIDE * seed,
-        seconds=math.inf,
+        campaign.Options(
+            geometry=GEOMETRY,
+            seed=SEED_STRIDE * seed,
+            steps=budget.steps,
+            ceiling=False,
+            oracle=oracle,
+            patience=Patience(first=FIRST_SECONDS),
+        ),
         report=report,
         update=lambda _done, _note: None,
         watchdog=budget.watchdog,
-        steps=budget.steps,
-        ceiling=False,
-        oracle=oracle,
-        patience=Patience(first=FIRST_SECONDS),
     )
     return report
 
