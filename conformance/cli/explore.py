@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress

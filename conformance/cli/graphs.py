@@ -1,7 +1,6 @@
 """What `explore` and `refine` share: which graph, how far, where to go on, and how it is told."""
 
 import argparse
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
+from conformance.runtime.sources import digest
+from conformance.verdict import Scope, Verdict
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
@@ -115,16 +116,6 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
             remedy="Leave one of them out.",
         )
     return CleanupMode(arguments.cleanup)
-
-
-def digest(*packages: str) -> str:
-    """Of our own sources: what was found with other ones is not gone on with."""
-    found = hashlib.sha256()
-    root = Path(__file__).parents[2]
-    for package in packages or ("spec", "impl", "conformance"):
-        for path in sorted((root / package).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
 
 
 def check_pages(arguments: argparse.Namespace) -> None:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import integer, output_file
 from conformance.cli.pages import put
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.seeded_bugs.scoring.attempts import Attempts

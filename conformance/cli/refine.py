@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import integer
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
@@ -103,7 +104,12 @@ def _refine(
     from conformance.exploration import alphabets
     from conformance.exploration.packed_search import Plan
     from conformance.exploration.packed_states import Allocator
-    from conformance.refinement import run as refining
+    from conformance.refinement.run import (
+        allocator_checker,
+        cells_checker,
+        refine_allocator,
+        refine_cells,
+    )
 
     illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
@@ -119,16 +125,14 @@ def _refine(
         if arguments.layer == "allocator":
             layer = Allocator(arguments.geometry)
             plan = Plan(layer=layer, illegal=illegal, most_states=arguments.states)
-            checker = refining.allocator_checker(plan, state, **how)
-            refining.refine_allocator(
-                plan, state, checker, update=update, level_done=saver(checker)
-            )
+            checker = allocator_checker(plan, state, **how)
+            refine_allocator(plan, state, checker, update=update, level_done=saver(checker))
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
             chosen = alphabets.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
-            checker = refining.cells_checker(chosen, state, **how)
-            refining.refine_cells(
+            checker = cells_checker(chosen, state, **how)
+            refine_cells(
                 chosen,
                 state,
                 checker,

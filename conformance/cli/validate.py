@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import File, input_file, number, output_file, output_folder
+from conformance.verdict import Scope, Verdict
 from spec.vocabulary import InvalidInput
 
 if TYPE_CHECKING:

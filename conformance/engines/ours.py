@@ -6,7 +6,7 @@ Everything that can be observed is read back as one packed array.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, chain, islice
-from typing import Any
+from typing import Any, Never
 
 import jax
 import jax.numpy as jnp
@@ -194,6 +194,36 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
         case _:
             raise TypeError(action)
     return None
+
+
+class _Recorded(Exception):
+    """The call that a driver is about to make."""
+
+    def __init__(self, name: str, given: tuple[Any, ...]) -> None:
+        super().__init__(name)
+        self.name, self.arguments = name, given
+
+
+class _Recorder(Engine):
+    """The driver without device state: it records its call instead of making it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+    def _call(self, name: str, *rest: Any) -> Never:
+        raise _Recorded(name, rest)
+
+
+def call_of(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...]]:
+    """The entry point that an action calls, and its arguments after weights and state.
+
+    Raises Refused where the driver itself refuses.
+    """
+    try:
+        drive(_Recorder(setup), action)
+    except _Recorded as recorded:
+        return recorded.name, recorded.arguments
+    raise AssertionError(f"{action} calls no entry point")
 
 
 def _snapshot(packed: Packed, *, cells: bool) -> Array:

@@ -20,7 +20,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.cli.contract import Verdict
+from conformance.verdict import Verdict
 from spec.vocabulary import Geometry
 
 MODEL: Final = Path(__file__).with_name("spin") / "allocator.pml"

@@ -17,7 +17,7 @@ import spec
 from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
 from conformance.files.serialisation import decoder, encode, shown, text
-from conformance.lockstep.history import Attend, History, PoisonDead, Step
+from conformance.history import Attend, History, PoisonDead, Step
 from conformance.protocol import CALLS
 from spec.vocabulary import CleanupMode, Geometry, Limits
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from conformance.fuzzing import boundary_cases, generators
 from conformance.fuzzing.coverage import Coverage
-from conformance.fuzzing.shrinking import Finding, MakeEngine, finding_of, opened, take
+from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import Lockstep, Oracle, Violation
-from conformance.lockstep.history import Attend, PoisonDead, Step
+from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.runtime.stopwatch import Stopwatch

@@ -5,7 +5,7 @@ It compiles what is jitted before time is measured, and is itself checked in loc
 
 from typing import Final
 
-from conformance.lockstep.history import Attend, History, PoisonDead
+from conformance.history import Attend, History, PoisonDead
 from conformance.protocol import Action, Poison
 from spec.machines import actions as act
 from spec.vocabulary import Params, Request, ResetMode

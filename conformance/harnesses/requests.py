@@ -1,6 +1,6 @@
 """Requests served together, each held to what it gets alone.
 
-    python -m conformance.harnesses.requests conformance.engines.levanter_requests:llama --seconds 9
+    python -m conformance.harnesses.requests conformance.harnesses.levanter_requests:llama
 
 An engine that takes a list of requests and runs them all to the end cannot be stepped. It is driven
 by lists, and judged by what is left to judge. Every choice of a request is the naive generation of
@@ -25,7 +25,6 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from conformance.cli.contract import Verdict
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
 from conformance.harnesses.prefix_caching import Broken
@@ -39,6 +38,7 @@ from conformance.harnesses.workloads import (
     histories,
     shorter,
 )
+from conformance.verdict import Verdict
 from spec import clauses
 from spec.machines import admission
 from spec.view import View

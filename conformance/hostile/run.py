@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from attrs import asdict, evolve
 
-from conformance.cli.graphs import digest
 from conformance.hostile import calls, contract, inputs, interrupts, running
 from conformance.hostile.calls import Call
 from conformance.hostile.interrupts import Subject, Tried
 from conformance.hostile.running import Outcome
+from conformance.runtime.sources import digest
 
 HOME: Final = Path(".kvspec/hostile")
 WORKERS: Final = 2

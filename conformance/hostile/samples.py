@@ -9,16 +9,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict, as_json
-from conformance.cli.options import parse_geometry
+from conformance.cli.contract import Report, as_json
 from conformance.cli.result import to_text
 from conformance.exploration import graph
 from conformance.files import histories
+from conformance.files.geometries import parse_geometry
 from conformance.hostile.toy import TOY
 from conformance.recordings.format import line_from_data
 from conformance.recordings.itf import to_itf
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from conformance.runtime.sources import digest
+from conformance.verdict import Verdict
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Reset, Write
 from spec.vocabulary import CleanupMode, Geometry, Params, default_limits
 
@@ -97,7 +99,7 @@ def _checkpoint() -> bytes:
     asked = argparse.Namespace(
         layer="allocator", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
     )
-    about = graphs.about(asked) | {"source": graphs.digest()}
+    about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "e.npz"
         graph.save(graph.Graph(), path, about)

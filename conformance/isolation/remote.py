@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 import spec
 from conformance.files.histories import step_to_data
 from conformance.files.serialisation import encode
+from conformance.history import Attend, PoisonDead, Step
 from conformance.isolation.wire import (
     VERSION,
     Seen,
@@ -28,7 +29,6 @@ from conformance.isolation.wire import (
     profile_from_data,
     result_from_data,
 )
-from conformance.lockstep.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recordings.format import reasons_from_data
 from spec.view import View

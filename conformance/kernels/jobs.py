@@ -9,7 +9,7 @@ from attrs import frozen
 
 from conformance.kernels.batches import SIZES
 from conformance.kernels.block_sizes import variants
-from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, appending
+from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS
@@ -37,7 +37,7 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
     }
     few = max(FEWEST, -(-cases // SHARE))
     jobs = [*_jobs(subject.name, left_out, cases, few, seed)]
-    if appending(subject.name) is None:
+    if find_appending(subject.name) is None:
         left_out |= {"new cells, written by the kernel": ", ".join(NEW_CELLS)}
     else:
         jobs += _appending(subject.name, left_out, few, seed)

@@ -70,7 +70,7 @@ def find(name: str) -> Subject:
     return _found(name, KNOWN.get(name, name))
 
 
-def appending(name: str) -> Subject | None:
+def find_appending(name: str) -> Subject | None:
     """The same that also writes new cells, if there is one: `[T, kv_heads, head_dim]` by the names
     of NEW_CELLS, in the dtype of the pool. It returns its answer and the pool. Raises InvalidInput.
     """

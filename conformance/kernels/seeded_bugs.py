@@ -15,10 +15,10 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 
 import impl.attention.tpu as kernel
-from conformance.kernels import seeded_bugs_of_appending as appending
 from conformance.kernels.batches import SIZES
 from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, prefill, writing
+from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
 PLAIN: Final = SIZES[0].name
@@ -226,6 +226,79 @@ def _as_one_core(right: Any) -> Any:
     return wrong
 
 
+def _one_place_on(right: Any) -> Any:
+    """Every new cell goes to the next destination."""
+    return lambda pool, cells, to, **named: right(
+        pool, cells, jnp.where(to < 0, to, to + 1), **named
+    )
+
+
+def _padding_to_first_cell(right: Any) -> Any:
+    """Tokens of no sequence are stored in cell 0."""
+
+    def wrong(*given: Any, **named: Any) -> Array:
+        found: Array = right(*given, **named)
+        return jnp.where(found == INVALID, 0, found)
+
+    return wrong
+
+
+def _last_dropped(right: Any) -> Any:
+    """The last token of each sequence is not stored."""
+
+    def wrong(pool: Array, lens: Array, ids: Array, starts: Array, *rest: Any, tokens: int) -> Any:
+        found = right(pool, lens, ids, starts, *rest, tokens=tokens)
+        return found.at[starts[1:] - 1].set(INVALID, mode="drop")
+
+    return wrong
+
+
+def _row_before(right: Any) -> Any:
+    """New cells go to the pages of the previous sequence."""
+    return lambda pool, lens, ids, *rest, **named: right(
+        pool, lens, jnp.roll(ids, 1, axis=0), *rest, **named
+    )
+
+
+def _from_the_pool(right: Any) -> Any:
+    """The operands are ignored."""
+
+    def wrong(shape: Any, *given: Any, cells: Any) -> Any:
+        del cells
+        return right(evolve(shape, fresh=False), *given)
+
+    return wrong
+
+
+def _whole_pages(right: Any) -> Any:
+    """The partly old page is copied whole, over the cells from the operands."""
+
+    def wrong(self: Any, fetch: Any) -> tuple[Array, Array]:
+        low, high = right(self, fetch)
+        size = self.shape.page_size
+        return low, (high + size - 1) // size * size
+
+    return wrong
+
+
+def _neighbours_cells(right: Any) -> Any:
+    """The operands are read from the next row on."""
+
+    def wrong(self: Any, *given: Any) -> None:
+        class Shifted:
+            """Sequences that begin one row later."""
+
+            def __getitem__(self, at: Any) -> Any:
+                return held[at] + 1
+
+        held, before = self.inputs.cu_q_lens, self.inputs
+        self.inputs = before._replace(cu_q_lens=Shifted())
+        right(self, *given)
+        self.inputs = before
+
+    return wrong
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "pages are not waited for": Mutant("no wait", flow.Flow, "_wait_pages", _nothing),
     "queries are not waited for": Mutant("no wait", flow.Flow, "_wait_queries", _nothing),
@@ -352,19 +425,19 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "no cap": Mutant("soft cap dropped", kernel, "_kernel", _shapes(soft_cap=None), sizes=CAPPED),
     "no scale of V": Mutant("scale dropped", kernel, "_kernel", _shapes(v_scale=1.0), sizes=SCALED),
     "a new cell one place on": Mutant(
-        "written one off", kernel, "write", appending.one_place_on, append=True
+        "written one off", kernel, "write", _one_place_on, append=True
     ),
     "padding is written": Mutant(
-        "padding to cell 0", places, "of", appending.padding_to_the_first_cell, append=True
+        "padding to cell 0", places, "of", _padding_to_first_cell, append=True
     ),
     "the last new cell is not written": Mutant(
-        "a cell too few", places, "of", appending.last_dropped, append=True
+        "a cell too few", places, "of", _last_dropped, append=True
     ),
     "new cells in another's pages": Mutant(
-        "the row of the sequence before", places, "of", appending.row_before, append=True
+        "the row of the sequence before", places, "of", _row_before, append=True
     ),
     "new cells are read from the pool": Mutant(
-        "not from the operands", kernel, "_call", appending.from_the_pool, append=True
+        "not from the operands", kernel, "_call", _from_the_pool, append=True
     ),
     "new cells are not waited for": Mutant(
         "no wait",
@@ -374,10 +447,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         append=True,
     ),
     "a page over new cells": Mutant(
-        "both are copied there", flow.Flow, "_stored", appending.whole_pages, append=True
+        "both are copied there", flow.Flow, "_stored", _whole_pages, append=True
     ),
     "new cells of the neighbour": Mutant(
-        "operands one row off", flow.Flow, "_start_fresh", appending.neighbours_cells, append=True
+        "operands one row off", flow.Flow, "_start_fresh", _neighbours_cells, append=True
     ),
 }
 """By name."""

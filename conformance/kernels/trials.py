@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import define, evolve, frozen
 
-from conformance.kernels import appending as appended
+from conformance.kernels import appending
 from conformance.kernels.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
 from conformance.kernels.block_sizes import Own, variants
 
@@ -27,11 +27,13 @@ NOT_JUDGED: Final[Shares] = (0.0, 0.0)
 
 @frozen(kw_only=True)
 class Job:
-    """What a process is to try. kernel: as for `subject.find`. sizes: by name. variant: which of
-    `variants`. mode: of the interpreter. mutant: a bug to plant first. plain: batches as in most
-    tests of kernels, judged by their tolerance. twin: the layout to compare with, see `TWINS`.
-    shrink: whether a batch that fails is made small. append: whether the kernel is to write the
-    new cells, see `appended`.
+    """What a process is to try.
+
+    kernel: as for `kernel_under_test.find`. sizes: by name. variant: which of `variants`. mode: of
+    the interpreter. mutant: a bug to plant first. plain: batches as in most tests of kernels,
+    judged by their tolerance. twin: the layout to compare with, see `TWINS`. shrink: whether a
+    batch that fails is made small. append: whether the kernel is to write the new cells, see
+    `appending`.
     """
 
     kernel: str
@@ -51,6 +53,24 @@ class Job:
     def shape(self) -> Sizes:
         """The sizes of this name."""
         return next(sizes for sizes in SIZES if sizes.name == self.sizes)
+
+
+@frozen(eq=False)
+class Case:
+    """A batch in the form in which the kernel gets it.
+
+    task: the new cells and the pool that must come back, None if the kernel is to write none.
+    """
+
+    sizes: Sizes
+    batch: Batch
+    arrays: Arrays
+    task: appending.Task | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of queries."""
+        return int(self.arrays.cu_q_lens[len(self.batch.lens)])
 
 
 class Wrong(AssertionError):
@@ -85,22 +105,18 @@ class Trial:
         """One batch. Raises Wrong if the kernel is."""
         if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
             raise Enough
-        job = self.job
-        batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
-        batch = appended.apart(job.shape, batch) if job.append else batch
-        arrays = build(job.shape, batch)
-        self.tell(begin=batch.to_json())
-        rows = int(arrays.cu_q_lens[len(batch.lens)])
+        case = self._case(self._allowed(batch))
+        self.tell(begin=case.batch.to_json())
         try:
-            said, shares = self._wrong(batch, arrays, rows)
+            said, shares = self._judged(case)
         except Enough:
-            if rows:
+            if case.rows:
                 raise
             said, shares, self.found = [], NOT_JUDGED, None
-        self.tell(ratio=shares[0], looseness=shares[1], rows=rows)
+        self.tell(ratio=shares[0], looseness=shares[1], rows=case.rows)
         if said:
             self.since = time.monotonic() if self.since is None else self.since
-            self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}
+            self.found = {"ended": "finding", "what": said, "batch": case.batch.to_json()}
             raise Wrong
 
     def begin(self) -> None:
@@ -111,80 +127,83 @@ class Trial:
             if not self.job.shrink:
                 raise
 
-    def _wrong(self, batch: Batch, arrays: Arrays, rows: int) -> tuple[list[str], Shares]:
+    def _allowed(self, batch: Batch) -> Batch:
+        """The batch without what this job does not try."""
+        job = self.job
+        batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
+        return appending.apart(job.shape, batch) if job.append else batch
+
+    def _case(self, batch: Batch) -> Case:
+        sizes = self.job.shape
+        return self._with_task(Case(sizes, batch, build(sizes, batch)))
+
+    def _with_task(self, case: Case) -> Case:
+        """The same case; with new cells, if the kernel is to write them."""
+        if not self.job.append:
+            return case
+        return evolve(case, task=appending.task(case.sizes, case.batch, case.arrays))
+
+    def _judged(self, case: Case) -> tuple[list[str], Shares]:
         """What is wrong with the answer, and its largest error over either bound."""
         from conformance.kernels import answers
 
-        shape = self.job.shape
-        answer, right = self._attend(shape, batch, arrays), answers.right(shape, arrays)
+        answer, right = self._attend(case), answers.right(case.sizes, case.arrays)
         if answer.out is None:
             return list(answer.said), NOT_JUDGED
-        pool = self._of_pool(shape, batch, arrays, answer)
+        pool = [] if case.task is None else appending.wrong(case.task, answer.pool)
         if self.job.plain:
-            return pool if right.tolerated(answer.out, rows=rows) else ["wrong"], NOT_JUDGED
-        ratio, said = right.ratio(answer.out, rows=rows), [*answer.said, *pool]
+            return pool if right.tolerated(answer.out, rows=case.rows) else ["wrong"], NOT_JUDGED
+        ratio, said = right.ratio(answer.out, rows=case.rows), [*answer.said, *pool]
         if ratio > 1.0:
-            said.append(self._kind(batch))
+            said.append(self._kind(case))
         if self.job.twin is not None and not said:
-            said = self._differs(batch, arrays, answer, right.bound)
-        return said, (ratio, right.looseness(answer.out, rows=rows))
+            said = self._differs(case, answer, right.bound, twin=self.job.twin)
+        return said, (ratio, right.looseness(answer.out, rows=case.rows))
 
-    def _of_pool(self, sizes: Sizes, batch: Batch, arrays: Arrays, answer: Any) -> list[str]:
-        """What is wrong with the pool that came back, if any is to."""
-        if not self.job.append:
-            return []
-        return appended.wrong(appended.task(sizes, batch, arrays), answer.pool)
-
-    def _kind(self, batch: Batch) -> str:
+    def _kind(self, case: Case) -> str:
         """Whether only NaN behind the window makes it wrong: not everybody has to bear that."""
         from conformance.kernels import answers
 
-        milder, shape = evolve(batch, behind=False), self.job.shape
-        if milder == batch or shape.window is None:
+        milder = evolve(case.batch, behind=False)
+        if milder == case.batch or case.sizes.window is None:
             return "wrong"
-        arrays = build(shape, milder)
-        answer = self._attend(shape, milder, arrays)
-        rows = int(arrays.cu_q_lens[len(milder.lens)])
-        wrong = (
-            answer.out is None or answers.right(shape, arrays).ratio(answer.out, rows=rows) > 1.0
-        )
+        there = self._case(milder)
+        answer, right = self._attend(there), answers.right(there.sizes, there.arrays)
+        wrong = answer.out is None or right.ratio(answer.out, rows=there.rows) > 1.0
         return "wrong" if wrong else "reads_behind_window"
 
-    def _differs(self, batch: Batch, arrays: Arrays, answer: Any, bound: Any) -> list[str]:
+    def _differs(self, case: Case, answer: Any, bound: Any, *, twin: str) -> list[str]:
         """What is wrong with the twin: it says something, or is not near enough."""
         from conformance.kernels import answers, metamorphic
 
-        shape, twin = self.job.shape, str(self.job.twin)
-        there, laid = (
-            metamorphic.other(shape, twin),
-            metamorphic.laid_out(shape, batch, arrays, twin),
-        )
-        found = self._attend(there, batch, laid)
+        sizes, batch = case.sizes, case.batch
+        laid = metamorphic.laid_out(sizes, batch, case.arrays, twin)
+        there = self._with_task(Case(metamorphic.other(sizes, twin), batch, laid))
+        found = self._attend(there)
         if found.out is None:
             return list(found.said)
-        its = metamorphic.in_order(shape, batch, twin, answers.right(there, laid).bound)
+        right = answers.right(there.sizes, there.arrays)
+        its = metamorphic.in_order(sizes, batch, twin, right.bound)
         both = answers.Right(answer.out, *2 * (bound[: len(its)] + its,))
-        ratio = both.ratio(metamorphic.in_order(shape, batch, twin, found.out), rows=len(its))
+        ratio = both.ratio(metamorphic.in_order(sizes, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
-    def _attend(self, sizes: Sizes, batch: Batch, arrays: Arrays) -> Any:
+    def _attend(self, case: Case) -> Any:
         from conformance.kernels import interpret
 
         mode = interpret.Mode(self.job.mode)
-        new: Mapping[str, Any] = interpret.NOTHING
-        if self.job.append:
-            given = appended.task(sizes, batch, arrays)
-            arrays, new = given.arrays, given.new
+        arrays = case.arrays if case.task is None else case.task.arrays
+        new = interpret.NOTHING if case.task is None else case.task.new
         if self.cores is None and mode is interpret.Mode.EAGER:
-            self.cores = interpret.cores(self.subject, sizes, arrays, own=self.own, new=new)
+            self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
             self.tell(pallas=self.cores > 0)
         how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": self.cores or 1}
         try:
-            return interpret.attend(self.subject, sizes, arrays, new=new, **how)
+            return interpret.attend(self.subject, case.sizes, arrays, new=new, **how)
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
-            self.found = {"ended": "raised", "text": text, "batch": batch.to_json()}
+            self.found = {"ended": "raised", "text": text, "batch": case.batch.to_json()}
             raise Enough from error
 
 
@@ -217,7 +236,7 @@ def run(trial: Trial) -> None:
 
 def main() -> None:
     """Do the job that is named on the command line."""
-    from conformance.kernels.kernel_under_test import appending, find
+    from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
     held: Mapping[str, Any] = json.loads(sys.argv[1])
@@ -226,7 +245,7 @@ def main() -> None:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
-        run(Trial(job, appending(job.kernel) if job.append else find(job.kernel), own))
+        run(Trial(job, find_appending(job.kernel) if job.append else find(job.kernel), own))
 
 
 if __name__ == "__main__":

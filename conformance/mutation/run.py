@@ -20,13 +20,13 @@ from attrs import astuple, define, field, frozen
 from rich.console import Console
 from rich.progress import track
 
-from conformance.cli.graphs import digest
 from conformance.exploration.alphabets import layer
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents
 from conformance.refinement.run import SMALL, Refinement, Small, refine_small
 from conformance.refinement.vmapped import UNOPTIMISED, Kind, Transitions, joined, padded, part
+from conformance.runtime.sources import digest
 from conformance.seeded_bugs import replaced
 from spec.vocabulary import CleanupMode, Geometry
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from conformance.history import Attend, PoisonDead
 from conformance.lockstep.comparer import expected_result
-from conformance.lockstep.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done
 from conformance.recordings.fields import Fields, changes, plain_result

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from attrs import frozen
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec

@@ -19,7 +19,7 @@ import spec
 from conformance.files import atomic
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
 from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
-from conformance.lockstep.history import Step
+from conformance.history import Step
 from conformance.protocol import Profile
 from spec.fields import RECORDED
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits

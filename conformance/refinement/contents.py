@@ -5,7 +5,7 @@ driver, which is asked what it would pass to its entry point.
 """
 
 from functools import cache, lru_cache, partial
-from typing import Any, Final, Never
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,13 @@ import numpy as np
 from attrs import frozen
 from jax import Array
 
-from conformance.engines.ours import drive
+from conformance.engines.ours import call_of
 from conformance.exploration.alphabets import Layer
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.transition import agrees
 from conformance.refinement.vmapped import Kind
 from impl import arguments, entries
-from impl.engine import Engine, compiled
+from impl.engine import compiled
 from impl.models.integer import IntegerModel
 from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
@@ -103,13 +103,11 @@ def ask(
 @lru_cache(maxsize=1 << 16)
 def _driven(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...], int] | frozenset[int]:
     try:
-        drive(_Recorder(setup), action)
-    except _Recorded as recorded:
-        given = jax.tree.map(np.asarray, recorded.arguments)
-        return recorded.name, given, result_size(setup, recorded.name, given)
+        name, passed = call_of(setup, action)
     except Refused as refused:
         return frozenset(reason.value for reason in refused.reasons)
-    raise AssertionError(f"{action} calls no entry point")
+    given = jax.tree.map(np.asarray, passed)
+    return name, given, result_size(setup, name, given)
 
 
 _SIZES: Final[dict[tuple[Setup, str], int]] = {}
@@ -150,24 +148,6 @@ class Table:
         shape = jax.tree.structure(jax.eval_shape(lambda: initial(self._setup)))
         state: DeviceState = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
         return state
-
-
-class _Recorded(Exception):
-    """The call that a driver is about to make."""
-
-    def __init__(self, name: str, given: tuple[Any, ...]) -> None:
-        super().__init__(name)
-        self.name, self.arguments = name, given
-
-
-class _Recorder(Engine):
-    """The engine's driver without an engine: the call is told instead of made."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-
-    def _call(self, name: str, *rest: Any) -> Never:
-        raise _Recorded(name, rest)
 
 
 @cache

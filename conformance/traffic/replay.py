@@ -12,9 +12,9 @@ from typing import Final
 
 from attrs import define, field
 
-from conformance.fuzzing.shrinking import Finding, take
+from conformance.history import Step
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import Step
+from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces

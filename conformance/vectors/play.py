@@ -4,7 +4,7 @@ What any engine in any language does with a vector. Only the fields that the ada
 compared.
 """
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec

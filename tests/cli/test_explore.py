@@ -13,10 +13,11 @@ from explore_tools import work_alone
 
 from conformance.cli import graphs
 from conformance.cli.main import main
-from conformance.cli.options import parse_geometry
 from conformance.exploration import graph, packed_search
 from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS, state_violations
 from conformance.exploration.packed_states import Allocator, Flags, Masks, Move, States, bit
+from conformance.files.geometries import parse_geometry
+from conformance.runtime.sources import digest
 from spec.vocabulary import Reason
 
 SMALL = "pages=3,slots=2,page_size=2,pages_per_seq=2"
@@ -238,7 +239,7 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     words = argparse.Namespace(
         layer="allocator", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
     )
-    about = graphs.about(words) | {"plant": None, "source": graphs.digest()}
+    about = graphs.about(words) | {"plant": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)
 
     assert 2 == main(["refine", "--geometry", SMALL, "--checkpoint", str(path)])

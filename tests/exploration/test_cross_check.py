@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from spec_tools import geometry, span
 
-from conformance.cli.contract import Verdict
 from conformance.exploration import cross_check
 from conformance.exploration.cross_check import (
     PINNED,
@@ -21,6 +20,7 @@ from conformance.exploration.cross_check import (
     judge,
     parse,
 )
+from conformance.verdict import Verdict
 from spec import ladder
 from spec.machines.actions import Action, Allocate, Append, Clone, Free, Reserve, Write
 from spec.state import State

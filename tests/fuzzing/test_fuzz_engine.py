@@ -9,12 +9,12 @@ import pytest
 from spec_engine import small
 
 from conformance.engines import ours
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import replay
+from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.fuzzing.warmup import WARMUP, warmup
+from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import Attend, History, PoisonDead
+from conformance.lockstep.run import replay
 from conformance.protocol import Attends, Compiles, Engine, Poison, Poisonable
 from impl import entries
 from spec.machines import actions as act
@@ -78,13 +78,13 @@ def test_our_engine_offers_everything() -> None:
 def test_fuzzing_finds_nothing_and_each_entry_point_is_compiled_once() -> None:
     """A turn at each level agrees at every step, and no action compiles a second time."""
     assert None is replay(engine, WARMUP)
-    campaign = Campaign(make=engine)
+    target = Campaign(make=engine)
     for start, level in enumerate(LEVELS):
-        report = fuzz.Run(coverage=campaign.coverage)
-        fuzz._take_turn(campaign, level, start, report)
+        report = campaign.Run(coverage=target.coverage)
+        campaign._take_turn(target, level, start, report)
         assert None is report.finding, report.finding
 
-    assert 1000 < campaign.steps
+    assert 1000 < target.steps
     assert dict.fromkeys(entries.NAMES, 1) == engine().compilations()
 
 

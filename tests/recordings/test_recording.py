@@ -11,7 +11,7 @@ from recording_tools import random_steps, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.by_specification import BySpec

@@ -10,9 +10,9 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.fuzzing.campaign import Run
-from conformance.fuzzing.shrinking import replay
+from conformance.history import History
 from conformance.lockstep.comparer import by_clauses
-from conformance.lockstep.history import History
+from conformance.lockstep.run import replay
 from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.catalogue import PLANTS
 from conformance.seeded_bugs.scoring import methods, score, table

@@ -8,8 +8,8 @@ import pytest
 from spec_engine import small
 
 from conformance.engines import ours
-from conformance.fuzzing.shrinking import replay
-from conformance.lockstep.history import History
+from conformance.history import History
+from conformance.lockstep.run import replay
 from conformance.protocol import Engine
 from conformance.seeded_bugs import Plant, find, planted
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS

@@ -74,7 +74,9 @@ def source(
         if cell.append
         else kernel_under_test.KNOWN
     )
-    found = kernel_under_test.appending(kernel) if cell.append else kernel_under_test.find(kernel)
+    found = (
+        kernel_under_test.find_appending(kernel) if cell.append else kernel_under_test.find(kernel)
+    )
     assert found is not None  # a cell that appends is only made for a kernel that does
     if given is None:
         from conformance.kernels.compile import known_kernels

@@ -45,7 +45,7 @@ def work(job: Job) -> dict[str, Any]:
     tell()
     try:
         under_test = (
-            kernel_under_test.appending(job.kernel)
+            kernel_under_test.find_appending(job.kernel)
             if job.cell.append
             else kernel_under_test.find(job.kernel)
         )

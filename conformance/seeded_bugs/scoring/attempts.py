@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from conformance.files.results import Results
 from conformance.files.serialisation import decoder
-from conformance.lockstep.history import History
+from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
 
 CLEAN: Final = "clean"

@@ -15,9 +15,9 @@ from attrs import evolve, frozen
 
 from conformance.files import histories
 from conformance.fuzzing import counterexamples
-from conformance.fuzzing.shrinking import Finding, replay
 from conformance.fuzzing.warmup import WARMUP
-from conformance.lockstep.history import History
+from conformance.history import History
+from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Watchdog
 from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.scoring import hangs

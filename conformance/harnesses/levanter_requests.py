@@ -1,11 +1,11 @@
 """Levanter's `InferenceEngine`, which is given requests and runs them to the end.
 
-    python -m conformance.harnesses.requests conformance.engines.levanter_requests:llama
+    python -m conformance.harnesses.requests conformance.harnesses.levanter_requests:llama
 
 What is driven is the installed engine with its page table, its cache, its attention and its sampler
-at temperature 0; the models are those of `conformance.engines.levanter_models`. One adapter serves
-two releases: the current one prefills once in a call and holds pages until the next; that of autumn
-2025 keeps a queue, and releases as sequences end.
+at temperature 0; the models are those of `levanter_models`. One adapter serves two releases: the
+current one prefills once in a call and holds pages until the next; that of autumn 2025 keeps a
+queue, and releases as sequences end.
 
 The adapter keeps clear of what is known, as a careful caller would: it refuses a request that is
 too long or has more pages than there are, it gives a call no more than fits, and it leaves out what
@@ -21,9 +21,10 @@ from typing import Any, Final
 
 from attrs import evolve
 
-from conformance.engines import drift, levanter_models
+from conformance.engines import drift
 from conformance.engines.levanter_calls import PACKAGES, REMEDY
-from conformance.engines.levanter_models import Model
+from conformance.harnesses import levanter_models
+from conformance.harnesses.levanter_models import Model
 from conformance.harnesses.workloads import Answers
 from spec.machines import admission
 from spec.view import View

@@ -13,8 +13,9 @@ import pytest
 
 COMMAND = """
 import os, signal, sys, time, types
-from conformance.cli.contract import Verdict, execute
-from conformance.cli.supervisor import supervised
+from conformance.cli.contract import conclude, execute
+from conformance.verdict import Verdict
+from conformance.runtime.supervisor import supervised
 
 def run(arguments, report):
     report.count(steps=9)
@@ -24,12 +25,12 @@ def run(arguments, report):
 fake = types.SimpleNamespace(
     NAME="fake", HELP="", EXAMPLES=(), run=run, add_arguments=lambda parser: None
 )
-sys.exit(supervised(lambda tell: execute(fake, ["--json", "out.json"], tell)))
+sys.exit(supervised(lambda tell: execute(fake, ["--json", "out.json"], tell), conclude=conclude))
 """
 READY = "print('ready', os.getpid(), flush=True)"
 
 
-PATIENT = "from conformance.cli import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
+PATIENT = "from conformance.runtime import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
 
 
 def start(
@@ -189,8 +190,8 @@ def test_a_result_that_cannot_be_written_is_bad_usage(
     body: str, status: int, tmp_path: Path
 ) -> None:
     """The disk may be full only at the end; a failure is still a failure, and is printed."""
-    full = "files.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
-    process = start(f"from conformance import files; {full}; {body}", tmp_path)
+    full = "atomic.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
+    process = start(f"from conformance.files import atomic; {full}; {body}", tmp_path)
     found, out, err = ended(process)
 
     assert status == found

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from conformance.cli import UNDECIDED
+from conformance.verdict import UNDECIDED
 
 GRACE_SECONDS: Final = 8.0
 """How long a child that was asked to stop may take: a compilation is not interrupted."""
@@ -36,11 +36,26 @@ Tell = Callable[[Mapping[str, object]], None]
 """Tells the watching process what is known so far, as plain data."""
 
 
-def supervised(run: Callable[[Tell], int]) -> int:
+class Conclude(Protocol):
+    """Finishes for a child that ended without a status."""
+
+    def __call__(
+        self, known: Mapping[str, Any] | None, *, process: int, error: str | None, interrupted: bool
+    ) -> int:
+        """Say what is known and return the exit status.
+
+        known: what the child told last as `result`, None if it told nothing. process: its id.
+        error: how it ended, None where a signal ended it.
+        """
+        ...
+
+
+def supervised(run: Callable[[Tell], int], *, conclude: Conclude) -> int:
     """Call `run` in a child process and return its exit status.
 
     run: given the function that tells what is known. `result`: what `Report` would write now;
     `status`: the exit status, told last. In the child this returns too, with the status of `run`.
+    conclude: returns the exit status where the child ended without one.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     news, told = os.pipe()
@@ -53,7 +68,7 @@ def supervised(run: Callable[[Tell], int]) -> int:
     os.close(told)
     os.close(ended)
     try:
-        return _Watch(child, news).run()
+        return _Watch(child, news, conclude).run()
     finally:
         _ignore_signals()
         os.close(alive)
@@ -99,8 +114,9 @@ def _end_with(ended: int) -> None:
 class _Watch:
     """One child, and what it has told."""
 
-    def __init__(self, child: int, news: int) -> None:
+    def __init__(self, child: int, news: int, conclude: Conclude) -> None:
         self._child, self._news = child, news
+        self._finish = conclude
         self._text = b""
         self._known: dict[str, Any] = {}
         self._signals = 0
@@ -173,14 +189,12 @@ class _Watch:
 
     def _conclude(self, how: str) -> int:
         """The child ended without a status: say what is known."""
-        from conformance.cli.contract import conclude
-
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress bar hides it, and was not ended
         error = (
             None if self._signals else f"the process ended with {how} before there was a verdict"
         )
-        return conclude(
+        return self._finish(
             self._known.get("result"),
             process=self._child,
             error=error,

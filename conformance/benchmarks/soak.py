@@ -1,4 +1,4 @@
-"""`python -m conformance.recordings.soak`: long recordings judged, as they are and altered.
+"""`python -m conformance.benchmarks.soak`: long recordings judged, as they are and altered.
 
 A run of our engine is written down and repeated, each time from a reset, until there are as many
 events as were asked for. It must hold; with one observed number altered in the middle, that very
@@ -149,9 +149,9 @@ def reading(path: Path) -> float:
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; 0 if the validator is right about every file."""
     parser = argparse.ArgumentParser(
-        prog="python -m conformance.recordings.soak",
+        prog="python -m conformance.benchmarks.soak",
         description="Judge long recordings, as they are and with one value altered.",
-        epilog="example: python -m conformance.recordings.soak --events 100000 --json long.json",
+        epilog="example: python -m conformance.benchmarks.soak --events 100000 --json long.json",
     )
     parser.add_argument("--events", type=int, default=1_000_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")

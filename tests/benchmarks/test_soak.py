@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from conformance.recordings import soak
+from conformance.benchmarks import soak
 from conformance.recordings.answers import Found
 from conformance.recordings.validate import Outcome, validate
 
