@@ -19,7 +19,7 @@ from attrs import asdict, evolve, frozen
 
 from conformance.engines.ours import make
 from conformance.files import atomic
-from conformance.fuzzing.state_machine import SLOTS, Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.protocol import Engine, Profile
 from conformance.recordings.answers import Found
 from conformance.recordings.fast_table import ACTIONS
@@ -85,11 +85,12 @@ def _text(found: Found | None) -> str | None:
 
 def record(path: Path, geometry: Geometry, *, events: int, seed: int) -> Path:
     """A random run of our engine, by the moves of the fuzzer, that ends in a reset."""
-    draws, plans = random.Random(seed), list(SLOTS.values())
+    draws = random.Random(seed)
     with path.open("w", encoding="utf-8") as out:
-        session = Session(Campaign(make=lambda: Recorder(_engine(geometry), out)), "allocator")
+        session = Session(Campaign(make=lambda: Recorder(_engine(geometry), out)), "lifecycle")
+        rules = list(session.rules.values())
         while len(session.history) < events - 1:
-            session.take(draws.choice(plans)(session, spread(draws.randrange(2**24))))
+            session.take(draws.choice(rules)(session, spread(draws.randrange(2**24))))
         session.take(Reset())
     return path
 

@@ -27,9 +27,9 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
-from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 Setting = tuple[Geometry, CleanupMode]
@@ -40,14 +40,10 @@ HOME: Final = ".kvspec/hypothesis"
 """Where Hypothesis keeps what it keeps."""
 IDLE_EVERY: Final = 4
 """Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
-TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
+TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
 """The levels in the order in which they are taken, each turn at the next geometry."""
 PATIENCE: Final = Patience()
-NEEDS: Final[Mapping[str, frozenset[type]]] = {
-    "allocator": frozenset({act.Reserve}),
-    "decode": frozenset({act.Prefill, act.Round}),
-    "requests": frozenset({act.Submit, act.Admit}),
-}
+NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
 """What an engine must offer for a level to be worth a turn."""
 
 
@@ -157,15 +153,17 @@ def run(
 
     campaigns: dict[Setting, Campaign] = {}
     relatives, turn = geometries(options.geometry), 0
-    empty, report.idle = Campaign(make=_no_engine, idle=True, is_up=is_up), Run()
+    report.idle = Run()
     report.geometry, report.cleanup = relatives[0]
     try:
         engine = opened(partial(make, factory, *relatives[0]))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
+    names = engine.profile.machine.names
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     turns = _turns(offered)
+    empty = Campaign(make=_no_engine, names=names, idle=True, is_up=is_up)
     while not is_up() and report.steps < options.steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
@@ -173,6 +171,7 @@ def run(
             tell("compiling")
             campaigns[setting] = Campaign(
                 make=partial(make, factory, *setting),
+                names=names,
                 coverage=report.coverage,
                 watchdog=watchdog,
                 step_seconds=options.patience.step,

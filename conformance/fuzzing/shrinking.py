@@ -15,8 +15,8 @@ from conformance.history import History, Step
 from conformance.lockstep.differential import Differences, Pair, PairFactory
 from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
 from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
+from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
-from spec.vocabulary import Params, Request
 
 DIFFERENCE_SECONDS: Final = 5.0
 """How long the history of a permitted difference is shrunk."""
@@ -102,59 +102,6 @@ def _smaller(history: History) -> Iterator[History]:
     for index, step in enumerate(history):
         for simpler in simpler_steps(step):
             yield (*history[:index], simpler, *history[index + 1 :])
-
-
-def simpler_steps(step: Step) -> Iterator[Step]:  # noqa: C901, PLR0912 - one table of all steps
-    """The same step with less in it, if it can have less. Never larger: shrinking must end."""
-    match step:
-        case act.Allocate(batch) | act.Write(batch):
-            for index in range(len(batch)):
-                yield evolve(step, batch=batch[:index] + batch[index + 1 :])
-            ordered = tuple(sorted(entry for entry in batch if entry is not None))
-            if ordered != batch:
-                yield evolve(step, batch=ordered)
-        case act.Prefill(requests):
-            for index in range(len(requests)):
-                if len(requests) > 1:
-                    yield act.Prefill(requests[:index] + requests[index + 1 :])
-                for request in _simpler_requests(requests[index]):
-                    yield act.Prefill((*requests[:index], request, *requests[index + 1 :]))
-        case act.Submit(request):
-            for simpler in _simpler_requests(request):
-                yield act.Submit(simpler)
-        case act.Assign(_, prompt, params):
-            if len(prompt) > 1:
-                yield evolve(step, prompt=prompt[:-1])
-            for simpler_params in _simpler_params(params):
-                yield evolve(step, params=simpler_params)
-        case act.Generate():
-            yield act.Round()
-        case act.Clone(_, int()):
-            yield evolve(step, child=None)
-        case act.Reserve(int()):
-            yield act.Reserve()
-        case _:
-            return
-
-
-def _simpler_requests(request: Request) -> Iterator[Request]:
-    if request.n_generations > 1:
-        yield evolve(request, n_generations=request.n_generations - 1)
-    if len(request.prompt) > 1:
-        yield evolve(request, prompt=request.prompt[: len(request.prompt) // 2])
-        yield evolve(request, prompt=request.prompt[:-1])
-    for params in _simpler_params(request.params):
-        yield evolve(request, params=params)
-
-
-def _simpler_params(params: Params) -> Iterator[Params]:
-    default = Params(max_new=1)
-    for field in ("stops", "temperature", "seed"):
-        if getattr(params, field) != getattr(default, field):
-            yield evolve(params, **{field: getattr(default, field)})
-    if params.max_new > 1:
-        yield evolve(params, max_new=params.max_new // 2)
-        yield evolve(params, max_new=params.max_new - 1)
 
 
 def smaller_together(history: History) -> Iterator[History]:

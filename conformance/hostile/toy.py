@@ -4,7 +4,7 @@ from typing import Final
 
 TOY: Final = '''\
 """The specification as an engine."""
-from conformance.lockstep.comparer import expected_result
+from conformance.rungs.registry import expected_result
 from conformance.protocol import Profile
 from spec import ladder, table, view
 from spec.machines.actions import Allocate

@@ -12,20 +12,14 @@ from itertools import chain
 from attrs import evolve
 
 from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Result, Rounds
+from conformance.rungs.registry import ACTIONS, clause_of, expected_result
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
-from spec.fields import VIEWED, output_entry
-from spec.machines import pages, scheduling
+from spec.fields import VIEWED
+from spec.machines import scheduling
 from spec.machines.actions import (
     Allocate,
-    Clone,
-    Generate,
-    Pack,
-    Reserve,
-    Reset,
-    TakeOutputs,
 )
-from spec.rung import Machine
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, Reason, Refused
@@ -167,7 +161,7 @@ class Lockstep:
         if isinstance(action, Allocate):
             wanted = table.plan(self._own_rows(after), action.batch, before.geometry.page_size)
         if self._oracle is None and result is not None and result != wanted:
-            clause = _result_clause(action)
+            clause = ACTIONS[type(action)].result_clause
             wrong = f"returned {result}, should return {wanted}"
             raise self._violation(action, before, clause, wrong)
 
@@ -185,14 +179,13 @@ class Lockstep:
             raise self._violation(action, before, clause, wrong)
         if self._oracle is not None:
             return
-        reset = "RESET" if isinstance(action, Reset) else None
         for field in COMPARED:
             value, right = getattr(seen, field.name), getattr(wanted, field.name)
             if value is not None and right is not None and value != right:
                 wrong = f"{field.name} is {value}, should be {right}"
-                raise self._violation(action, before, reset or field.clause, wrong)
+                raise self._violation(action, before, clause_of(action, field.clause), wrong)
         for wrong in self._page_differences(seen, wanted):
-            raise self._violation(action, before, reset or "DET", wrong)
+            raise self._violation(action, before, clause_of(action, "DET"), wrong)
 
     def _page_differences(self, seen: View, wanted: View) -> Iterator[str]:
         if self.engine.profile.policy == "lowest":
@@ -235,41 +228,6 @@ def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, s
     """Every clause, judged on what the engine itself shows."""
     yield from clauses.violations(seen)
     yield from clauses.step_violations(before, seen)
-
-
-def expected_result(machine: Machine, state: State, action: Action) -> Result:
-    """What an action returns by the specification; None where there is nothing to say.
-
-    An allocation's plan depends on the pages taken, and is planned from the engine's own rows.
-    """
-    match action:
-        case Reserve(slot) if slot is None or isinstance(slot, int):
-            return pages.reserved_slot(state, slot)
-        case Clone():
-            return pages.reserved_slot(state, action.child)
-        case Pack():
-            leaving = scheduling.packed(state)
-            return tuple((queued.token, queued.slot, queued.position) for queued in leaving)
-        case TakeOutputs():
-            return tuple(output_entry(output) for output in state.outputs)
-        case Generate():
-            _, done, refusals = scheduling.generate(machine, state)
-            first = min((refusal.reason for refusal in refusals), default=None)
-            return Rounds(done, first)
-        case _:
-            return None
-
-
-def _result_clause(action: Action) -> str:
-    match action:
-        case TakeOutputs():
-            return "OUT"
-        case Pack():
-            return "Q"
-        case Generate():
-            return "PROG"
-        case _:
-            return "DET"
 
 
 def _rows(shown: View) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from conformance.history import Attend, PoisonDead
-from conformance.lockstep.comparer import expected_result
 from conformance.protocol import Action
 from conformance.recordings.answers import Done
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
+from conformance.rungs.registry import expected_result
 from spec import ladder, table
 from spec.fields import RECORDED
 from spec.machines.actions import Allocate

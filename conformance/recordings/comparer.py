@@ -13,8 +13,8 @@ from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
+from conformance.rungs.registry import clause_of
 from spec.fields import BY_NAME
-from spec.machines.actions import Reset
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], None)
@@ -76,7 +76,7 @@ class Judge:
         return _NOTHING
 
     def _wrong(self, line: Line, field: str, index: int, seen: object) -> Illegal:
-        clause = "RESET" if isinstance(line.step, Reset) else BY_NAME[field].clause
+        clause = clause_of(line.step, BY_NAME[field].clause)
         return Illegal(clause, f"{field}[{index}]", seen, self.machine.expected(field, index))
 
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from conformance.fuzzing.coverage import CORNERS, REFUSABLE
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import saw
 from conformance.recordings.format import Header, Line
+from conformance.rungs.registry import CORNERS, REFUSABLE
 from conformance.vectors.cover import cover
 from conformance.vectors.reach import Reach, Step, covered, pair
 from conformance.vectors.suites import Suite

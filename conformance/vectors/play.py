@@ -10,9 +10,9 @@ from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
 from conformance.recordings.format import Line
+from conformance.rungs.registry import clause_of
 from conformance.vectors.build import Vector
 from spec.fields import BY_NAME
-from spec.machines.actions import Reset
 from spec.vocabulary import Reason, Refused
 
 
@@ -53,7 +53,7 @@ def _fields(line: Line, shown: Fields, wanted: Fields) -> Wrong | None:
     for field, values in shown.items():
         for index, seen in values.items():
             if seen != wanted[field][index]:
-                clause = "RESET" if isinstance(line.step, Reset) else BY_NAME[field].clause
+                clause = clause_of(line.step, BY_NAME[field].clause)
                 return clause, f"{field}[{index}]", seen, wanted[field][index]
     return None
 

@@ -20,8 +20,8 @@ from conformance.cli.result import KEYS, to_text
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import STEPS, Recorded, step_to_data
-from conformance.fuzzing.warmup import WARMUP
 from conformance.recordings.format import FIELDS, header_from_data, header_to_text, line_from_data
+from conformance.rungs.registry import WARMUP
 from conformance.vectors import build
 from conformance.vectors.files import contents, in_json
 from conformance.vectors.suites import suites

@@ -9,10 +9,11 @@ from spec_engine import ACTIONS, SpecEngine, small
 from spec_tools import SERVING
 
 from conformance.fuzzing import campaign
-from conformance.fuzzing.coverage import CORNERS, POISON, REFUSABLE, Coverage
+from conformance.fuzzing.coverage import POISON, Coverage
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
+from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
@@ -219,7 +220,7 @@ def test_every_step_holds_seen_from_every_lower_rung() -> None:
 def test_a_session_leaves_out_what_is_not_offered() -> None:
     """An action that the engine does not offer is neither taken nor counted."""
     target = spec_campaigns()[0]
-    session = Session(target, "allocator")
+    session = Session(target, "lifecycle")
     session.actions = frozenset({act.Reserve})
 
     session.take(act.Reserve())
@@ -233,7 +234,7 @@ def test_a_session_leaves_out_what_is_not_offered() -> None:
 def test_poison_counts_only_where_there_is_something_to_poison() -> None:
     """An engine whose dead cells cannot be overwritten has not been shown to ignore them."""
     target = spec_campaigns()[0]
-    session = Session(target, "allocator")
+    session = Session(target, "lifecycle")
     session.take(PoisonDead(Poison.NAN))
     session.lockstep.engine = Deaf(session.lockstep.engine)  # type: ignore[arg-type]
     session.take(PoisonDead(Poison.NAN))

@@ -11,11 +11,12 @@ from spec_engine import small
 from conformance.engines import ours
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
-from conformance.fuzzing.warmup import WARMUP, warmup
+from conformance.fuzzing.warmup import warmup
 from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import Attends, Compiles, Engine, Poison, Poisonable
+from conformance.rungs.registry import WARMUP
 from impl import entries
 from spec.machines import actions as act
 from spec.machines import naive

@@ -49,7 +49,7 @@ def found_at_random(bug: str) -> Finding:
     target = Campaign(make=partial(toy, bug, small()))
     report = campaign.Run()
     for start in range(20):
-        campaign._take_turn(target, "allocator", start, report)
+        campaign._take_turn(target, "lifecycle", start, report)
         if report.finding is not None:
             return report.finding
     raise AssertionError(f"{bug}: not found in {report.steps} steps")

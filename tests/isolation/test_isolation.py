@@ -110,7 +110,7 @@ class Both:
         return read
 
 
-@pytest.mark.parametrize("level", ["allocator", "decode", "requests"])
+@pytest.mark.parametrize("level", ["lifecycle", "scheduling", "admission"])
 def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: str) -> None:
     """Every result, refusal, field and cell comes through the process as it went in."""
     factory = there("spec_engine:SpecEngine")
@@ -143,7 +143,7 @@ def test_arrays_and_lists_are_values(there: Make) -> None:
     """What numpy holds crosses as the integers that it is."""
     factory = there("remote_engines:Arrays")
     target, report = Campaign(make=partial(made, factory)), campaign.Run()
-    campaign._take_turn(target, "decode", 1, report)
+    campaign._take_turn(target, "scheduling", 1, report)
 
     assert (None, True) == (report.finding, report.steps > 80)
 
@@ -333,7 +333,7 @@ def test_a_failure_that_does_not_come_again_is_kept() -> None:
         return toy_engine.make(SIZES, default_limits(SIZES), CleanupMode.NONE)
 
     target, report = Campaign(make=make), campaign.Run()
-    campaign._take_turn(target, "allocator", 0, report)
+    campaign._take_turn(target, "lifecycle", 0, report)
 
     assert report.finding is not None
     assert ((), "ATOMIC") == (report.finding.history, report.finding.clause)

@@ -155,7 +155,7 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     sizes, cleanup = campaign.geometries(small())[at]
     target = Campaign(make=partial(campaign.make, toy_engine.Adapter, sizes, cleanup))
 
-    report = turns(target, "allocator", start=11, steps=500)
+    report = turns(target, "lifecycle", start=11, steps=500)
 
     assert None is report.finding
     assert 500 <= target.steps
@@ -165,7 +165,7 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     assert target.coverage.corners["page size 1" if at == 1 else "clone inside a page"]
 
 
-@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "decode")])
+@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "scheduling")])
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
     """An engine that takes other pages passes every level, rounds and cleanup included."""
     sizes, cleanup = campaign.geometries(small())[at]

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from conformance.cli import main
-from conformance.fuzzing.warmup import WARMUP
+from conformance.rungs.registry import WARMUP
 from conformance.seeded_bugs import NO_VIEW, find, planted, replaced
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
 from conformance.seeded_bugs.scoring import score, table, worker

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from attrs import evolve
 
-from conformance.lockstep.comparer import expected_result
 from conformance.protocol import Action, Poison, Profile, Result
+from conformance.rungs.registry import expected_result
 from spec import ladder, table, view
 from spec.machines.actions import Allocate
 from spec.view import View

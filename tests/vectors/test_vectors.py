@@ -17,8 +17,8 @@ from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.cli import main
-from conformance.fuzzing.coverage import REFUSABLE
 from conformance.recordings.validate import validate
+from conformance.rungs.registry import REFUSABLE
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
 from conformance.seeded_bugs.scoring.attempts import Budget
