@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
 
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
-LAYERS: Final = ("allocator", "contents", "decode")
+RUNGS: Final = ("sharing", "lifecycle", "scheduling", "rollback")
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interruption may cost, beyond the level that it falls into."""
 ROOM: Final = "only OUT_OF_PAGES is weighed against every choice; the others are the guards' word"
@@ -30,19 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say which graph is meant."""
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--layer", choices=LAYERS, default="allocator", help="what is observed (docs/explore.md)"
+        "--rung", choices=RUNGS, default="sharing", help="what is observed (docs/explore.md)"
     )
     parser.add_argument(
         "--alphabet",
         choices=("legal", "illegal"),
         default="legal",
         help="illegal: also what a caller must not ask; each must be refused and change nothing "
-        "(explore asks it of contents and decode in any case)",
+        "(explore asks it of every rung but sharing in any case)",
     )
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
-        help="layer decode: when finished sequences are freed (default incremental)",
+        help="scheduling and rollback: when finished sequences are freed (default incremental)",
     )
     parser.add_argument(
         "--states",
@@ -96,7 +96,7 @@ class Progress:
 def about(arguments: argparse.Namespace) -> dict[str, object]:
     """What a checkpoint must agree on, as plain data."""
     return {
-        "layer": arguments.layer,
+        "rung": arguments.rung,
         "geometry": attrs.asdict(arguments.geometry),
         "alphabet": arguments.alphabet,
         "cleanup": cleanup(arguments).value,
@@ -108,11 +108,11 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     """When finished sequences are freed. Raises InvalidInput where nothing finishes."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
-    if arguments.layer != "decode":
+    if arguments.rung not in {"scheduling", "rollback"}:
         raise InvalidInput(
             f"--cleanup {arguments.cleanup}",
-            seen=f"--layer {arguments.layer}",
-            allowed="--layer decode: in the others no sequence finishes",
+            seen=f"--rung {arguments.rung}",
+            allowed="--rung scheduling or rollback: in the others no sequence finishes",
             remedy="Leave one of them out.",
         )
     return CleanupMode(arguments.cleanup)
@@ -120,13 +120,11 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
 
 def check_pages(arguments: argparse.Namespace) -> None:
     """Only the allocator's states are taken up to renaming. Raises InvalidInput."""
-    if arguments.pages == "open" and (
-        arguments.layer != "allocator" or arguments.alphabet != "legal"
-    ):
+    if arguments.pages == "open" and (arguments.rung != "sharing" or arguments.alphabet != "legal"):
         raise InvalidInput(
             "--pages open",
-            seen=f"--layer {arguments.layer} --alphabet {arguments.alphabet}",
-            allowed="--layer allocator --alphabet legal",
+            seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",
+            allowed="--rung sharing --alphabet legal",
             remedy="Leave one of them out.",
         )
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 NAME: Final = "refine"
 HELP: Final = "our jitted engine on every transition of the specification's graph"
 EXAMPLES: Final = (
-    "kvspec refine --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
-    "kvspec refine --layer contents --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
+    "kvspec refine --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
+    "kvspec refine --rung lifecycle --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
     "kvspec refine --alphabet illegal --json r.json",
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="layer allocator: also time the same check of one transition at a time",
+        help="instance allocator: also time the same check of one transition at a time",
     )
     parser.add_argument(
         "--plant", metavar="ID", help="plant one bug of the catalogue in our engine"
@@ -122,15 +122,17 @@ def _refine(
         return lambda: progress.save(state.graph, extra)
 
     with report.progress("refine", total=None) as update:
-        if arguments.layer == "allocator":
-            layer = Allocator(arguments.geometry)
-            plan = Plan(layer=layer, illegal=illegal, most_states=arguments.states)
+        if arguments.rung == "sharing":
+            instance = Allocator(arguments.geometry)
+            plan = Plan(instance=instance, illegal=illegal, most_states=arguments.states)
             checker = allocator_checker(plan, state, **how)
             refine_allocator(plan, state, checker, update=update, level_done=saver(checker))
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = alphabets.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
+            chosen = alphabets.instance(
+                arguments.rung, arguments.geometry, graphs.cleanup(arguments)
+            )
             checker = cells_checker(chosen, state, **how)
             refine_cells(
                 chosen,
@@ -169,8 +171,8 @@ def _tell(
         report.fail(f"the specification itself: {state.broken}")
     if tally.mismatches:
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
-    if arguments.layer == "allocator":
-        report.skip("contents, queue and outputs", why="refine --layer contents and decode")
+    if arguments.rung == "sharing":
+        report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
     report.skip("what generate says of the round it stopped before", why="fuzz and replay check it")
 
 

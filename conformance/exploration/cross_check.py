@@ -1,7 +1,7 @@
 """`make cross-check`: does SPIN reach as many allocator states as we do?
 
 An exploration that forgets an action, or merges two states, looks like one that found no bug. So
-the allocator layer is written a second time, in Promela (`spin/allocator.pml`), and SPIN, which
+the allocator instance is written a second time, in Promela (`spin/allocator.pml`), and SPIN, which
 shares no code with us, counts its states and transitions and checks the invariants in each of them.
 
 Without spin or a C compiler nothing was checked, and that is undecided, never a pass.

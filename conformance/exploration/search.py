@@ -1,4 +1,4 @@
-"""Every reachable state of a layer that is explored with the specification itself.
+"""Every reachable state of an instance that is explored with the specification itself.
 
 Work is dealt out to processes in pieces: each takes every move of its states, judges every clause,
 and climbs the ladder on every transition. States are numbered breadth first, in a fixed order.
@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.exploration.alphabets import Layer, Move, layer, legal
+from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph, names
+from conformance.rungs.record import Move
 from spec import clauses, pool, view
 from spec.cells import blank
 from spec.machines import actions as act
@@ -28,7 +29,7 @@ PIECE: Final = 32
 """States in one piece of work."""
 WORKERS: Final = 2
 
-LayerKey = tuple[str, Geometry, CleanupMode]
+InstanceKey = tuple[str, Geometry, CleanupMode]
 
 
 @frozen
@@ -66,10 +67,10 @@ Visit = Callable[[int, State, Step, int], None]
 
 
 class Search:
-    """A search of a layer, to be run until it is done or bounded. states: those met, by number."""
+    """A search of an instance, run until it is done or bounded. states: those met, by number."""
 
-    def __init__(self, chosen: Layer, graph: Graph) -> None:
-        self.layer, self.graph = chosen, graph
+    def __init__(self, chosen: Instance, graph: Graph) -> None:
+        self.instance, self.graph = chosen, graph
         self.states = _rebuilt(chosen, graph)
         self._numbers = {state: number for number, state in enumerate(self.states)}
 
@@ -104,7 +105,7 @@ class Search:
         return None
 
     def _expand(self, workers: ProcessPoolExecutor, first: int) -> Iterator[Expanded]:
-        key = (self.layer.name, self.layer.geometry, self.layer.cleanup)
+        key = (self.instance.name, self.instance.geometry, self.instance.cleanup)
         frontier = self.states[first:]
         pieces = [(key, frontier[at : at + PIECE]) for at in range(0, len(frontier), PIECE)]
         for piece in workers.map(expand, pieces):
@@ -112,7 +113,7 @@ class Search:
 
     def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
         """Count a step; the number of its successor."""
-        move = self.layer.moves[step.move]
+        move = self.instance.moves[step.move]
         if step.legal:
             self.graph.transitions += 1
         else:
@@ -128,18 +129,18 @@ class Search:
         return known
 
 
-def expand(piece: tuple[LayerKey, list[State]]) -> list[Expanded]:
+def expand(piece: tuple[InstanceKey, list[State]]) -> list[Expanded]:
     """All moves of some states; runs in a worker."""
     key, states = piece
-    return [_expand_one(_layer(*key), state) for state in states]
+    return [_expand_one(_instance(*key), state) for state in states]
 
 
 @cache
-def _layer(name: str, geometry: Geometry, cleanup: CleanupMode) -> Layer:
-    return layer(name, geometry, cleanup)
+def _instance(name: str, geometry: Geometry, cleanup: CleanupMode) -> Instance:
+    return instance(name, geometry, cleanup)
 
 
-def _expand_one(chosen: Layer, state: State) -> Expanded:
+def _expand_one(chosen: Instance, state: State) -> Expanded:
     steps: list[Step] = []
     seen = view.of(chosen.machine, state)
     for clause, message in clauses.violations(seen):
@@ -163,7 +164,7 @@ def _expand_one(chosen: Layer, state: State) -> Expanded:
 
 
 def _transition_wrong(
-    chosen: Layer, state: State, seen: view.View, action: Action, after: State
+    chosen: Instance, state: State, seen: view.View, action: Action, after: State
 ) -> tuple[str, str] | None:
     """What is wrong with a step that is done: a clause, the ladder, or a reset that is none."""
     for clause, message in clauses.step_violations(seen, view.of(chosen.machine, after)):
@@ -218,7 +219,7 @@ def _all_returned(machine: Machine, state: State) -> bool:
     return pool.free_pages(counts) == tuple(range(state.geometry.pages))
 
 
-def _rebuilt(chosen: Layer, graph: Graph) -> list[State]:
+def _rebuilt(chosen: Instance, graph: Graph) -> list[State]:
     """The states that a graph numbers, by taking its moves again."""
     states, moves = [chosen.initial()], chosen.moves
     for parents, taken in zip(graph.parents, graph.moves, strict=True):
@@ -229,7 +230,7 @@ def _rebuilt(chosen: Layer, graph: Graph) -> list[State]:
     return states
 
 
-def told(chosen: Layer, graph: Graph, wrong: Wrong) -> str:
+def told(chosen: Instance, graph: Graph, wrong: Wrong) -> str:
     """A shortest history that ends in what is wrong, in words."""
     numbers = (*graph.history(wrong.state), *(() if wrong.move is None else (wrong.move,)))
     return ", ".join(str(chosen.moves[number]) for number in numbers)

@@ -38,9 +38,9 @@ class Campaign:
 
     make: a new engine in its initial state. names: the rungs of its machine. idle: leave the bodies
     of the rules empty. climb: also check the specification against its own lower rungs. oracle: see
-    `Lockstep`. watchdog: notices a step that hangs. step_seconds: what a step may take. finding: the first failure. in_steps: what making
-    engines and the bodies of the rules took. in_engine: what of that the engine took. is_up:
-    whether the time is up: then no more steps are taken.
+    `Lockstep`. watchdog: notices a step that hangs. step_seconds: what a step may take. finding:
+    the first failure. in_steps: what making engines and the bodies of the rules took. in_engine:
+    what of that the engine took. is_up: whether the time is up: then no more steps are taken.
     """
 
     make: MakeEngine

@@ -97,7 +97,7 @@ def _checkpoint() -> bytes:
     """Of the exploration of SMALL, before its first level."""
     geometry = parse_geometry(SMALL)
     asked = argparse.Namespace(
-        layer="allocator", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
+        instance="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
     )
     about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:

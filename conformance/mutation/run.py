@@ -20,7 +20,7 @@ from attrs import astuple, define, field, frozen
 from rich.console import Console
 from rich.progress import track
 
-from conformance.exploration.alphabets import layer
+from conformance.exploration.alphabets import instance
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents
@@ -32,7 +32,7 @@ from spec.vocabulary import CleanupMode, Geometry
 
 SIZE: Final = 1 << 11
 LARGER: Final[Small] = (
-    "contents",
+    "lifecycle",
     Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2),
     CleanupMode.INCREMENTAL,
 )
@@ -94,10 +94,10 @@ class Fate:
 @cache
 def _keep(small: Small) -> Kept:
     name, geometry, cleanup = small
-    if name == "allocator":
+    if name == "sharing":
         kinds = allocator.kinds(allocator.setup_of(geometry))
     else:
-        kinds = contents.kinds(contents.setup_of(layer(name, geometry, cleanup)))
+        kinds = contents.kinds(contents.setup_of(instance(name, geometry, cleanup)))
     found = Kept(f"{name} {','.join(map(str, astuple(geometry)))}", kinds)
     refine_small(small, Refinement(), found)
     found.reached = _reached(found)

@@ -1,7 +1,7 @@
-"""The allocator layer on the engine: bytes become a state on the device, moves become calls.
+"""The allocator instance on the engine: bytes become a state on the device, moves become calls.
 
 Contents are left out: the model has no pools, every used slot has a prompt of one token, and what
-is allocated counts as known and written at once. The contents layer takes them in.
+is allocated counts as known and written at once. The contents instance takes them in.
 """
 
 from functools import partial
@@ -48,7 +48,7 @@ ENTRIES: Final = {
 
 @frozen
 class NoCells:
-    """A model without layers, for a layer without contents."""
+    """A model without instances, for an instance without contents."""
 
     vocabulary = 1
 
@@ -62,11 +62,11 @@ class NoCells:
 
     def decode(self, *_: object) -> tuple[Array, Cache]:
         """Never called: nothing is written here."""
-        raise NotImplementedError("the allocator layer writes nothing")
+        raise NotImplementedError("the allocator instance writes nothing")
 
     def sample(self, *_: object) -> tuple[Array, Array]:
         """Never called."""
-        raise NotImplementedError("the allocator layer draws nothing")
+        raise NotImplementedError("the allocator instance draws nothing")
 
 
 def setup_of(geometry: Geometry) -> Setup:
@@ -91,12 +91,12 @@ def kinds(setup: Setup) -> dict[str, Kind]:
 
 
 def transitions(
-    layer: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
+    instance: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
 ) -> Transitions:
     """A batch that the exploration met, as it is checked."""
     chosen = np.flatnonzero(found.applies)
     size = len(chosen)
-    width = max(2, layer.geometry.page_size)
+    width = max(2, instance.geometry.page_size)
     given = BATCH_FAULTS.get(move.kind, range(move.other if move.kind == "extend" else 0))
     offsets = np.full((size, width), INVALID, np.int32)
     offsets[:, : len(given)] = list(given)
@@ -143,7 +143,7 @@ def call(setup: Setup, name: str, state: State, arguments: Arguments) -> tuple[A
 
 
 def settle(setup: Setup, name: str, state: State, status: Array, arguments: Arguments) -> State:
-    """What the layer takes for granted: a reserved slot has its prompt, cells are written."""
+    """What the instance takes for granted: a reserved slot has its prompt, cells are written."""
     slot = target(accepted(status), arguments[0], setup.geometry.slots)
     if name == "reserve":
         return state._replace(

@@ -1,4 +1,4 @@
-"""The layers with contents on the engine: whole states of the specification are injected.
+"""The instances with contents on the engine: whole states of the specification are injected.
 
 Dead cells are filled with junk, so that reading one shows. Calls are made by the engine's own
 driver, which is asked what it would pass to its entry point.
@@ -14,7 +14,7 @@ from attrs import frozen
 from jax import Array
 
 from conformance.engines.ours import call_of
-from conformance.exploration.alphabets import Layer
+from conformance.exploration.alphabets import Instance
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.transition import agrees
 from conformance.refinement.vmapped import Kind
@@ -47,10 +47,13 @@ class Asked:
     call: Call
 
 
-def setup_of(layer: Layer) -> Setup:
-    """The engine of a layer, with the integer model."""
+def setup_of(instance: Instance) -> Setup:
+    """The engine of an instance, with the integer model."""
     return Setup(
-        geometry=layer.geometry, limits=layer.limits, model=IntegerModel(), cleanup=layer.cleanup
+        geometry=instance.geometry,
+        limits=instance.limits,
+        model=IntegerModel(),
+        cleanup=instance.cleanup,
     )
 
 
@@ -177,7 +180,7 @@ def _set_slot(setup: Setup, held: dict[str, Any], state: State, slot: int) -> No
 
 
 def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
-    """A pool per layer, K and V of each live cell where they belong."""
+    """A pool per instance, K and V of each live cell where they belong."""
     pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup)["cache"])
     for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):

@@ -1,6 +1,7 @@
 """Rung lifecycle: draws of prompts, of cleanup and of resets, and what they must reach."""
 
 from collections.abc import Iterator
+from itertools import permutations, product
 from typing import Final
 
 from attrs import evolve
@@ -20,11 +21,13 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
+from conformance.rungs.moves import assign_again, assign_another, batches, fixed, slots_of
 from conformance.rungs.pages import SLOT_REASONS, brim, needs_page
-from conformance.rungs.record import ActionKit, RungKit
+from conformance.rungs.record import ActionKit, Move, RungKit
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.simpler import simpler_params
 from spec.fields import output_entry
+from spec.machines import actions as act
 from spec.machines import lifecycle
 from spec.machines.actions import (
     Allocate,
@@ -41,7 +44,7 @@ from spec.machines.actions import (
 )
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Params, Reason, Request, ResetMode
+from spec.vocabulary import Geometry, Params, Reason, Request, ResetMode
 
 RESET: Final = constant(Reset(), Reset(ResetMode.PHYSICAL))
 TAKE_OUTPUTS: Final = constant(TakeOutputs())
@@ -123,6 +126,23 @@ def _has_finished(state: State) -> object:
     return state.finished
 
 
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """Prompts of two kinds, as long as they can be; a sequence's choice is its slot."""
+    ids = range(geometry.slots + 1)
+    for slot in ids:
+        yield fixed(act.Reserve(slot), f"reserve({slot})")
+    for slot, first in product(ids, (1, 2)):
+        prompt = (first,) * max(1, geometry.max_len - 1)
+        assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
+        yield fixed(assign, f"assign({slot}, {first})")
+    for slot in range(geometry.slots):
+        yield assign_another(slot, geometry.slots)
+    for slot, other in permutations(range(geometry.slots), 2):
+        yield assign_again(slot, other)
+    yield from batches(range(geometry.slots), geometry.page_size)
+    yield from slots_of(geometry, lambda child: child, lambda parent: parent)
+
+
 KIT: Final = RungKit(
     rung="lifecycle",
     actions={
@@ -174,4 +194,5 @@ KIT: Final = RungKit(
         Reset(),
         Reset(ResetMode.PHYSICAL),
     ),
+    alphabet=alphabet,
 )

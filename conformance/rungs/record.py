@@ -102,7 +102,7 @@ class RungKit:
     to the state machine of each level, by the name of the rule. needs: the actions that an engine
     must offer for the level of this rung to be worth a turn; empty if it has no level. warmup: a
     short legal history from the initial state that calls each of its actions. alphabet: its moves
-    for exploration at a geometry.
+    for exploration at a geometry; explored: further rungs of the machine that is explored.
     """
 
     rung: str
@@ -113,3 +113,4 @@ class RungKit:
     needs: frozenset[type] = frozenset()
     warmup: History = ()
     alphabet: Callable[[Geometry], Iterator[Move]] | None = None
+    explored: tuple[str, ...] = ()

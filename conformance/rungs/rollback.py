@@ -1,6 +1,7 @@
 """Rung rollback: draws of proposals, commits and truncations, and what they must reach."""
 
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Final
 
 from attrs import evolve
@@ -16,24 +17,33 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
+from conformance.rungs.moves import allocating, fixed, writing
 from conformance.rungs.pages import SLOT_REASONS
-from conformance.rungs.record import ActionKit, RungKit, Session
+from conformance.rungs.record import ActionKit, Move, RungKit, Session
 from spec import pool
 from spec.machines.actions import (
     Action,
     Allocate,
     Assign,
+    Clone,
     Commit,
+    Enqueue,
     Free,
+    FreeFinished,
     Pack,
+    Prefill,
     Propose,
+    Purge,
     Reserve,
+    Reset,
+    Round,
+    TakeOutputs,
     Truncate,
     Write,
 )
 from spec.machines.pages import reserved_slot
 from spec.state import State
-from spec.vocabulary import Params, Reason
+from spec.vocabulary import Geometry, Params, Reason, Request
 
 
 def propose(state: State, drawn: int) -> Propose:
@@ -132,6 +142,46 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
         yield "free a slot with proposed tokens"
 
 
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """A request or two, drafts for either, and every length at which a draft may be cut or kept.
+
+    Lengths count from what is committed, so that few of them reach every boundary.
+    """
+    for number, prompt in ((1, (1,)), (2, (2, 1))):
+        params = Params(max_new=max(1, geometry.max_len - len(prompt)))
+        request = Request(id=number, prompt=prompt, params=params)
+        yield fixed(Prefill((request,)), f"prefill({number})")
+    yield fixed(Round(), "round")
+    yield fixed(Pack(), "pack")
+    yield fixed(FreeFinished(), "free_finished")
+    yield fixed(TakeOutputs(), "take_outputs")
+    for slot in range(geometry.slots + 1):
+        yield fixed(Propose(slot, (4,)), f"propose({slot}, 1)")
+        yield fixed(Propose(slot, (4, 3)), f"propose({slot}, 2)")
+        yield fixed(Purge(slot), f"purge({slot})")
+        yield fixed(Free(slot), f"free({slot})")
+        for more in range(-1, geometry.page_size + 2):
+            yield _counted(Commit, slot, more)
+            yield _counted(Truncate, slot, more)
+    for slot in range(geometry.slots):
+        yield fixed(Enqueue(slot, 1), f"enqueue({slot})")
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    for parent, child in permutations(range(geometry.slots), 2):
+        yield fixed(Clone(parent, child, 1), f"clone({parent}, {child})")
+    yield fixed(Reset(), "reset(logical)")
+
+
+def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
+    """Commit or truncate at so many cells past what is committed."""
+
+    def action(state: State) -> Action:
+        committed = state.committed[slot] if slot < len(state.committed) else 0
+        return kind(slot, max(0, committed + more))
+
+    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
+
+
 _BATCHES: Final = ("Propose", "Allocate", "Write")
 KIT: Final = RungKit(
     rung="rollback",
@@ -181,4 +231,6 @@ KIT: Final = RungKit(
         Truncate(0, 1),
         Free(0),
     ),
+    alphabet=alphabet,
+    explored=("scheduling",),
 )

@@ -1,6 +1,7 @@
 """Rung scheduling: draws of requests and of the queue, and what they must reach."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
 
 from conformance.history import Step
@@ -18,10 +19,12 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
+from conformance.rungs.moves import allocating, fixed, slots_of, writing
 from conformance.rungs.pages import SLOT_REASONS, reserve
-from conformance.rungs.record import ActionKit, RungKit
+from conformance.rungs.record import ActionKit, Move, RungKit
 from conformance.rungs.simpler import simpler_requests
 from spec import pool
+from spec.machines import actions as act
 from spec.machines import scheduling
 from spec.machines.actions import (
     Assign,
@@ -36,7 +39,7 @@ from spec.machines.actions import (
 )
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Params, Reason, Request
+from spec.vocabulary import Geometry, Params, Reason, Request
 
 ROUND: Final = constant(Round(), Round(), Generate())
 
@@ -124,6 +127,49 @@ def _pages_wanted(state: State, action: Prefill) -> int:
     return sum(scheduling.prefill_pages(state.geometry, asked) for asked in action.requests)
 
 
+PROMPTS: Final = ((1,), (2, 1))
+
+
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
+
+    A clone is the second choice of its request. The twins live for a round, so that one of them can
+    end before the other: its output then waits while the request goes on.
+    """
+    for number, prompt, choices, new in product((1, 2), PROMPTS, (1, 2), (1, 3)):
+        request = Request(
+            id=number,
+            prompt=prompt,
+            params=Params(
+                max_new=new,
+                stops=((3,),)[: len(prompt) - 1],
+                temperature=float(len(prompt) - 1),
+                seed=number,
+            ),
+            n_generations=choices,
+        )
+        yield fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
+    pair = tuple(
+        Request(id=number, prompt=prompt, params=Params(max_new=2))
+        for number, prompt in zip((1, 2), PROMPTS, strict=True)
+    )
+    yield fixed(act.Prefill(pair), "prefill(both)")
+    twins = Request(id=1, prompt=(1,), params=Params(max_new=2), n_generations=2)
+    yield fixed(act.Prefill((twins,)), "prefill(twins)")
+    yield fixed(act.Round(), "round")
+    yield fixed(act.Generate(), "generate")
+    yield fixed(act.FreeFinished(), "free_finished")
+    yield fixed(act.TakeOutputs(), "take_outputs")
+    yield fixed(act.Pack(), "pack")
+    for slot in range(geometry.slots + 1):
+        yield fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
+        yield fixed(act.Purge(slot), f"purge({slot})")
+    for slot in range(geometry.slots):
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    yield from slots_of(geometry, lambda _child: 1, lambda _parent: 0)
+
+
 KIT: Final = RungKit(
     rung="scheduling",
     actions={
@@ -179,4 +225,5 @@ KIT: Final = RungKit(
         Prefill((Request(id=2, prompt=(1,), params=Params(max_new=1)),)),
         Generate(),
     ),
+    alphabet=alphabet,
 )

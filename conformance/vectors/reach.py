@@ -11,7 +11,7 @@ from itertools import pairwise
 from attrs import frozen
 
 from conformance.fuzzing.coverage import Coverage
-from conformance.vectors.suites import Suite
+from conformance.vectors.suites import MACHINE, Suite
 from spec.machines.actions import Action, Admit, Round
 from spec.state import State
 from spec.vocabulary import Reason, Request
@@ -58,10 +58,8 @@ class Reach:
             action = move.action(state)
             if action is None:
                 continue
-            reasons = frozenset(
-                found.reason for found in self.suite.layer.machine.refusals(state, action)
-            )
-            after = None if reasons else self.suite.layer.machine.effect(state, action)
+            reasons = frozenset(found.reason for found in MACHINE.refusals(state, action))
+            after = None if reasons else MACHINE.effect(state, action)
             why = "+".join(sorted(reason.name for reason in reasons))
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"

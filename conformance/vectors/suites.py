@@ -14,8 +14,12 @@ from typing import Final
 from attrs import evolve, frozen
 
 from conformance.exploration import alphabets
-from conformance.exploration.alphabets import Layer, Move, allocating, fixed, writing
+from conformance.exploration.alphabets import Instance
 from conformance.recordings.fast_table import ACTIONS
+from conformance.rungs import moves
+from conformance.rungs.moves import allocating, fixed, writing
+from conformance.rungs.record import Move
+from spec import ladder
 from spec.machines import actions as act
 from spec.machines.actions import Action
 from spec.state import State
@@ -29,6 +33,9 @@ _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Gen
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
+
+MACHINE: Final = ladder.whole()
+"""The machine that vectors are recorded of."""
 
 
 @frozen
@@ -117,7 +124,7 @@ class Suite:
 
     name: str
     level: str
-    layer: Layer
+    instance: Instance
     moves: tuple[Ask, ...]
     actions: frozenset[type]
     texts: bool
@@ -129,7 +136,8 @@ class Suite:
 
     def initial(self) -> State:
         """Nothing used, nobody waits."""
-        return self.layer.initial()
+        chosen = self.instance
+        return MACHINE.initial(chosen.geometry, chosen.limits, chosen.cleanup)
 
 
 @cache
@@ -154,13 +162,13 @@ def _always(action: Action) -> Ask:
 
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
-    chosen = alphabets.layer("decode", geometry, CleanupMode.END)
+    chosen = alphabets.instance("scheduling", geometry, CleanupMode.END)
     once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
     asked: tuple[Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
         name="requests",
         level="requests",
-        layer=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
+        instance=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
         moves=tuple(map(_always, asked)),
         actions=frozenset(map(type, asked)),
         texts=True,
@@ -184,7 +192,7 @@ def _table_suite(geometry: Geometry) -> Suite:
     return Suite(
         name=f"table-{geometry.page_size}",
         level="table",
-        layer=alphabets.layer("contents", geometry),
+        instance=alphabets.instance("lifecycle", geometry),
         moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
         texts=False,
@@ -192,7 +200,7 @@ def _table_suite(geometry: Geometry) -> Suite:
 
 
 def _decode_suite(one: Decode) -> Suite:
-    chosen = alphabets.layer("decode", one.geometry, one.cleanup)
+    chosen = alphabets.instance("scheduling", one.geometry, one.cleanup)
     limits = evolve(
         chosen.limits,
         round_tokens=one.round_tokens,
@@ -204,7 +212,7 @@ def _decode_suite(one: Decode) -> Suite:
     return Suite(
         name=one.name,
         level="decode",
-        layer=evolve(chosen, limits=limits),
+        instance=evolve(chosen, limits=limits),
         moves=tuple(move for move in moves if not move.name.startswith(one.left_out)),
         actions=one.actions,
         texts=True,
@@ -267,13 +275,13 @@ def _table(geometry: Geometry) -> Iterator[Move]:
         stopped = act.Assign(slot, prompt, Params(max_new=1, stops=((1, 2),)), 1, slot)
         yield fixed(stopped, f"assign_stops({slot})")
     for slot in slots:
-        yield alphabets.assign_another(slot, geometry.slots)
+        yield moves.assign_another(slot, geometry.slots)
         yield _clone_to_any(slot)
     for slot, other in permutations(slots, 2):
-        yield alphabets.assign_again(slot, other)
-    yield from alphabets.batches(slots, geometry.page_size)
+        yield moves.assign_again(slot, other)
+    yield from moves.batches(slots, geometry.page_size)
     yield from _batches(geometry)
-    yield from alphabets.slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield from moves.slots_of(geometry, lambda child: child, lambda parent: parent)
     yield fixed(act.FreeFinished(), "free_finished")
     yield fixed(act.TakeOutputs(), "take_outputs")
 

@@ -29,8 +29,8 @@ from spec.vocabulary import Geometry, default_limits
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [pinned for pinned in PINNED if pinned.states < 10_000]
 SMALLEST = min(PINNED, key=lambda pinned: pinned.states)
-Layer = tuple[tuple[int, tuple[int, ...]] | None, ...]
-"""A state of the allocator layer: (length, row) of each slot, None where it is unused."""
+Instance = tuple[tuple[int, tuple[int, ...]] | None, ...]
+"""A state of the allocator instance: (length, row) of each slot, None where it is unused."""
 
 FINISHED = """
 (Spin Version 6.5.2 -- 6 December 2019)
@@ -72,7 +72,7 @@ def needs_spin() -> None:
         pytest.skip(f"not checked: {missing}")
 
 
-def layer(state: State) -> Layer:
+def instance(state: State) -> Instance:
     """What is observed of a state."""
     return tuple(
         None if sequence is None else (sequence.written, sequence.row)
@@ -81,7 +81,7 @@ def layer(state: State) -> Layer:
 
 
 def actions(state: State) -> Iterator[tuple[Action, ...]]:
-    """Each action of the layer, as the steps of the specification that it consists of."""
+    """Each action of the instance, as the steps of the specification that it consists of."""
     for slot, sequence in enumerate(state.sequences):
         if sequence is None:
             yield (Reserve(slot),)
@@ -106,15 +106,15 @@ def after(state: State, steps: tuple[Action, ...]) -> State:
 
 
 def search(sizes: Geometry) -> tuple[int, int]:
-    """States of the layer and transitions between them, by plain breadth-first search."""
+    """States of the instance and transitions between them, by plain breadth-first search."""
     first = SHARING.initial(sizes, default_limits(sizes))
-    seen, waiting, transitions = {layer(first)}, [first], 0
+    seen, waiting, transitions = {instance(first)}, [first], 0
     for state in waiting:
         for steps in actions(state):
             transitions += 1
             found = after(state, steps)
-            if layer(found) not in seen:
-                seen.add(layer(found))
+            if instance(found) not in seen:
+                seen.add(instance(found))
                 waiting.append(found)
     return len(seen), transitions
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from explore_tools import silent, sizes, work_alone
 from spec_tools import MACHINE
 
-from conformance.exploration.alphabets import Layer, layer, legal
+from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph
 from conformance.exploration.search import Expanded, Search, Wrong, expand, told
 from spec import pool
@@ -21,10 +21,10 @@ from spec.table import Sequence
 from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
 from spec.vocabulary.errors import Family
 
-CONTENTS = layer("contents", sizes((2, 2, 2, 1)))
-LONGER = layer("contents", sizes((2, 2, 2, 2)))
-DECODE = layer("decode", sizes((1, 2, 2, 2)))
-SMALLEST = layer("decode", sizes((1, 1, 2, 2)))
+CONTENTS = instance("lifecycle", sizes((2, 2, 2, 1)))
+LONGER = instance("lifecycle", sizes((2, 2, 2, 2)))
+DECODE = instance("scheduling", sizes((1, 2, 2, 2)))
+SMALLEST = instance("scheduling", sizes((1, 1, 2, 2)))
 
 
 @pytest.fixture(name="no_workers")
@@ -33,13 +33,13 @@ def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     work_alone(monkeypatch)
 
 
-def searched(chosen: Layer, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
+def searched(chosen: Instance, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
     """A whole search."""
     search = Search(chosen, Graph())
     return search, search.run(update=silent, most_states=most_states)
 
 
-def after(chosen: Layer, *names: str) -> State:
+def after(chosen: Instance, *names: str) -> State:
     """The state after these moves, by name."""
     moves, state = {move.name: move for move in chosen.moves}, chosen.initial()
     for name in names:
@@ -49,13 +49,13 @@ def after(chosen: Layer, *names: str) -> State:
     return state
 
 
-def expanded(chosen: Layer, state: State) -> Expanded:
+def expanded(chosen: Instance, state: State) -> Expanded:
     """All moves of one state, as a worker takes them."""
     (found,) = expand(((chosen.name, chosen.geometry, chosen.cleanup), [state]))
     return found
 
 
-def wrong(chosen: Layer, state: State) -> tuple[str, str, str | None]:
+def wrong(chosen: Instance, state: State) -> tuple[str, str, str | None]:
     """What is wrong with a state or a move of it: the clause, the message and the move's name."""
     found = expanded(chosen, state).wrong
     assert found is not None
@@ -84,7 +84,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
     ids=["two slots", "one slot"],
 )
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
-    chosen: Layer, states: int, transitions: int, illegal: int
+    chosen: Instance, states: int, transitions: int, illegal: int
 ) -> None:
     """Requests, rounds and outputs; among the refusals there are some for want of a page."""
     search, found = searched(chosen)
@@ -99,7 +99,7 @@ def test_the_decode_layer_holds_and_has_the_pinned_counts(
 @pytest.mark.usefixtures("no_workers")
 def test_the_cleanup_mode_is_part_of_the_layer() -> None:
     """With finished sequences left in their slots, there are other states."""
-    kept = layer("decode", sizes((1, 1, 2, 2)), CleanupMode.NONE)
+    kept = instance("scheduling", sizes((1, 1, 2, 2)), CleanupMode.NONE)
     search, found = searched(kept)
 
     assert (None, True) == (found, search.graph.complete)
@@ -134,7 +134,7 @@ def test_each_step_is_visited_with_its_successor() -> None:
 def test_a_layer_must_be_known() -> None:
     """The allocator is explored in bytes, and others do not exist."""
     with pytest.raises(InvalidInput, match="contents, decode"):
-        layer("allocator", sizes((1, 1, 1, 1)))
+        instance("sharing", sizes((1, 1, 1, 1)))
 
 
 def test_refusals_for_want_of_room_are_legal() -> None:
@@ -147,7 +147,7 @@ def test_refusals_for_want_of_room_are_legal() -> None:
 
 
 def tampered(**changed: Any) -> State:
-    """Two written tokens in slot 0 of the longer contents layer, and something changed below."""
+    """Two written tokens in slot 0 of the longer contents instance, and something changed below."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
     assert expanded(LONGER, state).wrong is None
     return evolve(state, **changed)
@@ -303,11 +303,11 @@ def test_a_planted_bug_is_told_by_a_shortest_history(monkeypatch: pytest.MonkeyP
     """A search ends at the first state that is wrong, and says how to get there."""
     patched(monkeypatch, pool, "release", lambda _: lambda counts, _pages: counts)
 
-    search, found = searched(layer("contents", sizes((1, 1, 2, 1))))
+    search, found = searched(instance("lifecycle", sizes((1, 1, 2, 1))))
 
     assert found is not None
     assert ("CONS", None) == (found.clause, found.move)
-    assert "reserve(0), allocate(0, 1)" == told(search.layer, search.graph, found)
+    assert "reserve(0), allocate(0, 1)" == told(search.instance, search.graph, found)
     assert not search.graph.complete
 
 
@@ -316,8 +316,8 @@ def test_a_planted_bug_of_a_move_is_told_with_the_move(monkeypatch: pytest.Monke
     """The last word of the history is the move that shows it."""
     patched(monkeypatch, sharing, "copy_page", lambda _: lambda cells, _from, _to: cells)
 
-    search, found = searched(layer("contents", sizes((2, 2, 2, 1))), most_states=100)
+    search, found = searched(instance("lifecycle", sizes((2, 2, 2, 1))), most_states=100)
 
     assert found is not None
     history = "reserve(0), assign(0, 1), allocate(0, 1), write(0, 1), clone(0, 1)"
-    assert ("ladder", history) == (found.clause, told(search.layer, search.graph, found))
+    assert ("ladder", history) == (found.clause, told(search.instance, search.graph, found))

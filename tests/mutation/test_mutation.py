@@ -73,7 +73,7 @@ def test_a_mutant_does_something_else() -> None:
 def graph() -> run.Kept:
     """The transitions of a graph of 31 states."""
     geometry = Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2)
-    return run._keep(("decode", geometry, CleanupMode.INCREMENTAL))
+    return run._keep(("scheduling", geometry, CleanupMode.INCREMENTAL))
 
 
 @pytest.fixture

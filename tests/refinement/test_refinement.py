@@ -11,7 +11,7 @@ import pytest
 from spec_tools import MACHINE
 
 from conformance.cli.main import main
-from conformance.exploration.alphabets import layer
+from conformance.exploration.alphabets import instance
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.packed_states import Allocator
 from conformance.lockstep.watchdog import Watchdog
@@ -35,13 +35,13 @@ from spec.vocabulary import Geometry, Params, Reason, Request
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
 TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
 WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
-LAYER = layer("decode", SMALL)
-SETUP = contents.setup_of(LAYER)
+INSTANCE = instance("scheduling", SMALL)
+SETUP = contents.setup_of(INSTANCE)
 
 
 def live() -> State:
     """One sequence that decodes beside a finished one whose output waits."""
-    state = LAYER.initial()
+    state = INSTANCE.initial()
     for number, new in ((1, 1), (2, 3)):
         params = Params(max_new=new, stops=((7,),))
         request = Request(id=number, prompt=(number,), params=params)
@@ -173,9 +173,9 @@ def test_a_refusal_has_a_legal_reason_and_changes_nothing(
 
 
 def refined(geometry: Geometry, *, illegal: bool = False, sample: int = 200) -> Refinement:
-    """The allocator layer, refined."""
+    """The allocator instance, refined."""
     run = Refinement()
-    plan = Plan(layer=Allocator(geometry), illegal=illegal)
+    plan = Plan(instance=Allocator(geometry), illegal=illegal)
     refine_allocator(plan, run, allocator_checker(plan, run, sample=sample, seed=0))
     return run
 
@@ -207,13 +207,13 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("contents", TINY, 376, 3797, 12331, 100), ("decode", WIDE, 431, 5163, 15956, 0)],
+    [("lifecycle", TINY, 376, 3797, 12331, 100), ("scheduling", WIDE, 431, 5163, 15956, 0)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
 ) -> None:
     """Whole states with cells, queue and outputs; what is called singly costs compiling it."""
-    run, chosen = Refinement(), layer(name, geometry)
+    run, chosen = Refinement(), instance(name, geometry)
 
     refine_cells(chosen, run, cells_checker(chosen, run, sample=sample, seed=0), illegal=True)
 
@@ -314,7 +314,9 @@ def test_the_commands_agree(tmp_path: Path) -> None:
 
 def test_the_setup_of_a_layer_is_one_engine() -> None:
     """Contents and decoding at one geometry are the same engine, compiled once."""
-    assert contents.setup_of(layer("contents", TINY)) == contents.setup_of(layer("decode", TINY))
+    assert contents.setup_of(instance("lifecycle", TINY)) == contents.setup_of(
+        instance("scheduling", TINY)
+    )
     assert isinstance(SETUP, Setup)
 
 
