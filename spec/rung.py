@@ -7,7 +7,7 @@ what was found. Its effect is that of its own rule; then every rung that follows
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from attrs import field, frozen
 
@@ -145,6 +145,14 @@ class LadderBroken(AssertionError):
         super().__init__(f"{edge} on {action}:\n  above, abstracted: {above}\n  below: {below}")
 
 
+class _Composed(NamedTuple):
+    """The rule of an action, and what the other rungs of a machine add to it."""
+
+    rule: Rule[Any]
+    guards: tuple[Guard[Any], ...]
+    follows: tuple[Follow[Any], ...]
+
+
 @frozen(eq=False, slots=False)
 class Machine:
     """Rungs in the order of the registry, closed under `requires`. registry: all that there are."""
@@ -183,17 +191,14 @@ class Machine:
         return tuple(named)
 
     @cached_property
-    def _guards(self) -> Mapping[type, tuple[Guard[Any], ...]]:
+    def _composed(self) -> Mapping[type, "_Composed"]:
         return {
-            kind: tuple(rung.guards[kind] for rung in self.rungs if kind in rung.guards)
-            for kind in self.rules
-        }
-
-    @cached_property
-    def _follows(self) -> Mapping[type, tuple[Follow[Any], ...]]:
-        return {
-            kind: tuple(rung.follows[kind] for rung in self.rungs if kind in rung.follows)
-            for kind in self.rules
+            kind: _Composed(
+                rule,
+                tuple(rung.guards[kind] for rung in self.rungs if kind in rung.guards),
+                tuple(rung.follows[kind] for rung in self.rungs if kind in rung.follows),
+            )
+            for kind, rule in self.rules.items()
         }
 
     @cached_property
@@ -248,7 +253,10 @@ class Machine:
 
     def rule(self, action: Action) -> Rule[Any]:
         """The rule of an action. Raises InvalidInput if no rung of this machine adds it."""
-        found = self.rules.get(type(action))
+        return self._of(action).rule
+
+    def _of(self, action: Action) -> "_Composed":
+        found = self._composed.get(type(action))
         if found is None:
             raise InvalidInput(
                 "action",
@@ -260,8 +268,9 @@ class Machine:
 
     def refusals(self, state: State, action: Action) -> frozenset[Refusal]:
         """Why the action cannot be done; empty exactly if it can."""
-        found = frozenset(self.rule(action).refusals(self, state, action))
-        for guard in self._guards[type(action)]:
+        rule, guards, _ = self._of(action)
+        found = frozenset(rule.refusals(self, state, action))
+        for guard in guards:
             found = guard(self, state, action, found)
         return found
 
@@ -278,8 +287,9 @@ class Machine:
 
     def effect(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """What an action does that nothing refuses."""
-        after = self.rule(action).effect(self, state, action, pages)
-        for follow in self._follows[type(action)]:
+        rule, _, follows = self._of(action)
+        after = rule.effect(self, state, action, pages)
+        for follow in follows:
             after = follow(self, state, action, after)
         return after
 

@@ -4,7 +4,9 @@ A machine without a rung leaves that rung's components as they are here by defau
 state that a lower machine has is found by its components alone, and nothing is nested.
 """
 
-from attrs import field, frozen
+from typing import NamedTuple
+
+from attrs import frozen
 
 from spec.cells import Cells
 from spec.machines.actions import Name
@@ -52,8 +54,7 @@ class Queued:
     position: int
 
 
-@frozen(kw_only=True)
-class State:
+class State(NamedTuple):
     """The configuration, which no action changes, and the components of every rung.
 
     texts: of naive, by name. contiguous: of cache, per slot. sequences (per slot, None if unused),
@@ -61,6 +62,8 @@ class State:
     after the known ones), per slot: of rollback. details (per slot, None without a prompt) and
     outputs: of lifecycle. queue, in order of arrival: of scheduling. waiting (in order of arrival)
     and admitted (still holding a slot): of admission.
+
+    A tuple, since searches hash and compare states by the million.
     """
 
     geometry: Geometry
@@ -69,7 +72,7 @@ class State:
     texts: frozenset[tuple[Name, Tokens]] = frozenset()
     contiguous: tuple[Cached | None, ...] = ()
     sequences: Sequences = ()
-    cells: Cells = field(default=(), repr=False)
+    cells: Cells = ()
     counts: Counts = ()
     committed: tuple[int, ...] = ()
     proposed: tuple[Tokens, ...] = ()

@@ -202,8 +202,7 @@ def _roomy(state: State) -> State:
     sizes = state.geometry
     more = evolve(sizes, pages=sizes.slots * sizes.pages_per_seq)
     larger = evolve(sizes, pages=sizes.pages + more.pages)
-    return evolve(
-        state,
+    return state._replace(
         geometry=larger,
         cells=state.cells + blank(more),
         counts=state.counts + (0,) * more.pages,

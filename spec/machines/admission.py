@@ -7,8 +7,6 @@ extension by construction. Source: DESIGN, "Admission"; seed 001, M5.1.
 
 from collections.abc import Iterator
 
-from attrs import evolve
-
 from spec.machines import lifecycle, scheduling
 from spec.machines.actions import Action, Admit, Free, Prefill, Submit
 from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
@@ -54,7 +52,7 @@ def _submit_refusals(_machine: Machine, state: State, action: Submit) -> Iterato
 
 
 def _submit(_machine: Machine, state: State, action: Submit, _pages: Pages | None) -> State:
-    return evolve(state, waiting=(*state.waiting, action.request))
+    return state._replace(waiting=(*state.waiting, action.request))
 
 
 def _admit_refusals(machine: Machine, state: State, _action: Admit) -> Iterator[Refusal]:
@@ -68,7 +66,7 @@ def _admit(machine: Machine, state: State, _action: Admit, pages: Pages | None) 
     chosen = admissible(machine, state)
     state = machine.effect(state, Prefill(chosen), pages)
     admitted = (*state.admitted, *chosen)
-    return _unreserved(evolve(state, waiting=state.waiting[len(chosen) :], admitted=admitted))
+    return _unreserved(state._replace(waiting=state.waiting[len(chosen) :], admitted=admitted))
 
 
 def _room_refusals(
@@ -89,7 +87,7 @@ def _unreserved(state: State) -> State:
     """A request whose every choice has left its slot gives its reservation back."""
     holding = {detail.request for detail in state.details if detail is not None}
     admitted = tuple(request for request in state.admitted if request.id in holding)
-    return evolve(state, admitted=admitted)
+    return state._replace(admitted=admitted)
 
 
 def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:

@@ -54,7 +54,7 @@ def _used(state: State, slot: Name) -> Cached:
 def _with_sequence(state: State, slot: Name | None, sequence: Cached | None) -> State:
     assert isinstance(slot, int)
     before, after = state.contiguous[:slot], state.contiguous[slot + 1 :]
-    return evolve(state, contiguous=(*before, sequence, *after))
+    return state._replace(contiguous=(*before, sequence, *after))
 
 
 def _require_unused(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
@@ -95,7 +95,7 @@ def _texts(state: State) -> State:
         for slot, sequence in enumerate(state.contiguous)
         if sequence is not None
     )
-    return evolve(state, texts=texts)
+    return state._replace(texts=texts)
 
 
 def _lower(
@@ -108,7 +108,7 @@ def _lower(
 RUNG = Rung(
     name="cache",
     owns=("contiguous",),
-    initial=lambda state: evolve(state, contiguous=(None,) * state.geometry.slots),
+    initial=lambda state: state._replace(contiguous=(None,) * state.geometry.slots),
     rules={
         Reserve: Rule(refusals=_require_unused, effect=_reserve),
         Append: Rule(refusals=_require_used, effect=_append),

@@ -72,7 +72,7 @@ def room_to_draw(state: State, slot: int, known: int) -> Iterator[Refusal]:
 
 
 def _initial(state: State) -> State:
-    return evolve(state, details=(None,) * state.geometry.slots)
+    return state._replace(details=(None,) * state.geometry.slots)
 
 
 def _assign_refusals(_machine: Machine, state: State, action: Assign) -> Iterator[Refusal]:
@@ -106,7 +106,7 @@ def _reset(machine: Machine, state: State, _action: Reset, _pages: Pages | None)
 def _take_outputs(
     _machine: Machine, state: State, _action: TakeOutputs, _pages: Pages | None
 ) -> State:
-    return evolve(state, outputs=())
+    return state._replace(outputs=())
 
 
 def _clone_detail(_machine: Machine, before: State, action: Clone, after: State) -> State:
@@ -128,12 +128,12 @@ def _finish(_machine: Machine, _before: State, action: Sample, after: State) -> 
     if reason is None:
         return after
     output = Output(detail.request, detail.choice, prompt, generated, reason)
-    after = evolve(after, outputs=(*after.outputs, output))
+    after = after._replace(outputs=(*after.outputs, output))
     return _with_detail(after, slot, evolve(detail, finished=reason))
 
 
 def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
-    return evolve(state, details=with_entry(state.details, slot, detail))
+    return state._replace(details=with_entry(state.details, slot, detail))
 
 
 def _parent_decodes(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:

@@ -5,8 +5,6 @@ Nothing is kept between tokens but the tokens. Source: seed 004, section 1.
 
 from collections.abc import Iterator
 
-from attrs import evolve
-
 from spec import model
 from spec.machines.actions import Append, Free, Name, Reserve, Sample
 from spec.rung import Machine, Pages, Rule, Rung
@@ -54,11 +52,11 @@ def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | Non
 
 def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -> State:
     texts = frozenset(item for item in state.texts if item[0] != action.slot)
-    return evolve(state, texts=texts)
+    return state._replace(texts=texts)
 
 
 def _with_text(state: State, name: Name, text: Tokens) -> State:
-    return evolve(state, texts=frozenset((dict(state.texts) | {name: text}).items()))
+    return state._replace(texts=frozenset((dict(state.texts) | {name: text}).items()))
 
 
 def _require_new(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:

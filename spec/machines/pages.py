@@ -36,7 +36,7 @@ def reserved_slot(state: State, slot: Name | None) -> int:
 def with_sequence(state: State, slot: int, sequence: Sequence | None) -> State:
     """The state with another sequence in this slot."""
     before, after = state.sequences[:slot], state.sequences[slot + 1 :]
-    return evolve(state, sequences=(*before, sequence, *after))
+    return state._replace(sequences=(*before, sequence, *after))
 
 
 def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
@@ -63,7 +63,7 @@ def release_row(state: State, pages: Pages) -> State:
     """Row entries are gone: lower the counts of their pages; a page that is then free is dead."""
     counts = pool.release(state.counts, pages)
     dead = tuple(page for page in pages if pool.is_free(counts, page))
-    return evolve(state, counts=counts, cells=kill(state.cells, dead))
+    return state._replace(counts=counts, cells=kill(state.cells, dead))
 
 
 def live_cells(state: State) -> object:
@@ -104,8 +104,7 @@ def _is_slot(slot: Name | None, state: State) -> TypeGuard[int]:
 
 def _initial(state: State) -> State:
     geometry = state.geometry
-    return evolve(
-        state,
+    return state._replace(
         sequences=(None,) * geometry.slots,
         cells=blank(geometry),
         counts=(0,) * geometry.pages,
@@ -188,7 +187,7 @@ def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | N
         row = sequence.row + tuple(next(left) for _ in range(new))
         grown = evolve(sequence, row=row, allocated=sequence.allocated + len(positions))
         state = with_sequence(state, slot, grown)
-    return evolve(state, counts=pool.hold(state.counts, taken))
+    return state._replace(counts=pool.hold(state.counts, taken))
 
 
 def _write_refusals(machine: Machine, state: State, action: Write) -> Iterator[Refusal]:
@@ -209,7 +208,7 @@ def _write(machine: Machine, state: State, action: Write, _pages: Pages | None) 
             (destination(sequence.row, position, size), tokens[: position + 1])
             for position in positions
         )
-        state = evolve(state, cells=store(state.cells, size, tags))
+        state = state._replace(cells=store(state.cells, size, tags))
         grown = evolve(sequence, written=sequence.written + len(positions))
         state = with_sequence(state, slot, grown)
     return state
@@ -259,7 +258,7 @@ def _contiguous(state: State) -> State:
         None if sequence is None else Cached(sequence.tokens, read(state.cells, sequence))
         for sequence in state.sequences
     )
-    return evolve(state, contiguous=contiguous)
+    return state._replace(contiguous=contiguous)
 
 
 def _lower(

@@ -56,7 +56,7 @@ def _propose_refusals(machine: Machine, state: State, action: Propose) -> Iterat
 
 def _propose(_machine: Machine, state: State, action: Propose, _pages: Pages | None) -> State:
     proposed = state.proposed[action.slot] + action.tokens
-    return evolve(state, proposed=with_entry(state.proposed, action.slot, proposed))
+    return state._replace(proposed=with_entry(state.proposed, action.slot, proposed))
 
 
 def _commit_refusals(_machine: Machine, state: State, action: Commit) -> Iterator[Refusal]:
@@ -74,8 +74,7 @@ def _commit(_machine: Machine, state: State, action: Commit, _pages: Pages | Non
     slot, sequence = action.slot, used(state, action.slot)
     accepted = _accepted(state, action)
     rest = state.proposed[slot][len(accepted) :]
-    state = evolve(
-        state,
+    state = state._replace(
         committed=with_entry(state.committed, slot, action.length),
         proposed=with_entry(state.proposed, slot, rest),
     )
@@ -101,7 +100,7 @@ def _truncate_refusals(_machine: Machine, state: State, action: Truncate) -> Ite
 def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages | None) -> State:
     slot, length = action.slot, action.length
     proposed = state.proposed[slot][: max(0, length - len(used(state, slot).tokens))]
-    return evolve(_cut(state, slot, length), proposed=with_entry(state.proposed, slot, proposed))
+    return _cut(state, slot, length)._replace(proposed=with_entry(state.proposed, slot, proposed))
 
 
 def _cut(state: State, slot: int, length: int) -> State:
@@ -119,7 +118,7 @@ def _cut(state: State, slot: int, length: int) -> State:
         allocated=length,
         written=min(sequence.written, length),
     )
-    state = with_sequence(evolve(state, cells=tuple(cells)), slot, shorter)
+    state = with_sequence(state._replace(cells=tuple(cells)), slot, shorter)
     return release_row(state, sequence.row[kept:])
 
 
@@ -129,19 +128,18 @@ def _write_commits(_machine: Machine, _before: State, action: Write, after: Stat
     for slot in by_slot(action.batch):
         sequence = used(after, slot)
         committed = with_entry(committed, slot, min(sequence.written, len(sequence.tokens)))
-    return evolve(after, committed=committed)
+    return after._replace(committed=committed)
 
 
 def _clone_copies(_machine: Machine, before: State, action: Clone, after: State) -> State:
     child = reserved_slot(before, action.child)
     committed = with_entry(after.committed, child, before.committed[action.parent])
-    return evolve(after, committed=committed)
+    return after._replace(committed=committed)
 
 
 def _free_forgets(_machine: Machine, before: State, action: Free, after: State) -> State:
     slot = reserved_slot(before, action.slot)
-    return evolve(
-        after,
+    return after._replace(
         committed=with_entry(after.committed, slot, 0),
         proposed=with_entry(after.proposed, slot, ()),
     )
@@ -215,7 +213,7 @@ def _committing(state: State, lengths: dict[int, int]) -> tuple[Part, ...]:
 
 def _initial(state: State) -> State:
     slots = state.geometry.slots
-    return evolve(state, committed=(0,) * slots, proposed=((),) * slots)
+    return state._replace(committed=(0,) * slots, proposed=((),) * slots)
 
 
 RUNG = Rung(

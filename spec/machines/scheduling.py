@@ -109,7 +109,7 @@ def _enqueue(machine: Machine, state: State, action: Enqueue, _pages: Pages | No
 
 
 def _pack(_machine: Machine, state: State, _action: Pack, _pages: Pages | None) -> State:
-    return evolve(state, queue=state.queue[state.limits.round_tokens :])
+    return state._replace(queue=state.queue[state.limits.round_tokens :])
 
 
 def _purge_refusals(_machine: Machine, state: State, action: Purge) -> Iterator[Refusal]:
@@ -127,11 +127,11 @@ def _queue_room(state: State, more: int) -> Iterator[Refusal]:
 
 
 def _with_queued(state: State, *entries: Queued) -> State:
-    return evolve(state, queue=(*state.queue, *entries))
+    return state._replace(queue=(*state.queue, *entries))
 
 
 def _without_slot(state: State, slot: Name) -> State:
-    return evolve(state, queue=tuple(queued for queued in state.queue if queued.slot != slot))
+    return state._replace(queue=tuple(queued for queued in state.queue if queued.slot != slot))
 
 
 def _pending(state: State, slot: int) -> tuple[Queued, ...]:
@@ -360,7 +360,7 @@ def _drop_cut(machine: Machine, _before: State, action: Truncate, after: State) 
     kept = tuple(
         queued for queued in after.queue if queued.slot != action.slot or queued.position < known
     )
-    return evolve(after, queue=kept)
+    return after._replace(queue=kept)
 
 
 # How lower machines see it.
@@ -411,7 +411,7 @@ def _texts(state: State) -> State:
     for slot, detail in enumerate(state.details):
         if detail is not None and not detail.finished:
             texts[detail.request, detail.choice] = used(state, slot).tokens
-    return evolve(state, texts=frozenset(texts.items()))
+    return state._replace(texts=frozenset(texts.items()))
 
 
 def _to_naive(

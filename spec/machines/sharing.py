@@ -60,7 +60,7 @@ def _clone(machine: Machine, state: State, action: Clone, pages: Pages | None) -
     for source, copy in zip(sequence.row[len(shared) :], taken, strict=True):
         cells = copy_page(cells, source, copy)
     state = with_sequence(state, child, evolve(sequence, row=shared + taken))
-    return evolve(state, cells=cells, counts=pool.hold(state.counts, shared + taken))
+    return state._replace(cells=cells, counts=pool.hold(state.counts, shared + taken))
 
 
 def _private(state: State) -> State:
@@ -78,7 +78,7 @@ def _private(state: State) -> State:
             cells[slot * width + index] = state.cells[page]
             copies.append(slot * width + index)
     counts = pool.hold((0,) * private.pages, copies)
-    return evolve(state, geometry=private, sequences=sequences, cells=tuple(cells), counts=counts)
+    return state._replace(geometry=private, sequences=sequences, cells=tuple(cells), counts=counts)
 
 
 def _lower(

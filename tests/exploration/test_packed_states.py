@@ -8,7 +8,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from attrs import evolve
 from explore_tools import Sizes, compact, every_state, plan, renamed, sizes
 from spec_tools import span
 
@@ -57,8 +56,7 @@ def decoded(instance: Allocator, state: States) -> State:
         for position in range(length):
             index, offset = divmod(position, geometry.page_size)
             cells[named[index]][offset] = (0,) * (position + 1)
-    return evolve(
-        SHARING.initial(geometry, default_limits(geometry)),
+    return SHARING.initial(geometry, default_limits(geometry))._replace(
         sequences=tuple(sequences),
         cells=tuple(map(tuple, cells)),
         counts=tuple(counts),

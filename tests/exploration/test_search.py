@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attrs import evolve
 from explore_tools import silent, sizes, work_alone
 from spec_tools import MACHINE
 
@@ -150,7 +149,7 @@ def tampered(**changed: Any) -> State:
     """Two written tokens in slot 0 of the longer contents instance, and something changed below."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
     assert expanded(LONGER, state).wrong is None
-    return evolve(state, **changed)
+    return state._replace(**changed)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_a_clone_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) 
     parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
 
     def make(clone: Callable[..., State]) -> Callable[..., State]:
-        return lambda state, *rest: evolve(clone(state, *rest), counts=state.counts)
+        return lambda state, *rest: clone(state, *rest)._replace(counts=state.counts)
 
     patched(monkeypatch, sharing, "_clone", make)
     child = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
@@ -226,7 +225,7 @@ def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
         def clobber(before: State, grouped: dict[int, list[int]]) -> State:
             done = write(before, grouped)
             lost = kill(done.cells, [0])
-            return evolve(done, cells=lost) if grouped and before.cells[0][0] else done
+            return done._replace(cells=lost) if grouped and before.cells[0][0] else done
 
         return clobber
 
@@ -250,8 +249,8 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
             if not isinstance(action, act.Reset):
                 return done
             if kept == "queue":
-                return evolve(done, queue=before.queue)
-            return evolve(done, outputs=before.outputs)
+                return done._replace(queue=before.queue)
+            return done._replace(outputs=before.outputs)
 
         return forget_less
 

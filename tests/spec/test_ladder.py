@@ -116,7 +116,7 @@ def shares_the_partial_page(
     """Every page is shared, the partial one too."""
     found = pages.used(state, action.parent)
     after = pages.with_sequence(state, pages.reserved_slot(state, action.child), found)
-    return evolve(after, counts=pool.hold(state.counts, found.row))
+    return after._replace(counts=pool.hold(state.counts, found.row))
 
 
 def test_a_clone_that_shares_the_partial_page_breaks_share() -> None:

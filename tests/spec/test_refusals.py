@@ -282,7 +282,7 @@ MORE: tuple[tuple[Reason, Callable[[], State], Action, str], ...] = (
     ),
     (
         Reason.CHOICE_TAKEN,
-        lambda: evolve(empty(), limits=limits(SIZES)),
+        lambda: empty()._replace(limits=limits(SIZES)),
         Prefill((ask(1), ask(1))),
         "saw 1, allowed an unused request id",
     ),
