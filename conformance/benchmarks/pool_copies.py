@@ -20,9 +20,9 @@ from attrs import frozen
 from impl import arguments, entries
 from impl.engine import compiled
 from impl.models.protocol import Weights
-from impl.packing import Packed, pack
 from impl.setup import Setup
 from impl.state import initial
+from impl.state.packing import Packed, pack
 from spec.vocabulary import Params, Request
 
 IN_PLACE: Final = frozenset(

@@ -39,11 +39,11 @@ from conformance.benchmarks.timing import (
 )
 from conformance.files import atomic
 from impl import entries
-from impl.allocation import lowest_free
 from impl.engine import Engine
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
 from impl.setup import Setup
+from impl.state.pages import lowest_free
 
 MANY_PAGES: Final = 65_536
 MANY_SLOTS: Final = 1_024

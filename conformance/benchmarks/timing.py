@@ -17,16 +17,16 @@ import numpy as np
 from attrs import evolve
 
 from conformance.benchmarks import pool_copies
-from impl import arguments, queue
-from impl.allocation import commit_pages, plan_pages
+from impl import arguments
+from impl.commit import commit_pages
 from impl.engine import Engine, compiled
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
 from impl.models.protocol import BatchPlan, Cache, Weights
-from impl.packing import Packed
-from impl.plan import batch_plan, sort_batch
+from impl.plan import batch_plan, plan_pages, sort_batch
 from impl.setup import Setup
-from impl.state import State
+from impl.state import State, queue
+from impl.state.packing import Packed
 from spec.vocabulary import INVALID, Geometry, Limits, Params, Request
 
 GEOMETRY: Final = Geometry(pages=64, page_size=16, slots=8, pages_per_seq=8)
@@ -206,11 +206,11 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
 
     @jax.jit
     def prepare(state: State) -> tuple[BatchPlan, jax.Array, jax.Array]:
-        slots, positions = queue.head(state, width)
+        slots, positions = queue.head(state.queue, width)
         batch = sort_batch(slots, positions, seqs=width)
-        grant = plan_pages(state.counts, batch, geometry)
+        grant = plan_pages(state.pages.counts, batch, geometry)
         state = commit_pages(state, batch, grant, done, geometry)
-        tokens = state.tokens[batch.slots, batch.positions]
+        tokens = state.slots.tokens[batch.slots, batch.positions]
         return batch_plan(state, batch, done, geometry), tokens, batch.positions
 
     def step(weights: Weights, cache: Cache, *batch: Any) -> tuple[Any, Cache]:
@@ -222,7 +222,7 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
     batch, run = prepare(jax.tree.map(jnp.array, held)), jax.jit(step, donate_argnums=1)
 
     def call() -> float:
-        cache = wait(jax.tree.map(jnp.array, held.cache))
+        cache = wait(jax.tree.map(jnp.array, held.pages.cache))
         start = time.perf_counter()
         wait(run(weights, cache, *batch))
         return time.perf_counter() - start
