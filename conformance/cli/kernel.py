@@ -1,7 +1,7 @@
 """`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from conformance.cli import kernel_targets
 from conformance.cli.contract import Report, Scope, Verdict
@@ -11,6 +11,7 @@ from conformance.cli.pages import put
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from conformance.kernels.jobs import MutantScore
     from conformance.kernels.kernel_under_test import Subject
     from conformance.kernels.processes import Tried
     from conformance.kernels.trials import Job
@@ -171,7 +172,7 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
     return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: "MutantScore") -> str:
     usual = "caught" if row["caught_by_usual_tests"] else "not caught"
     by = ", ".join(row["by"])
     name = f"{row['mutant']} ({row['what']})"

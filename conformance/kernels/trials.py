@@ -11,18 +11,70 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
 
 from attrs import define, evolve, frozen
 
 from conformance.kernels import appending as appended
-from conformance.kernels.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
+from conformance.kernels.batches import (
+    IDLE,
+    SIZES,
+    Arrays,
+    Batch,
+    BatchData,
+    Numbers,
+    Sizes,
+    build,
+    drawn,
+    first,
+)
 from conformance.kernels.block_sizes import Own, variants
+from conformance.kernels.kernel_under_test import Subject, appending, find
+
+if TYPE_CHECKING:
+    from conformance.kernels.interpret import Answer
+    from conformance.numerics.oracle import Floats
 
 SHRINK_SECONDS: Final = 20.0
 Shares = tuple[float, float]
 """The largest error over the bound, and over the probable one."""
 NOT_JUDGED: Final[Shares] = (0.0, 0.0)
+
+
+@final
+class Begun(TypedDict):
+    """The line before a batch is tried."""
+
+    begin: BatchData
+
+
+@final
+class Traced(TypedDict):
+    """The line that says whether the function is a Pallas kernel."""
+
+    pallas: bool
+
+
+@final
+class Rated(TypedDict):
+    """The line after a batch. rows: the tokens of all its sequences."""
+
+    ratio: float
+    looseness: float
+    rows: int
+
+
+@final
+class Ended(TypedDict):
+    """The last line. what: of a finding. text: of what was raised."""
+
+    ended: Literal["passed", "finding", "raised", "broken"]
+    what: NotRequired[list[str]]
+    text: NotRequired[str]
+    batch: NotRequired[BatchData]
+
+
+Line = Begun | Traced | Rated | Ended
 
 
 @frozen(kw_only=True)
@@ -70,13 +122,13 @@ class Trial:
     """
 
     job: Job
-    subject: Any
+    subject: Subject
     own: Own
-    found: dict[str, Any] | None = None
+    found: Ended | None = None
     since: float | None = None
     cores: int | None = None
 
-    def tell(self, **line: Any) -> None:
+    def tell(self, line: Line) -> None:
         """Write a line."""
         with Path(self.job.results).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -89,7 +141,7 @@ class Trial:
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
         batch = appended.apart(job.shape, batch) if job.append else batch
         arrays = build(job.shape, batch)
-        self.tell(begin=batch.to_json())
+        self.tell(Begun(begin=batch.to_json()))
         rows = int(arrays.cu_q_lens[len(batch.lens)])
         try:
             said, shares = self._wrong(batch, arrays, rows)
@@ -97,10 +149,10 @@ class Trial:
             if rows:
                 raise
             said, shares, self.found = [], NOT_JUDGED, None
-        self.tell(ratio=shares[0], looseness=shares[1], rows=rows)
+        self.tell(Rated(ratio=shares[0], looseness=shares[1], rows=rows))
         if said:
             self.since = time.monotonic() if self.since is None else self.since
-            self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}
+            self.found = Ended(ended="finding", what=said, batch=batch.to_json())
             raise Wrong
 
     def begin(self) -> None:
@@ -126,13 +178,14 @@ class Trial:
         if ratio > 1.0:
             said.append(self._kind(batch))
         if self.job.twin is not None and not said:
-            said = self._differs(batch, arrays, answer, right.bound)
+            said = self._differs(batch, arrays, answer.out, right.bound)
         return said, (ratio, right.looseness(answer.out, rows=rows))
 
-    def _of_pool(self, sizes: Sizes, batch: Batch, arrays: Arrays, answer: Any) -> list[str]:
+    def _of_pool(self, sizes: Sizes, batch: Batch, arrays: Arrays, answer: "Answer") -> list[str]:
         """What is wrong with the pool that came back, if any is to."""
         if not self.job.append:
             return []
+        assert answer.pool is not None  # a kernel that is given new cells returns it, or raises
         return appended.wrong(appended.task(sizes, batch, arrays), answer.pool)
 
     def _kind(self, batch: Batch) -> str:
@@ -150,7 +203,7 @@ class Trial:
         )
         return "wrong" if wrong else "reads_behind_window"
 
-    def _differs(self, batch: Batch, arrays: Arrays, answer: Any, bound: Any) -> list[str]:
+    def _differs(self, batch: Batch, arrays: Arrays, out: "Floats", bound: "Floats") -> list[str]:
         """What is wrong with the twin: it says something, or is not near enough."""
         from conformance.kernels import answers, metamorphic
 
@@ -163,28 +216,30 @@ class Trial:
         if found.out is None:
             return list(found.said)
         its = metamorphic.in_order(shape, batch, twin, answers.right(there, laid).bound)
-        both = answers.Right(answer.out, *2 * (bound[: len(its)] + its,))
+        both = answers.Right(out, *2 * (bound[: len(its)] + its,))
         ratio = both.ratio(metamorphic.in_order(shape, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
-    def _attend(self, sizes: Sizes, batch: Batch, arrays: Arrays) -> Any:
+    def _attend(self, sizes: Sizes, batch: Batch, arrays: Arrays) -> "Answer":
         from conformance.kernels import interpret
 
         mode = interpret.Mode(self.job.mode)
-        new: Mapping[str, Any] = interpret.NOTHING
+        new: Mapping[str, Numbers] = interpret.NOTHING
         if self.job.append:
             given = appended.task(sizes, batch, arrays)
             arrays, new = given.arrays, given.new
         if self.cores is None and mode is interpret.Mode.EAGER:
             self.cores = interpret.cores(self.subject, sizes, arrays, own=self.own, new=new)
-            self.tell(pallas=self.cores > 0)
-        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": self.cores or 1}
+            self.tell(Traced(pallas=self.cores > 0))
+        cores = self.cores or 1
         try:
-            return interpret.attend(self.subject, sizes, arrays, new=new, **how)
+            return interpret.attend(
+                self.subject, sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
+            )
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
-            self.found = {"ended": "raised", "text": text, "batch": batch.to_json()}
+            self.found = Ended(ended="raised", text=text, batch=batch.to_json())
             raise Enough from error
 
 
@@ -211,22 +266,22 @@ def run(trial: Trial) -> None:
     except (Wrong, Enough):
         pass
     except Exception as error:  # of the bench itself, or of answers that differ each time
-        trial.found = trial.found or {"ended": "broken", "text": repr(error)}
-    trial.tell(**(trial.found or {"ended": "passed"}))
+        trial.found = trial.found or Ended(ended="broken", text=repr(error))
+    trial.tell(trial.found or Ended(ended="passed"))
 
 
 def main() -> None:
     """Do the job that is named on the command line."""
-    from conformance.kernels.kernel_under_test import appending, find
     from conformance.kernels.seeded_bugs import planted
 
-    held: Mapping[str, Any] = json.loads(sys.argv[1])
-    job = Job(**held)
+    job = Job(**json.loads(sys.argv[1]))
     with ExitStack() as stack:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
-        run(Trial(job, appending(job.kernel) if job.append else find(job.kernel), own))
+        subject = appending(job.kernel) if job.append else find(job.kernel)
+        assert subject is not None  # a job that appends is only planned for a kernel that does
+        run(Trial(job, subject, own))
 
 
 if __name__ == "__main__":
