@@ -8,22 +8,22 @@ from typing import Final, Protocol
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from conformance.seeded_bugs import Plant, patch
-from impl import allocation, plan
-from impl.allocation import Grant
+from conformance.seeded_bugs.states import with_pages, with_slots
+from impl import commit, plan
 from impl.cache import paged
 from impl.models.protocol import BatchPlan
-from impl.plan import Batch
-from impl.prefill import Choices, PrefillWork, _status
+from impl.plan import Batch, Grant
 from impl.setup import Setup
 from impl.state import State
+from impl.state import pages as pool
 from impl.status import Guard
+from impl.steps.prefill import Choices, PrefillWork, _status
 from spec.vocabulary import INVALID, Geometry, Reason
 
-CommitPages = Callable[[State, Batch, Grant, ArrayLike, Geometry], State]
-LengthGuard = Callable[[Batch, Geometry], Guard]
+CommitPages = Callable[[State, Batch, Grant, Array, Geometry], State]
+RequireLength = Callable[[Batch, Geometry], Guard]
 LowestFree = Callable[[Array, int], Array]
 PlanBatch = Callable[[State, Batch, Array, Geometry], BatchPlan]
 PlanPages = Callable[[Array, Batch, Geometry], Grant]
@@ -51,41 +51,41 @@ def _free_by_subtraction(status: Status) -> Status:
     def wrong(
         setup: Setup, state: State, work: PrefillWork, choices: Choices, prompt_pages: Array
     ) -> Array:
-        taken = jnp.arange(state.counts.shape[0]) < jnp.sum(state.counts)
-        counted = state._replace(counts=taken.astype(jnp.int32))
+        taken = jnp.arange(state.pages.counts.shape[0]) < jnp.sum(state.pages.counts)
+        counted = with_pages(state, counts=taken.astype(jnp.int32))
         return status(setup, counted, work, choices, prompt_pages)
 
     return wrong
 
 
 def _commit_counts_anyway(commit: CommitPages) -> CommitPages:
-    def wrong(state: State, batch: Batch, grant: Grant, ok: ArrayLike, geometry: Geometry) -> State:
+    def wrong(state: State, batch: Batch, grant: Grant, ok: Array, geometry: Geometry) -> State:
         after = commit(state, batch, grant, ok, geometry)
-        raised = commit(state, batch, grant, jnp.ones((), bool), geometry).counts
-        return after._replace(counts=raised)
+        raised = commit(state, batch, grant, jnp.ones((), bool), geometry).pages.counts
+        return with_pages(after, counts=raised)
 
     return wrong
 
 
 def _commit_lengths_anyway(commit: CommitPages) -> CommitPages:
-    def wrong(state: State, batch: Batch, grant: Grant, ok: ArrayLike, geometry: Geometry) -> State:
+    def wrong(state: State, batch: Batch, grant: Grant, ok: Array, geometry: Geometry) -> State:
         after = commit(state, batch, grant, ok, geometry)
-        raised = commit(state, batch, grant, jnp.ones((), bool), geometry).allocated
-        return after._replace(allocated=raised)
+        raised = commit(state, batch, grant, jnp.ones((), bool), geometry).slots.allocated
+        return with_slots(after, allocated=raised)
 
     return wrong
 
 
 def _commit_first_row_only(commit: CommitPages) -> CommitPages:
-    def wrong(state: State, batch: Batch, grant: Grant, ok: ArrayLike, geometry: Geometry) -> State:
+    def wrong(state: State, batch: Batch, grant: Grant, ok: Array, geometry: Geometry) -> State:
         after = commit(state, batch, grant, ok, geometry)
-        frozen = (state.allocated > 0)[:, None]
-        return after._replace(rows=jnp.where(frozen, state.rows, after.rows))
+        frozen = (state.slots.allocated > 0)[:, None]
+        return with_pages(after, rows=jnp.where(frozen, state.pages.rows, after.pages.rows))
 
     return wrong
 
 
-def _no_length_guard(_guard: LengthGuard) -> LengthGuard:
+def _no_required_length(_require: RequireLength) -> RequireLength:
     return lambda _batch, _geometry: (False, Reason.TOO_LONG, 0, 0)
 
 
@@ -120,7 +120,7 @@ def _pages_of_batch_by_floor(plan_pages: PlanPages) -> PlanPages:
 def _rows_by_batch_index(batch_plan: PlanBatch) -> PlanBatch:
     def wrong(state: State, batch: Batch, ok: Array, geometry: Geometry) -> BatchPlan:
         plan = batch_plan(state, batch, ok, geometry)
-        return plan._replace(page_indices=state.rows[: plan.page_indices.shape[0]])
+        return plan._replace(page_indices=state.pages.rows[: plan.page_indices.shape[0]])
 
     return wrong
 
@@ -149,7 +149,7 @@ def _lengths_in_callers_order(sort_batch: SortBatch) -> SortBatch:
 def _destination_by_cursor(batch_plan: PlanBatch) -> PlanBatch:
     def wrong(state: State, batch: Batch, ok: Array, geometry: Geometry) -> BatchPlan:
         plan = batch_plan(state, batch, ok, geometry)
-        cursor = jnp.where(batch.valid, state.written[batch.slots] + batch.ranks, 0)
+        cursor = jnp.where(batch.valid, state.slots.written[batch.slots] + batch.ranks, 0)
         other = batch_plan(state, batch._replace(positions=cursor), ok, geometry)
         return plan._replace(destinations=other.destinations)
 
@@ -159,9 +159,9 @@ def _destination_by_cursor(batch_plan: PlanBatch) -> PlanBatch:
 def _flat_table_too_narrow(batch_plan: PlanBatch) -> PlanBatch:
     def wrong(state: State, batch: Batch, ok: Array, geometry: Geometry) -> BatchPlan:
         plan = batch_plan(state, batch, ok, geometry)
-        slots, width = state.rows.shape
+        slots, width = state.pages.rows.shape
         place = jnp.arange(slots)[:, None] * (width - 1) + jnp.arange(width)
-        shifted = state._replace(rows=state.rows.ravel()[place])
+        shifted = with_pages(state, rows=state.pages.rows.ravel()[place])
         return plan._replace(destinations=batch_plan(shifted, batch, ok, geometry).destinations)
 
     return wrong
@@ -190,7 +190,7 @@ PLANTS: Final = (
         thread="https://github.com/NVIDIA/TensorRT-LLM/pull/14937",
         mechanism="the list of free pages names one page twice",
         clause="ROW",
-        patches=(patch(allocation.lowest_free, _free_page_twice),),
+        patches=(patch(pool.lowest_free, _free_page_twice),),
     ),
     Plant(
         id="AL2",
@@ -204,21 +204,21 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/vllm/pull/11565",
         mechanism="counts are raised before the capacity check, and stay raised",
         clause="CONS",
-        patches=(patch(allocation.commit_pages, _commit_counts_anyway),),
+        patches=(patch(commit.commit_pages, _commit_counts_anyway),),
     ),
     Plant(
         id="AL4",
         thread="https://github.com/vllm-project/vllm/pull/10730",
         mechanism="an allocation is not capped at the width of the row",
         clause="ATOMIC",
-        patches=(patch(plan.length_guard, _no_length_guard),),
+        patches=(patch(plan.require_length, _no_required_length),),
     ),
     Plant(
         id="AL5",
         thread="https://github.com/vllm-project/vllm/pull/24228",
         mechanism="lengths are advanced before the capacity check, and stay so",
         clause="ROW",
-        patches=(patch(allocation.commit_pages, _commit_lengths_anyway),),
+        patches=(patch(commit.commit_pages, _commit_lengths_anyway),),
     ),
     Plant(
         id="PT2",
@@ -246,21 +246,21 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/tpu-inference/pull/2366",
         mechanism="a page id past the pool is clipped to the last page",
         clause="ATOMIC",
-        patches=(patch(allocation.plan_pages, _page_past_the_pool_clipped),),
+        patches=(patch(plan.plan_pages, _page_past_the_pool_clipped),),
     ),
     Plant(
         id="PT5b",
         thread="https://github.com/vllm-project/tpu-inference/pull/2366",
         mechanism="a page id past the pool is dropped, and its tokens with it",
         clause="ATOMIC",
-        patches=(patch(allocation.plan_pages, _page_past_the_pool_dropped),),
+        patches=(patch(plan.plan_pages, _page_past_the_pool_dropped),),
     ),
     Plant(
         id="PT6",
         thread="https://github.com/AI-Hypercomputer/maxtext/pull/1777",
         mechanism="the pages of a batch are bounded by a division that rounds down",
         clause="ATOMIC",
-        patches=(patch(allocation.plan_pages, _pages_of_batch_by_floor),),
+        patches=(patch(plan.plan_pages, _pages_of_batch_by_floor),),
     ),
     Plant(
         id="PT7",
@@ -281,7 +281,7 @@ PLANTS: Final = (
         thread="https://github.com/NVIDIA/TensorRT-LLM/issues/13320",
         mechanism="a row that has pages is not extended while its length grows",
         clause="CONS",
-        patches=(patch(allocation.commit_pages, _commit_first_row_only),),
+        patches=(patch(commit.commit_pages, _commit_first_row_only),),
     ),
     Plant(
         id="AK4",

@@ -12,45 +12,46 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from conformance.seeded_bugs import NO_VIEW, Plant, patch
-from impl import decode, host, queue
-from impl import round as rounds
+from impl import host
 from impl.engine import Stats
 from impl.host import HostState, _admit_refusals, _submit_refusals
 from impl.models.protocol import Weights
 from impl.setup import Setup
-from impl.state import State
+from impl.state import Queue, Slots, State, queue
+from impl.steps import decode
+from impl.steps import round as rounds
 from spec.vocabulary import INVALID, Reason, Refusal, Request
 
 T = TypeVar("T")
 
-FinishReasons = Callable[[Setup, State, Array], Array]
+FinishReasons = Callable[[Setup, Slots, Array], Array]
 Loop = Callable[[Setup, Weights, State], tuple[State, Array]]
-Pop = Callable[[State, ArrayLike], State]
+Pop = Callable[[Queue, ArrayLike], Queue]
 RoomRefusals = Callable[[HostState, Sequence[Request], Setup, Stats], Iterator[Refusal]]
 SubmitRefusals = Callable[[HostState, Request, Setup, Stats], Iterator[Refusal]]
 
 
 def _pop_one_more(pop: Pop) -> Pop:
-    def wrong(state: State, count: ArrayLike) -> State:
+    def wrong(held: Queue, count: ArrayLike) -> Queue:
         taken = jnp.asarray(count)
-        return pop(state, jnp.where(taken > 0, taken + 1, taken))
+        return pop(held, jnp.where(taken > 0, taken + 1, taken))
 
     return wrong
 
 
 def _limit_off_by_one(reasons: FinishReasons) -> FinishReasons:
-    def wrong(setup: Setup, state: State, slots: Array) -> Array:
-        return reasons(setup, state._replace(max_new=state.max_new + 1), slots)
+    def wrong(setup: Setup, held: Slots, slots: Array) -> Array:
+        return reasons(setup, held._replace(max_new=held.max_new + 1), slots)
 
     return wrong
 
 
 def _stop_into_prompt(reasons: FinishReasons) -> FinishReasons:
-    def wrong(setup: Setup, state: State, slots: Array) -> Array:
-        right = reasons(setup, state, slots)
-        shifted = state._replace(
-            prompt_lens=jnp.zeros_like(state.prompt_lens),
-            max_new=jnp.full_like(state.max_new, INVALID),
+    def wrong(setup: Setup, held: Slots, slots: Array) -> Array:
+        right = reasons(setup, held, slots)
+        shifted = held._replace(
+            prompt_lens=jnp.zeros_like(held.prompt_lens),
+            max_new=jnp.full_like(held.max_new, INVALID),
         )
         return jnp.where(right == 0, reasons(setup, shifted, slots), right)
 

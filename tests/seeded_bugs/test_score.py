@@ -203,7 +203,7 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
 
         return raises
 
-    with replaced("impl.sequences", "release", wrong):
+    with replaced("impl.commit", "release", wrong):
         compiled.cache_clear()
         tries = [run(name)("CW5", 0, Budget(steps=60)) for name in ("fuzz", "replay")]
     compiled.cache_clear()
