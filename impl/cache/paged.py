@@ -45,7 +45,7 @@ def interleave(k: Array, v: Array) -> Array:
     return jnp.stack([k, v], axis=2).reshape(tokens, 2 * heads, width)
 
 
-def words(kv_pages: Shaped[Array, "*cells"]) -> Shaped[Array, "*cells"]:
+def words(kv_pages: Array) -> Array:
     """The pool as XLA can move it: unsigned words for the floats that it would widen on a CPU.
 
     Widening all of a pool takes longer, and the way back gives its NaN other bits. Words have no
@@ -58,7 +58,7 @@ def words(kv_pages: Shaped[Array, "*cells"]) -> Shaped[Array, "*cells"]:
     return lax.bitcast_convert_type(kv_pages, word)
 
 
-def of_words(moved: Shaped[Array, "*cells"], dtype: DTypeLike) -> Shaped[Array, "*cells"]:
+def of_words(moved: Array, dtype: DTypeLike) -> Array:
     """What was moved as `words`, in the pool's dtype again."""
     return moved if moved.dtype == dtype else lax.bitcast_convert_type(moved, dtype)
 

@@ -110,14 +110,14 @@ def test_a_survivor_must_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "noticed"),
     [
-        ("state.nowhere", "raises AttributeError"),
-        ("state", "free from state 2"),
-        ("_keep(state, ~jnp.any(state.queue_slots[:, None] == slots, axis=1))", None),
+        ("queue.nowhere", "raises AttributeError"),
+        ("queue", "free from state 2"),
+        ("_keep(queue, ~jnp.any(queue.slots[:, None] == slots, axis=1))", None),
     ],
 )
 def test_a_mutant_is_noticed_or_survives(graph: run.Kept, text: str, noticed: str | None) -> None:
     """By what it does wrong, or by breaking down; the right function survives."""
-    tree = ast.parse(f"def purge(state, slots):\n    return {text}")
-    fate = run.fate(Mutant("impl.queue", "purge", "a", "b", 0, tree), [graph])
+    tree = ast.parse(f"def purge(queue, slots):\n    return {text}")
+    fate = run.fate(Mutant("impl.state.queue", "purge", "a", "b", 0, tree), [graph])
 
     assert (noticed or "None") in str(fate.noticed)
