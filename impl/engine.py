@@ -18,9 +18,9 @@ from jax import Array
 from impl import arguments, entries
 from impl.interrupts import hold_interrupts
 from impl.models.protocol import BatchPlan, Weights
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State, initial
+from impl.state.packing import Packed, assert_same_shapes, pack, unpack
 from spec.vocabulary import (
     FinishReason,
     Params,
@@ -94,6 +94,7 @@ def compiled(setup: Setup, name: str) -> Any:
 
     def run(weights: Weights, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
         state, status, result = entry(setup, weights, unpack(setup, packed), *rest)
+        assert_same_shapes(setup, state)
         return pack(state), jnp.concatenate([status, result])
 
     run.__name__ = name

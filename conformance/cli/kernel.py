@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from conformance.kernels.compile.grid import Cell
     from conformance.kernels.compile.outcome import Compiled
+    from conformance.kernels.jobs import MutantScore
     from conformance.kernels.kernel_under_test import Subject
     from conformance.kernels.processes import Tried
     from conformance.kernels.trials import Job
@@ -177,7 +178,7 @@ def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
     return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: "MutantScore") -> str:
     usual = "caught" if row["caught_by_usual_tests"] else "not caught"
     by = ", ".join(row["by"])
     name = f"{row['mutant']} ({row['what']})"

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import attrs
 from attrs import frozen
@@ -114,7 +114,7 @@ def step_to_data(step: Step) -> dict[str, object]:
     return {"step": type(step).__name__, **encode(step)}
 
 
-def step_from_data(data: Mapping[str, Any]) -> Step:
+def step_from_data(data: Mapping[str, object]) -> Step:
     """The step that plain data describes. Raises ValueError, TypeError or InvalidInput."""
     name = data.get("step")
     if type(name) is not str or name not in STEPS:
@@ -129,7 +129,7 @@ def unknown_step(name: object) -> ValueError:
     return ValueError(f"step {shown(name)} is not one of {', '.join(sorted(STEPS))}")
 
 
-def _recorded(data: Mapping[str, Any]) -> Recorded:
+def _recorded(data: Mapping[str, object]) -> Recorded:
     check_version(data, "history", VERSION)
     for name in data:
         if name not in HEADER:
@@ -154,7 +154,7 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
     )
 
 
-def check_version(data: Mapping[str, Any], kind: str, version: int) -> None:
+def check_version(data: Mapping[str, object], kind: str, version: int) -> None:
     """Raises ValueError if this is not the header of a file of this kind and version."""
     if data.get("kvspec") != kind:
         raise ValueError(f"not the header of a {kind}")

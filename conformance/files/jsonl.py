@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Never, TypeVar
+from typing import BinaryIO, Final, Never, TypeVar
 
 from conformance.files.serialisation import clipped, shown
 from spec.vocabulary import InvalidInput
@@ -30,7 +30,7 @@ class Lines:
         self.number, self.offset = 0, file.tell() if file.seekable() else 0
         self._file, self._name, self._written_by = file, name, written_by
 
-    def read(self, build: Callable[[dict[str, Any]], T], *, ahead: int = 1) -> Iterator[T]:
+    def read(self, build: Callable[[dict[str, object]], T], *, ahead: int = 1) -> Iterator[T]:
         """What `build` makes of each object from here on. Raises InvalidInput with the line.
 
         ahead: lines that are read at a time. Work on them is quicker after all are read than in
@@ -65,7 +65,7 @@ class Lines:
         return InvalidInput(where, seen=seen, allowed=allowed, remedy=remedy)
 
     def _parsed(
-        self, block: list[bytes], build: Callable[[dict[str, Any]], T]
+        self, block: list[bytes], build: Callable[[dict[str, object]], T]
     ) -> tuple[list[T], tuple[str, str] | None]:
         """What is made of these lines, and what is wrong with the first that nothing is made of."""
         made = list[T]()
@@ -79,7 +79,7 @@ class Lines:
         return made, None
 
 
-def object_of(line: bytes) -> dict[str, Any]:
+def object_of(line: bytes) -> dict[str, object]:
     """The object that is a whole line. Raises ValueError, TypeError or RecursionError."""
     try:
         text = line.decode("utf-8")

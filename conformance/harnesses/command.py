@@ -38,7 +38,7 @@ def run(check: Check, *, module: str, told: str | None, engine: str, not_checked
     options = _options(module, told, engine)
     verdict, count = Verdict.UNDECIDED, 0
     try:
-        make: Callable[..., Any] = load_engine(options.engine)
+        make = load_engine(options.engine)
         verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
     except InvalidInput as error:
         print(f"{name}: {error}", file=sys.stderr)

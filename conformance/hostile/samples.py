@@ -6,7 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final, cast
 
 from conformance.cli import graphs
 from conformance.cli.contract import Report, as_json
@@ -15,6 +15,7 @@ from conformance.exploration import graph
 from conformance.files import histories
 from conformance.files.geometries import parse_geometry
 from conformance.hostile.toy import TOY
+from conformance.protocol import Engine, Factory
 from conformance.recordings.format import line_from_data
 from conformance.recordings.itf import to_itf
 from conformance.recordings.recorder import Recorder
@@ -63,10 +64,11 @@ def samples() -> dict[str, bytes]:
     }
 
 
-def _toy() -> Any:
-    module: dict[str, Any] = {}
+def _toy() -> Engine:
+    module: dict[str, object] = {}
     exec(TOY, module)  # the text of our own that hostile engines are made from
-    return module["make"](GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
+    make = cast(Factory, module["make"])
+    return make(GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
 
 
 def _recording() -> bytes:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import spec
 from conformance.files.histories import step_to_data
@@ -23,6 +23,7 @@ from conformance.files.serialisation import encode
 from conformance.history import Attend, PoisonDead, Step
 from conformance.isolation.wire import (
     VERSION,
+    Answer,
     Seen,
     frozen,
     invalid_from_data,
@@ -85,15 +86,13 @@ class RemoteFactory:
         self._current = Remote(self, geometry, limits, cleanup, made)
         return self._current
 
-    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Mapping[str, Any]:
+    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Answer:
         """The answer of the process to a line for this engine. Raises EngineFailed."""
         if self._current is not engine:
             raise RuntimeError("this engine is gone: a process serves one at a time")
         return self._exchange(data)
 
-    def _exchange(
-        self, data: Mapping[str, object], *, seconds: float | None = None
-    ) -> Mapping[str, Any]:
+    def _exchange(self, data: Mapping[str, object], *, seconds: float | None = None) -> Answer:
         if self._process is None:
             raise EngineFailed("the engine's process has ended before")
         try:
@@ -146,7 +145,7 @@ class RemoteFactory:
             raise self._unusable(f"first line {dict(hello)}")
         said.pass_on()
 
-    def _require_engine(self, answer: Mapping[str, Any]) -> None:
+    def _require_engine(self, answer: Answer) -> None:
         """Raise InvalidInput if the answer says that there is none."""
         if "invalid" in answer:
             self._stop()
@@ -190,10 +189,11 @@ class Remote:
         geometry: Geometry,
         limits: Limits,
         cleanup: CleanupMode,
-        made: Mapping[str, Any],
+        made: Answer,
     ) -> None:
-        sizes = {"geometry": geometry, "limits": limits, "cleanup": cleanup}
-        self.profile = profile_from_data(made["profile"], **sizes)
+        self.profile = profile_from_data(
+            made["profile"], geometry=geometry, limits=limits, cleanup=cleanup
+        )
         self._home, self._cells = home, dict[Tokens, object]()
         self._seen = Seen(geometry, self._expected)
         self._view = self._seen.take(made)
@@ -213,7 +213,7 @@ class Remote:
         """What the engine showed after its last step."""
         return self._view
 
-    def _take(self, step: Step) -> Mapping[str, Any]:
+    def _take(self, step: Step) -> Answer:
         answer = self._home.ask(self, step_to_data(step))
         try:
             self._view = self._seen.take(answer)
@@ -291,7 +291,7 @@ def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:
         raise EngineFailed(f"the engine's process ended {_how(process)}") from None
 
 
-def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[str, Any]:
+def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Answer:
     """The next line; seconds: to wait for it, None if an alarm is set or nothing limits it."""
     assert process.stdout is not None
     if seconds is not None and not select.select([process.stdout], [], [], seconds)[0]:
@@ -301,7 +301,7 @@ def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[
     if not text.endswith("\n"):
         raise EngineFailed(f"the engine's process ended {_how(process)}")
     try:
-        answer: Mapping[str, Any] = json.loads(text)
+        answer: Answer = json.loads(text)
     except ValueError as error:
         raise EngineFailed(f"the engine's process sent no JSON: {error}") from None
     return answer

@@ -11,6 +11,7 @@ from conformance.files.serialisation import decoder
 from conformance.history import Attend, PoisonDead, Step
 from conformance.isolation.wire import (
     VERSION,
+    Answer,
     Shown,
     invalid_to_data,
     profile_to_data,
@@ -18,8 +19,6 @@ from conformance.isolation.wire import (
 )
 from conformance.protocol import Attends, Compiles, Engine, Poisonable
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
-
-Answer = dict[str, object]
 
 OPTIONAL: Final[Mapping[str, type]] = {
     "poison": Poisonable,

@@ -6,18 +6,26 @@ this module, which needs only the standard library and attrs. Documented in docs
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from conformance.files.histories import STEPS
 from conformance.files.serialisation import Decode, decoder, encode
-from conformance.protocol import Action, Profile, Result, Rounds
+from conformance.protocol import Action, Policy, Profile, Refuses, Result, Rounds
 from conformance.recordings.fields import Fields, changes, fields_of, plain_result, saw
 from conformance.recordings.format import saw_from_data, saw_to_data
 from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Reason
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    FinishReason,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Reason,
+)
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
@@ -26,7 +34,45 @@ WHOLE_VIEW: Final = "whole"
 """The key beside `saw` that says that nothing seen before counts."""
 
 
-def profile_to_data(profile: Profile) -> dict[str, object]:
+class ProfileData(TypedDict):
+    """What an adapter declares, beyond the sizes that it was given."""
+
+    name: str
+    actions: list[str]
+    refuses: Refuses
+    policy: Policy
+
+
+class InvalidData(TypedDict):
+    """Bad input as data, so that the other side can raise it."""
+
+    name: str
+    seen: object
+    allowed: str
+    remedy: str
+
+
+class Answer(TypedDict, total=False):
+    """A line of the engine's side; docs/adapters.md says which keys answer what."""
+
+    kvspec: str
+    version: int
+    spec_version: str
+    python: str
+    profile: ProfileData
+    offers: list[str]
+    whole: bool
+    saw: Mapping[str, Any]
+    refused: list[str]
+    result: object
+    value: Any
+    invalid: InvalidData
+    missing: str
+    raised: str
+    unsendable: str
+
+
+def profile_to_data(profile: Profile) -> ProfileData:
     """What an adapter declares, beyond the sizes that it was given."""
     return {
         "name": profile.name,
@@ -36,20 +82,30 @@ def profile_to_data(profile: Profile) -> dict[str, object]:
     }
 
 
-def profile_from_data(data: Mapping[str, Any], **given: Any) -> Profile:
+def profile_from_data(
+    data: ProfileData, *, geometry: Geometry, limits: Limits, cleanup: CleanupMode
+) -> Profile:
     """The same, with the sizes. Raises KeyError or TypeError."""
     actions = frozenset(STEPS[name] for name in data["actions"])
-    return Profile(**{**data, "actions": actions, **given})
+    return Profile(
+        name=data["name"],
+        geometry=geometry,
+        limits=limits,
+        cleanup=cleanup,
+        actions=actions,
+        refuses=data["refuses"],
+        policy=data["policy"],
+    )
 
 
-def invalid_to_data(error: InvalidInput) -> dict[str, object]:
+def invalid_to_data(error: InvalidInput) -> InvalidData:
     """Bad input as data, so that the other side can raise it."""
     plain = error.seen is None or isinstance(error.seen, str | int | float)
     seen = error.seen if plain else shown(error.seen)
-    return {"name": error.name, "seen": seen, "allowed": error.allowed, "remedy": error.remedy}
+    return InvalidData(name=error.name, seen=seen, allowed=error.allowed, remedy=error.remedy)
 
 
-def invalid_from_data(data: Mapping[str, Any]) -> InvalidInput:
+def invalid_from_data(data: InvalidData) -> InvalidInput:
     """The bad input that was told."""
     return InvalidInput(
         data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
@@ -61,10 +117,11 @@ def result_to_data(result: Result) -> object:
     return encode(result) if isinstance(result, BatchPlan) else plain_result(result)
 
 
-def result_from_data(action: Action, data: Any) -> Any:
+def result_from_data(action: Action, data: object) -> Any:
     """The result; what cannot be one comes back as it is, and equals no result."""
+    decode = _RESULTS.get(type(action))
     try:
-        return _RESULTS.get(type(action), lambda value: value)(data)
+        return data if decode is None else decode(data)
     except (TypeError, ValueError, KeyError):
         return data
 
@@ -74,7 +131,7 @@ def _rounds(value: Any) -> Rounds:
     return Rounds(done, None if refused is None else Reason[refused])
 
 
-def _outputs(value: Any) -> tuple[object, ...]:
+def _outputs(value: object) -> tuple[object, ...]:
     entries = decoder(tuple[tuple[int, int, tuple[int, ...], str], ...])(value)
     return tuple((*rest, FinishReason(why)) for *rest, why in entries)
 
@@ -93,7 +150,7 @@ class Shown:
     def __init__(self) -> None:
         self._fields: Fields = {}
 
-    def news(self, view: View) -> dict[str, object]:
+    def news(self, view: View) -> Answer:
         """What changed; everything, if other things are shown than before."""
         before, self._fields = self._fields, _fields(view)
         if _shape(before) != _shape(self._fields):
@@ -113,7 +170,7 @@ class Seen:
         self._fields: dict[str, dict[int, Any]] = {}
         self.view: View | None = None
 
-    def take(self, news: Mapping[str, Any]) -> View:
+    def take(self, news: Answer) -> View:
         """The view after an answer. Raises ValueError, TypeError or InvalidInput."""
         if news.get(WHOLE_VIEW):
             self._fields = {}

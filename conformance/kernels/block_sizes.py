@@ -1,11 +1,14 @@
 """Block sizes for the kernels that we know: small ones, so that a small batch takes many steps."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from conformance.kernels.batches import Sizes
 
-Own = Mapping[str, Any]
+if TYPE_CHECKING:
+    from impl.attention.tpu.shape import Blocks
+
+Own = Mapping[str, "int | str | Blocks"]
 """Arguments that one function takes and others do not."""
 
 
@@ -36,7 +39,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         q_rows=32,
         prefill_cells=256,
     )
-    both = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
+    both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
     return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,))]
 
 

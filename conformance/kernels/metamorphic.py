@@ -1,12 +1,13 @@
 """The same sequences laid out otherwise: a kernel must answer the same, within both bounds."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import evolve
 
 from conformance.kernels.batches import FAR, Arrays, Batch, Sizes
+from conformance.numerics.oracle import Floats
 
 TWINS: Final[Mapping[str, str]] = {
     "order": "sequences in the opposite order",
@@ -63,7 +64,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
     return Arrays(q, pool, lens, table, starts, arrays.num_seqs)
 
 
-def in_order(sizes: Sizes, batch: Batch, twin: str, found: Any) -> Any:
+def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:
     """The rows of the twin's answer where the others have them; head_dim as there."""
     order = _order(batch, twin)
     counts = [queries for queries, _ in batch.lens]

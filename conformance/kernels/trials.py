@@ -11,18 +11,70 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
 
 from attrs import define, evolve, frozen
 
 from conformance.kernels import appending
-from conformance.kernels.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
+from conformance.kernels.batches import (
+    IDLE,
+    SIZES,
+    Arrays,
+    Batch,
+    BatchData,
+    Numbers,
+    Sizes,
+    build,
+    drawn,
+    first,
+)
 from conformance.kernels.block_sizes import Own, variants
+from conformance.kernels.kernel_under_test import Subject
+
+if TYPE_CHECKING:
+    from conformance.kernels.interpret import Answer
+    from conformance.numerics.oracle import Floats
 
 SHRINK_SECONDS: Final = 20.0
 Shares = tuple[float, float]
 """The largest error over the bound, and over the probable one."""
 NOT_JUDGED: Final[Shares] = (0.0, 0.0)
+
+
+@final
+class Begun(TypedDict):
+    """The line before a batch is tried."""
+
+    begin: BatchData
+
+
+@final
+class Traced(TypedDict):
+    """The line that says whether the function is a Pallas kernel."""
+
+    pallas: bool
+
+
+@final
+class Rated(TypedDict):
+    """The line after a batch. rows: the tokens of all its sequences."""
+
+    ratio: float
+    looseness: float
+    rows: int
+
+
+@final
+class Ended(TypedDict):
+    """The last line. what: of a finding. text: of what was raised."""
+
+    ended: Literal["passed", "finding", "raised", "broken"]
+    what: NotRequired[list[str]]
+    text: NotRequired[str]
+    batch: NotRequired[BatchData]
+
+
+Line = Begun | Traced | Rated | Ended
 
 
 @frozen(kw_only=True)
@@ -90,13 +142,13 @@ class Trial:
     """
 
     job: Job
-    subject: Any
+    subject: Subject
     own: Own
-    found: dict[str, Any] | None = None
+    found: Ended | None = None
     since: float | None = None
     cores: int | None = None
 
-    def tell(self, **line: Any) -> None:
+    def tell(self, line: Line) -> None:
         """Write a line."""
         with Path(self.job.results).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -106,17 +158,17 @@ class Trial:
         if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
             raise Enough
         case = self._case(self._allowed(batch))
-        self.tell(begin=case.batch.to_json())
+        self.tell(Begun(begin=case.batch.to_json()))
         try:
             said, shares = self._judged(case)
         except Enough:
             if case.rows:
                 raise
             said, shares, self.found = [], NOT_JUDGED, None
-        self.tell(ratio=shares[0], looseness=shares[1], rows=case.rows)
+        self.tell(Rated(ratio=shares[0], looseness=shares[1], rows=case.rows))
         if said:
             self.since = time.monotonic() if self.since is None else self.since
-            self.found = {"ended": "finding", "what": said, "batch": case.batch.to_json()}
+            self.found = Ended(ended="finding", what=said, batch=case.batch.to_json())
             raise Wrong
 
     def begin(self) -> None:
@@ -150,15 +202,22 @@ class Trial:
         answer, right = self._attend(case), answers.right(case.sizes, case.arrays)
         if answer.out is None:
             return list(answer.said), NOT_JUDGED
-        pool = [] if case.task is None else appending.wrong(case.task, answer.pool)
+        pool = self._of_pool(case, answer)
         if self.job.plain:
             return pool if right.tolerated(answer.out, rows=case.rows) else ["wrong"], NOT_JUDGED
         ratio, said = right.ratio(answer.out, rows=case.rows), [*answer.said, *pool]
         if ratio > 1.0:
             said.append(self._kind(case))
         if self.job.twin is not None and not said:
-            said = self._differs(case, answer, right.bound, twin=self.job.twin)
+            said = self._differs(case, answer.out, right.bound, twin=self.job.twin)
         return said, (ratio, right.looseness(answer.out, rows=case.rows))
+
+    def _of_pool(self, case: Case, answer: "Answer") -> list[str]:
+        """What is wrong with the pool that came back, if there is one."""
+        if case.task is None:
+            return []
+        assert answer.pool is not None  # a kernel that is given new cells returns it, or raises
+        return appending.wrong(case.task, answer.pool)
 
     def _kind(self, case: Case) -> str:
         """Whether only NaN behind the window makes it wrong: not everybody has to bear that."""
@@ -172,7 +231,7 @@ class Trial:
         wrong = answer.out is None or right.ratio(answer.out, rows=there.rows) > 1.0
         return "wrong" if wrong else "reads_behind_window"
 
-    def _differs(self, case: Case, answer: Any, bound: Any, *, twin: str) -> list[str]:
+    def _differs(self, case: Case, out: "Floats", bound: "Floats", *, twin: str) -> list[str]:
         """What is wrong with the twin: it says something, or is not near enough."""
         from conformance.kernels import answers, metamorphic
 
@@ -184,26 +243,28 @@ class Trial:
             return list(found.said)
         right = answers.right(there.sizes, there.arrays)
         its = metamorphic.in_order(sizes, batch, twin, right.bound)
-        both = answers.Right(answer.out, *2 * (bound[: len(its)] + its,))
+        both = answers.Right(out, *2 * (bound[: len(its)] + its,))
         ratio = both.ratio(metamorphic.in_order(sizes, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
-    def _attend(self, case: Case) -> Any:
+    def _attend(self, case: Case) -> "Answer":
         from conformance.kernels import interpret
 
         mode = interpret.Mode(self.job.mode)
         arrays = case.arrays if case.task is None else case.task.arrays
-        new = interpret.NOTHING if case.task is None else case.task.new
+        new: Mapping[str, Numbers] = interpret.NOTHING if case.task is None else case.task.new
         if self.cores is None and mode is interpret.Mode.EAGER:
             self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
-            self.tell(pallas=self.cores > 0)
-        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": self.cores or 1}
+            self.tell(Traced(pallas=self.cores > 0))
+        cores = self.cores or 1
         try:
-            return interpret.attend(self.subject, case.sizes, arrays, new=new, **how)
+            return interpret.attend(
+                self.subject, case.sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
+            )
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
-            self.found = {"ended": "raised", "text": text, "batch": case.batch.to_json()}
+            self.found = Ended(ended="raised", text=text, batch=case.batch.to_json())
             raise Enough from error
 
 
@@ -230,8 +291,8 @@ def run(trial: Trial) -> None:
     except (Wrong, Enough):
         pass
     except Exception as error:  # of the bench itself, or of answers that differ each time
-        trial.found = trial.found or {"ended": "broken", "text": repr(error)}
-    trial.tell(**(trial.found or {"ended": "passed"}))
+        trial.found = trial.found or Ended(ended="broken", text=repr(error))
+    trial.tell(trial.found or Ended(ended="passed"))
 
 
 def main() -> None:
@@ -239,13 +300,14 @@ def main() -> None:
     from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
-    held: Mapping[str, Any] = json.loads(sys.argv[1])
-    job = Job(**held)
+    job = Job(**json.loads(sys.argv[1]))
     with ExitStack() as stack:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
-        run(Trial(job, find_appending(job.kernel) if job.append else find(job.kernel), own))
+        subject = find_appending(job.kernel) if job.append else find(job.kernel)
+        assert subject is not None  # a job that appends is only planned for a kernel that does
+        run(Trial(job, subject, own))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ the kept transitions, until one comes out wrong. What survives must be explained
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypedDict, TypeVar
 
 import jax
 import numpy as np
@@ -29,6 +29,9 @@ from conformance.refinement.vmapped import UNOPTIMISED, Kind, Transitions, joine
 from conformance.runtime.sources import digest
 from conformance.seeded_bugs import replaced
 from spec.vocabulary import CleanupMode, Geometry
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SIZE: Final = 1 << 11
 LARGER: Final[Small] = (
@@ -65,7 +68,7 @@ class Kept:
         """What a check of this kind traces to, as text."""
         one = part(self.held[kind][0], 0)
 
-        def check(*given: Any) -> Any:  # a new function: what was traced before is remembered
+        def check(*given: object) -> Any:  # a new function: what was traced before is remembered
             return self.kinds[kind].check(*given)
 
         return str(jax.make_jaxpr(check)(one.before, one.arguments, one.after, one.mask))
@@ -91,6 +94,14 @@ class Fate:
     noticed: str | None
 
 
+class Line(TypedDict):
+    """A fate as it is kept in the file. source: a digest of what it depends on."""
+
+    mutant: str
+    noticed: str | None
+    source: str
+
+
 @cache
 def _keep(small: Small) -> Kept:
     name, geometry, cleanup = small
@@ -108,8 +119,8 @@ def _reached(found: Kept) -> dict[str, set[str]]:
     """Which kinds call each function that is changed: only those need another look."""
     called: set[str] = set()
 
-    def watched(name: str, right: Any) -> Any:
-        def wrapper(*given: Any, **named: Any) -> Any:
+    def watched(name: str, right: Callable[P, R]) -> Callable[P, R]:
+        def wrapper(*given: P.args, **named: P.kwargs) -> R:
             called.add(name)
             return right(*given, **named)
 
@@ -193,7 +204,7 @@ def _done() -> dict[str, str | None]:
     return found
 
 
-def _lines() -> Iterator[dict[str, Any]]:
+def _lines() -> Iterator[Line]:
     if RESULTS.exists():
         for line in RESULTS.read_text().splitlines():
             try:
@@ -204,7 +215,7 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 def _append(found: Fate) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    line = {"mutant": found.mutant, "noticed": found.noticed, "source": _sources()}
+    line = Line(mutant=found.mutant, noticed=found.noticed, source=_sources())
     with RESULTS.open("a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()

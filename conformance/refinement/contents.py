@@ -21,10 +21,10 @@ from conformance.refinement.vmapped import Kind
 from impl import arguments, entries
 from impl.engine import compiled
 from impl.models.integer import IntegerModel
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, initial
 from impl.state import State as DeviceState
+from impl.state.packing import Packed, pack, unpack
 from spec import model
 from spec.cells import POISON
 from spec.machines.actions import Action
@@ -67,24 +67,24 @@ def kinds(setup: Setup) -> dict[str, Kind]:
 
 def encode(setup: Setup, state: State) -> DeviceState:
     """The engine's state for a state of the specification, as numpy arrays."""
-    held = {name: value for name, value in _blank(setup).items() if name != "cache"}
-    held = {name: value.copy() for name, value in held.items()}
-    held["counts"][:] = state.counts
+    held: Any = jax.tree.map(np.copy, _blank(setup))
+    held.pages.counts[:] = state.counts
     for slot in range(setup.geometry.slots):
         _set_slot(setup, held, state, slot)
     for index, queued in enumerate(state.queue):
-        held["queue_tokens"][index] = queued.token
-        held["queue_slots"][index] = queued.slot
-        held["queue_positions"][index] = queued.position
+        held.queue.tokens[index] = queued.token
+        held.queue.slots[index] = queued.slot
+        held.queue.positions[index] = queued.position
     for index, output in enumerate(state.outputs):
-        held["out_requests"][index] = output.request
-        held["out_choices"][index] = output.choice
-        held["out_reasons"][index] = FINISH_CODES[output.reason]
-        held["out_lens"][index] = len(output.tokens)
-        held["out_tokens"][index, : len(output.tokens)] = output.tokens
-    held["queued"][...] = len(state.queue)
-    held["outputs"][...] = len(state.outputs)
-    return DeviceState(cache=_pools(setup, state), **held)
+        held.outputs.requests[index] = output.request
+        held.outputs.choices[index] = output.choice
+        held.outputs.reasons[index] = FINISH_CODES[output.reason]
+        held.outputs.lens[index] = len(output.tokens)
+        held.outputs.tokens[index, : len(output.tokens)] = output.tokens
+    held.queue.filled[...] = len(state.queue)
+    held.outputs.filled[...] = len(state.outputs)
+    encoded: DeviceState = held._replace(pages=held.pages._replace(cache=_pools(setup, state)))
+    return encoded
 
 
 def ask(
@@ -154,34 +154,36 @@ class Table:
 
 
 @cache
-def _blank(setup: Setup) -> dict[str, Any]:
-    state: DeviceState = jax.jit(lambda: initial(setup))()
-    return {name: jax.tree.map(np.array, value) for name, value in state._asdict().items()}
+def _blank(setup: Setup) -> DeviceState:
+    """A new state as numpy arrays."""
+    state: DeviceState = jax.tree.map(np.array, jax.jit(lambda: initial(setup))())
+    return state
 
 
-def _set_slot(setup: Setup, held: dict[str, Any], state: State, slot: int) -> None:
+def _set_slot(setup: Setup, held: Any, state: State, slot: int) -> None:
     sequence, detail = state.sequences[slot], state.details[slot]
     if sequence is None:
         return
-    held["used"][slot] = True
-    held["rows"][slot, : len(sequence.row)] = sequence.row
-    held["tokens"][slot, : len(sequence.tokens)] = sequence.tokens
-    held["known"][slot] = len(sequence.tokens)
-    held["allocated"][slot] = sequence.allocated
-    held["written"][slot] = sequence.written
+    slots = held.slots
+    slots.used[slot] = True
+    held.pages.rows[slot, : len(sequence.row)] = sequence.row
+    slots.tokens[slot, : len(sequence.tokens)] = sequence.tokens
+    slots.known[slot] = len(sequence.tokens)
+    slots.allocated[slot] = sequence.allocated
+    slots.written[slot] = sequence.written
     if detail is None:
         return
-    held["prompt_lens"][slot] = detail.prompt_len
-    held["choices"][slot] = detail.choice
-    held["finished"][slot] = FINISH_CODES[detail.finished] if detail.finished else 0
+    slots.prompt_lens[slot] = detail.prompt_len
+    slots.choices[slot] = detail.choice
+    slots.finished[slot] = FINISH_CODES[detail.finished] if detail.finished else 0
     params = arguments.params(setup, [detail.params], [detail.request])
     for name, value in params._asdict().items():
-        held[name][slot] = value[0]
+        getattr(slots, name)[slot] = value[0]
 
 
 def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
-    """A pool per instance, K and V of each live cell where they belong."""
-    pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup)["cache"])
+    """A pool per layer, K and V of each live cell where they belong."""
+    pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup).pages.cache)
     for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):
             if tag != POISON:

@@ -208,7 +208,7 @@ def test_a_cell_that_changes_under_a_sequence_is_told() -> None:
     inner = engine_of(lockstep).engine
     page = lockstep.seen.rows[0][1]
     held = inner.extract()
-    held.cache[1][page, 1, 1, 0] += 1
+    held.pages.cache[1][page, 1, 1, 0] += 1
     inner.inject(held)
 
     with pytest.raises(Violation, match="CONTENT: slot 0 position 5 holds"):

@@ -163,7 +163,7 @@ def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
     engine.prefill([request(1, (1,), 1)])
 
     held = engine.extract()
-    assert held.logprobs.size == held.out_logprobs.size == 0
+    assert held.slots.logprobs.size == held.outputs.logprobs.size == 0
     assert () == engine.take_outputs()[0].logprobs
 
 
@@ -177,11 +177,11 @@ def test_a_clone_takes_the_log_probabilities_along() -> None:
     child = engine.clone(0, 2, choice=1)
 
     held = engine.extract()
-    drawn = tuple(held.tokens[child, len(prompt) : int(held.known[child])].tolist())
+    drawn = tuple(held.slots.tokens[child, len(prompt) : int(held.slots.known[child])].tolist())
     kept = expected_logprobs(prompt, drawn)
     assert 2 == len(drawn)
     for slot in (0, child):
-        assert [*kept] == held.logprobs[slot, len(prompt) : len(prompt) + 2].tolist()
+        assert [*kept] == held.slots.logprobs[slot, len(prompt) : len(prompt) + 2].tolist()
 
 
 TEXT, _ = naive.generate((3, 1), params(6))
@@ -271,13 +271,13 @@ def test_extracted_and_injected_arrays_are_copies() -> None:
     given, kept = engine.extract(), engine.extract()
 
     engine.inject(given)
-    for leaf in (*leaves(given), *(np.asarray(pool) for pool in given.cache)):
+    for leaf in (*leaves(given), *(np.asarray(pool) for pool in given.pages.cache)):
         leaf[...] = 1
     assert_identical(kept, engine.extract())
     run(engine, Reset(ResetMode.PHYSICAL))
 
-    assert kept.used.any()
-    assert not engine.extract().used.any()
+    assert kept.slots.used.any()
+    assert not engine.extract().slots.used.any()
 
 
 MIDWAY = {
@@ -304,7 +304,7 @@ def test_after_a_reset_from_anywhere_the_engine_cannot_be_told_from_a_new_one(
 
     after = engine.extract()
     assert_identical(new.extract(), after, cache=False)
-    for old, pool in zip(before.cache, after.cache, strict=True):
+    for old, pool in zip(before.pages.cache, after.pages.cache, strict=True):
         kept = old if mode is ResetMode.LOGICAL else np.zeros_like(old)
         np.testing.assert_array_equal(kept, pool)
     for action in (*BY_HAND, Reset(mode), *SERVED):

@@ -254,7 +254,7 @@ def test_the_command_keeps_the_contract(
     assert (0, 0, 0.5) == (found["races"], found["out_of_bounds"], found["max_error_over_bound"])
     assert 4 * len(jobs.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
 
-    one = {"lens": [[1, 1]]}
+    one = Batch(lens=((1, 1),)).to_json()
     made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
     assert 1 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
@@ -276,7 +276,8 @@ def test_what_is_loose_is_told_and_decides_nothing(
     tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By shape, with the batch that is farthest off; one that is wrong as well is not counted."""
-    target, one, other = tmp_path / "k.json", {"lens": [[1, 900]]}, {"lens": [[1, 800]]}
+    target = tmp_path / "k.json"
+    one, other = (Batch(lens=((1, cells),)).to_json() for cells in (900, 800))
 
     def end(job: Job) -> Tried:
         tried = Tried(job, ended="passed", pallas=True)

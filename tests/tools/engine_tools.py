@@ -125,39 +125,46 @@ def leaves(state: DeviceState) -> Leaves:
 
 def assert_identical(expected: DeviceState, seen: DeviceState, *, cache: bool = True) -> None:
     """Two states are the same, bit for bit; without the cache: their metadata is."""
-    for name, old, new in zip(DeviceState._fields, expected, seen, strict=True):
-        if name != "cache" or cache:
-            for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
-                np.testing.assert_array_equal(_bits(before), _bits(after), err_msg=name)
+    both = (expected, seen) if cache else (with_cache(expected, ()), with_cache(seen, ()))
+    leaves = (jax.tree_util.tree_leaves_with_path(state) for state in both)
+    for (path, before), (same_path, after) in zip(*leaves, strict=True):
+        assert path == same_path
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_array_equal(_bits(before), _bits(after), err_msg=name)
+
+
+def with_cache(state: DeviceState, cache: Cache) -> DeviceState:
+    """The state with other pools."""
+    return state._replace(pages=state.pages._replace(cache=cache))
 
 
 def garbage(engine: Engine, seed: int = 0) -> DeviceState:
     """The engine's state with random words in every cell of the pool."""
     rng, held = np.random.default_rng(seed), engine.extract()
-    words = [rng.integers(1, 2**32, pool.shape, dtype=np.uint32) for pool in held.cache]
-    return held._replace(cache=cast(Cache, tuple(words)))
+    words = [rng.integers(1, 2**32, pool.shape, dtype=np.uint32) for pool in held.pages.cache]
+    return with_cache(held, cast(Cache, tuple(words)))
 
 
 def assert_holds(engine: Engine, state: State) -> None:
     """The engine's arrays say what the specification's state says, each live cell included."""
     held = engine.extract()
     slots = [index for index, found in enumerate(state.sequences) if found is not None]
-    assert slots == np.flatnonzero(held.used).tolist()
-    assert [*state.counts] == held.counts.tolist()
+    assert slots == np.flatnonzero(held.slots.used).tolist()
+    assert [*state.counts] == held.pages.counts.tolist()
     for slot in slots:
         sequence, detail = state.sequences[slot], state.details[slot]
         assert sequence is not None
-        row = held.rows[slot].tolist()
+        row = held.pages.rows[slot].tolist()
         assert [*sequence.row] == [page for page in row if page != INVALID]
         lengths = [len(sequence.tokens), sequence.allocated, sequence.written]
-        assert lengths == _column(slot, held.known, held.allocated, held.written)
-        assert [*sequence.tokens] == held.tokens[slot][: lengths[0]].tolist()
+        assert lengths == _column(slot, held.slots.known, held.slots.allocated, held.slots.written)
+        assert [*sequence.tokens] == held.slots.tokens[slot][: lengths[0]].tolist()
         finished = detail.finished if detail else None
-        assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.finished)
+        assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.slots.finished)
         _assert_contents(held, slot, sequence.tokens, sequence.written)
     queue = [[queued.token, queued.slot, queued.position] for queued in state.queue]
-    columns = (held.queue_tokens, held.queue_slots, held.queue_positions)
-    assert queue == [_column(index, *columns) for index in range(int(held.queued))]
+    columns = (held.queue.tokens, held.queue.slots, held.queue.positions)
+    assert queue == [_column(index, *columns) for index in range(int(held.queue.filled))]
     _assert_outputs(held, state.outputs)
 
 
@@ -168,20 +175,23 @@ def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
 
 
 def _assert_contents(held: DeviceState, slot: int, tokens: Tokens, written: int) -> None:
-    size = held.cache[0].shape[1]
+    size = held.pages.cache[0].shape[1]
     for position in range(written):
-        page = held.rows[slot][position // size]
-        cell = [int(word) for pool in held.cache for word in pool[page, position % size].ravel()]
+        page = held.pages.rows[slot][position // size]
+        cell = [
+            int(word) for pool in held.pages.cache for word in pool[page, position % size].ravel()
+        ]
         assert model.contents(tokens[: position + 1]) == tuple(cell)
 
 
 def _assert_outputs(held: DeviceState, outputs: tuple[Output, ...]) -> None:
-    columns = (held.out_requests, held.out_choices, held.out_reasons, held.out_lens)
-    assert len(outputs) == int(held.outputs)
+    kept = held.outputs
+    columns = (kept.requests, kept.choices, kept.reasons, kept.lens)
+    assert len(outputs) == int(kept.filled)
     for index, output in enumerate(outputs):
         names = [output.request, output.choice, FINISH_CODES[output.reason], len(output.tokens)]
         assert names == _column(index, *columns)
-        assert [*output.tokens] == held.out_tokens[index][: names[3]].tolist()
+        assert [*output.tokens] == kept.tokens[index][: names[3]].tolist()
 
 
 def _column(index: int, *arrays: Array) -> list[int]:

@@ -1,12 +1,11 @@
 """One file that compiles one cell, and needs nothing but jax and the module of the kernel."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from conformance.kernels import kernel_under_test
+from conformance.kernels.batches import PLAIN, Options
 from conformance.kernels.compile.compiler import ENVIRONMENT, SHORT
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.outcome import NOTHING
 from conformance.kernels.compile.peaks import PEAKS
 
 FILE = '''\
@@ -61,8 +60,8 @@ def source(
     cell: Cell,
     kernel: str,
     *,
-    options: Mapping[str, Any] = NOTHING,
-    given: Mapping[str, Any] | None = None,
+    options: Options = PLAIN,
+    given: Mapping[str, int] | None = None,
 ) -> str:
     """The text of the file; arguments as of `compiler.compile_cell`. Raises InvalidInput.
 
@@ -108,5 +107,5 @@ def source(
     )
 
 
-def _named(arguments: Mapping[str, Any]) -> str:
+def _named(arguments: Mapping[str, object]) -> str:
     return "".join(f", {name}={value!r}" for name, value in arguments.items())

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from attrs import field, frozen
@@ -96,7 +96,7 @@ class Attempts:
         """What of the file is not used, and why: for a report."""
         return self._results.notes()
 
-    def _take(self, row: dict[str, Any]) -> None:
+    def _take(self, row: dict[str, object]) -> None:
         if row.get("forget") is True:
             self.made.clear()
             return

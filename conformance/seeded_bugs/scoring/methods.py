@@ -76,7 +76,7 @@ class Method:
         if self.only is not None:
             return plant.id in self.only
         family = next(key for key, plants in FAMILIES.items() if plant in plants)
-        reached = any(module not in self.past for module, _, _ in plant.patches)
+        reached = any(patch.module not in self.past for patch in plant.patches)
         return family in self.families and reached and name not in plant.blind
 
 

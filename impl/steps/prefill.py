@@ -9,60 +9,66 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Bool, Int32, Shaped
 
-from impl.allocation import commit_pages, plan_pages
-from impl.decode import forward, take_samples
+from impl.commit import begin, commit_pages, fork
 from impl.models.protocol import Weights
-from impl.plan import Batch, sort_batch
-from impl.sequences import (
-    Params,
-    any_choice_taken,
-    begin,
-    fork,
-    fork_pages,
-    lowest_unused,
-)
+from impl.plan import Batch, any_choice_taken, fork_pages, plan_pages, sort_batch
 from impl.setup import Setup
-from impl.state import State
+from impl.state import Params, Slots, State
+from impl.state.pages import number_free
+from impl.state.slots import lowest_unused
 from impl.status import accepted, first_refusal, target
+from impl.steps.answer import Answer, nothing
+from impl.steps.decode import take_samples
+from impl.steps.writing import forward
 from spec.vocabulary import INVALID, Geometry, Reason
 
 
 class PrefillWork(NamedTuple):
-    """R prompts, padded. tokens i32[T]: one prompt after another. lens i32[R]: 0 is padding.
+    """R prompts, padded. tokens: one prompt after another. lens: 0 is padding.
 
-    generations i32[R]: choices of each. params: of R requests.
+    generations: choices of each. params: of R requests.
     """
 
-    tokens: Array
-    lens: Array
-    generations: Array
+    tokens: Int32[Array, " T"]
+    lens: Int32[Array, " R"]
+    generations: Int32[Array, " R"]
     params: Params
 
 
 class Choices(NamedTuple):
     """All choices of all prompts, S wide, in order of their slots.
 
-    there bool[S]. source i32[S]: which prompt. number i32[S]: which choice of it. slots i32[S].
-    parents i32[S]: the slot of the first choice, where the last row of the prompt is written (the
-    clone source). total i32[].
+    source: which prompt. number: which choice of it. parents: the slot of the first choice, where
+    the last row of the prompt is written (the clone source).
     """
 
-    there: Array
-    source: Array
-    number: Array
-    slots: Array
-    parents: Array
-    total: Array
+    there: Bool[Array, " S"]
+    source: Int32[Array, " S"]
+    number: Int32[Array, " S"]
+    slots: Int32[Array, " S"]
+    parents: Int32[Array, " S"]
+    total: Int32[Array, ""]
 
 
-def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> tuple[State, Array]:
-    """Do it all, or nothing: (state, status i32[3])."""
-    geometry = setup.geometry
-    choices = plan_choices(state, work, geometry)
+def prefill_requests(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> Answer:
+    """Read prompts and draw the first token of every choice."""
+    return (*prefill(setup, weights, state, work), nothing())
+
+
+def prefill(
+    setup: Setup, weights: Weights, state: State, work: PrefillWork
+) -> tuple[State, Int32[Array, "3"]]:
+    """Do it all, or nothing: (state, status)."""
+    geometry, limits = setup.geometry, setup.limits
+    assert work.tokens.shape == (limits.prefill_tokens,), "prompts are padded to the limit"
+    rows_of = {part.shape[:1] for part in (work.lens, work.generations, *work.params)}
+    assert rows_of == {(limits.prefill_seqs,)}, "there is a row for each prompt of the limit"
+    choices = plan_choices(state.slots, work, geometry)
     tokens, slots, positions, firsts = _prompt_tokens(work, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
-    grant = plan_pages(state.counts, batch, geometry)
+    grant = plan_pages(state.pages.counts, batch, geometry)
     status = _status(setup, state, work, choices, grant.wanted)
     ok = accepted(status)
 
@@ -75,13 +81,14 @@ def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> 
         work.params,
     )
     at = target(ok, slots, geometry.slots)
-    state = state._replace(tokens=state.tokens.at[at, positions].set(tokens, mode="drop"))
+    known = state.slots.tokens.at[at, positions].set(tokens, mode="drop")
+    state = state._replace(slots=state.slots._replace(tokens=known))
     state = commit_pages(state, batch, grant, ok, geometry)
     rows, state = _read_prompts(setup, weights, state, batch, ok)
 
     clones = ok & choices.there & (choices.number > 0)
     partial = work.lens[choices.source] % geometry.page_size != 0
-    fresh = fork_pages(state, choices.parents, clones & partial, geometry)
+    fresh = fork_pages(state.pages, choices.parents, clones & partial, geometry)
     children = target(clones, choices.slots, geometry.slots)
     state = fork(state, choices.parents, children, choices.number, fresh, setup)
 
@@ -91,8 +98,8 @@ def prefill(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> 
 
 
 def _read_prompts(
-    setup: Setup, weights: Weights, state: State, batch: Batch, ok: Array
-) -> tuple[Array, State]:
+    setup: Setup, weights: Weights, state: State, batch: Batch, ok: Bool[Array, ""]
+) -> tuple[Shaped[Array, "T ..."], State]:
     """`forward` as a loop of one step, or of none where the prefill is refused.
 
     XLA orders instructions by their data alone: nothing that the forks write depends on what
@@ -108,27 +115,29 @@ def _read_prompts(
     return end
 
 
-def plan_choices(state: State, work: PrefillWork, geometry: Geometry) -> Choices:
+def plan_choices(slots: Slots, work: PrefillWork, geometry: Geometry) -> Choices:
     """Give each choice the next lowest unused slot."""
     index = jnp.arange(geometry.slots, dtype=jnp.int32)
     ends = jnp.cumsum(work.generations, dtype=jnp.int32)
     source = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
     source = jnp.minimum(source, work.lens.shape[0] - 1)
     first = ends[source] - work.generations[source]
-    slots = lowest_unused(state, geometry.slots)
+    unused = lowest_unused(slots, geometry.slots)
     there = index < ends[-1]
     return Choices(
         there=there,
         source=source,
         number=index - first,
-        slots=jnp.where(there, slots, INVALID),
-        parents=slots[first],
+        slots=jnp.where(there, unused, INVALID),
+        parents=unused[first],
         total=ends[-1],
     )
 
 
-def _prompt_tokens(work: PrefillWork, choices: Choices) -> tuple[Array, Array, Array, Array]:
-    """Tokens, slots and positions i32[T] of every prompt token; first slots i32[R]."""
+def _prompt_tokens(
+    work: PrefillWork, choices: Choices
+) -> tuple[Int32[Array, " T"], Int32[Array, " T"], Int32[Array, " T"], Int32[Array, " R"]]:
+    """Tokens, slots and positions of every prompt token; the first slot of each prompt."""
     index = jnp.arange(work.tokens.shape[0], dtype=jnp.int32)
     ends = jnp.cumsum(work.lens, dtype=jnp.int32)
     prompt = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
@@ -141,8 +150,12 @@ def _prompt_tokens(work: PrefillWork, choices: Choices) -> tuple[Array, Array, A
 
 
 def _status(
-    setup: Setup, state: State, work: PrefillWork, choices: Choices, prompt_pages: Array
-) -> Array:
+    setup: Setup,
+    state: State,
+    work: PrefillWork,
+    choices: Choices,
+    prompt_pages: Int32[Array, ""],
+) -> Int32[Array, "3"]:
     geometry, limits = setup.geometry, setup.limits
     present = work.lens > 0
     whole = jnp.max(jnp.where(present, work.lens + work.params.max_new, 0))
@@ -152,9 +165,9 @@ def _status(
     repeated = jnp.sum(pair) > jnp.sum(present)
     partial = present & (work.lens % geometry.page_size != 0)
     wanted = prompt_pages + jnp.sum(jnp.where(partial, work.generations - 1, 0))
-    free_slots = geometry.slots - jnp.sum(state.used, dtype=jnp.int32)
-    free_pages = jnp.sum(state.counts == 0, dtype=jnp.int32)
-    queued, outputs = state.queued + choices.total, state.outputs + choices.total
+    free_slots = geometry.slots - jnp.sum(state.slots.used, dtype=jnp.int32)
+    free_pages = number_free(state.pages.counts)
+    queued, outputs = state.queue.filled + choices.total, state.outputs.filled + choices.total
     return first_refusal(
         (whole > geometry.max_len, Reason.TOO_LONG, whole, geometry.max_len),
         (taken | repeated, Reason.CHOICE_TAKEN, requests[0], 0),
