@@ -78,7 +78,7 @@ compare: $(KERNEL_PEERS)/.done ## jax's kernel, that of tpu-inference and ours: 
 	$(KERNEL_PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
 
 recording: $(STAMP) ## recordings of 1,000,000 events: judged as they are, and with one value altered
-	$(BIN)/python -m conformance.recordings.soak --json .kvspec/long.json
+	$(BIN)/python -m conformance.benchmarks.soak --json .kvspec/long.json
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from here
 	$(BIN)/python -m conformance.benchmarks.run
@@ -165,7 +165,7 @@ define check_levanter
 .venv-$(1)/bin/kvspec fuzz --engine conformance.engines.levanter:make --seconds $(LEVANTER_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
 for model in weighing llama; do .venv-$(1)/bin/python -m conformance.harnesses.requests \
-  conformance.engines.levanter_requests:$$model --seconds $(ENGINE_SECONDS) || exit $$?; done
+  conformance.harnesses.levanter_requests:$$model --seconds $(ENGINE_SECONDS) || exit $$?; done
 endef
 
 # vllm-tpu comes as source. Without a device nothing of it is compiled, but its version would then

@@ -4,7 +4,7 @@ An adapter is an object with a `profile`, `apply` and `observe`; nothing is inhe
 the specification's actions to its engine's calls and the engine's refusals to `Refused`. What it
 cannot show it leaves None in the View, and the clauses that need it are reported as not checked. A
 factory takes (geometry, limits, cleanup) and returns an adapter whose engine is in its initial
-state. Source: DESIGN, sections 2 and 5.
+state. Source: docs/sources.md, "Adapters".
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,17 @@ from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from attrs import Attribute, field, frozen
 
-from spec.machines import admission
+from spec import ladder
+from spec.fields import OutputEntry, QueueEntry
+from spec.machines import actions
+from spec.rung import Machine
 from spec.table import BatchPlan
-from spec.view import OutputEntry, QueueEntry, View
+from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
 
-Action = admission.Action
+Action = actions.Action
+CALLS: Final = ladder.whole().calls
+"""Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
 _WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
@@ -53,7 +58,7 @@ def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object)
 
 
 def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
-    if not isinstance(value, frozenset) or not value <= set(get_args(Action)):
+    if not isinstance(value, frozenset) or not value <= CALLS:
         raise InvalidInput(
             "Profile.actions",
             seen=value,
@@ -79,6 +84,11 @@ class Profile:
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
 
+    @property
+    def machine(self) -> Machine:
+        """The machine that the engine is held to: what every engine is, and the rungs it offers."""
+        return ladder.machine_for(self.actions)
+
 
 class Engine(Protocol):
     """An engine under test."""
@@ -101,7 +111,7 @@ class Factory(Protocol):
     """Makes an engine in its initial state."""
 
     def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Engine:
-        """Make one."""
+        """Make an engine."""
         ...
 
 

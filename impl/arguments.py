@@ -14,11 +14,11 @@ import numpy as np
 from jax import Array
 
 from impl.models.protocol import Weights
-from impl.packing import shapes
-from impl.prefill import PrefillWork
-from impl.sequences import Params as DeviceParams
 from impl.setup import Setup
 from impl.state import NO_TOKEN, State
+from impl.state import Params as DeviceParams
+from impl.state.packing import shapes
+from impl.steps.prefill import PrefillWork
 from spec.vocabulary import (
     INVALID,
     InvalidInput,

@@ -1,8 +1,8 @@
 """The driver: one device state, one compiled entry point per action, refusals as typed errors.
 
-It plans nothing. Ids and sizes are brought into the static shapes of the entry points, the state
-is donated and rebound before anything is raised, and one packed array is read back per call.
-Source: seed 000, section 3.6; DESIGN, "Plan, then commit".
+It plans nothing. Ids and sizes are brought into the static shapes of the entry points, the state is
+donated and rebound before anything is raised, and one packed array is read back per call. Source:
+docs/sources.md, "Host and device" and "Plan, then commit".
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from jax import Array
 from impl import arguments, entries
 from impl.interrupts import hold_interrupts
 from impl.models.protocol import BatchPlan, Weights
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State, initial
+from impl.state.packing import Packed, assert_same_shapes, pack, unpack
 from spec.vocabulary import (
     FinishReason,
     Params,
@@ -67,7 +67,7 @@ class Output:
 
 @frozen
 class Stats:
-    """A few numbers for logs and admission (seed 001, M1).
+    """A few numbers for logs and admission (docs/sources.md, "Decode statistics").
 
     active: slots in use, finished ones included. queued, outputs: entries of the queue and of the
     outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: the same of
@@ -94,6 +94,7 @@ def compiled(setup: Setup, name: str) -> Any:
 
     def run(weights: Weights, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
         state, status, result = entry(setup, weights, unpack(setup, packed), *rest)
+        assert_same_shapes(setup, state)
         return pack(state), jnp.concatenate([status, result])
 
     run.__name__ = name

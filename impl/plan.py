@@ -1,17 +1,21 @@
-"""Planning a batch from metadata alone: who is in it, in what order, and what is wrong with it.
+"""Planning from metadata alone: who is in a batch, in what order, and what is wrong with it.
 
-Tokens may come in any order, from any slots, with padding anywhere; sorting them once by slot and
-position gives every later step a contiguous segment per sequence. Source: seed 000, section 5.2;
-DESIGN, "Batches".
+Nothing here changes a state. Tokens may come in any order, from any slots, with padding anywhere;
+sorting them once by slot and position gives every later step a contiguous segment per sequence.
+Pages are given lowest first, slots ascending. Each `require_*` is a guard, or several, that refuses
+unless what its name says holds. Source: docs/sources.md, "Batch plan" and "Batches".
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Bool, Int32
 
 from impl.models.protocol import BatchPlan
-from impl.state import State
+from impl.state import Pages, Slots, State
+from impl.state.outputs import waiting
+from impl.state.pages import lowest_free
 from impl.status import Guard
 from spec.vocabulary import INVALID, Geometry, Reason
 
@@ -19,24 +23,33 @@ from spec.vocabulary import INVALID, Geometry, Reason
 class Batch(NamedTuple):
     """T tokens in plan order: by slot, then position, padding last; B sequences.
 
-    order i32[T]: index in the caller's batch. slots, positions i32[T]: INVALID and 0 for padding.
-    valid bool[T]. ranks i32[T]: which token of its sequence. slot_ids i32[B], q_lens i32[B],
-    num_seqs i32[].
+    order: index in the caller's batch. slots, positions: INVALID and 0 for padding. ranks: which
+    token of its sequence.
     """
 
-    order: Array
-    slots: Array
-    positions: Array
-    valid: Array
-    ranks: Array
-    slot_ids: Array
-    q_lens: Array
-    num_seqs: Array
+    order: Int32[Array, " T"]
+    slots: Int32[Array, " T"]
+    positions: Int32[Array, " T"]
+    valid: Bool[Array, " T"]
+    ranks: Int32[Array, " T"]
+    slot_ids: Int32[Array, " B"]
+    q_lens: Int32[Array, " B"]
+    num_seqs: Int32[Array, ""]
 
 
-def sort_batch(slots: Array, positions: Array, *, seqs: int) -> Batch:
-    """Sort a batch of i32[T] slots (INVALID is padding) and positions; at most `seqs` sequences."""
+class Grant(NamedTuple):
+    """Which tokens begin a page, and the page each of them gets, past the pool if there is none."""
+
+    begins: Bool[Array, " T"]
+    pages: Int32[Array, " T"]
+    wanted: Int32[Array, ""]
+    found: Int32[Array, ""]
+
+
+def sort_batch(slots: Int32[Array, " T"], positions: Int32[Array, " T"], *, seqs: int) -> Batch:
+    """Sort a batch of slots (INVALID is padding) and positions; at most `seqs` sequences."""
     width = slots.shape[0]
+    assert 0 < seqs <= width, "a batch has no more sequences than tokens"
     index = jnp.arange(width, dtype=jnp.int32)
     slots, positions, order = lax.sort((slots, positions, index), num_keys=2, is_stable=True)
     valid = slots != INVALID
@@ -58,45 +71,49 @@ def sort_batch(slots: Array, positions: Array, *, seqs: int) -> Batch:
     )
 
 
-def slot_guards(state: State, batch: Batch, geometry: Geometry) -> tuple[Guard, ...]:
-    """Every slot in range, in use, and not finished."""
-    outside = batch.valid & ((batch.slots < 0) | (batch.slots >= geometry.slots))
-    unused = batch.valid & ~state.used[batch.slots]
-    finished = batch.valid & (state.finished[batch.slots] != 0)
-    last = geometry.slots - 1
-    return (
-        (jnp.any(outside), Reason.SLOT_RANGE, _first(batch.slots, outside), last),
-        (jnp.any(unused), Reason.SLOT_UNUSED, _first(batch.slots, unused), last),
-        (jnp.any(finished), Reason.SLOT_FINISHED, _first(batch.slots, finished), last),
-    )
+def plan_pages(counts: Int32[Array, " P"], batch: Batch, geometry: Geometry) -> Grant:
+    """Choose a page for each token that begins one.
+
+    One linear pass over the counts finds the free pages; the rest costs what the batch costs.
+    """
+    assert counts.shape == (geometry.pages,), "the counts are of this geometry"
+    begins = batch.valid & (batch.positions % geometry.page_size == 0)
+    width = batch.slots.shape[0]
+    most = min(geometry.pages, width // geometry.page_size + batch.slot_ids.shape[0])
+    free = lowest_free(counts, most)
+    place = jnp.cumsum(begins, dtype=jnp.int32) - 1
+    pages = free.at[place].get(mode="fill", fill_value=geometry.pages)
+    found = jnp.sum(free < geometry.pages, dtype=jnp.int32)
+    return Grant(begins, pages, jnp.sum(begins, dtype=jnp.int32), found)
 
 
-def position_guard(lengths: Array, batch: Batch) -> Guard:
-    """A slot's positions are exactly the next ones after `lengths` i32[S]."""
-    wanted = lengths[batch.slots] + batch.ranks
-    wrong = batch.valid & (batch.positions != wanted)
-    seen, allowed = _first(batch.positions, wrong), _first(wanted, wrong)
-    return (jnp.any(wrong), Reason.BATCH_POSITIONS, seen, allowed)
+def fork_pages(
+    pages: Pages, parents: Int32[Array, " N"], wants: Bool[Array, " N"], geometry: Geometry
+) -> Int32[Array, " N"]:
+    """A fresh page for each of N children whose parent ends in a partial page.
+
+    wants: which of the children are really there. Past the pool where none is needed or is left.
+    """
+    free = lowest_free(pages.counts, min(parents.shape[0], geometry.pages))
+    place = jnp.cumsum(wants, dtype=jnp.int32) - 1
+    fresh = free.at[place].get(mode="fill", fill_value=geometry.pages)
+    return jnp.where(wants, fresh, geometry.pages)
 
 
-def length_guard(batch: Batch, geometry: Geometry) -> Guard:
-    """No position is past the end of a row."""
-    longest = jnp.max(jnp.where(batch.valid, batch.positions, -1)) + 1
-    return (longest > geometry.max_len, Reason.TOO_LONG, longest, geometry.max_len)
-
-
-def batch_plan(state: State, batch: Batch, ok: Array, geometry: Geometry) -> BatchPlan:
+def batch_plan(state: State, batch: Batch, ok: Bool[Array, ""], geometry: Geometry) -> BatchPlan:
     """What the model consumes, from rows that cover the batch; a refused plan writes nowhere."""
+    rows = state.pages.rows
+    assert rows.shape == (geometry.slots, geometry.pages_per_seq), "the rows are of this geometry"
     last = jnp.cumsum(batch.q_lens) - 1
     present = batch.slot_ids != INVALID
-    pages = state.rows.at[batch.slots, batch.positions // geometry.page_size].get(
+    pages = rows.at[batch.slots, batch.positions // geometry.page_size].get(
         mode="fill", fill_value=INVALID
     )
     goes = ok & batch.valid & (pages != INVALID)
     destinations = pages * geometry.page_size + batch.positions % geometry.page_size
     return BatchPlan(
         slot_ids=batch.slot_ids,
-        page_indices=state.rows.at[batch.slot_ids].get(mode="fill", fill_value=INVALID),
+        page_indices=rows.at[batch.slot_ids].get(mode="fill", fill_value=INVALID),
         kv_lens=jnp.where(present, batch.positions[last] + 1, 0),
         cu_q_lens=jnp.concatenate([jnp.zeros((1,), jnp.int32), last + 1]),
         num_seqs=batch.num_seqs,
@@ -105,5 +122,104 @@ def batch_plan(state: State, batch: Batch, ok: Array, geometry: Geometry) -> Bat
     )
 
 
-def _first(values: Array, wrong: Array) -> Array:
+def in_range(slot: Int32[Array, ""], geometry: Geometry) -> Bool[Array, ""]:
+    """Whether this is a slot id."""
+    return (slot >= 0) & (slot < geometry.slots)
+
+
+def require_used(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tuple[Guard, ...]:
+    """The slot is in range and in use."""
+    inside = in_range(slot, geometry)
+    return (
+        (~inside, Reason.SLOT_RANGE, slot, geometry.slots - 1),
+        (inside & ~slots.used[slot], Reason.SLOT_UNUSED, slot, geometry.slots - 1),
+    )
+
+
+def require_unused(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tuple[Guard, ...]:
+    """The slot can be taken; INVALID asks for any and is given as INVALID if none is left."""
+    inside = in_range(slot, geometry)
+    return (
+        (~inside & (slot != INVALID), Reason.SLOT_RANGE, slot, geometry.slots - 1),
+        (slot == INVALID, Reason.NO_FREE_SLOT, 0, 1),
+        (inside & slots.used[slot], Reason.SLOT_USED, slot, geometry.slots - 1),
+    )
+
+
+def require_live(slots: Slots, batch: Batch, geometry: Geometry) -> tuple[Guard, ...]:
+    """Every slot of the batch is in range, in use, and not finished."""
+    outside = batch.valid & ((batch.slots < 0) | (batch.slots >= geometry.slots))
+    unused = batch.valid & ~slots.used[batch.slots]
+    finished = batch.valid & (slots.finished[batch.slots] != 0)
+    last = geometry.slots - 1
+    return (
+        (jnp.any(outside), Reason.SLOT_RANGE, _first(batch.slots, outside), last),
+        (jnp.any(unused), Reason.SLOT_UNUSED, _first(batch.slots, unused), last),
+        (jnp.any(finished), Reason.SLOT_FINISHED, _first(batch.slots, finished), last),
+    )
+
+
+def require_next(lengths: Int32[Array, " S"], batch: Batch) -> Guard:
+    """A slot's positions are exactly the next ones after its length."""
+    wanted = lengths[batch.slots] + batch.ranks
+    wrong = batch.valid & (batch.positions != wanted)
+    seen, allowed = _first(batch.positions, wrong), _first(wanted, wrong)
+    return (jnp.any(wrong), Reason.BATCH_POSITIONS, seen, allowed)
+
+
+def require_below(lengths: Int32[Array, " S"], batch: Batch, reason: Reason) -> Guard:
+    """A slot's positions are below its length; else the reason is the given one."""
+    past = batch.valid & (batch.positions >= lengths[batch.slots])
+    return jnp.any(past), reason, jnp.max(jnp.where(past, batch.positions, 0)), jnp.sum(past)
+
+
+def require_length(batch: Batch, geometry: Geometry) -> Guard:
+    """No position is past the end of a row."""
+    longest = jnp.max(jnp.where(batch.valid, batch.positions, -1)) + 1
+    return (longest > geometry.max_len, Reason.TOO_LONG, longest, geometry.max_len)
+
+
+def require_pages(grant: Grant) -> Guard:
+    """There are as many free pages as the batch begins."""
+    return (grant.wanted > grant.found, Reason.OUT_OF_PAGES, grant.wanted, grant.found)
+
+
+def require_unqueued(state: State, batch: Batch) -> Guard:
+    """No token of the batch is queued, nor comes after one of its sequence that is."""
+    entry = jnp.arange(state.queue.slots.shape[0])
+    first = (
+        jnp.full_like(state.slots.known, INVALID)
+        .at[jnp.where(entry < state.queue.filled, state.queue.slots, INVALID)]
+        .min(state.queue.positions, mode="drop")
+    )
+    waits = batch.valid & (batch.positions >= first[batch.slots])
+    return jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0
+
+
+def choice_taken(
+    state: State, request: Int32[Array, ""], choice: Int32[Array, ""]
+) -> Bool[Array, ""]:
+    """Whether a (request, choice) pair is live or awaits being taken."""
+    slots, outputs = state.slots, state.outputs
+    live = (slots.prompt_lens > 0) & (slots.requests == request) & (slots.choices == choice)
+    waits = (outputs.requests == request) & (outputs.choices == choice)
+    return jnp.any(live) | jnp.any(waits & waiting(outputs))
+
+
+def any_choice_taken(
+    state: State, requests: Int32[Array, " R"], generations: Int32[Array, " R"]
+) -> Bool[Array, ""]:
+    """Whether one of the first `generations` choices of R requests is taken."""
+
+    def matches(held: Array, choices: Array, there: Array) -> Array:
+        same = (held == requests[:, None]) & (choices < generations[:, None])
+        return jnp.any(same & there)
+
+    slots, outputs = state.slots, state.outputs
+    return matches(slots.requests, slots.choices, slots.prompt_lens > 0) | matches(
+        outputs.requests, outputs.choices, waiting(outputs)
+    )
+
+
+def _first(values: Int32[Array, " T"], wrong: Bool[Array, " T"]) -> Int32[Array, ""]:
     return values[jnp.argmax(wrong)]

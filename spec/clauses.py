@@ -11,6 +11,7 @@ from typing import Final, Literal
 from attrs import frozen
 
 from spec.cells import POISON
+from spec.pool import is_free
 from spec.view import View
 from spec.vocabulary import INVALID
 
@@ -23,8 +24,8 @@ StepPredicate = Callable[[View, View], Iterator[str]]
 class Clause:
     """One invariant.
 
-    source: sections of docs/sources.md, by title. needs: fields of the view without which it is
-    not checked.
+    source: sections of docs/sources.md, by title. needs: fields of the view without which it is not
+    checked.
     """
 
     id: str
@@ -64,7 +65,7 @@ def _seen(clause: Clause, view: View) -> bool:
 def _conserved(view: View) -> Iterator[str]:
     assert view.counts is not None
     for page, count in enumerate(view.counts):
-        if count != 0 and page not in view.named:
+        if not is_free(view.counts, page) and page not in view.named:
             yield f"counts[{page}] is {count}, should be 0: no row names it, so it is not live"
 
 
@@ -73,7 +74,7 @@ def _used_after_free(view: View) -> Iterator[str]:
     for page in view.named:
         if not 0 <= page < view.geometry.pages:
             yield f"a row names page {page}, should be 0 to {view.geometry.pages - 1}"
-        elif view.counts[page] == 0:
+        elif is_free(view.counts, page):
             yield f"a row names page {page}, whose count is 0 and should be 1 or more: it is free"
 
 
@@ -104,11 +105,18 @@ def _lengths(view: View) -> Iterator[str]:
     assert view.tokens is not None
     for slot, used in enumerate(view.used):
         written, allocated = view.written[slot], view.allocated[slot]
-        known = len(view.tokens[slot])
+        known = len(view.known(slot))
         if not 0 <= written <= allocated <= view.geometry.max_len or written > known:
             yield (
                 f"slot {slot}: written {written}, allocated {allocated}, tokens {known}; should be "
                 f"0 <= written <= allocated <= {view.geometry.max_len} and written <= tokens"
+            )
+        committed = view.committed_cells(slot)
+        if not 0 <= committed <= written or committed > len(view.tokens[slot]):
+            yield (
+                f"slot {slot}: committed {committed}, written {written}, tokens "
+                f"{len(view.tokens[slot])}; should be 0 <= committed <= written and "
+                "committed <= tokens"
             )
         if not used and (written or allocated or known):
             yield (
@@ -121,7 +129,7 @@ def _contents(view: View) -> Iterator[str]:
     assert view.written is not None
     assert view.tokens is not None
     for slot, written in enumerate(view.written):
-        tokens = view.tokens[slot]
+        tokens = view.known(slot)
         if written > len(tokens):
             yield f"slot {slot} has {written} written cells, should have {len(tokens)} or fewer"
             continue
@@ -136,7 +144,7 @@ def _shared(view: View) -> Iterator[str]:
     assert view.written is not None
     for slot, row in enumerate(view.rows):
         if view.used[slot]:
-            full = view.written[slot] // view.geometry.page_size
+            full = view.committed_cells(slot) // view.geometry.page_size
             for page in row[full:]:
                 named = view.named.get(page, 0)
                 if named > 1:
@@ -163,7 +171,7 @@ def _queued(view: View) -> Iterator[str]:
         if dead or (view.finished is not None and view.finished[slot]):
             yield f"{entry}, should not be: the slot is not decoding"
             continue
-        known, following = view.tokens[slot], last.get(slot, position - 1) + 1
+        known, following = view.known(slot), last.get(slot, position - 1) + 1
         if not 0 <= position < len(known) or known[position] != token:
             yield f"{entry}, should be one of its tokens {known}"
         elif position < view.written[slot]:

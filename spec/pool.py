@@ -1,7 +1,8 @@
-"""Reference counts: which page is free, and the only code that changes a count.
+"""Reference counts: what a free page is, and the only code that changes a count.
 
-A page is free when its count is 0. Nothing is clamped: a count below zero is a bug of the engine
-that shows it. Source: seed 000, section 3.2; seed 001, "Clone/Refcount Invariants".
+Counts are reference counts: a page's count is the number of row entries that name it. Nothing is
+clamped: a count below zero is a bug of the engine that shows it. Source: docs/sources.md, "Page
+counts" and "Count invariants".
 """
 
 from collections.abc import Iterable
@@ -9,18 +10,36 @@ from collections.abc import Iterable
 Counts = tuple[int, ...]
 """`counts[page]` is the number of row entries that name the page."""
 
+_FREE = 0
+"""The count of a page that no row entry names."""
+
+
+def is_free(counts: Counts, page: int) -> bool:
+    """Whether a page may be given out."""
+    return counts[page] == _FREE
+
+
+def is_shared(counts: Counts, page: int) -> bool:
+    """Whether more than one row entry names a page."""
+    return counts[page] > 1
+
+
+def free_count(counts: Counts) -> int:
+    """How many pages are free."""
+    return counts.count(_FREE)
+
 
 def free_pages(counts: Counts) -> tuple[int, ...]:
     """The free pages, lowest first."""
-    return tuple(page for page, count in enumerate(counts) if count == 0)
+    return tuple(page for page in range(len(counts)) if is_free(counts, page))
 
 
 def lowest_free(counts: Counts, wanted: int) -> tuple[int, ...]:
     """The `wanted` lowest free pages (fewer if there are not so many)."""
     found: list[int] = []
     page = -1
-    while len(found) < wanted and 0 in counts[page + 1 :]:
-        page = counts.index(0, page + 1)
+    while len(found) < wanted and _FREE in counts[page + 1 :]:
+        page = counts.index(_FREE, page + 1)
         found.append(page)
     return tuple(found)
 

@@ -1,13 +1,14 @@
 """Numbers for logs: how many pages are in use, and by whom, at one moment or over a run.
 
-Source: seed 001, M1 (`DecodeStats`); seed 000, section 11.
+Source: docs/sources.md, "Decode statistics" and "Page statistics".
 """
 
 from collections.abc import Iterable
 
 from attrs import frozen
 
-from spec.machines import scheduling
+from spec import pool
+from spec.state import State
 
 
 @frozen
@@ -21,18 +22,19 @@ class Stats:
     pages_per_slot: tuple[int, ...]
 
 
-def of(state: scheduling.State) -> Stats:
+def of(state: State) -> Stats:
     """The statistics of one state."""
-    counts, rows = state.lifecycle.sharing.counts, state.sequences
+    counts, rows = state.counts, state.sequences
+    free = pool.free_count(counts)
     return Stats(
         active=sum(sequence is not None for sequence in rows),
-        pages_in_use=sum(count > 0 for count in counts),
-        free_pages=counts.count(0),
+        pages_in_use=len(counts) - free,
+        free_pages=free,
         largest_count=max(counts),
         pages_per_slot=tuple(len(sequence.row) if sequence else 0 for sequence in rows),
     )
 
 
-def timeline(states: Iterable[scheduling.State]) -> tuple[Stats, ...]:
+def timeline(states: Iterable[State]) -> tuple[Stats, ...]:
     """The statistics of a run, state by state."""
     return tuple(of(state) for state in states)

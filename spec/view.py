@@ -7,27 +7,23 @@ checked, and said not to be.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import chain
+from typing import Any
 
-from attrs import fields, frozen
+from attrs import frozen
 
-from spec.machines import lifecycle, scheduling
-from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Tokens
-
-QueueEntry = tuple[int, int, int]
-"""(token, slot, position)."""
-
-OutputEntry = tuple[int, int, Tokens, FinishReason]
-"""(request, choice, generated tokens, reason)."""
+from spec.fields import VIEWED, OutputEntry, QueueEntry
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
 
 
 @frozen(kw_only=True, slots=False)
 class View:
     """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
 
-    tokens, allocated, written: per slot (empty and 0 where unused). cells: per destination, a value
-    that `expected(prefix)` gives for the cell that ends this prefix. Raises InvalidInput for a
-    field with more or fewer entries.
+    tokens, proposed, allocated, written, committed: per slot (empty and 0 where unused). cells: per
+    destination, a value that `expected(prefix)` gives for the cell that ends this prefix. Raises
+    InvalidInput for a field with more or fewer entries.
     """
 
     geometry: Geometry
@@ -36,7 +32,9 @@ class View:
     rows: tuple[tuple[int, ...], ...]
     allocated: tuple[int, ...] | None = None
     written: tuple[int, ...] | None = None
+    committed: tuple[int, ...] | None = None
     tokens: tuple[Tokens, ...] | None = None
+    proposed: tuple[Tokens, ...] | None = None
     finished: tuple[bool, ...] | None = None
     queue: tuple[QueueEntry, ...] | None = None
     outputs: tuple[OutputEntry, ...] | None = None
@@ -44,17 +42,14 @@ class View:
     expected: Callable[[Tokens], object] = lambda prefix: prefix
 
     def __attrs_post_init__(self) -> None:
-        sizes, slots = self.geometry, self.geometry.slots
-        for name, count in (
-            ("counts", sizes.pages),
-            ("used", slots),
-            ("rows", slots),
-            ("allocated", slots),
-            ("written", slots),
-            ("tokens", slots),
-            ("finished", slots),
-            ("cells", sizes.pages * sizes.page_size),
-        ):
+        sizes = self.geometry
+        counts = {
+            "slot": sizes.slots,
+            "page": sizes.pages,
+            "cell": sizes.pages * sizes.page_size,
+        }
+        for name, index in _INDEXED:
+            count = counts[index]
             entries = getattr(self, name)
             if entries is not None and len(entries) != count:
                 raise InvalidInput(
@@ -67,8 +62,7 @@ class View:
     @cached_property
     def hidden(self) -> frozenset[str]:
         """The fields that the engine does not show."""
-        names = (field.name for field in fields(View))
-        return frozenset(name for name in names if getattr(self, name) is None)
+        return frozenset(field.name for field in VIEWED if getattr(self, field.name) is None)
 
     @cached_property
     def named(self) -> dict[int, int]:
@@ -80,6 +74,19 @@ class View:
                     if page != INVALID:
                         named[page] = named.get(page, 0) + 1
         return named
+
+    def known(self, slot: int) -> Tokens:
+        """The tokens of a slot, final or proposed; needs tokens."""
+        assert self.tokens is not None
+        return self.tokens[slot] + (self.proposed[slot] if self.proposed is not None else ())
+
+    def committed_cells(self, slot: int) -> int:
+        """The leading cells whose tokens are final; needs written.
+
+        Without the rung rollback every written cell is committed.
+        """
+        assert self.written is not None
+        return self.written[slot] if self.committed is None else self.committed[slot]
 
     def read(self, slot: int) -> tuple[object, ...]:
         """The written cells of a slot, in order, through its row; needs cells and written.
@@ -104,29 +111,15 @@ class View:
         return tuple(found)
 
 
-def of(state: scheduling.State) -> View:
-    """The specification's own state, seen through the window; a cell's value is its tag."""
-    sequences = state.sequences
-    width = state.geometry.pages_per_seq
-    empty = (INVALID,) * width
-    return View(
-        geometry=state.geometry,
-        counts=state.lifecycle.sharing.counts,
-        used=tuple(sequence is not None for sequence in sequences),
-        rows=tuple(
-            sequence.row + empty[len(sequence.row) :] if sequence else empty
-            for sequence in sequences
-        ),
-        allocated=tuple(sequence.allocated if sequence else 0 for sequence in sequences),
-        written=tuple(sequence.written if sequence else 0 for sequence in sequences),
-        tokens=tuple(sequence.tokens if sequence else () for sequence in sequences),
-        finished=tuple(bool(detail and detail.finished) for detail in state.lifecycle.details),
-        queue=tuple((queued.token, queued.slot, queued.position) for queued in state.queue),
-        outputs=tuple(output_entry(output) for output in state.lifecycle.outputs),
-        cells=tuple(chain.from_iterable(state.lifecycle.sharing.pages.cells)),
-    )
+_INDEXED = tuple((field.name, field.index) for field in VIEWED if field.index != "whole")
 
 
-def output_entry(output: lifecycle.Output) -> OutputEntry:
-    """What a caller receives of a finished choice."""
-    return output.request, output.choice, output.tokens, output.reason
+def of(machine: Machine, state: State) -> View:
+    """The state of a machine, through the same window; the value of a cell is its tag.
+
+    What belongs to no rung of the machine is not shown.
+    """
+    shown: dict[str, Any] = {
+        field.name: field.of(state) for field in VIEWED if field.owner in machine.names
+    }
+    return View(geometry=state.geometry, **shown)

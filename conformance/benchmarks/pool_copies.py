@@ -10,7 +10,7 @@ conditions is enough by itself. Source: docs/sources.md, "Plan, then commit".
 import re
 from collections.abc import Iterator
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,9 @@ from attrs import frozen
 from impl import arguments, entries
 from impl.engine import compiled
 from impl.models.protocol import Weights
-from impl.packing import Packed, pack
 from impl.setup import Setup
 from impl.state import initial
+from impl.state.packing import Packed, pack
 from spec.vocabulary import Params, Request
 
 IN_PLACE: Final = frozenset(
@@ -70,12 +70,14 @@ class PoolUse:
     opcodes: frozenset[str]
 
 
-def inspect(program: Any, state: Packed) -> PoolUse:
+def inspect(program: jax.stages.Compiled, state: Packed) -> PoolUse:
     """The use of the pools by a compiled (weights, state, *rest) to (state, report).
 
     Nothing is run, so the state may be abstract; it must be donated.
     """
     memory, text = program.memory_analysis(), program.as_text()
+    assert memory is not None  # XLA has both on every backend
+    assert text is not None
     return PoolUse(
         pool=pool_bytes(state),
         aliased=memory.alias_size_in_bytes,
@@ -109,7 +111,7 @@ def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ..
     return entry_problems(name, program, state)
 
 
-def entry_problems(name: str, program: Any, state: Packed) -> tuple[str, ...]:
+def entry_problems(name: str, program: jax.stages.Compiled, state: Packed) -> tuple[str, ...]:
     """The problems of a program that was compiled from the entry point with this name."""
     allowed = IN_PLACE | ZEROING if name == "reset_physical" else IN_PLACE
     return problems(inspect(program, state), allowed=allowed)
@@ -121,7 +123,7 @@ def abstract_state(setup: Setup) -> Packed:
     return shapes
 
 
-def example_arguments(setup: Setup) -> dict[str, tuple[Any, ...]]:
+def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     """For each entry point, arguments after (weights, state), legal in shape and dtype.
 
     On a new state with slot 0 reserved and prefilled most of them are refused: they serve

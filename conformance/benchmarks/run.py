@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -39,11 +39,11 @@ from conformance.benchmarks.timing import (
 )
 from conformance.files import atomic
 from impl import entries
-from impl.allocation import lowest_free
 from impl.engine import Engine
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
 from impl.setup import Setup
+from impl.state.pages import lowest_free
 
 MANY_PAGES: Final = 65_536
 MANY_SLOTS: Final = 1_024
@@ -165,7 +165,7 @@ def slots_growth(*, turns: int) -> Figure:
 
 
 def pool_growth(
-    compiled: dict[int, dict[str, Any]], names: Sequence[str], *, turns: int
+    compiled: dict[int, dict[str, jax.stages.Compiled]], names: Sequence[str], *, turns: int
 ) -> Iterator[Figure]:
     """For each entry point, the extra time in a large pool, over one copy of that pool."""
     large, small = (Prepared(pages, compiled[pages]) for pages in (POOL_PAGES, GEOMETRY.pages))

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,16 @@ import numpy as np
 from attrs import evolve
 
 from conformance.benchmarks import pool_copies
-from impl import arguments, queue
-from impl.allocation import commit_pages, plan_pages
+from impl import arguments
+from impl.commit import commit_pages
 from impl.engine import Engine, compiled
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
 from impl.models.protocol import BatchPlan, Cache, Weights
-from impl.packing import Packed
-from impl.plan import batch_plan, sort_batch
+from impl.plan import batch_plan, plan_pages, sort_batch
 from impl.setup import Setup
-from impl.state import State
+from impl.state import State, queue
+from impl.state.packing import Packed
 from spec.vocabulary import INVALID, Geometry, Limits, Params, Request
 
 GEOMETRY: Final = Geometry(pages=64, page_size=16, slots=8, pages_per_seq=8)
@@ -44,6 +44,8 @@ WIDE: Final = Llama(
     vocabulary=64, layers=1, embed=32, q_heads=4, kv_heads=4, head_dim=64, mlp=32, q_block=4
 )
 """A cell of 2 KiB: 4,096 pages are 128 MiB, and a copy of them shows in the time."""
+T = TypeVar("T")
+
 Timed = Callable[[], float]
 """Does its work once and returns the seconds of the measured part."""
 
@@ -54,9 +56,10 @@ def take_turns(calls: list[Timed], *, turns: int) -> list[float]:
     return [median(column) for column in zip(*taken, strict=True)]
 
 
-def wait(tree: Any) -> Any:
+def wait(tree: T) -> T:
     """The same arrays, after they are computed."""
-    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+    there: T = jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+    return there
 
 
 def exact(*, pages: int = GEOMETRY.pages, slots: int = GEOMETRY.slots) -> Setup:
@@ -88,7 +91,7 @@ def importing(code: str) -> Timed:
     return call
 
 
-def calling(engine: Engine, name: str, *rest: Any) -> Timed:
+def calling(engine: Engine, name: str, *rest: object) -> Timed:
     """Calls of an entry point, each on the state that the last one left."""
     run = compiled(engine.setup, name)
 
@@ -123,7 +126,7 @@ class Prepared:
     The pool is passed from call to call, so that its creation is not measured.
     """
 
-    def __init__(self, pages: int, compiled_entries: dict[str, Any]) -> None:
+    def __init__(self, pages: int, compiled_entries: dict[str, jax.stages.Compiled]) -> None:
         self._weights = jax.jit(WIDE.init)(jax.random.key(0))
         engine = Engine(wide(pages), self._weights)
         engine.prefill([request(1, 20, 40), request(2, 33, 40, 2)])
@@ -154,7 +157,7 @@ class Prepared:
         return call
 
 
-def programs(pages: int) -> dict[str, Any]:
+def programs(pages: int) -> dict[str, jax.stages.Compiled]:
     """Every entry point of the wide model, compiled ahead of time, for the pool-copy check."""
     setup = wide(pages)
     state, weights = pool_copies.abstract_state(setup), jax.eval_shape(WIDE.init, jax.random.key(0))
@@ -164,10 +167,10 @@ def programs(pages: int) -> dict[str, Any]:
     }
 
 
-def legal_arguments(setup: Setup) -> dict[str, tuple[Any, ...]]:
+def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     """Arguments that are legal in the state of `Prepared`."""
     one_page = [(3, position) for position in range(16)]
-    changed: dict[str, tuple[Any, ...]] = {
+    changed: dict[str, tuple[object, ...]] = {
         "reserve": (np.int32(INVALID),),
         "assign": (
             np.int32(3),
@@ -206,11 +209,11 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
 
     @jax.jit
     def prepare(state: State) -> tuple[BatchPlan, jax.Array, jax.Array]:
-        slots, positions = queue.head(state, width)
+        slots, positions = queue.head(state.queue, width)
         batch = sort_batch(slots, positions, seqs=width)
-        grant = plan_pages(state.counts, batch, geometry)
+        grant = plan_pages(state.pages.counts, batch, geometry)
         state = commit_pages(state, batch, grant, done, geometry)
-        tokens = state.tokens[batch.slots, batch.positions]
+        tokens = state.slots.tokens[batch.slots, batch.positions]
         return batch_plan(state, batch, done, geometry), tokens, batch.positions
 
     def step(weights: Weights, cache: Cache, *batch: Any) -> tuple[Any, Cache]:
@@ -222,7 +225,7 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
     batch, run = prepare(jax.tree.map(jnp.array, held)), jax.jit(step, donate_argnums=1)
 
     def call() -> float:
-        cache = wait(jax.tree.map(jnp.array, held.cache))
+        cache = wait(jax.tree.map(jnp.array, held.pages.cache))
         start = time.perf_counter()
         wait(run(weights, cache, *batch))
         return time.perf_counter() - start

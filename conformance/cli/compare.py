@@ -6,10 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
-from conformance.cli.kernel_targets import RESULTS
+from conformance.cli.contract import Report
+from conformance.cli.kernel import RESULTS
 from conformance.cli.options import output_file
 from conformance.cli.pages import put
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.kernels.compile.grid import Cell

@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from enum import Enum
 from pathlib import Path
 from typing import Any, Never, Protocol
 
@@ -23,36 +22,17 @@ import attrs
 from attrs import Factory, define
 
 import spec
-from conformance.cli import BAD_INPUT, UNDECIDED, result
+from conformance.cli import result
 from conformance.cli.options import check_distinct, integer, output_file, written
 from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
-from conformance.cli.supervisor import Tell
 from conformance.files import atomic
 from conformance.runtime import interrupts
 from conformance.runtime.optional_dependencies import extra_of
+from conformance.runtime.supervisor import Tell
+from conformance.verdict import BAD_INPUT, UNDECIDED, Scope, Verdict
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
-
-
-class Verdict(Enum):
-    """The answer of a command. Its exit status is 0, 1 or 3."""
-
-    HOLDS = "holds"
-    FAILS = "fails"
-    UNDECIDED = "undecided"
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of the process."""
-        return {Verdict.HOLDS: 0, Verdict.FAILS: 1, Verdict.UNDECIDED: UNDECIDED}[self]
-
-
-class Scope(Enum):
-    """Whether every case was examined, or a sample."""
-
-    COMPLETE = "complete"
-    SAMPLED = "sampled"
 
 
 @define(kw_only=True)

@@ -4,19 +4,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_geometry, add_in_process, number, output_folder
-from conformance.engines.registry import factory_of, runs_here
 from conformance.files.histories import CORPUS
+from conformance.isolation.placement import factory_of, runs_here
 from conformance.runtime.clock import Clock
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.fuzzing.campaign import Run
-    from conformance.fuzzing.shrinking import Finding
+    from conformance.history import History
     from conformance.lockstep.differential import PairFactory
-    from conformance.lockstep.history import History
+    from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
 
 NAME: Final = "diff"
@@ -57,9 +58,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Fuzz the pair; fails if one engine violates a clause. Legal differences are listed."""
     clock = Clock()  # before what is imported here
     from conformance.fuzzing import campaign
-    from conformance.fuzzing.shrinking import Finding
     from conformance.lockstep.differential import PairFactory
     from conformance.lockstep.not_checked import not_checked
+    from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog, patience_of
     from conformance.protocol import Attends
 
@@ -80,14 +81,16 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             with report.progress("diff", total=arguments.seconds) as update:
                 campaign.run(
                     pairs,
-                    arguments.geometry,
-                    start_seed=arguments.seed,
-                    seconds=arguments.seconds,
+                    campaign.Options(
+                        geometry=arguments.geometry,
+                        seed=arguments.seed,
+                        seconds=arguments.seconds,
+                        patience=patience_of(arguments.hang_seconds),
+                    ),
                     report=state,
                     update=update,
                     watchdog=watchdog,
                     clock=clock,
-                    patience=patience_of(arguments.hang_seconds),
                 )
         finally:
             count(state, report)
@@ -107,13 +110,13 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def _say_differences(pairs: "PairFactory", report: Report) -> None:
     """Print each legal difference, how often it occurred, and the shortest history to it."""
-    from conformance.lockstep.differential import least
+    from conformance.fuzzing.shrinking import shrink_difference
 
     if not pairs.seen.counts:
         report.say("  no difference was seen")
     for kind, times in sorted(pairs.seen.counts.items()):
         report.say(f"  legal: {kind} ({times} steps), for example after")
-        for number_, step in enumerate(least(pairs, kind), start=1):
+        for number_, step in enumerate(shrink_difference(pairs, kind), start=1):
             report.say(f"    {number_}. {step}")
 
 

@@ -14,8 +14,9 @@ from typing import Final
 
 from attrs import asdict, frozen
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.runtime import compiled_code
+from conformance.verdict import Scope, Verdict
 
 NAME: Final = "doctor"
 HELP: Final = "what is installed, where it comes from, and what cannot be checked"

@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 NAME: Final = "explore"
 HELP: Final = "every reachable state and transition of the specification at a small geometry"
 EXAMPLES: Final = (
-    "kvspec explore --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
+    "kvspec explore --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
     "kvspec explore --pages open                    # any free page; states up to renaming",
     "kvspec explore --alphabet illegal              # also actions that a caller must not take",
-    "kvspec explore --layer decode --geometry pages=2,slots=2,page_size=2,pages_per_seq=2",
+    "kvspec explore --rung scheduling --geometry pages=2,slots=2,page_size=2,pages_per_seq=2",
     "kvspec explore --geometry pages=7,slots=3,page_size=2,pages_per_seq=3 --checkpoint e.npz",
 )
 
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     graph = loaded[0] if loaded else Graph()
     started, earlier = time.perf_counter(), graph.transitions
     try:
-        if arguments.layer == "allocator":
+        if arguments.rung == "sharing":
             _allocator(arguments, report, graph, progress)
         else:
             _cells(arguments, report, graph, progress)
@@ -62,13 +63,13 @@ def _allocator(
     from conformance.exploration.packed_states import Allocator
 
     plan = Plan(
-        layer=Allocator(arguments.geometry),
+        instance=Allocator(arguments.geometry),
         illegal=arguments.alphabet == "illegal",
         open_pages=arguments.pages == "open",
         most_states=arguments.states,
     )
     report.count(invariants=[*dict.fromkeys((*STATE_CHECKS, *MOVE_CHECKS))])
-    report.skip("CONTENT, READ, Q, OUT and the edges below pages", why="explore --layer contents")
+    report.skip("CONTENT, READ, Q, OUT and the edges below pages", why="explore --rung lifecycle")
     with report.progress("explore", total=None) as update:
         broken = explore(plan, graph, update=update, level_done=lambda: progress.save(graph))
     if broken is not None:
@@ -78,13 +79,13 @@ def _allocator(
 def _cells(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.exploration.alphabets import layer
+    from conformance.exploration.alphabets import instance
     from conformance.exploration.search import Search, told
-    from spec import clauses, ladder
+    from spec import clauses
 
-    chosen = layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
+    chosen = instance(arguments.rung, arguments.geometry, graphs.cleanup(arguments))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
-    report.count(invariants=[*checked, "RESET", "ATOMIC", *ladder.EDGES])
+    report.count(invariants=[*checked, "RESET", "ATOMIC", *chosen.machine.edges])
     report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)
     with report.progress("explore", total=None) as update:
         search = Search(chosen, graph)

@@ -4,18 +4,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry, number, output_folder
-from conformance.engines.registry import OUR_ENGINE, factory_of, runs_here
+from conformance.engines.registry import OUR_ENGINE
 from conformance.files.histories import CORPUS
+from conformance.isolation.placement import factory_of, runs_here
 from conformance.runtime.clock import Clock
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.files.histories import Recorded
     from conformance.fuzzing.campaign import Run
-    from conformance.fuzzing.shrinking import Finding
-    from conformance.lockstep.history import History
+    from conformance.history import History
+    from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import Engine, Factory
 
@@ -60,7 +62,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     clock = Clock()  # before what is imported here
     from conformance.fuzzing import campaign, counterexamples
-    from conformance.fuzzing.shrinking import Finding
+    from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog, patience_of
 
     _require_our_engine(arguments)
@@ -82,14 +84,16 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 campaign.run(
                     factory,
-                    arguments.geometry,
-                    start_seed=arguments.seed,
-                    seconds=arguments.seconds,
+                    campaign.Options(
+                        geometry=arguments.geometry,
+                        seed=arguments.seed,
+                        seconds=arguments.seconds,
+                        patience=patience,
+                    ),
                     report=state,
                     update=update,
                     watchdog=watchdog,
                     clock=clock,
-                    patience=patience,
                 )
         finally:
             count(state, report)
@@ -127,7 +131,7 @@ def _replay_corpus(
 ) -> None:
     """Run the kept histories of this engine again: each that still fails is a failure."""
     from conformance.fuzzing import campaign, counterexamples
-    from conformance.fuzzing.shrinking import replay
+    from conformance.lockstep.run import replay
     from conformance.lockstep.watchdog import Watchdog
     from spec.vocabulary import default_limits
 

@@ -1,7 +1,6 @@
 """Options, checkpoints and counts that `explore` and `refine` share."""
 
 import argparse
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -10,16 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
+from conformance.runtime.sources import digest
+from conformance.verdict import Scope, Verdict
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
 
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
-LAYERS: Final = ("allocator", "contents", "decode")
+RUNGS: Final = ("sharing", "lifecycle", "scheduling", "rollback")
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interrupt may lose, beyond the current level of the search."""
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
@@ -29,19 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that select a graph."""
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--layer", choices=LAYERS, default="allocator", help="what is observed (docs/explore.md)"
+        "--rung", choices=RUNGS, default="sharing", help="what is observed (docs/explore.md)"
     )
     parser.add_argument(
         "--alphabet",
         choices=("legal", "illegal"),
         default="legal",
-        help="illegal: also actions that a caller must not take; each must be refused and change "
-        "nothing (explore always takes them in contents and decode)",
+        help="illegal: also what a caller must not ask; each must be refused and change nothing "
+        "(explore asks it of every rung but sharing in any case)",
     )
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
-        help="layer decode: when finished sequences are freed (default incremental)",
+        help="scheduling and rollback: when finished sequences are freed (default incremental)",
     )
     parser.add_argument(
         "--states",
@@ -95,7 +96,7 @@ class Progress:
 def about(arguments: argparse.Namespace) -> dict[str, object]:
     """The parameters that a checkpoint must agree with, as plain data."""
     return {
-        "layer": arguments.layer,
+        "rung": arguments.rung,
         "geometry": attrs.asdict(arguments.geometry),
         "alphabet": arguments.alphabet,
         "cleanup": cleanup(arguments).value,
@@ -107,35 +108,23 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
-    if arguments.layer != "decode":
+    if arguments.rung not in {"scheduling", "rollback"}:
         raise InvalidInput(
             f"--cleanup {arguments.cleanup}",
-            seen=f"--layer {arguments.layer}",
-            allowed="--layer decode: in the others no sequence finishes",
+            seen=f"--rung {arguments.rung}",
+            allowed="--rung scheduling or rollback: in the others no sequence finishes",
             remedy="Leave one of them out.",
         )
     return CleanupMode(arguments.cleanup)
 
 
-def digest(*packages: str) -> str:
-    """A digest of our own sources: a checkpoint of other sources is not resumed."""
-    found = hashlib.sha256()
-    root = Path(__file__).parents[2]
-    for package in packages or ("spec", "impl", "conformance"):
-        for path in sorted((root / package).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
-
-
 def check_pages(arguments: argparse.Namespace) -> None:
     """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
-    if arguments.pages == "open" and (
-        arguments.layer != "allocator" or arguments.alphabet != "legal"
-    ):
+    if arguments.pages == "open" and (arguments.rung != "sharing" or arguments.alphabet != "legal"):
         raise InvalidInput(
             "--pages open",
-            seen=f"--layer {arguments.layer} --alphabet {arguments.alphabet}",
-            allowed="--layer allocator --alphabet legal",
+            seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",
+            allowed="--rung sharing --alphabet legal",
             remedy="Leave one of them out.",
         )
 

@@ -8,17 +8,17 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from conformance.cli import BAD_INPUT, UNDECIDED
 from conformance.cli.output import Output, complain
-from conformance.cli.supervisor import supervised
+from conformance.runtime.supervisor import supervised
+from conformance.verdict import BAD_INPUT, UNDECIDED
 
 if TYPE_CHECKING:
     from conformance.cli.contract import Command
-    from conformance.cli.supervisor import Tell
+    from conformance.runtime.supervisor import Tell
 
 COMMANDS: Final = (
     *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate", "vectors"),
@@ -31,7 +31,16 @@ ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 
 def supervised_main() -> int:
     """Run `kvspec` in a supervised child process; return the exit status."""
-    return supervised(lambda tell: main(tell=tell))
+    return supervised(lambda tell: main(tell=tell), conclude=_conclude)
+
+
+def _conclude(
+    known: Mapping[str, Any] | None, *, process: int, error: str | None, interrupted: bool
+) -> int:
+    """What `contract.conclude` does; the process that watches imports it only when it is needed."""
+    from conformance.cli.contract import conclude
+
+    return conclude(known, process=process, error=error, interrupted=interrupted)
 
 
 def main(argv: Sequence[str] | None = None, *, tell: "Tell" = lambda _: None) -> int:

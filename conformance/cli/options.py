@@ -11,13 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import attrs
 from attrs import frozen
 
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import atomic
+from conformance.files.geometries import is_number, parse_geometry
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32_MAX
 
 MODULE: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -47,17 +46,12 @@ def integer(*, least: int) -> Callable[[str], object]:
     """The type of an option that is an integer, at least `least`."""
 
     def parse(text: str) -> int:
-        if not _is_number(text) or not least <= int(text) <= INT32_MAX:
+        if not is_number(text) or not least <= int(text) <= INT32_MAX:
             allowed = f"an integer from {least} to {INT32_MAX}"
             raise InvalidInput("number", seen=text, allowed=allowed, remedy="Change it.")
         return int(text)
 
     return argument(parse)
-
-
-def _is_number(text: str) -> bool:
-    """Whether the text is digits, and no more of them than any valid number has."""
-    return text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(INT32_MAX))
 
 
 def number(*, least: float) -> Callable[[str], object]:
@@ -185,7 +179,7 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
-    """Add `--engine`, `--python` and `--in-process`: the arguments of `registry.factory_of`."""
+    """Add `--engine`, `--python` and `--in-process`: the arguments of `placement.factory_of`."""
     parser.add_argument(
         "--engine",
         default=default,
@@ -214,21 +208,6 @@ def add_in_process(parser: argparse.ArgumentParser) -> None:
         help="run the engine in the process of the kit, not in one of its own: faster, and what it "
         "shows can be of any type; but an engine that exits then ends the run without a history",
     )
-
-
-def parse_geometry(text: str) -> Geometry:
-    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
-    names = tuple(attribute.name for attribute in attrs.fields(Geometry))
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    sizes = {name: int(size) for name, _, size in pairs if _is_number(size)}
-    if set(sizes) != set(names) or len(pairs) != len(names):
-        raise InvalidInput(
-            "geometry",
-            seen=text,
-            allowed=f"{', '.join(names)}, each once and as NAME=INTEGER, joined by commas",
-            remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
-        )
-    return Geometry(**sizes)
 
 
 def argument(parse: Callable[[str], object]) -> Callable[[str], object]:

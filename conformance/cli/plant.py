@@ -5,13 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import integer, output_file
 from conformance.cli.pages import put
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.seeded_bugs.scoring.attempts import Attempts
-    from conformance.seeded_bugs.scoring.score import Plan, Row
+    from conformance.seeded_bugs.scoring.rows import Score
+    from conformance.seeded_bugs.scoring.score import Plan
 
 NAME: Final = "plant"
 HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
@@ -80,13 +82,13 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         with report.progress("plant", total=left) as update:
             score.make_all(plan, attempts, update=update, start=score.start)
     finally:
-        rows, blind = _count(plan, attempts, report)
-    report.say("\n".join(table.lines(rows) + table.blind_lines(blind)))
+        found = _count(plan, attempts, report)
+    report.say("\n".join(table.lines(found["bugs"]) + table.blind_lines(found["blind"])))
     unwritten = None
     if arguments.write:
         today = datetime.now(UTC).date().isoformat()
-        unwritten = put(arguments.write, table.page(report.counts, rows, date=today))
-    verdict = _judge(report)
+        unwritten = put(arguments.write, table.page(found, date=today))
+    verdict = _judge(found, report)
     if unwritten is not None:
         raise unwritten
     return verdict
@@ -163,46 +165,46 @@ def _list(report: Report) -> Verdict:
     return Verdict.HOLDS
 
 
-def _count(plan: "Plan", attempts: "Attempts", report: Report) -> tuple["list[Row]", "list[Row]"]:
+def _count(plan: "Plan", attempts: "Attempts", report: Report) -> "Score":
     """Sum up the attempts so far: by plant, and of the blind oracles."""
     from conformance.seeded_bugs import find
     from conformance.seeded_bugs.scoring import score, table
     from conformance.seeded_bugs.scoring.attempts import CLEAN
+    from conformance.seeded_bugs.scoring.rows import Controls, Score, Targets
 
     attempts.refresh()
     rows = [score.row(find(name), plan, attempts) for name in plan.names if name != CLEAN]
     tries, found = score.clean_findings(plan, attempts)
     blind = score.blind(plan, attempts)
     missed = score.targets(rows) | {"blind oracles shown blind": score.not_shown_blind(blind)}
-    report.count(
+    counted = Score(
         bugs=rows,
-        controls={
-            "clean_tries": tries,
-            "clean_findings": len(found),
-            "clean": found,
-            "changed": sum(row["changed"] is True for row in rows),
-        },
-        score={
-            "plants": len(rows),
-            "caught": sum(bool(row["caught"]) for row in rows),
-            "seeds": plan.seeds,
-            "steps": plan.steps,
-            "missed": missed,
-            "slow": score.slow(rows),
-            "undecided": score.undecided(plan, attempts),
-        },
+        controls=Controls(
+            clean_tries=tries,
+            clean_findings=len(found),
+            clean=found,
+            changed=sum(row["changed"] is True for row in rows),
+        ),
+        score=Targets(
+            plants=len(rows),
+            caught=sum(row["caught"] for row in rows),
+            seeds=plan.seeds,
+            steps=plan.steps,
+            missed=missed,
+            slow=score.slow(rows),
+            undecided=score.undecided(plan, attempts),
+        ),
         blind=blind,
         tries_left=len(plan.left(attempts)),
         versions=table.versions(),
     )
-    return rows, blind
+    report.count(**counted)
+    return counted
 
 
-def _judge(report: Report) -> Verdict:
+def _judge(counted: "Score", report: Report) -> Verdict:
     """Holds if the clean engine has no finding and every target is met."""
-    controls, score = report.counts["controls"], report.counts["score"]
-    assert isinstance(controls, dict)
-    assert isinstance(score, dict)
+    controls, score = counted["controls"], counted["score"]
     for found in controls["clean"]:
         report.fail(f"the engine without a bug: {found}")
     for target, missed in score["missed"].items():
@@ -212,5 +214,5 @@ def _judge(report: Report) -> Verdict:
         report.say(f"  undecided: {name}: {why}")
     if report.failures:
         return Verdict.FAILS
-    open_ends = report.counts["tries_left"] or score["undecided"]
+    open_ends = counted["tries_left"] or score["undecided"]
     return Verdict.UNDECIDED if open_ends else Verdict.HOLDS

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import integer
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 NAME: Final = "refine"
 HELP: Final = "our jitted engine on every transition of the specification's graph"
 EXAMPLES: Final = (
-    "kvspec refine --layer allocator --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
-    "kvspec refine --layer contents --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
+    "kvspec refine --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
+    "kvspec refine --rung lifecycle --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
     "kvspec refine --alphabet illegal --json r.json",
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="layer allocator: also time the same check of one transition at a time",
+        help="instance allocator: also time the same check of one transition at a time",
     )
     parser.add_argument(
         "--plant", metavar="ID", help="plant one bug of the catalogue in our engine"
@@ -103,7 +104,12 @@ def _refine(
     from conformance.exploration import alphabets
     from conformance.exploration.packed_search import Plan
     from conformance.exploration.packed_states import Allocator
-    from conformance.refinement import run as refining
+    from conformance.refinement.run import (
+        allocator_checker,
+        cells_checker,
+        refine_allocator,
+        refine_cells,
+    )
 
     illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
@@ -116,19 +122,19 @@ def _refine(
         return lambda: progress.save(state.graph, extra)
 
     with report.progress("refine", total=None) as update:
-        if arguments.layer == "allocator":
-            layer = Allocator(arguments.geometry)
-            plan = Plan(layer=layer, illegal=illegal, most_states=arguments.states)
-            checker = refining.allocator_checker(plan, state, **how)
-            refining.refine_allocator(
-                plan, state, checker, update=update, level_done=saver(checker)
-            )
+        if arguments.rung == "sharing":
+            instance = Allocator(arguments.geometry)
+            plan = Plan(instance=instance, illegal=illegal, most_states=arguments.states)
+            checker = allocator_checker(plan, state, **how)
+            refine_allocator(plan, state, checker, update=update, level_done=saver(checker))
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = alphabets.layer(arguments.layer, arguments.geometry, graphs.cleanup(arguments))
-            checker = refining.cells_checker(chosen, state, **how)
-            refining.refine_cells(
+            chosen = alphabets.instance(
+                arguments.rung, arguments.geometry, graphs.cleanup(arguments)
+            )
+            checker = cells_checker(chosen, state, **how)
+            refine_cells(
                 chosen,
                 state,
                 checker,
@@ -165,8 +171,8 @@ def _tell(
         report.fail(f"the specification itself: {state.broken}")
     if tally.mismatches:
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
-    if arguments.layer == "allocator":
-        report.skip("contents, queue and outputs", why="refine --layer contents and decode")
+    if arguments.rung == "sharing":
+        report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
     report.skip(
         "the reasons that generate gives for the round it stopped before",
         why="fuzz and replay check it",

@@ -5,17 +5,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, input_file, integer, output_folder
-from conformance.engines.registry import factory_of
 from conformance.files.histories import CORPUS
+from conformance.isolation.placement import factory_of
 from conformance.lockstep.watchdog import LARGE_SECONDS
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.files.histories import Recorded
-    from conformance.fuzzing.shrinking import Finding
-    from conformance.lockstep.history import History
+    from conformance.history import History
+    from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import Engine, Factory
     from conformance.traffic.replay import Tally
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Serve the whole trace; holds if nothing differed and no page leaked."""
-    from conformance.fuzzing.shrinking import Finding, opened
+    from conformance.lockstep.run import Finding, opened
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import EngineFailed
     from conformance.traffic import replay

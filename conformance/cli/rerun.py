@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_python, input_file
 from conformance.lockstep.watchdog import FIRST_SECONDS
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.files.histories import Recorded
-    from conformance.lockstep.history import History
+    from conformance.history import History
 
 NAME: Final = "rerun"
 HELP: Final = "run a counterexample or recorded history again"
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     import spec
     from conformance.files import histories
     from conformance.fuzzing import counterexamples
-    from conformance.fuzzing.shrinking import Finding, replay
+    from conformance.lockstep.run import Finding, replay
     from conformance.lockstep.watchdog import Watchdog
     from spec.vocabulary import InvalidInput
 

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import File, input_file, number, output_file, output_folder
+from conformance.verdict import Scope, Verdict
 from spec.vocabulary import InvalidInput
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def _unwritten(target: Path, error: OSError) -> InvalidInput:
 
 
 def _not_checked(outcome: "Outcome", report: Report) -> None:
-    from conformance.recordings.comparer import CLAUSES
     from conformance.recordings.format import FIELDS
+    from spec.fields import BY_NAME
 
     shows = outcome.header.shows
     partly = [field for field in FIELDS if field in outcome.observed and field not in shows]
@@ -156,7 +157,7 @@ def _not_checked(outcome: "Outcome", report: Report) -> None:
         why = "the recording shows some of their values and does not promise every change"
         report.skip(f"all of {', '.join(partly)}", why=why)
     if never:
-        clauses = sorted({CLAUSES[field] for field in never})
+        clauses = sorted({BY_NAME[field].clause for field in never})
         why = f"the recording does not show them (clauses {', '.join(clauses)})"
         report.skip(", ".join(never), why=why)
     report.skip("CONTENT, READ, ATT", why="a recording has no K and V in it")

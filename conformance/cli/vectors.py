@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from conformance.cli.contract import Report, Scope, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.options import output_folder
+from conformance.verdict import Scope, Verdict
 
 NAME: Final = "vectors"
 HELP: Final = "writes test vectors, to test an engine in any language without Python"

@@ -9,7 +9,8 @@ engine checks, or that nobody checks, is not refused here: there the engine answ
 from collections.abc import Collection
 
 from conformance.protocol import Action
-from spec.machines import admission, scheduling
+from spec import ladder
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, refused
 
 Answer = tuple[type, Reason]
@@ -22,22 +23,23 @@ class Caller:
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, own: Collection[Answer]
     ) -> None:
-        self._state = admission.initial(geometry, limits, cleanup)
+        self._machine = ladder.machine(ladder.SERVING)
+        self._state = self._machine.initial(geometry, limits, cleanup)
         self._own = own
 
     @property
-    def state(self) -> scheduling.State:
+    def state(self) -> State:
         """The caller's state; its page numbers are not the engine's."""
-        return self._state.scheduling
+        return self._state
 
     def ask(self, action: Action) -> None:
         """Raise Refused for a call that this caller never makes; the engine's own refusals pass."""
-        found = admission.refusals(self._state, action)
+        found = self._machine.refusals(self._state, action)
         careful = [one for one in found if (type(action), one.reason) not in self._own]
         if careful:
             raise refused(careful)
 
     def note(self, action: Action) -> None:
         """Record an action that the engine has done, unless the engine should have refused it."""
-        if not admission.refusals(self._state, action):
-            self._state = admission.effect(self._state, action)
+        if not self._machine.refusals(self._state, action):
+            self._state = self._machine.effect(self._state, action)

@@ -5,8 +5,8 @@ The whole observable state is read back as one packed array.
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate, chain, islice
-from typing import Any
+from itertools import accumulate, islice
+from typing import Any, Never
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +20,14 @@ from impl.engine import Engine
 from impl.host import Host
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
-from impl.packing import LONG, SHORT, Packed, shapes, unpack
 from impl.setup import Setup
 from impl.state import FINISH_CODES, State
+from impl.state.packing import Packed, fields, unpack
 from spec import model
+from spec.fields import QueueEntry
 from spec.machines import actions as act
-from spec.machines import scheduling
 from spec.table import BatchPlan
-from spec.view import QueueEntry, View
+from spec.view import View
 from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
@@ -139,7 +139,7 @@ class Ours:
         """Reference attention with equal scores over one-hot values, which show the cells read."""
         engine = self._engine
         read = np.asarray(_read_sets(engine.setup, engine.packed))
-        written = engine.extract().written
+        written = engine.extract().slots.written
         times = np.rint(np.nan_to_num(read, nan=-1.0) * written[:, None]).astype(int)
         return {
             slot: dict(Counter({int(cell): int(row[cell]) for cell in np.flatnonzero(row)}))
@@ -148,7 +148,7 @@ class Ours:
         }
 
 
-def drive(engine: Engine, action: scheduling.Action) -> Result:  # noqa: C901, PLR0912 - a table
+def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a table
     """Apply an action of the specification to the engine, without a host."""
     match action:
         case act.Reserve(slot):
@@ -180,7 +180,7 @@ def drive(engine: Engine, action: scheduling.Action) -> Result:  # noqa: C901, P
     return None
 
 
-def _drive_simple(engine: Engine, action: scheduling.Action) -> Result:
+def _drive_simple(engine: Engine, action: Action) -> Result:
     match action:
         case act.Round():
             engine.round()
@@ -194,6 +194,36 @@ def _drive_simple(engine: Engine, action: scheduling.Action) -> Result:
         case _:
             raise TypeError(action)
     return None
+
+
+class _Recorded(Exception):
+    """The call that a driver is about to make."""
+
+    def __init__(self, name: str, given: tuple[Any, ...]) -> None:
+        super().__init__(name)
+        self.name, self.arguments = name, given
+
+
+class _Recorder(Engine):
+    """The driver without device state: it records its call instead of making it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+    def _call(self, name: str, *rest: Any) -> Never:
+        raise _Recorded(name, rest)
+
+
+def call_of(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...]]:
+    """The entry point that an action calls, and its arguments after weights and state.
+
+    Raises Refused where the driver itself refuses.
+    """
+    try:
+        drive(_Recorder(setup), action)
+    except _Recorded as recorded:
+        return recorded.name, recorded.arguments
+    raise AssertionError(f"{action} calls no entry point")
 
 
 def _snapshot(packed: Packed, *, cells: bool) -> Array:
@@ -212,39 +242,39 @@ _snapshots = jax.jit(_snapshot, static_argnames="cells")
 def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> View:
     """The view of a snapshot, see `layout`."""
     length, width = geometry.max_len, geometry.pages_per_seq
-    values: list[int] = snapshot[: spans["outputs"].stop].tolist()
+    values: list[int] = snapshot[: spans["outputs.filled"].stop].tolist()
 
     def part(name: str) -> list[int]:
         return values[spans[name]]
 
-    rows, tokens, texts = part("rows"), part("tokens"), part("out_tokens")
+    rows, tokens, texts = part("pages.rows"), part("slots.tokens"), part("outputs.tokens")
     queue: list[QueueEntry] = list(
-        zip(part("queue_tokens"), part("queue_slots"), part("queue_positions"), strict=True)
+        zip(part("queue.tokens"), part("queue.slots"), part("queue.positions"), strict=True)
     )
     outputs = zip(
-        part("out_requests"),
-        part("out_choices"),
-        part("out_reasons"),
-        part("out_lens"),
+        part("outputs.requests"),
+        part("outputs.choices"),
+        part("outputs.reasons"),
+        part("outputs.lens"),
         range(0, len(texts), length),
         strict=True,
     )
     return View(
         geometry=geometry,
-        counts=tuple(part("counts")),
-        used=tuple(map(bool, part("used"))),
+        counts=tuple(part("pages.counts")),
+        used=tuple(map(bool, part("slots.used"))),
         rows=tuple(tuple(rows[at : at + width]) for at in range(0, len(rows), width)),
-        allocated=tuple(part("allocated")),
-        written=tuple(part("written")),
+        allocated=tuple(part("slots.allocated")),
+        written=tuple(part("slots.written")),
         tokens=tuple(
             tuple(tokens[slot * length : slot * length + count])
-            for slot, count in enumerate(part("known"))
+            for slot, count in enumerate(part("slots.known"))
         ),
-        finished=tuple(map(bool, part("finished"))),
-        queue=tuple(queue[: part("queued")[0]]),
+        finished=tuple(map(bool, part("slots.finished"))),
+        queue=tuple(queue[: part("queue.filled")[0]]),
         outputs=tuple(
             (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
-            for request, choice, reason, count, at in islice(outputs, part("outputs")[0])
+            for request, choice, reason, count, at in islice(outputs, part("outputs.filled")[0])
         ),
         cells=Cells(snapshot[spans["cache"]]) if "cache" in spans else None,
         expected=model.contents,
@@ -253,7 +283,7 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
 
 def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
     """The range of each field of a state in its snapshot; the cells, if present, are last."""
-    sizes = {name: getattr(shapes(setup), name).size for name in (*LONG, *chain(*SHORT))}
+    sizes = {name: shape.size for name, shape in fields(setup).items()}
     ends = accumulate(sizes.values())
     spans = {
         name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
@@ -295,11 +325,11 @@ def _host_plan(plan: DevicePlan) -> BatchPlan:
 
 def _dead(state: State) -> Array:
     """bool[P, page_size]: cells that no used slot has written."""
-    pages, size = state.cache[0].shape[:2]
-    width = state.rows.shape[1]
+    pages, size = state.pages.cache[0].shape[:2]
+    width = state.pages.rows.shape[1]
     position = jnp.arange(width)[:, None] * size + jnp.arange(size)
-    alive = state.used[:, None, None] & (position < state.written[:, None, None])
-    live = jnp.zeros((pages, size), jnp.bool_).at[state.rows].max(alive, mode="drop")
+    alive = state.slots.used[:, None, None] & (position < state.slots.written[:, None, None])
+    live = jnp.zeros((pages, size), jnp.bool_).at[state.pages.rows].max(alive, mode="drop")
     return ~live
 
 
@@ -326,14 +356,15 @@ def _read_sets_of(setup: Setup, packed: Packed) -> Array:
     keys = jnp.where(dead, jnp.nan, jnp.zeros((cells, cells), jnp.float32))
     pool = jnp.stack([keys, values], axis=1).reshape(geometry.pages, geometry.page_size, 2, cells)
     slots = geometry.slots
-    read = state.used & (state.written > 0)
-    lens = jnp.where(read, state.written, 0)
+    written = state.slots.written
+    read = state.slots.used & (written > 0)
+    lens = jnp.where(read, written, 0)
     queries = jnp.cumsum(jnp.concatenate([jnp.zeros((1,), jnp.int32), read.astype(jnp.int32)]))
     out = ragged_paged_attention(
         jnp.zeros((slots, 1, cells), jnp.float32),
         pool,
         lens,
-        state.rows,
+        state.pages.rows,
         queries,
         jnp.array([slots], jnp.int32),
         q_block=1,

@@ -1,8 +1,9 @@
 """The registry: from the name of an engine to its factory.
 
-A name is MODULE:FACTORY, or that of an entry point in the group `kvspec.engines`, with which an
-installed package offers its adapter. This module needs only the standard library and attrs: it also
-runs in the environment of an engine that has its own.
+`isolation.placement` chooses where the engine runs. A name is MODULE:FACTORY, or that of an entry
+point in the group `kvspec.engines`, with which an installed package offers its adapter. This module
+needs only the standard library and attrs: it also runs in the environment of an engine that has its
+own.
 """
 
 import importlib
@@ -10,45 +11,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from conformance.runtime.optional_dependencies import extra_of
 from spec.vocabulary.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from conformance.protocol import Factory
 
 OUR_ENGINE: Final = "conformance.engines.ours:make"
 OUR_ENGINES: Final = frozenset({OUR_ENGINE, "conformance.engines.ours:make_without_cells"})
 GROUP: Final = "kvspec.engines"
 """The group of entry points; each is MODULE:FACTORY."""
-
-
-def factory_of(engine: str, *, python: str | None, in_process: bool = False) -> "Factory":
-    """The factory of an engine.
-
-    Ours runs in this process. Another runs in a process of its own, which it can end without ending
-    this one, under this Python or the one at the path `python`; or in this process, if the caller
-    requests that. Raises InvalidInput if there is no such engine.
-    """
-    if in_process and python is not None:
-        raise InvalidInput(
-            "--in-process",
-            seen=f"--python {python} beside it",
-            allowed="one of the two: an engine in this process has this process's Python",
-            remedy="Leave one of them out.",
-        )
-    if runs_here(engine, python=python, in_process=in_process):
-        made: Factory = load_engine(engine)
-        return made
-    from conformance.isolation.remote import RemoteFactory
-
-    return RemoteFactory(engine, python=python)
-
-
-def runs_here(engine: str, *, python: str | None, in_process: bool) -> bool:
-    """Whether an engine of this name runs in this process."""
-    return in_process or (python is None and is_ours(engine))
 
 
 def is_ours(name: str) -> bool:

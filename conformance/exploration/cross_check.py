@@ -1,7 +1,7 @@
 """`make cross-check`: does SPIN reach as many allocator states as we do?
 
 An exploration that forgets an action, or merges two states, looks like one that found no bug. So
-the allocator layer is written a second time, in Promela (`spin/allocator.pml`), and SPIN, which
+the allocator instance is written a second time, in Promela (`spin/allocator.pml`), and SPIN, which
 shares no code with us, counts its states and transitions and checks the invariants in each of them.
 
 Without spin or a C compiler nothing was checked, and that is undecided, never a pass.
@@ -20,7 +20,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.cli.contract import Verdict
+from conformance.verdict import Verdict
 from spec.vocabulary import Geometry
 
 MODEL: Final = Path(__file__).with_name("spin") / "allocator.pml"

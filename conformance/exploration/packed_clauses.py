@@ -23,73 +23,73 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Check = Callable[[Allocator, States], Flags]
 
 
-def mentions(layer: Allocator, states: States) -> States:
+def mentions(instance: Allocator, states: States) -> States:
     """u8[N, pages]: how many row entries name each page."""
-    _, rows, _ = layer.parts(states)
+    _, rows, _ = instance.parts(states)
     entries = np.ascontiguousarray(rows.reshape(len(states), -1).T)
-    found = np.zeros((layer.geometry.pages, len(states)), np.uint8)
-    for page in range(layer.geometry.pages):
+    found = np.zeros((instance.geometry.pages, len(states)), np.uint8)
+    for page in range(instance.geometry.pages):
         for entry in entries:
             found[page] += entry == page
     return found.T
 
 
-def _covered(layer: Allocator, states: States) -> Ints:
+def _covered(instance: Allocator, states: States) -> Ints:
     """i64[N, slots]: the pages that the length of each slot needs."""
-    lengths, _, _ = layer.parts(states)
+    lengths, _, _ = instance.parts(states)
     wide = np.where(lengths == UNUSED, 0, lengths.astype(np.int64))
-    needed: Ints = -(-wide // layer.geometry.page_size)
+    needed: Ints = -(-wide // instance.geometry.page_size)
     return needed
 
 
-def _cons(layer: Allocator, states: States) -> Flags:
-    _, _, counts = layer.parts(states)
-    live = mentions(layer, states) > 0
+def _cons(instance: Allocator, states: States) -> Flags:
+    _, _, counts = instance.parts(states)
+    live = mentions(instance, states) > 0
     return np.asarray(((counts == 0) != live).all(axis=1))
 
 
-def _rc(layer: Allocator, states: States) -> Flags:
-    _, _, counts = layer.parts(states)
-    return np.asarray((counts == mentions(layer, states)).all(axis=1))
+def _rc(instance: Allocator, states: States) -> Flags:
+    _, _, counts = instance.parts(states)
+    return np.asarray((counts == mentions(instance, states)).all(axis=1))
 
 
-def _uaf(layer: Allocator, states: States) -> Flags:
-    _, _, counts = layer.parts(states)
-    return np.asarray(~((counts == 0) & (mentions(layer, states) > 0)).any(axis=1))
+def _uaf(instance: Allocator, states: States) -> Flags:
+    _, _, counts = instance.parts(states)
+    return np.asarray(~((counts == 0) & (mentions(instance, states) > 0)).any(axis=1))
 
 
-def _row(layer: Allocator, states: States) -> Flags:
-    _, rows, _ = layer.parts(states)
-    entry = np.arange(layer.geometry.pages_per_seq)
-    valid = entry < _covered(layer, states)[:, :, None]
-    shape = (valid == (rows < layer.geometry.pages)) & (valid | (rows == NO_PAGE))
+def _row(instance: Allocator, states: States) -> Flags:
+    _, rows, _ = instance.parts(states)
+    entry = np.arange(instance.geometry.pages_per_seq)
+    valid = entry < _covered(instance, states)[:, :, None]
+    shape = (valid == (rows < instance.geometry.pages)) & (valid | (rows == NO_PAGE))
     twice = np.zeros(len(states), np.bool_)
-    for page in range(layer.geometry.pages):
+    for page in range(instance.geometry.pages):
         twice |= ((rows == page).sum(axis=2) > 1).any(axis=1)
     return np.asarray(shape.all(axis=(1, 2)) & ~twice)
 
 
-def _len(layer: Allocator, states: States) -> Flags:
-    lengths, _, _ = layer.parts(states)
-    return np.asarray(((lengths == UNUSED) | (lengths <= layer.geometry.max_len)).all(axis=1))
+def _len(instance: Allocator, states: States) -> Flags:
+    lengths, _, _ = instance.parts(states)
+    return np.asarray(((lengths == UNUSED) | (lengths <= instance.geometry.max_len)).all(axis=1))
 
 
-def _share(layer: Allocator, states: States) -> Flags:
-    lengths, rows, _ = layer.parts(states)
-    ends = (np.arange(layer.geometry.pages_per_seq) + 1) * layer.geometry.page_size
+def _share(instance: Allocator, states: States) -> Flags:
+    lengths, rows, _ = instance.parts(states)
+    ends = (np.arange(instance.geometry.pages_per_seq) + 1) * instance.geometry.page_size
     partial = (rows != NO_PAGE) & (ends > lengths[:, :, None])
-    shared = mentions(layer, states) > 1
+    shared = mentions(instance, states) > 1
     wrong = np.zeros(len(states), np.bool_)
-    for page in range(layer.geometry.pages):
+    for page in range(instance.geometry.pages):
         wrong |= shared[:, page] & (partial & (rows == page)).any(axis=(1, 2))
     return ~wrong
 
 
-def _freed(layer: Allocator, states: States) -> Flags:
+def _freed(instance: Allocator, states: States) -> Flags:
     """Freeing every slot in use, one after another, returns every page."""
-    for slot in range(layer.geometry.slots):
-        states = Allocator(layer.geometry).expand(states, Move("free", slot)).after
-    return np.asarray((states == layer.initial()).all(axis=1))
+    for slot in range(instance.geometry.slots):
+        states = Allocator(instance.geometry).expand(states, Move("free", slot)).after
+    return np.asarray((states == instance.initial()).all(axis=1))
 
 
 STATE_CHECKS: Final[dict[str, Check]] = {
@@ -109,61 +109,61 @@ MOVE_CHECKS: Final = ("ATOMIC", "sharing to pages", "FRAME", "WX", "RC")
 other counts, is not looked at again."""
 
 
-def state_violations(layer: Allocator, states: States) -> Iterator[tuple[str, int]]:
+def state_violations(instance: Allocator, states: States) -> Iterator[tuple[str, int]]:
     """The clauses that a state violates: (clause, the first such state)."""
     for clause, check in STATE_CHECKS.items():
-        holds = check(layer, states)
+        holds = check(instance, states)
         if not holds.all():
             yield clause, int(np.argmin(holds))
 
 
 def move_violations(
-    layer: Allocator, states: States, move: Move, found: Expansion
+    instance: Allocator, states: States, move: Move, found: Expansion
 ) -> Iterator[tuple[str, int]]:
     """What is wrong with a move: (clause, the first state where)."""
     done = found.applies & (found.reasons == 0)
-    checks = {"ATOMIC": _refused_exactly(layer, states, move, found)}
+    checks = {"ATOMIC": _refused_exactly(instance, states, move, found)}
     if done.any():  # a slot that is out of range has no row to look at
-        checks["sharing to pages"] = _refines(layer, states, move, found.after) | ~done
-        checks["FRAME"] = _frame(layer, states, move, found.after) | ~done
-        checks["WX"] = _alone(layer, move, found.after) | ~done
-        checks["RC"] = _rc(layer, found.after) | ~done
+        checks["sharing to pages"] = _refines(instance, states, move, found.after) | ~done
+        checks["FRAME"] = _frame(instance, states, move, found.after) | ~done
+        checks["WX"] = _alone(instance, move, found.after) | ~done
+        checks["RC"] = _rc(instance, found.after) | ~done
     for clause, holds in checks.items():
         wrong = found.applies & ~holds
         if wrong.any():
             yield clause, int(np.argmax(wrong))
 
 
-def _refused_exactly(layer: Allocator, states: States, move: Move, found: Expansion) -> Flags:
+def _refused_exactly(instance: Allocator, states: States, move: Move, found: Expansion) -> Flags:
     """Refused, and unchanged, if and only if no choice of pages makes a legal successor."""
     same = (found.after == states).all(axis=1)
     refused = found.reasons != 0
-    return np.asarray((refused == ~_possible(layer, states, move)) & (same | ~refused))
+    return np.asarray((refused == ~_possible(instance, states, move)) & (same | ~refused))
 
 
-def _possible(layer: Allocator, states: States, move: Move) -> Flags:
+def _possible(instance: Allocator, states: States, move: Move) -> Flags:
     """Whether some choice of pages that no row names makes a legal successor."""
-    lengths, _, _ = layer.parts(states)
-    free = (mentions(layer, states) == 0).sum(axis=1)
+    lengths, _, _ = instance.parts(states)
+    free = (mentions(instance, states) == 0).sum(axis=1)
     length = np.where(lengths == UNUSED, 0, lengths.astype(np.int64))
-    size, most = layer.geometry.page_size, layer.geometry.max_len
-    if layer.illegal:
+    size, most = instance.geometry.page_size, instance.geometry.max_len
+    if instance.illegal:
         return np.zeros(len(states), np.bool_)
     if move.kind == "extend":
         end = length[:, move.slot] + move.other
-        wanted = -(-end // size) - _covered(layer, states)[:, move.slot]
+        wanted = -(-end // size) - _covered(instance, states)[:, move.slot]
         return np.asarray((end <= most) & (wanted <= free))
     if move.kind == "clone":
         return np.asarray((length[:, move.slot] % size != 0) <= free)
     return np.ones(len(states), np.bool_)
 
 
-def _refines(layer: Allocator, states: States, move: Move, after: States) -> Flags:
+def _refines(instance: Allocator, states: States, move: Move, after: States) -> Flags:
     """The refinement equation towards pages, one private copy each.
 
     There a state without contents is its lengths; a clone is a sequence with the parent's length.
     """
-    lengths, expected = layer.parts(states)[0], layer.parts(states)[0].copy()
+    lengths, expected = instance.parts(states)[0], instance.parts(states)[0].copy()
     match move.kind:
         case "reserve":
             expected[:, move.slot] = 0
@@ -173,27 +173,27 @@ def _refines(layer: Allocator, states: States, move: Move, after: States) -> Fla
             expected[:, move.other] = lengths[:, move.slot]
         case "free":
             expected[:, move.slot] = UNUSED
-    return np.asarray((layer.parts(after)[0] == expected).all(axis=1))
+    return np.asarray((instance.parts(after)[0] == expected).all(axis=1))
 
 
-def _frame(layer: Allocator, states: States, move: Move, after: States) -> Flags:
+def _frame(instance: Allocator, states: States, move: Move, after: States) -> Flags:
     """The rows of the other slots are what they were."""
     moved = move.other if move.kind == "clone" else move.slot
-    others = [slot for slot in range(layer.geometry.slots) if slot != moved]
-    before_rows, after_rows = layer.parts(states)[1], layer.parts(after)[1]
+    others = [slot for slot in range(instance.geometry.slots) if slot != moved]
+    before_rows, after_rows = instance.parts(states)[1], instance.parts(after)[1]
     return np.asarray((before_rows[:, others] == after_rows[:, others]).all(axis=(1, 2)))
 
 
-def _alone(layer: Allocator, move: Move, after: States) -> Flags:
+def _alone(instance: Allocator, move: Move, after: States) -> Flags:
     """The pages that an extension writes have a count of 1."""
     if move.kind != "extend":
         return np.ones(len(after), np.bool_)
-    lengths, rows, counts = layer.parts(after)
-    size, index = layer.geometry.page_size, np.arange(len(after))
+    lengths, rows, counts = instance.parts(after)
+    size, index = instance.geometry.page_size, np.arange(len(after))
     ok = np.ones(len(after), np.bool_)
     for back in range(move.other):
         position = np.maximum(lengths[:, move.slot].astype(np.int64) - 1 - back, 0)
-        entry = np.minimum(position // size, layer.geometry.pages_per_seq - 1)
-        page = np.minimum(rows[index, move.slot, entry], layer.geometry.pages - 1)
+        entry = np.minimum(position // size, instance.geometry.pages_per_seq - 1)
+        page = np.minimum(rows[index, move.slot, entry], instance.geometry.pages - 1)
         ok &= counts[index, page] == 1
     return ok

@@ -1,4 +1,4 @@
-"""Every reachable state of the allocator layer, breadth first, and every move from each of them.
+"""Every reachable state of the allocator instance, breadth first, and every move from each of them.
 
 All states of a level are moved at once. What is new is found by sorting: memory and time grow with
 the number of states. Who wants to look at the transitions too is handed each batch of them.
@@ -39,7 +39,7 @@ class Plan:
     level that reaches as many; 0 is no bound.
     """
 
-    layer: Allocator
+    instance: Allocator
     illegal: bool = False
     open_pages: bool = False
     most_states: int = 0
@@ -47,8 +47,8 @@ class Plan:
     @property
     def moves(self) -> tuple[tuple[Allocator, Move], ...]:
         """Every move with the alphabet that it belongs to; its place is its number."""
-        wrong = Allocator(self.layer.geometry, illegal=True)
-        asked = (self.layer, wrong) if self.illegal else (self.layer,)
+        wrong = Allocator(self.instance.geometry, illegal=True)
+        asked = (self.instance, wrong) if self.illegal else (self.instance,)
         return tuple((alphabet, move) for alphabet in asked for move in alphabet.moves)
 
 
@@ -67,7 +67,7 @@ def explore(
         found = _Level(plan, known)
         for start in range(0, len(frontier), CHUNK):
             chunk = frontier[start : start + CHUNK]
-            for clause, at in state_violations(plan.layer, chunk):
+            for clause, at in state_violations(plan.instance, chunk):
                 return broken(plan, graph, clause, first + start + at)
             for number, (asked, move) in enumerate(plan.moves):
                 expansion = asked.expand(chunk, move)
@@ -89,15 +89,15 @@ def explore(
 
 def rebuild(plan: Plan, graph: Graph) -> tuple[States, Keys, int]:
     """The frontier, the keys of every state met, sorted, and the number of the frontier's first."""
-    states = plan.layer.initial()
-    keys, first, number = [plan.layer.keys(states)], 0, 1
+    states = plan.instance.initial()
+    keys, first, number = [plan.instance.keys(states)], 0, 1
     for parents, moves in zip(graph.parents, graph.moves, strict=True):
         after = np.zeros((len(parents), states.shape[1]), np.uint8)
-        for index, move in enumerate(plan.layer.moves):
+        for index, move in enumerate(plan.instance.moves):
             chosen = np.flatnonzero(moves == index)
-            after[chosen] = plan.layer.expand(states[parents[chosen] - first], move).after
-        states = plan.layer.canonical(after) if plan.open_pages else after
-        keys.append(plan.layer.keys(states))
+            after[chosen] = plan.instance.expand(states[parents[chosen] - first], move).after
+        states = plan.instance.canonical(after) if plan.open_pages else after
+        keys.append(plan.instance.keys(states))
         first, number = number, number + len(states)
     left = states if graph.expanded <= graph.depth else states[:0]
     return left, np.sort(np.concatenate(keys)), first
@@ -110,20 +110,20 @@ def broken(plan: Plan, graph: Graph, clause: str, state: int, move: Move | None 
 
 def history_of(plan: Plan, graph: Graph, state: int, move: Move | None = None) -> tuple[str, ...]:
     """A shortest history to a state, and one move more, in words."""
-    moves = plan.layer.moves
+    moves = plan.instance.moves
     taken = [moves[number] for number in graph.history(state)]
     if plan.open_pages:
-        taken = _in_one_run(plan.layer, taken)
+        taken = _in_one_run(plan.instance, taken)
     return tuple(map(str, (*taken, move) if move else taken))
 
 
-def _in_one_run(layer: Allocator, moves: list[Move]) -> list[Move]:
+def _in_one_run(instance: Allocator, moves: list[Move]) -> list[Move]:
     """Moves of which each names the slots of a canonical state, with the names of the last one."""
-    state, taken = layer.initial(), list[Move]()
+    state, taken = instance.initial(), list[Move]()
     for move in moves:
-        taken.append(_named(move, layer.order(state)))
-        state = layer.expand(state, taken[-1]).after
-    order = layer.order(state)
+        taken.append(_named(move, instance.order(state)))
+        state = instance.expand(state, taken[-1]).after
+    order = instance.order(state)
     last = tuple(order.index(slot) for slot in range(len(order)))
     return [_named(move, last) for move in taken]
 
@@ -147,11 +147,11 @@ class _Level:
     def meet(self, expansion: Expansion, move: int, first: int) -> None:
         """Keep what a move reaches, if it is not known."""
         done = np.flatnonzero(expansion.applies & (expansion.reasons == 0))
-        layer = self._plan.layer
+        instance = self._plan.instance
         reached = expansion.after[done]
         if self._plan.open_pages:
-            reached = layer.canonical(reached)
-        keys, index = np.unique(layer.keys(reached), return_index=True)
+            reached = instance.canonical(reached)
+        keys, index = np.unique(instance.keys(reached), return_index=True)
         place = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
         new = self._known[place] != keys
         self._keys.append(keys[new])

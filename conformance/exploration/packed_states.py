@@ -1,6 +1,6 @@
-"""The allocator layer in bytes: many states at once, each one row of an array.
+"""The rung sharing in bytes: many states at once, each one row of an array.
 
-The layer is `spec.machines.sharing` without contents. A slot that is used holds tokens that are all
+It is `spec.machines.sharing` without contents. A slot that is used holds tokens that are all
 allocated and written, so that its length and its row are everything there is to know of it. The
 tests show, on every transition of smaller geometries, that this is the same machine.
 """
@@ -32,7 +32,7 @@ BATCH_FAULTS: Final = {"gap": (1,), "twice": (0, 0), "rewrite": (-1,)}
 
 @frozen
 class Move:
-    """One action of the layer. other: tokens to append, or the child; 0 where there is neither."""
+    """One action. other: tokens to append, or the child; 0 where there is neither."""
 
     kind: str
     slot: int
@@ -62,7 +62,7 @@ def bit(reason: Reason) -> np.uint64:
 
 @frozen
 class Allocator:
-    """The layer at a geometry. illegal: the alphabet is what a caller must not ask, instead."""
+    """The instance at a geometry. illegal: the alphabet is what a caller must not ask, instead."""
 
     geometry: Geometry
     illegal: bool = False

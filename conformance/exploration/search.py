@@ -1,4 +1,4 @@
-"""Every reachable state of a layer that is explored with the specification itself.
+"""Every reachable state of an instance that is explored with the specification itself.
 
 Work is dealt out to processes in pieces: each takes every move of its states, judges every clause,
 and climbs the ladder on every transition. States are numbered breadth first, in a fixed order.
@@ -14,20 +14,22 @@ from typing import Final
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.exploration.alphabets import Layer, Move, layer, legal
+from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph, names
-from spec import clauses, ladder, pool, view
+from conformance.rungs.record import Move
+from spec import clauses, pool, view
 from spec.cells import blank
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines.actions import Action
+from spec.rung import LadderBroken, Machine
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal
 
 PIECE: Final = 32
 """States in one piece of work."""
 WORKERS: Final = 2
 
-State = scheduling.State
-LayerKey = tuple[str, Geometry, CleanupMode]
+InstanceKey = tuple[str, Geometry, CleanupMode]
 
 
 @frozen
@@ -65,10 +67,10 @@ Visit = Callable[[int, State, Step, int], None]
 
 
 class Search:
-    """A search of a layer, to be run until it is done or bounded. states: those met, by number."""
+    """A search of an instance, run until it is done or bounded. states: those met, by number."""
 
-    def __init__(self, chosen: Layer, graph: Graph) -> None:
-        self.layer, self.graph = chosen, graph
+    def __init__(self, chosen: Instance, graph: Graph) -> None:
+        self.instance, self.graph = chosen, graph
         self.states = _rebuilt(chosen, graph)
         self._numbers = {state: number for number, state in enumerate(self.states)}
 
@@ -103,7 +105,7 @@ class Search:
         return None
 
     def _expand(self, workers: ProcessPoolExecutor, first: int) -> Iterator[Expanded]:
-        key = (self.layer.name, self.layer.geometry, self.layer.cleanup)
+        key = (self.instance.name, self.instance.geometry, self.instance.cleanup)
         frontier = self.states[first:]
         pieces = [(key, frontier[at : at + PIECE]) for at in range(0, len(frontier), PIECE)]
         for piece in workers.map(expand, pieces):
@@ -111,7 +113,7 @@ class Search:
 
     def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
         """Count a step; the number of its successor."""
-        move = self.layer.moves[step.move]
+        move = self.instance.moves[step.move]
         if step.legal:
             self.graph.transitions += 1
         else:
@@ -127,33 +129,33 @@ class Search:
         return known
 
 
-def expand(piece: tuple[LayerKey, list[State]]) -> list[Expanded]:
+def expand(piece: tuple[InstanceKey, list[State]]) -> list[Expanded]:
     """All moves of some states; runs in a worker."""
     key, states = piece
-    return [_expand_one(_layer(*key), state) for state in states]
+    return [_expand_one(_instance(*key), state) for state in states]
 
 
 @cache
-def _layer(name: str, geometry: Geometry, cleanup: CleanupMode) -> Layer:
-    return layer(name, geometry, cleanup)
+def _instance(name: str, geometry: Geometry, cleanup: CleanupMode) -> Instance:
+    return instance(name, geometry, cleanup)
 
 
-def _expand_one(chosen: Layer, state: State) -> Expanded:
+def _expand_one(chosen: Instance, state: State) -> Expanded:
     steps: list[Step] = []
-    seen = view.of(state)
+    seen = view.of(chosen.machine, state)
     for clause, message in clauses.violations(seen):
         return Expanded((), (clause, message, None))
-    if not _all_returned(state):
+    if not _all_returned(chosen.machine, state):
         return Expanded((), ("CONS", "freeing everything leaves pages in use", None))
     for number, move in enumerate(chosen.moves):
         action = move.action(state)
         if action is None:
             continue
-        found = scheduling.refusals(state, action)
-        after = None if found else scheduling.effect(state, action)
+        found = chosen.machine.refusals(state, action)
+        after = None if found else chosen.machine.effect(state, action)
         mask = sum(1 << reason.value for reason in {refusal.reason for refusal in found})
         steps.append(Step(number, mask, legal(found), after))
-        wrong = _refusal_wrong(state, action, found) if found else None
+        wrong = _refusal_wrong(chosen.machine, state, action, found) if found else None
         if after is not None:
             wrong = _transition_wrong(chosen, state, seen, action, after)
         if wrong is not None:
@@ -162,30 +164,30 @@ def _expand_one(chosen: Layer, state: State) -> Expanded:
 
 
 def _transition_wrong(
-    chosen: Layer, state: State, seen: view.View, action: scheduling.Action, after: State
+    chosen: Instance, state: State, seen: view.View, action: Action, after: State
 ) -> tuple[str, str] | None:
     """What is wrong with a step that is done: a clause, the ladder, or a reset that is none."""
-    for clause, message in clauses.step_violations(seen, view.of(after)):
+    for clause, message in clauses.step_violations(seen, view.of(chosen.machine, after)):
         return clause, message
     if isinstance(action, act.Reset) and after != chosen.initial():
         return "RESET", "a reset does not give the initial state"
     try:
-        ladder.check_scheduling(state, action)
-    except ladder.LadderBroken as broken:
+        chosen.machine.climb(state, action)
+    except LadderBroken as broken:
         return "ladder", str(broken)
     return None
 
 
 def _refusal_wrong(
-    state: State, action: scheduling.Action, found: frozenset[Refusal]
+    machine: Machine, state: State, action: Action, found: frozenset[Refusal]
 ) -> tuple[str, str] | None:
     """Refused for want of pages only if, in a larger pool, a page beyond this one's is taken."""
     if {refusal.reason for refusal in found} != {Reason.OUT_OF_PAGES}:
         return None
     roomy = _roomy(state)
-    if scheduling.refusals(roomy, action):
+    if machine.refusals(roomy, action):
         return "ATOMIC", "refused for want of pages, and in a larger pool as well"
-    after = scheduling.effect(roomy, action)
+    after = machine.effect(roomy, action)
     taken = max((page for one in after.sequences if one for page in one.row), default=-1)
     if taken < state.geometry.pages:
         return "ATOMIC", f"refused for want of pages, and takes page {taken}"
@@ -200,33 +202,34 @@ def _roomy(state: State) -> State:
     sizes = state.geometry
     more = evolve(sizes, pages=sizes.slots * sizes.pages_per_seq)
     larger = evolve(sizes, pages=sizes.pages + more.pages)
-    shared = state.lifecycle.sharing
-    table = evolve(shared.pages, geometry=larger, cells=shared.pages.cells + blank(more))
-    grown = evolve(shared, pages=table, counts=shared.counts + (0,) * more.pages)
-    below = evolve(state.lifecycle, sharing=grown)
-    return evolve(state, lifecycle=below, cleanup=CleanupMode.NONE)
+    return state._replace(
+        geometry=larger,
+        cells=state.cells + blank(more),
+        counts=state.counts + (0,) * more.pages,
+        cleanup=CleanupMode.NONE,
+    )
 
 
-def _all_returned(state: State) -> bool:
+def _all_returned(machine: Machine, state: State) -> bool:
     for slot, sequence in enumerate(state.sequences):
         if sequence is not None:
-            state = scheduling.effect(state, act.Free(slot))
-    counts = state.lifecycle.sharing.counts
+            state = machine.effect(state, act.Free(slot))
+    counts = state.counts
     return pool.free_pages(counts) == tuple(range(state.geometry.pages))
 
 
-def _rebuilt(chosen: Layer, graph: Graph) -> list[State]:
+def _rebuilt(chosen: Instance, graph: Graph) -> list[State]:
     """The states that a graph numbers, by taking its moves again."""
     states, moves = [chosen.initial()], chosen.moves
     for parents, taken in zip(graph.parents, graph.moves, strict=True):
         for parent, move in zip(parents.tolist(), taken.tolist(), strict=True):
             action = moves[move].action(states[parent])
             assert action is not None
-            states.append(scheduling.effect(states[parent], action))
+            states.append(chosen.machine.effect(states[parent], action))
     return states
 
 
-def told(chosen: Layer, graph: Graph, wrong: Wrong) -> str:
+def told(chosen: Instance, graph: Graph, wrong: Wrong) -> str:
     """A shortest history that ends in what is wrong, in words."""
     numbers = (*graph.history(wrong.state), *(() if wrong.move is None else (wrong.move,)))
     return ", ".join(str(chosen.moves[number]) for number in numbers)

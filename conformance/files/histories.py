@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import attrs
 from attrs import frozen
@@ -18,37 +18,15 @@ import spec
 from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
 from conformance.files.serialisation import decoder, encode, shown, text
-from conformance.lockstep.history import Attend, History, PoisonDead, Step
-from spec.machines import actions
+from conformance.history import Attend, History, PoisonDead, Step
+from conformance.protocol import CALLS
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
 VERSION: Final = 1
 CORPUS: Final = ".kvspec/corpus"
 """The folder of kept findings."""
-STEPS: Final[dict[str, type]] = {
-    cls.__name__: cls
-    for cls in (
-        actions.Reserve,
-        actions.Assign,
-        actions.Allocate,
-        actions.Write,
-        actions.Clone,
-        actions.Free,
-        actions.FreeFinished,
-        actions.Reset,
-        actions.TakeOutputs,
-        actions.Enqueue,
-        actions.Pack,
-        actions.Purge,
-        actions.Prefill,
-        actions.Round,
-        actions.Generate,
-        actions.Submit,
-        actions.Admit,
-        PoisonDead,
-        Attend,
-    )
-}
+STEPS: Final[dict[str, type]] = {cls.__name__: cls for cls in (*CALLS, PoisonDead, Attend)}
+"""The steps of a history by their names."""
 HEADER: Final = (
     "kvspec",
     "version",
@@ -137,7 +115,7 @@ def step_to_data(step: Step) -> dict[str, object]:
     return {"step": type(step).__name__, **encode(step)}
 
 
-def step_from_data(data: Mapping[str, Any]) -> Step:
+def step_from_data(data: Mapping[str, object]) -> Step:
     """The step that plain data describes. Raises ValueError, TypeError or InvalidInput."""
     name = data.get("step")
     if type(name) is not str or name not in STEPS:
@@ -152,7 +130,7 @@ def unknown_step(name: object) -> ValueError:
     return ValueError(f"step {shown(name)} is not one of {', '.join(sorted(STEPS))}")
 
 
-def _recorded(data: Mapping[str, Any]) -> Recorded:
+def _recorded(data: Mapping[str, object]) -> Recorded:
     check_version(data, "history", VERSION)
     for name in data:
         if name not in HEADER:
@@ -177,7 +155,7 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
     )
 
 
-def check_version(data: Mapping[str, Any], kind: str, version: int) -> None:
+def check_version(data: Mapping[str, object], kind: str, version: int) -> None:
     """Raises ValueError unless this is the header of a file of this kind and version."""
     if data.get("kvspec") != kind:
         raise ValueError(f"not the header of a {kind}")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Never, TypeVar
+from typing import BinaryIO, Final, Never, TypeVar
 
 from conformance.files.serialisation import clipped, shown
 from spec.vocabulary import InvalidInput
@@ -30,7 +30,7 @@ class Lines:
         self.number, self.offset = 0, file.tell() if file.seekable() else 0
         self._file, self._name, self._written_by = file, name, written_by
 
-    def read(self, build: Callable[[dict[str, Any]], T], *, ahead: int = 1) -> Iterator[T]:
+    def read(self, build: Callable[[dict[str, object]], T], *, ahead: int = 1) -> Iterator[T]:
         """The result of `build` for each following object. Raises InvalidInput with the line.
 
         ahead: lines that are read at a time. Reading and working in batches is quicker than in
@@ -65,7 +65,7 @@ class Lines:
         return InvalidInput(where, seen=seen, allowed=allowed, remedy=remedy)
 
     def _parsed(
-        self, block: list[bytes], build: Callable[[dict[str, Any]], T]
+        self, block: list[bytes], build: Callable[[dict[str, object]], T]
     ) -> tuple[list[T], tuple[str, str] | None]:
         """The results for these lines, and the error of the first line that has none."""
         made = list[T]()
@@ -79,7 +79,7 @@ class Lines:
         return made, None
 
 
-def object_of(line: bytes) -> dict[str, Any]:
+def object_of(line: bytes) -> dict[str, object]:
     """The object that makes up a whole line. Raises ValueError, TypeError or RecursionError."""
     try:
         text = line.decode("utf-8")

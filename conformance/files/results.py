@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from conformance.files.jsonl import MAX_LINE, object_of
 from spec.vocabulary import InvalidInput
@@ -29,7 +29,7 @@ class Results:
         self._key, self._command = key, command
         self._known = self._read_to = self._number = 0
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def read(self) -> Iterator[dict[str, object]]:
         """The lines added since the last call. Raises InvalidInput if the file is not ours."""
         try:
             with self.path.open("rb") as file:
@@ -63,7 +63,7 @@ class Results:
         if self.cut:
             yield f"the last line of {self.path}", "it is incomplete; its work is repeated"
 
-    def _rows(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
+    def _rows(self, file: BinaryIO) -> Iterator[dict[str, object]]:
         file.seek(self._read_to)
         self.cut = False
         while line := file.readline(MAX_LINE + 1):
@@ -79,7 +79,7 @@ class Results:
         if self._read_to:
             self._require_ours(b"blank lines alone", ours=bool(self._known))
 
-    def _row(self, line: bytes) -> dict[str, Any] | None:
+    def _row(self, line: bytes) -> dict[str, object] | None:
         if not line.strip():
             return None
         try:

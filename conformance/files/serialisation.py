@@ -8,14 +8,19 @@ from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import attrs
 
 from spec.vocabulary import errors
 
-Decode = Callable[[Any], Any]
-"""From plain data to a value. Raises ValueError, TypeError or InvalidInput."""
+T = TypeVar("T")
+
+Decode = Callable[[object], Any]
+"""From plain data to a value of the type that it was made for, which only the caller knows.
+
+Raises ValueError, TypeError or InvalidInput.
+"""
 
 _NAMES: Final = {
     int: "an integer",
@@ -52,7 +57,7 @@ def choices(kind: type[Enum]) -> Decode:
     by_value = {member.value: member for member in kind}
     names = ", ".join(map(str, by_value))
 
-    def decode(value: Any) -> Any:
+    def decode(value: object) -> object:
         if type(value) not in (str, int) or value not in by_value:
             raise ValueError(f"{shown(value)} is no {kind.__name__}; there are {names}")
         return by_value[value]
@@ -61,9 +66,9 @@ def choices(kind: type[Enum]) -> Decode:
 
 
 @cache
-def decoder(kind: Any) -> Decode:
+def decoder(kind: object) -> Decode:
     """The decoder of a type: an attrs class, an enum, a tuple, an optional, or a plain type."""
-    if attrs.has(kind):
+    if isinstance(kind, type) and attrs.has(kind):
         return _class_decoder(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return choices(kind)
@@ -76,32 +81,32 @@ def decoder(kind: Any) -> Decode:
     return _plain_decoder(kind if kind in _NAMES else int)
 
 
-def checked(value: Any, kind: type) -> Any:
+def checked(value: object, kind: type[T]) -> T:
     """The value, if it has exactly this type; else TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
     return value
 
 
-def _float(value: Any) -> Any:
+def _float(value: object) -> float:
     if type(value) is int and abs(value) > LARGEST:
         raise ValueError(f"{shown(value)} is too large for a number")
     return float(checked(value, int if type(value) is int else float))
 
 
-def text(value: Any) -> Any:
+def text(value: object) -> str:
     """The value, if it is printable text; else TypeError or ValueError."""
-    checked(value, str)
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"{shown(value)} contains half of a surrogate pair")
-    return value
+    given = checked(value, str)
+    if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
+        raise ValueError(f"{shown(given)} contains half of a surrogate pair")
+    return given
 
 
 def _plain_decoder(kind: type) -> Decode:
     if kind is str:
         return text
 
-    def decode(value: Any) -> Any:
+    def decode(value: object) -> object:
         if type(value) is not kind:
             raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
         return value
@@ -109,12 +114,12 @@ def _plain_decoder(kind: type) -> Decode:
     return decode
 
 
-def _class_decoder(cls: Any) -> Decode:
+def _class_decoder(cls: type[attrs.AttrsInstance]) -> Decode:
     attrs.resolve_types(cls)
     decoders = {attribute.name: decoder(attribute.type) for attribute in attrs.fields(cls)}
     needed = [field.name for field in attrs.fields(cls) if field.default is attrs.NOTHING]
 
-    def build(value: Any) -> Any:
+    def build(value: object) -> object:
         given = {}
         for name, item in checked(value, dict).items():
             decode = decoders.get(name)
@@ -130,12 +135,12 @@ def _class_decoder(cls: Any) -> Decode:
     return build
 
 
-def _optional_decoder(kinds: tuple[Any, ...]) -> Decode:
+def _optional_decoder(kinds: tuple[object, ...]) -> Decode:
     inner = decoder(next(kind for kind in kinds if kind is not type(None)))
     return lambda value: None if value is None else inner(value)
 
 
-def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
+def _tuple_decoder(kinds: tuple[object, ...]) -> Decode:
     if set(kinds) <= {int, Ellipsis}:
         return _integers_decoder(None if Ellipsis in kinds else len(kinds))
     if len(kinds) == 2 and kinds[1] is Ellipsis:
@@ -146,10 +151,11 @@ def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
         return lambda value: tuple([inner(item) for item in checked(value, list)])
     decoders = tuple(decoder(kind) for kind in kinds)
 
-    def decode(value: Any) -> Any:
-        if len(checked(value, list)) != len(decoders):
-            raise ValueError(f"{shown(value)} should have {len(decoders)} entries")
-        return tuple([each(item) for each, item in zip(decoders, value, strict=True)])
+    def decode(value: object) -> object:
+        given = checked(value, list)
+        if len(given) != len(decoders):
+            raise ValueError(f"{shown(given)} should have {len(decoders)} entries")
+        return tuple([each(item) for each, item in zip(decoders, given, strict=True)])
 
     return decode
 
@@ -157,7 +163,7 @@ def _tuple_decoder(kinds: tuple[Any, ...]) -> Decode:
 def _integers_decoder(length: int | None) -> Decode:
     """The decoder of a list of integers, of which a recording has many."""
 
-    def decode(value: Any) -> Any:
+    def decode(value: object) -> object:
         if type(value) is not list:
             raise TypeError(f"{shown(value)} should be a list")
         if length is not None and len(value) != length:
@@ -174,7 +180,7 @@ def _entries_decoder(length: int) -> Decode:
     """The decoder of the entries of a batch: tuples of integers, or None."""
     refuse = _integers_decoder(length)  # says what is wrong
 
-    def decode(value: Any) -> Any:
+    def decode(value: object) -> object:
         made: list[tuple[int, ...] | None] = []
         for entry in checked(value, list):
             if entry is None:

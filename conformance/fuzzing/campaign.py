@@ -13,23 +13,23 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, Never
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.fuzzing.coverage import Coverage
-from conformance.fuzzing.shrinking import Finding, finding_of, opened, replay, violated_by
 from conformance.fuzzing.state_machine import Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.comparer import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
+from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
-from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 Setting = tuple[Geometry, CleanupMode]
@@ -40,15 +40,31 @@ HOME: Final = ".kvspec/hypothesis"
 """Where Hypothesis keeps what it keeps."""
 IDLE_EVERY: Final = 4
 """Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
-TURNS: Final = ("allocator", "decode", "requests", "decode", "allocator")
+TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
 """The levels in the order in which they are taken, each turn at the next geometry."""
 PATIENCE: Final = Patience()
-NEEDS: Final[Mapping[str, frozenset[type]]] = {
-    "allocator": frozenset({act.Reserve}),
-    "decode": frozenset({act.Prefill, act.Round}),
-    "requests": frozenset({act.Submit, act.Admit}),
-}
+NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
 """What an engine must offer for a level to be worth a turn."""
+
+
+@frozen(kw_only=True)
+class Options:
+    """The options of a run.
+
+    geometry: see `geometries`. seed: of the first turn; the next turn has the next seed. seconds:
+    after this time the run ends, compilation left out. steps: after so many the next turn is not
+    begun. ceiling: take turns with empty bodies as well. oracle: see `Lockstep`. patience: how long
+    a step may take. known: clauses whose violation ends its history and not the run.
+    """
+
+    geometry: Geometry
+    seed: int = 0
+    seconds: float = math.inf
+    steps: float = math.inf
+    ceiling: bool = True
+    oracle: Oracle | None = None
+    patience: Patience = PATIENCE
+    known: frozenset[str] = frozenset()
 
 
 @define
@@ -115,70 +131,63 @@ def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
 
 def run(
     factory: Factory,
-    geometry: Geometry,
+    options: Options,
     *,
-    start_seed: int,
-    seconds: float,
     report: Run,
     update: Callable[[float, str], None],
     watchdog: Watchdog | None = None,
-    steps: float = math.inf,
-    ceiling: bool = True,
-    oracle: Oracle | None = None,
-    patience: Patience = PATIENCE,
-    known: frozenset[str] = frozenset(),
     clock: Clock | None = None,
 ) -> None:
-    """Fuzz until `seconds` are spent or something fails; `report` is kept current.
+    """Fuzz until the options say that it is enough, or something fails; `report` is kept current.
 
-    steps: after so many the next turn is not begun. ceiling: take turns with empty bodies as well.
     clock: one that runs since the command began; None for one that begins now.
-    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose
-    violation ends its history and not the run.
     """
     clock = clock or Clock()
 
     def is_up() -> bool:
-        return clock.seconds >= seconds
+        return clock.seconds >= options.seconds
 
     def tell(note: str) -> None:
         report.left_out_seconds = clock.left_out
-        update(min(clock.seconds, seconds), note)
+        update(min(clock.seconds, options.seconds), note)
 
     campaigns: dict[Setting, Campaign] = {}
-    relatives, turn = geometries(geometry), 0
-    empty, report.idle = Campaign(make=_no_engine, idle=True, is_up=is_up), Run()
+    relatives, turn = geometries(options.geometry), 0
+    report.idle = Run()
     report.geometry, report.cleanup = relatives[0]
     try:
         engine = opened(partial(make, factory, *relatives[0]))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
+    names = engine.profile.machine.names
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     turns = _turns(offered)
-    while not is_up() and report.steps < steps and report.finding is None:
+    empty = Campaign(make=_no_engine, names=names, idle=True, is_up=is_up)
+    while not is_up() and report.steps < options.steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
         if setting not in campaigns:
             tell("compiling")
             campaigns[setting] = Campaign(
                 make=partial(make, factory, *setting),
+                names=names,
                 coverage=report.coverage,
                 watchdog=watchdog,
-                step_seconds=patience.step,
-                oracle=oracle,
+                step_seconds=options.patience.step,
+                oracle=options.oracle,
                 in_steps=report.in_steps,
                 in_engine=report.in_engine,
                 is_up=is_up,
             )
             with clock.warming_up():
-                _warm_up(campaigns[setting], offered, patience.first, report)
-            _set_aside(report, known)
+                _warm_up(campaigns[setting], offered, options.patience.first, report)
+            _set_aside(report, options.known)
         if report.finding is None:
-            _take_turn(campaigns[setting], level, start_seed + turn, report)
-            _set_aside(report, known)
-        if ceiling and turn % IDLE_EVERY == 0:
-            _take_turn(empty, level, start_seed + turn, report.idle)
+            _take_turn(campaigns[setting], level, options.seed + turn, report)
+            _set_aside(report, options.known)
+        if options.ceiling and turn % IDLE_EVERY == 0:
+            _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
         turn += 1
     _count_compilations(campaigns, report)

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
-from conformance.cli.contract import Report
-from conformance.engines.registry import factory_of, is_ours
+from conformance.engines.registry import is_ours
 from conformance.files import atomic, histories
 from conformance.files.histories import CORPUS, Recorded
-from conformance.fuzzing.shrinking import Finding, MakeEngine, replay
-from conformance.lockstep.history import History
+from conformance.history import History
+from conformance.isolation.placement import factory_of
 from conformance.lockstep.rendering import before_and_after
+from conformance.lockstep.run import Finding, MakeEngine, replay
 from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import Factory
 from spec.vocabulary import InvalidInput
@@ -27,6 +26,39 @@ from spec.vocabulary import InvalidInput
 PLANT_VARIABLE: Final = "KVSPEC_PLANT"
 """Overrides the planted bug of a counterexample; empty means the pristine engine."""
 UNKEPT: Final = "  the history could not be kept; as a file these lines are one for kvspec rerun:\n"
+
+
+class Printer(Protocol):
+    """What prints a line, also where only the verdict and failures are printed."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        ...
+
+
+class Report(Protocol):
+    """What a finding and a corpus are reported to: the report of a command."""
+
+    @property
+    def output(self) -> Printer:
+        """Prints what must be seen in any case."""
+        ...
+
+    def fail(self, what: str) -> None:
+        """Record a failure."""
+        ...
+
+    def count(self, **values: object) -> None:
+        """Set keys of the JSON result."""
+        ...
+
+    def skip(self, what: str, *, why: str) -> None:
+        """Record what is not checked."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a line, unless only the verdict and failures are printed."""
+        ...
 
 
 class CounterexampleFails(AssertionError):
@@ -74,7 +106,9 @@ def planted(plant: str | None) -> Iterator[None]:
     if plant is None:
         yield
         return
-    with import_module("conformance.seeded_bugs").planted(plant):
+    from conformance import seeded_bugs
+
+    with seeded_bugs.planted(plant):
         yield
 
 

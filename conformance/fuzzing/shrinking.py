@@ -1,142 +1,29 @@
-"""Taking a history again, and making a failing one as short as it goes.
+"""Making a failing history as short as it goes.
 
 Shrinking works on concrete actions: whatever can be left out or made smaller while the same clause
 is still violated is. The result needs neither the draws nor Hypothesis to be reproduced.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, Final
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from conformance.fuzzing.joint_shrinking import smaller_together
-from conformance.lockstep.comparer import Lockstep, Oracle, Violation, by_clauses
-from conformance.lockstep.history import Attend, History, PoisonDead, Step
-from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
-from conformance.protocol import Engine, EngineFailed, Profile, Unsendable
-from conformance.runtime.optional_dependencies import extra_of
+from conformance.history import History, Step
+from conformance.lockstep.differential import Differences, Pair, PairFactory
+from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
+from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
+from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
-from spec.view import View
-from spec.vocabulary import InvalidInput, Params, Reason, Request
 
-MakeEngine = Callable[[], Engine]
-
-
-@frozen
-class Finding:
-    """A history that ends in a violation."""
-
-    history: History
-    clause: str
-    message: str
-    violation: Violation | None = None
-
-
-def opened(make: MakeEngine) -> Engine:
-    """A new engine that has been looked at. Raises EngineFailed if there is none.
-
-    What an adapter says itself, InvalidInput, and a module that an extra installs are let pass.
-    """
-    try:
-        engine = make()
-        profile, shown = engine.profile, engine.observe()
-    except (EngineFailed, InvalidInput):
-        raise
-    except (Exception, SystemExit) as error:
-        if extra_of(error) is not None:
-            raise
-        wrong = f"making the engine and looking at it raised {type(error).__name__}: {error}"
-        raise EngineFailed(wrong) from error
-    for value, kind in ((profile, Profile), (shown, View)):
-        if not isinstance(value, kind):
-            wrong = f"the adapter gave {value!r}, should be a {kind.__module__}.{kind.__name__}"
-            raise EngineFailed(wrong)
-    return engine
-
-
-def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Finding:
-    """The finding of a history whose last step, or the engine before the first, went wrong."""
-    if isinstance(error, EngineFailed):
-        return Finding(tuple(history), error.clause, str(error))
-    return Finding(tuple(history), error.clause, error.message, error)
-
-
-def violated_by(finding: Finding) -> dict[str, str]:
-    """From each clause that the last step violates to what is wrong, the one it is named for first.
-
-    Several can be violated at once: a page that leaks has no owner, and a wrong count too.
-    """
-    violated = {finding.clause: finding.message}
-    if finding.violation is not None:
-        before, after = finding.violation.before, finding.violation.after
-        for clause, wrong in by_clauses(before, after, after):
-            violated.setdefault(clause, wrong)
-    return violated
-
-
-TakeAgain = Callable[[History], Finding | None]
-"""Takes a history from the initial state; the finding where it goes wrong."""
-
-
-def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
-    """Take one step; raises Violation, and an engine's own exception or hang as one.
-
-    Returns why an action was refused.
-    """
-    before = lockstep.seen
-    try:
-        set_alarm(seconds)
-        match step:
-            case PoisonDead(kind):
-                lockstep.poison(kind)
-            case Attend():
-                lockstep.attend()
-            case _:
-                return lockstep.do(step)
-    except (Violation, KeyboardInterrupt, Unsendable):
-        raise
-    except Hung:
-        wrong = f"a step took more than {seconds:g} seconds"
-        raise Violation("PROG", wrong, action=step, before=before, after=before) from None
-    except EngineFailed as error:
-        raise Violation(
-            error.clause, str(error), action=step, before=before, after=before
-        ) from error
-    except (Exception, SystemExit) as error:
-        wrong = f"the engine raised {type(error).__name__}: {error}"
-        raise Violation("ATOMIC", wrong, action=step, before=before, after=before) from error
-    finally:
-        set_alarm(0)
-    return frozenset()
-
-
-def replay(
-    make: MakeEngine,
-    history: Iterable[Step],
-    *,
-    seconds: float = FIRST_SECONDS,
-    watchdog: Watchdog | None = None,
-    oracle: Oracle | None = None,
-) -> Finding | None:
-    """Take a history from the initial state; the finding where it goes wrong, if it does.
-
-    seconds: what each step may take, compilation included. oracle: see `Lockstep`.
-    """
-    taken: list[Step] = []
-    try:
-        lockstep = Lockstep(opened(make), oracle=oracle)
-        for step in history:
-            taken.append(step)
-            if watchdog is not None:
-                watchdog.begin(taken, seconds)
-            take(lockstep, step, seconds=seconds)
-    except (Violation, EngineFailed) as error:
-        return finding_of(taken, error)
-    finally:
-        if watchdog is not None:
-            watchdog.end()
-    return None
+DIFFERENCE_SECONDS: Final = 5.0
+"""How long the history of a permitted difference is shrunk."""
+_SLOTS = ("slot", "parent", "child")
+"""Fields of actions that name a slot."""
+MOST_SLOTS: Final = 64
+"""Slots from here on are left as they are, those that are wrong on purpose among them."""
 
 
 def shrink(
@@ -172,6 +59,27 @@ def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Findin
     return best
 
 
+def shrink_difference(pairs: PairFactory, kind: str) -> History:
+    """Shrink to a shortest history that ends in this permitted difference."""
+    profile, first = pairs.seen.first[kind]
+
+    def again(history: History) -> Finding | None:
+        made: list[Pair] = []
+        seen = Differences()
+
+        def make() -> Pair:
+            pair = PairFactory(pairs.a, pairs.b, seen)
+            made.append(pair(profile.geometry, profile.limits, profile.cleanup))
+            return made[-1]
+
+        if replay(make, history) is not None:
+            return None
+        made[-1].settle()
+        return Finding(seen.first[kind][1], kind, "") if kind in seen.first else None
+
+    return shrink_with(again, Finding(first, kind, ""), seconds=DIFFERENCE_SECONDS).history
+
+
 def _first_failing(again: TakeAgain, finding: Finding, deadline: float) -> Finding | None:
     """The first smaller history that violates the same clause; None if none does in time."""
     for candidate in _smaller(finding.history):
@@ -196,54 +104,83 @@ def _smaller(history: History) -> Iterator[History]:
             yield (*history[:index], simpler, *history[index + 1 :])
 
 
-def simpler_steps(step: Step) -> Iterator[Step]:  # noqa: C901, PLR0912 - one table of all steps
-    """The same step with less in it, if it can have less. Never larger: shrinking must end."""
-    match step:
-        case act.Allocate(batch) | act.Write(batch):
-            for index in range(len(batch)):
-                yield evolve(step, batch=batch[:index] + batch[index + 1 :])
-            ordered = tuple(sorted(entry for entry in batch if entry is not None))
-            if ordered != batch:
-                yield evolve(step, batch=ordered)
-        case act.Prefill(requests):
-            for index in range(len(requests)):
-                if len(requests) > 1:
-                    yield act.Prefill(requests[:index] + requests[index + 1 :])
-                for request in _simpler_requests(requests[index]):
-                    yield act.Prefill((*requests[:index], request, *requests[index + 1 :]))
-        case act.Submit(request):
-            for simpler in _simpler_requests(request):
-                yield act.Submit(simpler)
-        case act.Assign(_, prompt, params):
-            if len(prompt) > 1:
-                yield evolve(step, prompt=prompt[:-1])
-            for simpler_params in _simpler_params(params):
-                yield evolve(step, params=simpler_params)
-        case act.Generate():
-            yield act.Round()
-        case act.Clone(_, int()):
-            yield evolve(step, child=None)
-        case act.Reserve(int()):
-            yield act.Reserve()
-        case _:
-            return
+def smaller_together(history: History) -> Iterator[History]:
+    """All of them: never longer, never with larger numbers, so that shrinking ends."""
+    yield from _without_a_slot(history)
+    yield from _shortened(history)
+    yield from _joined(history)
 
 
-def _simpler_requests(request: Request) -> Iterator[Request]:
-    if request.n_generations > 1:
-        yield evolve(request, n_generations=request.n_generations - 1)
-    if len(request.prompt) > 1:
-        yield evolve(request, prompt=request.prompt[: len(request.prompt) // 2])
-        yield evolve(request, prompt=request.prompt[:-1])
-    for params in _simpler_params(request.params):
-        yield evolve(request, params=params)
+def _without_a_slot(history: History) -> Iterator[History]:
+    """Without one reservation, the later slots moved down by one; or moved down alone."""
+    slots = {slot for step in history for slot in _named(step) if 0 <= slot < MOST_SLOTS}
+    for gone in range(max(slots, default=0)):
+        lower = tuple(_relabelled(step, partial(_moved_down, gone)) for step in history)
+        for index, step in enumerate(history):
+            if isinstance(step, act.Reserve):
+                yield lower[:index] + lower[index + 1 :]
+        if gone not in slots:
+            yield lower
 
 
-def _simpler_params(params: Params) -> Iterator[Params]:
-    default = Params(max_new=1)
-    for field in ("stops", "temperature", "seed"):
-        if getattr(params, field) != getattr(default, field):
-            yield evolve(params, **{field: getattr(default, field)})
-    if params.max_new > 1:
-        yield evolve(params, max_new=params.max_new // 2)
-        yield evolve(params, max_new=params.max_new - 1)
+def _moved_down(gone: int, slot: int) -> int:
+    return slot - 1 if gone < slot < MOST_SLOTS else slot
+
+
+def _shortened(history: History) -> Iterator[History]:
+    """A shorter prompt, and nothing allocated or written past it."""
+    for index, step in enumerate(history):
+        if isinstance(step, act.Assign):
+            whole = len(step.prompt)
+            for length in sorted({whole // 2, whole - 1} - {0}):
+                cut = tuple(_cut(other, step.slot, length) for other in history)
+                assigned = evolve(step, prompt=step.prompt[:length])
+                yield (*cut[:index], assigned, *cut[index + 1 :])
+
+
+def _joined(history: History) -> Iterator[History]:
+    """Two batches of one kind as one, in the place of the later."""
+    for late, step in enumerate(history):
+        for early, other in enumerate(history[:late]):
+            match other, step:
+                case act.Allocate(first), act.Allocate(second):
+                    whole: Step = act.Allocate(first + second)
+                case act.Write(first), act.Write(second):
+                    whole = act.Write(first + second)
+                case _:
+                    continue
+            rest = (*history[early + 1 : late], whole, *history[late + 1 :])
+            yield (*history[:early], *rest)
+
+
+def _named(step: Step) -> set[int]:
+    """The slots that a step names."""
+    fields = {getattr(step, name, None) for name in _SLOTS}
+    entries = {entry[0] for entry in getattr(step, "batch", ()) if entry is not None}
+    return {slot for slot in fields | entries if type(slot) is int}
+
+
+def _relabelled(step: Step, rename: Callable[[int], int]) -> Step:
+    """The same step with other slots."""
+    changes: dict[str, Any] = {
+        name: rename(slot) for name in _SLOTS if type(slot := getattr(step, name, None)) is int
+    }
+    if isinstance(step, act.Allocate | act.Write):
+        changes["batch"] = tuple(entry and (rename(entry[0]), entry[1]) for entry in step.batch)
+    changed: Step = evolve(step, **changes)
+    return changed
+
+
+def _cut(step: Step, slot: int, length: int) -> Step:
+    """The same batch without the positions of a slot from a length on."""
+    if isinstance(step, act.Allocate):
+        return act.Allocate(_below(step.batch, slot, length))
+    if isinstance(step, act.Write):
+        return act.Write(_below(step.batch, slot, length))
+    return step
+
+
+def _below(
+    batch: tuple[tuple[int, int] | None, ...], slot: int, length: int
+) -> tuple[tuple[int, int] | None, ...]:
+    return tuple(entry for entry in batch if entry is None or entry[0] != slot or entry[1] < length)

@@ -5,51 +5,46 @@ stands. The bodies can be left empty, which measures what the draws alone cost.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from attrs import define, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from conformance.fuzzing import boundary_cases, generators
 from conformance.fuzzing.coverage import Coverage
-from conformance.fuzzing.shrinking import Finding, MakeEngine, finding_of, opened, take
+from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import Lockstep, Oracle, Violation
-from conformance.lockstep.history import Attend, PoisonDead, Step
+from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
+from conformance.rungs import draws, record, registry
+from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
-from spec.machines import actions as act
-from spec.machines import admission, scheduling
-from spec.vocabulary import ResetMode
+from spec import ladder
+from spec.state import State
 
 DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
 
-Plan = Callable[["Session", int], Step]
-"""From a session and a draw to the step of one rule."""
-
 CANDIDATES: Final = 5
 """Steps among which the rule `rare` chooses."""
-
-FILLING: Final = 6
-"""Steps at most by which the rule `brim` fills the pool."""
 
 
 @define
 class Campaign:
     """What the examples of one run share.
 
-    make: a new engine in its initial state. idle: leave the bodies of the rules empty. climb: also
-    check the specification against its own lower rungs. oracle: see `Lockstep`. watchdog: told of
-    each step. step_seconds: what a step may take. finding: the first failure. in_steps: what making
-    engines and the bodies of the rules took. in_engine: what of that the engine took. is_up:
-    whether the time is up: then no more steps are taken.
+    make: a new engine in its initial state. names: the rungs of its machine. idle: leave the bodies
+    of the rules empty. climb: also check the specification against its own lower rungs. oracle: see
+    `Lockstep`. watchdog: notices a step that hangs. step_seconds: what a step may take. finding:
+    the first failure. in_steps: what making engines and the bodies of the rules took. in_engine:
+    what of that the engine took. is_up: whether the time is up: then no more steps are taken.
     """
 
     make: MakeEngine
+    names: tuple[str, ...] = ladder.machine(ladder.SERVING).names
     coverage: Coverage = field(factory=Coverage)
     idle: bool = False
     climb: bool = False
@@ -91,11 +86,12 @@ class Session:
             campaign.finding = finding_of((), error)
             raise
         self.actions = self.lockstep.engine.profile.actions
+        self.rules: Mapping[str, DrawRule] = rules_of(level, self.lockstep.machine.names)
         self.history: list[Step] = []
         self.serial = 0
 
     @property
-    def state(self) -> admission.State:
+    def state(self) -> State:
         """Where the specification stands."""
         return self.lockstep.state
 
@@ -108,7 +104,7 @@ class Session:
         """Take one step on both sides and count it; an action that is not offered is left out."""
         if isinstance(step, Action) and type(step) not in self.actions:
             return
-        before = self.state.scheduling
+        before = self.state
         self.history.append(step)
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
@@ -126,166 +122,48 @@ class Session:
                 self.campaign.coverage.poisoned()
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
-            self.campaign.coverage.record(before, step, reasons, self.state.scheduling)
+            self.campaign.coverage.record(before, step, reasons, self.state)
 
     def times_seen(self, step: Step) -> int:
         """How often this example had an action of this kind with the outcome it would have now."""
         if not isinstance(step, Action) or type(step) not in self.actions:
             return 1 << 30
-        found = admission.refusals(self.state, step)
+        found = self.lockstep.machine.refusals(self.state, step)
         return self.outcomes[type(step), frozenset(refusal.reason for refusal in found)]
 
 
-def _one(move: Callable[[scheduling.State, int], Action]) -> Plan:
-    return lambda session, drawn: move(session.state.scheduling, drawn)
-
-
-def _named(move: Callable[[scheduling.State, int, int], Action]) -> Plan:
-    return lambda session, drawn: move(session.state.scheduling, drawn, session.next_id())
-
-
-def _submit(session: Session, drawn: int) -> Step:
-    kind = boundary_cases.reserving if drawn % 3 == 2 else generators.submit
-    return kind(session.state, drawn // 3, session.next_id())
-
-
-def _constant(*steps: Step) -> Plan:
-    """One of these steps."""
-    return lambda _session, drawn: steps[drawn % len(steps)]
-
-
-def _when(useful: Callable[[admission.State], object], plan: Plan, otherwise: Plan) -> Plan:
-    """A plan where it has something to do, and rarely where it has not."""
-
-    def chosen(session: Session, drawn: int) -> Step:
-        anyway, drawn = drawn % 12 == 11, drawn // 12
-        return (plan if anyway or useful(session.state) else otherwise)(session, drawn)
-
-    return chosen
-
-
-def _rarely(odds: int, plan: Plan, otherwise: Plan) -> Plan:
-    """A plan once in `odds`."""
-    return lambda session, drawn: (plan if drawn % odds == odds - 1 else otherwise)(
-        session, drawn // odds
-    )
-
-
-def _advance(session: Session, drawn: int) -> Step:
-    """The next step of some sequence on its way to being written: prompts grow up over rules."""
-    return generators.advance(session.state.scheduling, drawn, session.next_id())
-
-
-def _brim(session: Session, drawn: int) -> Step:
-    """Fill the pool, and ask for one page more; first, mostly, have something to clone."""
-    if drawn % 3 and not boundary_cases.has_partial(session.state.scheduling):
-        return (_advance if session.level == "allocator" else _PREFILL)(session, drawn // 3)
-    for _ in range(FILLING):
-        step = boundary_cases.fill(session.state.scheduling, drawn)
-        if step is None:
-            break
-        session.take(step)
-    return boundary_cases.overfill(session.state.scheduling, drawn, session.next_id())
-
-
-def _rare(session: Session, drawn: int) -> Step:
+def _rare(session: record.Session, drawn: int) -> Step:
     """Of a few steps that other rules might take, the one whose outcome this example has least."""
-    plans = [plan for plan in LEVELS[session.level].values() if plan not in {_brim, _rare}]
+    rules = [rule for name, rule in session.rules.items() if name not in _NEVER_RARE]
     chosen = [
-        plans[(drawn + index * drawn // 7) % len(plans)](session, drawn // (index + 2))
+        rules[(drawn + index * drawn // 7) % len(rules)](session, drawn // (index + 2))
         for index in range(CANDIDATES)
     ]
     return min(chosen, key=session.times_seen)
 
 
-_PREFILL: Final = _named(generators.prefill)
-_SNUG: Final = _named(boundary_cases.snug)
-_ROUND: Final = _constant(act.Round(), act.Round(), act.Generate())
-_POISON: Final = _constant(*(PoisonDead(kind) for kind in Poison))
-_RESET: Final = _constant(act.Reset(), act.Reset(ResetMode.PHYSICAL))
-_TAKE: Final = _constant(act.TakeOutputs())
-
-
-def _settled(state: admission.State) -> bool:
-    """Whether there is something to clone and a slot to clone it into."""
-    sequences = state.scheduling.sequences
-    return None in sequences and any(one and one.written and one.settled for one in sequences)
-
-
-def _queued(state: admission.State) -> object:
-    return state.scheduling.queue
-
-
-def _outputs(state: admission.State) -> object:
-    return state.scheduling.lifecycle.outputs
-
-
-def _finished(state: admission.State) -> object:
-    return state.scheduling.lifecycle.finished
-
-
-def _waiting(state: admission.State) -> object:
-    return state.waiting
-
-
-def _used(state: admission.State) -> bool:
-    return any(state.scheduling.sequences)
-
-
-_CLONE: Final = _when(_settled, _one(generators.clone), _advance)
-_ENQUEUE: Final = _when(_used, _one(generators.enqueue), _advance)
-SLOTS: Final[dict[str, Plan]] = {
-    "reserve": _one(generators.reserve),
-    "assign": _named(generators.assign),
-    "advance": _advance,
-    "advance_again": _advance,
-    "allocate": _when(_used, _one(generators.allocate), _advance),
-    "brim": _brim,
-    "brim_again": _brim,
-    "rare": _rare,
-    "write": _when(_used, _one(generators.write), _advance),
-    "clone": _CLONE,
-    "clone_again": _CLONE,
-    "enqueue": _ENQUEUE,
-    "pack": _when(_queued, _constant(act.Pack()), _ENQUEUE),
-    "purge": _when(_queued, _one(generators.purge), _ENQUEUE),
-    "free": _when(_used, _one(generators.release), _advance),
-    "poison": _rarely(3, _POISON, _CLONE),
-    "attend": _rarely(3, _constant(Attend()), _advance),
-    "reset": _rarely(8, _RESET, _one(generators.allocate)),
+_NEVER_RARE: Final = frozenset({"brim", "brim_again", "rare"})
+_POISON: Final = draws.constant(*(PoisonDead(kind) for kind in Poison))
+_ATTEND: Final = draws.constant(Attend())
+HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
+    "lifecycle": {
+        "poison": draws.rarely(3, _POISON, "clone"),
+        "attend": draws.rarely(3, _ATTEND, "advance"),
+    },
+    "scheduling": {
+        "poison": draws.rarely(2, _POISON, "go_on"),
+        "attend": draws.rarely(3, _ATTEND, "go_on"),
+    },
+    "admission": {"poison": draws.rarely(2, _POISON, "serve")},
 }
-_GO_ON: Final = _when(_queued, _ROUND, _PREFILL)
-DECODE: Final[dict[str, Plan]] = {
-    "prefill": _PREFILL,
-    "round": _when(_queued, _constant(act.Round()), _PREFILL),
-    "go_on": _GO_ON,
-    "clone": _when(_settled, _one(generators.clone), _PREFILL),
-    "reserve": _rarely(3, _one(generators.reserve), _GO_ON),
-    "brim": _brim,
-    "snug": _SNUG,
-    "rare": _rare,
-    "enqueue": _when(_queued, _one(generators.enqueue), _PREFILL),
-    "free": _when(_used, _one(generators.release), _PREFILL),
-    "free_finished": _when(_finished, _constant(act.FreeFinished()), _GO_ON),
-    "take_outputs": _when(_outputs, _TAKE, _GO_ON),
-    "poison": _rarely(2, _POISON, _GO_ON),
-    "attend": _rarely(3, _constant(Attend()), _GO_ON),
-    "reset": _rarely(8, _RESET, _PREFILL),
-}
-_ADMIT: Final = _when(_waiting, _constant(act.Admit()), _submit)
-_SERVE: Final = _when(_queued, _ROUND, _ADMIT)
-REQUESTS: Final[dict[str, Plan]] = {
-    "submit": _submit,
-    "admit": _ADMIT,
-    "admit_again": _rarely(3, _constant(act.Admit()), _ADMIT),
-    "serve": _SERVE,
-    "take_outputs": _when(_outputs, _TAKE, _SERVE),
-    "rare": _rare,
-    "poison": _rarely(2, _POISON, _SERVE),
-    "reset": _rarely(8, _RESET, _SERVE),
-}
-LEVELS: Final = {"allocator": SLOTS, "decode": DECODE, "requests": REQUESTS}
-"""The rules of each level. A rule that stands twice is drawn twice as often."""
+"""What the harness itself does at each level."""
+LEVELS: Final = tuple(kit.rung for kit in registry.LEVELS)
+"""The levels, each named for the rung whose actions it is about."""
+
+
+def rules_of(level: str, names: tuple[str, ...]) -> dict[str, DrawRule]:
+    """The rules of a level for a machine of these rungs. A rule that stands twice counts twice."""
+    return {**registry.rules(level, names), **HARNESS[level], "rare": _rare}
 
 
 def spread(drawn: int) -> int:
@@ -311,7 +189,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
                 with campaign.in_steps:
                     self.session = Session(campaign, level)
 
-    def rule_for(name: str, plan: Plan) -> Callable[..., None]:
+    def rule_for(name: str, drawn_by: DrawRule) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:
             if campaign.is_up():
                 raise TimeIsUp
@@ -319,12 +197,12 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
                 campaign.steps += 1
                 return
             with campaign.in_steps:
-                self.session.take(plan(self.session, spread(drawn)))
+                self.session.take(drawn_by(self.session, spread(drawn)))
 
         body.__name__ = name
         return rule(drawn=DRAWS)(body)
 
-    for name, plan in LEVELS[level].items():
-        setattr(Machine, name, rule_for(name, plan))
+    for name, drawn_by in rules_of(level, campaign.names).items():
+        setattr(Machine, name, rule_for(name, drawn_by))
     Machine.__name__ = Machine.__qualname__ = f"{level.capitalize()}Machine"
     return Machine

@@ -12,14 +12,15 @@ from typing import Final
 
 from attrs import asdict, evolve, frozen
 
-from conformance.engines.registry import runs_here
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.files.serialisation import clipped
 from conformance.fuzzing import campaign, counterexamples
-from conformance.fuzzing.shrinking import Finding, shrink, violated_by
-from conformance.lockstep.history import History
+from conformance.fuzzing.shrinking import shrink
+from conformance.history import History
+from conformance.isolation.placement import runs_here
 from conformance.lockstep.not_checked import clauses_not_judged
+from conformance.lockstep.run import Finding, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Factory
 from spec.clauses import CLAUSES
@@ -40,7 +41,7 @@ class Answer:
 
 @frozen(kw_only=True)
 class Where:
-    """Which engine it is and where it runs, as `engines.named.factory_of` is given."""
+    """Which engine it is and where it runs, as `isolation.placement.factory_of` is given."""
 
     engine: str
     python: str | None
@@ -90,15 +91,17 @@ def judge(
     state = campaign.Run()
     campaign.run(
         factory,
-        geometry,
-        start_seed=seed,
-        seconds=seconds,
+        campaign.Options(
+            geometry=geometry,
+            seed=seed,
+            seconds=seconds,
+            ceiling=False,
+            known=known,
+            patience=patience,
+        ),
         report=state,
         update=lambda *_: None,
         watchdog=watchdog,
-        ceiling=False,
-        known=known,
-        patience=patience,
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:

@@ -79,9 +79,9 @@ def main(text: str) -> None:
 
 
 def _judged(job: Job, told: int) -> dict[str, object]:
-    from conformance.engines.registry import factory_of
     from conformance.fuzzing.suite import judge, stuck
-    from conformance.lockstep.history import History
+    from conformance.history import History
+    from conformance.isolation.placement import factory_of
     from conformance.lockstep.watchdog import Watchdog, patience_of
 
     factory = factory_of(**asdict(job.where))

@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from conformance.cli import BAD_INPUT
-from conformance.cli.contract import Verdict
-from conformance.cli.supervisor import supervised
 from conformance.engines.registry import load_engine
+from conformance.runtime.supervisor import supervised
+from conformance.verdict import BAD_INPUT, UNDECIDED, Verdict
 from spec.vocabulary.errors import InvalidInput
 
 Check = Callable[..., tuple[Verdict, int]]
@@ -17,7 +16,16 @@ Check = Callable[..., tuple[Verdict, int]]
 
 def main(check: Check, **words: Any) -> int:
     """Like `run`, in a child process: a check may end its process."""
-    return supervised(lambda _tell: run(check, **words))
+    return supervised(lambda _tell: run(check, **words), conclude=_conclude)
+
+
+def _conclude(
+    known: Mapping[str, Any] | None, *, process: int, error: str | None, interrupted: bool
+) -> int:
+    """Say how the process of the check ended."""
+    del known, process
+    print(f"kvspec: {'interrupted' if interrupted else error}", file=sys.stderr)
+    return UNDECIDED
 
 
 def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
@@ -30,7 +38,7 @@ def run(check: Check, *, module: str, told: str | None, engine: str, not_checked
     options = _options(module, told, engine)
     verdict, count = Verdict.UNDECIDED, 0
     try:
-        make: Callable[..., Any] = load_engine(options.engine)
+        make = load_engine(options.engine)
         verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
     except InvalidInput as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -24,8 +24,8 @@ from typing import Final, Protocol
 
 from attrs import define, evolve, field, frozen
 
-from conformance.cli.contract import Verdict
 from conformance.harnesses import command
+from conformance.verdict import Verdict
 from spec import clauses
 from spec.cells import POISON
 from spec.view import View

@@ -1,6 +1,6 @@
 """The harness of requests served together: each must get the tokens of being served alone.
 
-    python -m conformance.harnesses.requests conformance.engines.levanter_requests:llama --seconds 9
+    python -m conformance.harnesses.requests conformance.harnesses.levanter_requests:llama
 
 An engine that takes a list of requests and runs them all to the end cannot be stepped. It is driven
 by lists, and judged by what can still be observed:
@@ -28,7 +28,6 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from conformance.cli.contract import Verdict
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
 from conformance.harnesses.prefix_caching import Broken
@@ -42,6 +41,7 @@ from conformance.harnesses.workloads import (
     histories,
     shorter,
 )
+from conformance.verdict import Verdict
 from spec import clauses
 from spec.machines import admission
 from spec.view import View

@@ -2,7 +2,7 @@
 
 import json
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import strategies as st
 
@@ -10,10 +10,13 @@ DEEP: Final = 100_000
 """Levels of nesting, more than any parser's stack has."""
 MOST_BYTES: Final = 20_000
 """The share of files that are damaged a second time."""
-VALUES: Final[tuple[Any, ...]] = (
+VALUES: Final[tuple[object, ...]] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -(10**400), 0.5, 1e308),
     *(float("nan"), float("inf"), "", "x", "\x00", "\ud800", "😀", [], {}, [[]], [None]),
 )
+
+Keys = tuple[str | int, ...]
+"""The way to a value: keys of objects, and places in lists."""
 
 
 @cache
@@ -66,7 +69,7 @@ def _bytes(content: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
-def _json_lines(content: bytes) -> list[Any] | None:
+def _json_lines(content: bytes) -> list[object] | None:
     try:
         return [json.loads(text) for text in content.splitlines()] or None
     except ValueError:
@@ -79,7 +82,7 @@ def _json(content: bytes) -> st.SearchStrategy[bytes]:
     assert lines is not None
     places = [(at, path) for at, line in enumerate(lines) for path in _paths(line)]
 
-    def changed(drawn: tuple[tuple[int, tuple[Any, ...]], str, Any]) -> bytes:
+    def changed(drawn: tuple[tuple[int, Keys], str, object]) -> bytes:
         (at, path), how, value = drawn
         texts = [json.dumps(line) for line in lines]
         texts[at] = _changed(lines[at], path, how, value)
@@ -89,15 +92,15 @@ def _json(content: bytes) -> st.SearchStrategy[bytes]:
     return st.tuples(st.sampled_from(places), hows, st.sampled_from(VALUES)).map(changed)
 
 
-def _paths(value: Any) -> list[tuple[Any, ...]]:
+def _paths(value: object) -> list[Keys]:
     """The paths to every value inside this one, its own first."""
-    keys: list[Any] = []
+    parts: list[tuple[str | int, object]] = []
     if isinstance(value, (dict, list)):
-        keys = [*value] if isinstance(value, dict) else [*range(len(value))]
-    return [(), *((key, *rest) for key in keys for rest in _paths(value[key]))]
+        parts = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]
+    return [(), *((key, *rest) for key, part in parts for rest in _paths(part))]
 
 
-def _changed(line: Any, path: tuple[Any, ...], how: str, value: Any) -> str:
+def _changed(line: object, path: Keys, how: str, value: object) -> str:
     copy = json.loads(json.dumps(line))
     if not path:
         return json.dumps(value)

@@ -12,20 +12,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from attrs import asdict, evolve
 
-from conformance.cli.graphs import digest
 from conformance.hostile import calls, contract, inputs, interrupts, running
 from conformance.hostile.calls import Call
 from conformance.hostile.interrupts import Subject, Tried
 from conformance.hostile.running import Outcome
+from conformance.runtime.sources import digest
 
 HOME: Final = Path(".kvspec/hostile")
 WORKERS: Final = 2
 INPUTS: Final = 300
 SHOWN_BYTES: Final = 2000
+
+T = TypeVar("T")
 
 Line = dict[str, Any]
 
@@ -38,7 +40,7 @@ class Kept:
         self._about = {**draws, "source": digest()}
         self.lines: list[Line] = [line for line in _read(path) if _is(line, self._about)]
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Mapping[str, object]) -> None:
         """Keep one more."""
         whole = {**line, **self._about}
         with self._lock:
@@ -177,7 +179,7 @@ def interrupted(
     return [line for line in kept.lines if line["command"] in chosen]
 
 
-def _at_once(one: Callable[[Any], None], jobs: Iterable[Any]) -> None:
+def _at_once(one: Callable[[T], None], jobs: Iterable[T]) -> None:
     """Run two at a time; the first error ends the run."""
     with ThreadPoolExecutor(WORKERS) as pool:
         try:

@@ -6,19 +6,22 @@ import json
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final, cast
 
 from conformance.cli import graphs
-from conformance.cli.contract import Report, Verdict, as_json
-from conformance.cli.options import parse_geometry
+from conformance.cli.contract import Report, as_json
 from conformance.cli.result import to_text
 from conformance.exploration import graph
 from conformance.files import histories
+from conformance.files.geometries import parse_geometry
 from conformance.hostile.toy import TOY
+from conformance.protocol import Engine, Factory
 from conformance.recordings.format import line_from_data
 from conformance.recordings.itf import to_itf
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from conformance.runtime.sources import digest
+from conformance.verdict import Verdict
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Reset, Write
 from spec.vocabulary import CleanupMode, Geometry, Params, default_limits
 
@@ -61,10 +64,11 @@ def samples() -> dict[str, bytes]:
     }
 
 
-def _toy() -> Any:
-    module: dict[str, Any] = {}
+def _toy() -> Engine:
+    module: dict[str, object] = {}
     exec(TOY, module)  # the text of our own that hostile engines are made from
-    return module["make"](GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
+    make = cast(Factory, module["make"])
+    return make(GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
 
 
 def _recording() -> bytes:
@@ -95,9 +99,9 @@ def _checkpoint() -> bytes:
     """A checkpoint of the exploration of SMALL, before its first level."""
     geometry = parse_geometry(SMALL)
     asked = argparse.Namespace(
-        layer="allocator", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
+        instance="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
     )
-    about = graphs.about(asked) | {"source": graphs.digest()}
+    about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "e.npz"
         graph.save(graph.Graph(), path, about)

@@ -17,7 +17,7 @@ INTEGERS: Final = st.one_of(st.integers(-2, 5), st.sampled_from((2**31 - 1, 2**3
 TEXTS: Final = st.one_of(st.sampled_from(("", "x", "CW5", "RC", "0.1.0")), st.text(max_size=8))
 KEYS: Final = st.integers(-1, 5).map(str)
 MOST_LINES: Final = 8
-GIVEN: Final[dict[str, st.SearchStrategy[Any]]] = {
+GIVEN: Final[dict[str, st.SearchStrategy[object]]] = {
     "size": SMALL,
     "engine": st.just(ENGINE),
     "python": st.none(),
@@ -44,7 +44,7 @@ def whole(name: str) -> st.SearchStrategy[bytes]:
     return _drawn(_held(name), name).map(_line)
 
 
-def _line(value: Any) -> bytes:
+def _line(value: object) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
@@ -54,7 +54,7 @@ def _held(name: str) -> Schema:
     return json.loads(text)
 
 
-def _drawn(schema: Schema, home: str) -> st.SearchStrategy[Any]:
+def _drawn(schema: Schema, home: str) -> st.SearchStrategy[object]:
     """Values of a schema. home: the file to which its references are relative."""
     if schema is True or schema == {}:
         return st.one_of(st.none(), INTEGERS, st.lists(INTEGERS, max_size=3))
@@ -73,7 +73,7 @@ def _drawn(schema: Schema, home: str) -> st.SearchStrategy[Any]:
     return st.one_of([_of_type(kind, schema, home) for kind in kinds])
 
 
-def _referred(reference: str, home: str) -> st.SearchStrategy[Any]:
+def _referred(reference: str, home: str) -> st.SearchStrategy[object]:
     place, _, path = reference.partition("#")
     found = _held(place or home)
     for key in path.strip("/").split("/"):
@@ -82,15 +82,18 @@ def _referred(reference: str, home: str) -> st.SearchStrategy[Any]:
     return GIVEN[name] if name in GIVEN else _drawn(found, place or home)
 
 
-def _without_refused(schemas: list[Schema], home: str) -> st.SearchStrategy[Any]:
+def _without_refused(schemas: list[Schema], home: str) -> st.SearchStrategy[object]:
     """The first of several alternatives, without the properties that the others rule out."""
     gone = {name for one in schemas[1:] for name, held in one["properties"].items() if not held}
-    return _drawn(schemas[0], home).map(
-        lambda value: {name: one for name, one in value.items() if name not in gone}
-    )
+
+    def without(value: object) -> object:
+        assert isinstance(value, dict)
+        return {name: one for name, one in value.items() if name not in gone}
+
+    return _drawn(schemas[0], home).map(without)
 
 
-def _of_type(kind: str, schema: Schema, home: str) -> st.SearchStrategy[Any]:
+def _of_type(kind: str, schema: Schema, home: str) -> st.SearchStrategy[object]:
     if kind == "object":
         return _objects(schema, home)
     if kind == "array":
@@ -109,7 +112,7 @@ def _of_type(kind: str, schema: Schema, home: str) -> st.SearchStrategy[Any]:
     }[kind]
 
 
-def _objects(schema: Schema, home: str) -> st.SearchStrategy[Any]:
+def _objects(schema: Schema, home: str) -> st.SearchStrategy[object]:
     drawn = {
         name: GIVEN[name] if name in GIVEN else _drawn(one, home)
         for name, one in schema.get("properties", {}).items()

@@ -16,20 +16,21 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import spec
 from conformance.files.histories import step_to_data
 from conformance.files.serialisation import encode
+from conformance.history import Attend, PoisonDead, Step
 from conformance.isolation.wire import (
     VERSION,
+    Answer,
     Seen,
     frozen,
     invalid_from_data,
     profile_from_data,
     result_from_data,
 )
-from conformance.lockstep.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recordings.format import reasons_from_data
 from spec.view import View
@@ -86,15 +87,13 @@ class RemoteFactory:
         self._current = Remote(self, geometry, limits, cleanup, made)
         return self._current
 
-    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Mapping[str, Any]:
+    def ask(self, engine: "Remote", data: Mapping[str, object]) -> Answer:
         """The answer of the process to a line for this engine. Raises EngineFailed."""
         if self._current is not engine:
             raise RuntimeError("this engine is gone: a process serves one at a time")
         return self._exchange(data)
 
-    def _exchange(
-        self, data: Mapping[str, object], *, seconds: float | None = None
-    ) -> Mapping[str, Any]:
+    def _exchange(self, data: Mapping[str, object], *, seconds: float | None = None) -> Answer:
         if self._process is None:
             raise EngineFailed("the engine's process has ended before")
         try:
@@ -147,7 +146,7 @@ class RemoteFactory:
             raise self._unusable(f"first line {dict(hello)}")
         said.pass_on()
 
-    def _require_engine(self, answer: Mapping[str, Any]) -> None:
+    def _require_engine(self, answer: Answer) -> None:
         """Raise InvalidInput if the answer says that there is no engine."""
         if "invalid" in answer:
             self._stop()
@@ -191,10 +190,11 @@ class Remote:
         geometry: Geometry,
         limits: Limits,
         cleanup: CleanupMode,
-        made: Mapping[str, Any],
+        made: Answer,
     ) -> None:
-        sizes = {"geometry": geometry, "limits": limits, "cleanup": cleanup}
-        self.profile = profile_from_data(made["profile"], **sizes)
+        self.profile = profile_from_data(
+            made["profile"], geometry=geometry, limits=limits, cleanup=cleanup
+        )
         self._home, self._cells = home, dict[Tokens, object]()
         self._seen = Seen(geometry, self._expected)
         self._view = self._seen.take(made)
@@ -214,7 +214,7 @@ class Remote:
         """The view after the last step."""
         return self._view
 
-    def _take(self, step: Step) -> Mapping[str, Any]:
+    def _take(self, step: Step) -> Answer:
         answer = self._home.ask(self, step_to_data(step))
         try:
             self._view = self._seen.take(answer)
@@ -292,7 +292,7 @@ def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:
         raise EngineFailed(f"the engine's process ended {_how(process)}") from None
 
 
-def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[str, Any]:
+def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Answer:
     """The next line. seconds: the time limit, None if there is none or an alarm is set."""
     assert process.stdout is not None
     if seconds is not None and not select.select([process.stdout], [], [], seconds)[0]:
@@ -302,7 +302,7 @@ def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Mapping[
     if not text.endswith("\n"):
         raise EngineFailed(f"the engine's process ended {_how(process)}")
     try:
-        answer: Mapping[str, Any] = json.loads(text)
+        answer: Answer = json.loads(text)
     except ValueError as error:
         raise EngineFailed(f"the engine's process sent no JSON: {error}") from None
     return answer

@@ -73,10 +73,11 @@ def _send(answers: IO[str], data: Mapping[str, object]) -> None:
     answers.flush()
 
 
-def _plain(value: Any) -> object:
+def _plain(value: object) -> object:
     """A number or an array of numpy, jax or torch as JSON data."""
     if hasattr(value, "tolist"):
-        return value.tolist()
+        data: object = value.tolist()
+        return data
     raise TypeError(f"{value!r} is no number, text, list or array")
 
 

@@ -8,18 +8,17 @@ import spec
 from conformance.engines.registry import load_engine
 from conformance.files.histories import step_from_data
 from conformance.files.serialisation import decoder
+from conformance.history import Attend, PoisonDead, Step
 from conformance.isolation.wire import (
     VERSION,
+    Answer,
     Shown,
     invalid_to_data,
     profile_to_data,
     result_to_data,
 )
-from conformance.lockstep.history import Attend, PoisonDead, Step
 from conformance.protocol import Attends, Compiles, Engine, Poisonable
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
-
-Answer = dict[str, object]
 
 OPTIONAL: Final[Mapping[str, type]] = {
     "poison": Poisonable,

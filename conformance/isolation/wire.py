@@ -6,17 +6,26 @@ module, which needs only the standard library and attrs. Documented in docs/adap
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from conformance.files.histories import STEPS
 from conformance.files.serialisation import Decode, decoder, encode
-from conformance.protocol import Action, Profile, Result, Rounds
+from conformance.protocol import Action, Policy, Profile, Refuses, Result, Rounds
 from conformance.recordings.fields import Fields, changes, fields_of, plain_result, saw
 from conformance.recordings.format import saw_from_data, saw_to_data
+from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Reason
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    FinishReason,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Reason,
+)
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
@@ -25,7 +34,45 @@ WHOLE_VIEW: Final = "whole"
 """The key beside `saw` that says that the view is complete."""
 
 
-def profile_to_data(profile: Profile) -> dict[str, object]:
+class ProfileData(TypedDict):
+    """The declarations of an adapter, without the sizes that it was given."""
+
+    name: str
+    actions: list[str]
+    refuses: Refuses
+    policy: Policy
+
+
+class InvalidData(TypedDict):
+    """Bad input as data, so that the other side can raise it."""
+
+    name: str
+    seen: object
+    allowed: str
+    remedy: str
+
+
+class Answer(TypedDict, total=False):
+    """A line of the engine's side; docs/adapters.md says which keys answer what."""
+
+    kvspec: str
+    version: int
+    spec_version: str
+    python: str
+    profile: ProfileData
+    offers: list[str]
+    whole: bool
+    saw: Mapping[str, Any]
+    refused: list[str]
+    result: object
+    value: Any
+    invalid: InvalidData
+    missing: str
+    raised: str
+    unsendable: str
+
+
+def profile_to_data(profile: Profile) -> ProfileData:
     """The declarations of an adapter, without the sizes that it was given."""
     return {
         "name": profile.name,
@@ -35,20 +82,30 @@ def profile_to_data(profile: Profile) -> dict[str, object]:
     }
 
 
-def profile_from_data(data: Mapping[str, Any], **given: Any) -> Profile:
+def profile_from_data(
+    data: ProfileData, *, geometry: Geometry, limits: Limits, cleanup: CleanupMode
+) -> Profile:
     """The inverse, with the sizes. Raises KeyError or TypeError."""
     actions = frozenset(STEPS[name] for name in data["actions"])
-    return Profile(**{**data, "actions": actions, **given})
+    return Profile(
+        name=data["name"],
+        geometry=geometry,
+        limits=limits,
+        cleanup=cleanup,
+        actions=actions,
+        refuses=data["refuses"],
+        policy=data["policy"],
+    )
 
 
-def invalid_to_data(error: InvalidInput) -> dict[str, object]:
+def invalid_to_data(error: InvalidInput) -> InvalidData:
     """Bad input as data, so that the other side can raise it."""
     plain = error.seen is None or isinstance(error.seen, str | int | float)
     seen = error.seen if plain else shown(error.seen)
-    return {"name": error.name, "seen": seen, "allowed": error.allowed, "remedy": error.remedy}
+    return InvalidData(name=error.name, seen=seen, allowed=error.allowed, remedy=error.remedy)
 
 
-def invalid_from_data(data: Mapping[str, Any]) -> InvalidInput:
+def invalid_from_data(data: InvalidData) -> InvalidInput:
     """The inverse of `invalid_to_data`."""
     return InvalidInput(
         data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
@@ -60,10 +117,11 @@ def result_to_data(result: Result) -> object:
     return encode(result) if isinstance(result, BatchPlan) else plain_result(result)
 
 
-def result_from_data(action: Action, data: Any) -> Any:
+def result_from_data(action: Action, data: object) -> Any:
     """The result; malformed data is returned as it is, and equals no result."""
+    decode = _RESULTS.get(type(action))
     try:
-        return _RESULTS.get(type(action), lambda value: value)(data)
+        return data if decode is None else decode(data)
     except (TypeError, ValueError, KeyError):
         return data
 
@@ -73,7 +131,7 @@ def _rounds(value: Any) -> Rounds:
     return Rounds(done, None if refused is None else Reason[refused])
 
 
-def _outputs(value: Any) -> tuple[object, ...]:
+def _outputs(value: object) -> tuple[object, ...]:
     entries = decoder(tuple[tuple[int, int, tuple[int, ...], str], ...])(value)
     return tuple((*rest, FinishReason(why)) for *rest, why in entries)
 
@@ -92,7 +150,7 @@ class Shown:
     def __init__(self) -> None:
         self._fields: Fields = {}
 
-    def news(self, view: View) -> dict[str, object]:
+    def news(self, view: View) -> Answer:
         """The changes; the whole view, if it shows other fields than before."""
         before, self._fields = self._fields, _fields(view)
         if _shape(before) != _shape(self._fields):
@@ -112,7 +170,7 @@ class Seen:
         self._fields: dict[str, dict[int, Any]] = {}
         self.view: View | None = None
 
-    def take(self, news: Mapping[str, Any]) -> View:
+    def take(self, news: Answer) -> View:
         """The view after an answer. Raises ValueError, TypeError or InvalidInput."""
         if news.get(WHOLE_VIEW):
             self._fields = {}
@@ -125,24 +183,14 @@ class Seen:
         return self.view
 
     def _build(self) -> View:
+        shown: dict[str, Any] = {"counts": None}
+        for name, values in self._fields.items():
+            field = BY_NAME[name]
+            entries = tuple(field.from_record(values[index]) for index in range(len(values)))
+            shown[name] = entries[0] if field.index == "whole" else entries
         width = self._geometry.pages_per_seq
-        fields: dict[str, Any] = {
-            name: tuple(values[index] for index in range(len(values)))
-            for name, values in self._fields.items()
-        }
-        for name in ("queue", "outputs"):
-            if name in fields:
-                (fields[name],) = fields[name]
-        rows = [(*row, *[INVALID] * (width - len(row))) for row in fields.pop("rows")]
-        if "outputs" in fields:
-            outputs = fields["outputs"]
-            fields["outputs"] = tuple((*rest, FinishReason(why)) for *rest, why in outputs)
-        return View(
-            geometry=self._geometry,
-            rows=tuple(rows),
-            expected=self._expected,
-            **{"counts": None, **fields},
-        )
+        shown["rows"] = tuple((*row, *[INVALID] * (width - len(row))) for row in shown["rows"])
+        return View(geometry=self._geometry, expected=self._expected, **shown)
 
 
 def frozen(value: object) -> object:

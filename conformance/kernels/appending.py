@@ -6,13 +6,13 @@ same bits, so a moved or overwritten cell is noticed as well.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import ml_dtypes
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.kernels.batches import Arrays, Batch, Sizes, build
+from conformance.kernels.batches import Arrays, Batch, Ints, Numbers, Sizes, build
 from conformance.kernels.kernel_under_test import NEW_CELLS
 
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -30,8 +30,8 @@ class Task:
     """
 
     arrays: Arrays
-    new: Mapping[str, Any]
-    pool: Any
+    new: Mapping[str, Numbers]
+    pool: Numbers
     places: frozenset[tuple[int, int]]
 
 
@@ -51,7 +51,7 @@ def apart(sizes: Sizes, batch: Batch) -> Batch:
     return evolve(batch, shared=(), repeated=()) if new & several else batch
 
 
-def _new(sizes: Sizes, batch: Batch, table: Any) -> Iterator[tuple[int, tuple[int, int]]]:
+def _new(sizes: Sizes, batch: Batch, table: Ints) -> Iterator[tuple[int, tuple[int, int]]]:
     """The token of each new cell, and its page and offset."""
     token = 0
     for row, (queries, cells) in enumerate(batch.lens):
@@ -80,7 +80,7 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
     return Task(evolve(arrays, kv_pages=given), operands, pool, frozenset(new.values()))
 
 
-def _marked(cells: Any, draws: np.random.Generator) -> Any:
+def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:
     """The array with other bits in every NaN."""
     if cells.dtype == np.int8:
         return cells
@@ -91,7 +91,7 @@ def _marked(cells: Any, draws: np.random.Generator) -> Any:
     return marked.view(cells.dtype)
 
 
-def wrong(task: Task, pool: Any) -> list[str]:
+def wrong(task: Task, pool: Numbers) -> list[str]:
     """The errors in the returned pool: in new cells, or in others."""
     word = WORDS[pool.dtype.itemsize]
     other = (pool.view(word) != task.pool.view(word)).any(axis=(2, 3))

@@ -5,13 +5,12 @@ Every invisible cell is NaN (or the largest integer). Needles stand at the edges
 is a key so similar to one query that the answer of a query that sees it is the needle's value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
-from attrs import asdict, frozen
+from attrs import field, frozen
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,6 +23,8 @@ LOUD: Final = 16.0
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Numbers = NDArray[Any]
+"""Of any dtype, those of ml_dtypes among them."""
 
 
 class Needle(Enum):
@@ -37,11 +38,38 @@ class Needle(Enum):
     OLDEST = "the oldest in the window: q - w + 1"
 
 
+class Options(TypedDict, total=False):
+    """What attention may be asked for, by the names of `kernel_under_test.OPTIONS`."""
+
+    scale: float
+    soft_cap: float
+    sliding_window: int
+    k_scale: float
+    v_scale: float
+
+
+PLAIN: Final[Options] = {}
+"""Attention without any."""
+
+
+class BatchData(TypedDict):
+    """A batch as plain data, for JSON: lists for tuples, and the names of needles."""
+
+    lens: list[list[int]]
+    seed: int
+    needles: list[tuple[int, int, str]]
+    shared: list[int]
+    repeated: list[int]
+    far: bool
+    behind: bool
+    plain: bool
+
+
 @frozen(kw_only=True)
 class Sizes:
     """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
-    rows: the capacity in sequences. options: by the names of `kernel_under_test.OPTIONS`.
+    rows: the capacity in sequences.
     """
 
     name: str
@@ -51,7 +79,7 @@ class Sizes:
     pages_per_seq: int = 9
     rows: int = 5
     tokens: int = 40
-    options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
+    options: Options = field(factory=lambda: Options(scale=0.09))
 
     @property
     def pages(self) -> int:
@@ -66,8 +94,7 @@ class Sizes:
     @property
     def window(self) -> int | None:
         """Positions visible to a query, its own included."""
-        window: int | None = self.options.get("sliding_window")
-        return window
+        return self.options.get("sliding_window")
 
 
 @frozen(kw_only=True)
@@ -90,33 +117,46 @@ class Batch:
     behind: bool = False
     plain: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> BatchData:
         """As plain data, for `from_json`."""
-        return asdict(self) | {
-            "needles": [[row, index, where.name] for row, index, where in self.needles]
-        }
+        return BatchData(
+            lens=[list(each) for each in self.lens],
+            seed=self.seed,
+            needles=[(row, index, where.name) for row, index, where in self.needles],
+            shared=list(self.shared),
+            repeated=list(self.repeated),
+            far=self.far,
+            behind=self.behind,
+            plain=self.plain,
+        )
 
     @classmethod
-    def from_json(cls, held: Mapping[str, Any]) -> "Batch":
+    def from_json(cls, held: BatchData) -> "Batch":
         """The inverse of `to_json`."""
-        needles = tuple((row, index, Needle[where]) for row, index, where in held["needles"])
-        lens = tuple((queries, cells) for queries, cells in held["lens"])
-        lists = {name: tuple(held[name]) for name in ("shared", "repeated")}
-        return cls(**{**held, **lists, "needles": needles, "lens": lens})
+        return cls(
+            lens=tuple((queries, cells) for queries, cells in held["lens"]),
+            seed=held["seed"],
+            needles=tuple((row, index, Needle[where]) for row, index, where in held["needles"]),
+            shared=tuple(held["shared"]),
+            repeated=tuple(held["repeated"]),
+            far=held["far"],
+            behind=held["behind"],
+            plain=held["plain"],
+        )
 
 
 @frozen(eq=False)
 class Arrays:
     """The arguments of the interface, in its order."""
 
-    q: Any
-    kv_pages: Any
+    q: Numbers
+    kv_pages: Numbers
     kv_lens: Ints
     page_indices: Ints
     cu_q_lens: Ints
     num_seqs: Ints
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Numbers]:
         """The arrays in the order of the interface."""
         return iter(
             (

@@ -1,11 +1,14 @@
 """Block sizes for known kernels: small ones, so that a small batch takes many steps."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from conformance.kernels.batches import Sizes
 
-Own = Mapping[str, Any]
+if TYPE_CHECKING:
+    from impl.attention.tpu.shape import Blocks
+
+Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
 
 
@@ -36,7 +39,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         q_rows=32,
         prefill_cells=256,
     )
-    both = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
+    both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
     return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,))]
 
 

@@ -8,11 +8,11 @@ the process, so a process that runs this module cannot use that output for anyth
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,12 @@ from attrs import frozen
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from conformance.kernels.batches import Arrays, Sizes
+from conformance.kernels.batches import Arrays, Numbers, Sizes
+from conformance.kernels.block_sizes import Own
 from conformance.kernels.compile import traced
 from conformance.kernels.kernel_under_test import Subject
+from conformance.kernels.pallas import Copy, Ref
+from conformance.numerics.oracle import Floats
 
 CHIP: Final = "v5e"
 """The chip for a kernel that takes one; the interpreter models none in particular."""
@@ -32,7 +35,7 @@ CORES: Final = 2
 RACE: Final = "RACE DETECTED"
 LEFT_OVER: Final = "non-zero count"
 OUTSIDE: Final = ("out-of-bounds", "out of bounds")
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NOTHING: Final[Mapping[str, Numbers]] = MappingProxyType({})
 
 
 class Mode(Enum):
@@ -49,9 +52,9 @@ class Answer:
     pool: returned beside it, if new cells were given.
     """
 
-    out: Any
+    out: Floats | None
     said: tuple[str, ...]
-    pool: Any = None
+    pool: Numbers | None = None
 
 
 def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
@@ -71,8 +74,8 @@ def attend(
     arrays: Arrays,
     *,
     mode: Mode,
-    own: Mapping[str, Any],
-    new: Mapping[str, Any] = NOTHING,
+    own: Own,
+    new: Mapping[str, Numbers] = NOTHING,
     cores: int = 1,
 ) -> Answer:
     """Call the kernel once. Passes its exceptions on, except for a read outside of a buffer.
@@ -80,13 +83,13 @@ def attend(
     new: K and V of new cells by name, if the kernel writes them. cores: that work in parallel.
     """
     given = _given(sizes, arrays)
-    new = {name: jnp.asarray(cells) for name, cells in new.items()}
+    operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
-                found = subject.call(*given, options=sizes.options, **told(own), **new)
-                if new:
+                found = subject.call(*given, options=sizes.options, **told(own), **operands)
+                if operands:
                     found, pool = _pair(found, given[1])
                 out = np.asarray(found).astype(np.float64)
                 if out.shape != arrays.q.shape:
@@ -104,7 +107,7 @@ def attend(
     return Answer(out, tuple(outside + heard), pool)
 
 
-def _pair(found: Any, given: Any) -> tuple[Any, Any]:
+def _pair(found: object, given: jax.Array) -> tuple[object, Numbers]:
     """An answer, and a pool like the given one. Raises ValueError."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise ValueError("given new cells, it does not return its answer and the pool")
@@ -119,12 +122,12 @@ def cores(
     sizes: Sizes,
     arrays: Arrays,
     *,
-    own: Mapping[str, Any],
-    new: Mapping[str, Any] = NOTHING,
+    own: Own,
+    new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
     """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
 
-    def call(*given: Any) -> Any:
+    def call(*given: jax.Array) -> object:
         return subject.call(*given, options=sizes.options, **told(own), **new)
 
     try:
@@ -134,12 +137,12 @@ def cores(
     return traced.cores(program, most=CORES)
 
 
-def told(own: Mapping[str, Any]) -> dict[str, Any]:
+def told(own: Own) -> Own:
     """Add the default chip to a kernel's own arguments, unless one is given."""
     return {"chip": CHIP, **own}
 
 
-def _given(sizes: Sizes, arrays: Arrays) -> list[Any]:
+def _given(sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
     """The arrays in the dtypes of the batch."""
     q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
     pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
@@ -167,26 +170,26 @@ def printed() -> Iterator[list[str]]:
 def sees_races() -> bool:
     """The control: whether this jax detects races, with its own copy and between cores."""
 
-    def reads_too_early(source: Any, out: Any, held: Any, semaphore: Any) -> None:
-        copy: Any = pltpu.make_async_copy(source, held, semaphore)
+    def reads_too_early(source: Ref, out: Ref, held: Ref, semaphore: Ref) -> None:
+        copy: Copy = pltpu.make_async_copy(source, held, semaphore)
         copy.start()
         out[...] = held[...]
         copy.wait()
 
-    def writes_the_same(_source: Any, out: Any, held: Any, semaphore: Any) -> None:
+    def writes_the_same(_source: Ref, out: Ref, held: Ref, semaphore: Ref) -> None:
         held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
-        copy: Any = pltpu.make_async_copy(held, out, semaphore)
+        copy: Copy = pltpu.make_async_copy(held, out, semaphore)
         copy.start()
         copy.wait()
 
     return _races(reads_too_early, 1, pltpu.VMEM) and _races(writes_the_same, CORES, pltpu.HBM)
 
 
-def _races(kernel: Any, cores: int, space: Any) -> bool:
+def _races(kernel: Callable[..., None], cores: int, space: pltpu.MemorySpace) -> bool:
     """Whether a race is detected in this kernel, with its result in that memory."""
-    kind: Any = jax.typeof(jnp.zeros((16, 128), jnp.float32))
+    kind = jax.typeof(jnp.zeros((16, 128), jnp.float32))
     with printed() as lines:
-        found: Any = pl.pallas_call(
+        found = pl.pallas_call(
             kernel,
             out_shape=kind,
             grid=(cores,),

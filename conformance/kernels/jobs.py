@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from attrs import frozen
 
-from conformance.kernels.batches import SIZES
+from conformance.kernels.batches import SIZES, BatchData
 from conformance.kernels.block_sizes import variants
-from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, appending
+from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS
@@ -18,6 +18,73 @@ from conformance.kernels.trials import Job
 FEWEST: Final = 3
 SHARE: Final = 4
 """Other block sizes, eager copies and each twin get the cases divided by this."""
+
+
+class Errors(TypedDict):
+    """The largest errors, over each of the two bounds."""
+
+    max_error_over_bound: float
+    max_error_over_probable_bound: float
+
+
+class Place(TypedDict):
+    """What a job tries: the fields of `Job` by which a reader finds it again."""
+
+    sizes: str
+    variant: int
+    mode: str
+    twin: str | None
+    append: bool
+
+
+class Loose(TypedDict):
+    """Batches that are right, and farther off than rounding would likely be."""
+
+    sizes: str
+    variant: int
+    mode: str
+    twin: str | None
+    append: bool
+    batches: int
+    cases: int
+    max_error_over_probable_bound: float
+    batch: BatchData | None
+
+
+class Finding(TypedDict):
+    """What is wrong with a kernel, and the batch that shows it."""
+
+    what: list[str]
+    sizes: str
+    variant: int
+    mode: str
+    twin: str | None
+    append: bool
+    batch: BatchData | None
+    text: str
+
+
+class Totals(TypedDict):
+    """The numbers of the report of a run."""
+
+    cases: int
+    max_error_over_bound: float
+    max_error_over_probable_bound: float
+    shapes: dict[str, Errors]
+    loose: list[Loose]
+    out_of_bounds: int | None
+    findings: list[Finding]
+
+
+class MutantScore(TypedDict):
+    """The outcome of a planted bug: under the bench, and under conventional tests."""
+
+    mutant: str
+    what: str
+    caught: bool
+    by: list[str]
+    cases: int
+    caught_by_usual_tests: bool
 
 
 @frozen
@@ -37,7 +104,7 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
     }
     few = max(FEWEST, -(-cases // SHARE))
     jobs = [*_jobs(subject.name, left_out, cases, few, seed)]
-    if appending(subject.name) is None:
+    if find_appending(subject.name) is None:
         left_out |= {"new cells, written by the kernel": ", ".join(NEW_CELLS)}
     else:
         jobs += _appending(subject.name, left_out, few, seed)
@@ -98,7 +165,7 @@ def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None)
     ]
 
 
-def totals(tried: Sequence[Tried]) -> dict[str, Any]:
+def totals(tried: Sequence[Tried]) -> Totals:
     """The numbers of the report. Unfinished jobs count as far as they came."""
     found = Counter(what for one in tried for what in one.what)
     return {
@@ -115,7 +182,7 @@ def totals(tried: Sequence[Tried]) -> dict[str, Any]:
     }
 
 
-def _largest(tried: Sequence[Tried]) -> dict[str, float]:
+def _largest(tried: Sequence[Tried]) -> Errors:
     """The largest errors, relative to each of the two bounds."""
     return {
         "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
@@ -123,7 +190,7 @@ def _largest(tried: Sequence[Tried]) -> dict[str, float]:
     }
 
 
-def _describe_loose(one: Tried) -> dict[str, Any]:
+def _describe_loose(one: Tried) -> Loose:
     """Right batches beyond the probabilistic bound, as plain data."""
     return {
         **_place(one),
@@ -134,7 +201,7 @@ def _describe_loose(one: Tried) -> dict[str, Any]:
     }
 
 
-def score(kit: Tried, usual: Tried) -> dict[str, Any]:
+def score(kit: Tried, usual: Tried) -> MutantScore:
     """The outcome of a planted bug: under the bench, and under conventional tests."""
     name = str(kit.job.mutant)
     return {
@@ -147,7 +214,7 @@ def score(kit: Tried, usual: Tried) -> dict[str, Any]:
     }
 
 
-def describe(one: Tried) -> dict[str, Any]:
+def describe(one: Tried) -> Finding:
     """A finding as plain data."""
     return {
         "what": one.what or [one.ended],
@@ -157,7 +224,8 @@ def describe(one: Tried) -> dict[str, Any]:
     }
 
 
-def _place(one: Tried) -> dict[str, Any]:
+def _place(one: Tried) -> Place:
     job = one.job
-    where = {"sizes": job.sizes, "variant": job.variant, "mode": job.mode}
-    return {**where, "twin": job.twin, "append": job.append}
+    return Place(
+        sizes=job.sizes, variant=job.variant, mode=job.mode, twin=job.twin, append=job.append
+    )

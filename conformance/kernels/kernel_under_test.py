@@ -9,10 +9,11 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 
+from conformance.kernels.batches import Options
 from spec.vocabulary.errors import InvalidInput
 
 KNOWN: Final = {
@@ -50,19 +51,22 @@ class Subject:
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     names: Mapping[str, str]
     told_chip: bool
 
-    def lacks(self, options: Mapping[str, Any]) -> list[str]:
+    def lacks(self, options: Options) -> list[str]:
         """The unsupported options, by our name."""
         return [name for name in options if name not in self.names]
 
-    def call(self, *arrays: Any, options: Mapping[str, Any], chip: str, **own: Any) -> Any:
-        """The answer [T, q_heads, head_dim]. own: arguments of its own, such as blocks."""
+    def call(self, *arrays: object, options: Options, **own: object) -> object:
+        """The answer [T, q_heads, head_dim].
+
+        own: arguments of its own, such as blocks, and `chip`, passed on if it takes one.
+        """
         asked = {self.names[name]: value for name, value in options.items()}
-        told = {"chip": chip} if self.told_chip else {}
-        return self.function(*arrays, **asked, **told, **own)
+        told = {name: value for name, value in own.items() if name != "chip" or self.told_chip}
+        return self.function(*arrays, **asked, **told)
 
 
 def find(name: str) -> Subject:
@@ -70,7 +74,7 @@ def find(name: str) -> Subject:
     return _found(name, KNOWN.get(name, name))
 
 
-def appending(name: str) -> Subject | None:
+def find_appending(name: str) -> Subject | None:
     """The variant that also writes new cells `[T, kv_heads, head_dim]`, if there is one.
 
     It takes them by the names of NEW_CELLS, in the dtype of the pool, and returns its answer and

@@ -1,12 +1,13 @@
 """Metamorphic tests: another layout of the same sequences must have the same answer."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import evolve
 
 from conformance.kernels.batches import FAR, Arrays, Batch, Sizes
+from conformance.numerics.oracle import Floats
 
 TWINS: Final[Mapping[str, str]] = {
     "order": "sequences in the opposite order",
@@ -63,7 +64,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
     return Arrays(q, pool, lens, table, starts, arrays.num_seqs)
 
 
-def in_order(sizes: Sizes, batch: Batch, twin: str, found: Any) -> Any:
+def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:
     """The rows of the twin's answer in the original order and head_dim."""
     order = _order(batch, twin)
     counts = [queries for queries, _ in batch.lens]

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any, Final
+from typing import Final
 
 from attrs import Factory, asdict, define, evolve, field
 
+from conformance.kernels.batches import BatchData
 from conformance.kernels.compile.compiler import FROM_OUTSIDE
 from conformance.kernels.parallelism import cores
-from conformance.kernels.trials import Job
+from conformance.kernels.trials import Job, Line
 from conformance.runtime import processes
 from conformance.runtime.processes import Process
 
@@ -39,13 +40,13 @@ class Tried:
     ratio: float = 0.0
     ended: str = ""
     what: list[str] = Factory(list)
-    batch: dict[str, Any] | None = None
+    batch: BatchData | None = None
     text: str = ""
     pallas: bool | None = None
     answered: int = 0
     looseness: float = 0.0
     loose: int = 0
-    loosest: dict[str, Any] | None = None
+    loosest: BatchData | None = None
 
     @property
     def undecided(self) -> bool:
@@ -64,7 +65,7 @@ class Tried:
         """Whether there is a finding."""
         return self.ended not in ("passed", "") and not self.undecided
 
-    def take(self, line: dict[str, Any]) -> None:
+    def take(self, line: Line) -> None:
         """Process one line of the worker."""
         if "begin" in line:
             self.batch = line["begin"]

@@ -7,7 +7,8 @@ right to the wrong implementation.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from types import ModuleType
+from typing import Concatenate, Final, Never, ParamSpec, Protocol, TypeVar
 
 import jax.numpy as jnp
 from attrs import evolve, frozen
@@ -15,10 +16,14 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 
 import impl.attention.tpu as kernel
-from conformance.kernels import seeded_bugs_of_appending as appending
 from conformance.kernels.batches import SIZES
+from conformance.kernels.pallas import Copy, Ref
 from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, prefill, writing
+from impl.attention.tpu.decode import Span
+from impl.attention.tpu.flow import Fetch, Flow
+from impl.attention.tpu.shape import Shape
+from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
 PLAIN: Final = SIZES[0].name
@@ -26,6 +31,41 @@ WINDOW: Final = SIZES[2].name
 CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Change = Callable[[Never], object]
+"""Makes the wrong function, or value, from the right one."""
+Bounds = Callable[[Flow, Fetch], tuple[Array, Array]]
+"""What of a fetch: from, to."""
+After = Callable[[Flow, Fetch], Fetch]
+StartPage = Callable[[Flow, Fetch, Array, Array], None]
+Seen = Callable[[Shape, Array, Span, Array, int], Array]
+Fold = Callable[[Ref, Ref], object]
+"""Another place in a pair of buffers, from the pair and the place that is asked for."""
+
+
+Places = Callable[Concatenate[Array, Array, Array, Array, P], Array]
+"""As `impl.attention.places.of`."""
+Write = Callable[Concatenate[Array, Array, Array, P], Array]
+"""As `impl.attention.tpu.writing.write`."""
+
+
+class Call(Protocol):
+    """As the traced call of the kernel."""
+
+    def __call__(self, shape: Shape, *given: object, cells: Array | None = None) -> Array:
+        """Attend."""
+        ...
+
+
+class Masked(Protocol):
+    """A step over cells of which some may be hidden."""
+
+    def __call__(self, *given: object, masked: bool) -> None:
+        """Take the step."""
+        ...
 
 
 @frozen
@@ -36,34 +76,44 @@ class Mutant:
     """
 
     what: str
-    place: Any
+    place: ModuleType | type
     name: str
-    change: Callable[[Any], Any]
+    change: Change
     sizes: str = PLAIN
     variant: int = 0
     mode: str = "on_wait"
     append: bool = False
 
 
-def _nothing(_right: Any) -> Any:
-    return lambda *_given, **_named: None
+def _nothing(_right: Callable[P, None]) -> Callable[P, None]:
+    def wrong(*_given: P.args, **_named: P.kwargs) -> None:
+        return
+
+    return wrong
 
 
 class _Unwaited:
     """A copy that is started and never waited for."""
 
-    def __init__(self, copy: Any) -> None:
+    def __init__(self, copy: Copy) -> None:
         self.start = copy.start
 
     def wait(self) -> None:
         """Return without waiting."""
 
 
-def _span(low: int, high: int) -> Callable[[Any], Any]:
+def _unwaited(right: Callable[P, Copy]) -> Callable[P, _Unwaited]:
+    def wrong(*given: P.args, **named: P.kwargs) -> _Unwaited:
+        return _Unwaited(right(*given, **named))
+
+    return wrong
+
+
+def _span(low: int, high: int) -> Callable[[Bounds], Bounds]:
     """The visible cells of a fetch, with wrong ends."""
 
-    def change(right: Any) -> Any:
-        def wrong(self: Any, fetch: Any) -> Any:
+    def change(right: Bounds) -> Bounds:
+        def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
             first, last = right(self, fetch)
             return jnp.maximum(first + low, 0), last + high
 
@@ -72,49 +122,57 @@ def _span(low: int, high: int) -> Callable[[Any], Any]:
     return change
 
 
-def _fetches(**wrong_of: Callable[[Any], Array]) -> Callable[[Any], Any]:
+def _fetches(
+    **other: int,
+) -> Callable[[Callable[[Flow, Fetch], R]], Callable[[Flow, Fetch], R]]:
     """A function that receives a fetch with one field changed."""
 
-    def change(right: Any) -> Any:
-        def wrong(self: Any, fetch: Any, *rest: Any) -> Any:
-            other = {name: make(fetch) for name, make in wrong_of.items()}
-            return right(self, fetch._replace(**other), *rest)
+    def change(right: Callable[[Flow, Fetch], R]) -> Callable[[Flow, Fetch], R]:
+        def wrong(self: Flow, fetch: Fetch) -> R:
+            numbers = {name: jnp.int32(value) for name, value in other.items()}
+            return right(self, fetch._replace(**numbers))
 
         return wrong
 
     return change
 
 
-def _shapes(**options: Any) -> Callable[[Any], Any]:
+def _shapes(
+    other: Callable[[Shape], Shape],
+) -> Callable[[Callable[Concatenate[Shape, P], R]], Callable[Concatenate[Shape, P], R]]:
     """A kernel that is traced with wrong options."""
 
-    def change(right: Any) -> Any:
-        return lambda shape, *rest: right(evolve(shape, **options), *rest)
+    def change(right: Callable[Concatenate[Shape, P], R]) -> Callable[Concatenate[Shape, P], R]:
+        def wrong(shape: Shape, /, *rest: P.args, **named: P.kwargs) -> R:
+            return right(other(shape), *rest, **named)
+
+        return wrong
 
     return change
 
 
-def _window(by: int) -> Callable[[Any], Any]:
-    """A kernel whose window is longer or shorter."""
-
-    def change(right: Any) -> Any:
-        return lambda shape, *rest: right(evolve(shape, window=shape.window + by), *rest)
-
-    return change
+def _longer_window(shape: Shape, *, by: int) -> Shape:
+    assert shape.window is not None  # it is planted where there is one
+    return evolve(shape, window=shape.window + by)
 
 
-def _seen(right: Any, *, by: int) -> Any:
+def _seen(*, by: int) -> Callable[[Seen], Seen]:
     """The mask of a prefill, for queries at wrong positions."""
-    return lambda shape, position, *rest: right(shape, position + by, *rest)
+
+    def change(right: Seen) -> Seen:
+        return lambda shape, position, *rest: right(shape, position + by, *rest)
+
+    return change
 
 
-def _next_page(right: Any) -> Any:
-    def wrong(self: Any, fetch: Any, slot: Array, page: Array) -> None:
+def _next_page(right: StartPage) -> StartPage:
+    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> None:
         class Shifted:
             """Page ids, each of them one more."""
 
-            def __getitem__(self, at: Any) -> Any:
-                return held[at] + 1
+            def __getitem__(self, at: Ref) -> Array:
+                following: Array = held[at] + 1
+                return following
 
         held, before = self.buffers.ids, self.buffers
         self.buffers = before._replace(ids=Shifted())
@@ -127,21 +185,25 @@ def _next_page(right: Any) -> Any:
 class _Folded:
     """A pair of buffers that returns the first one twice."""
 
-    def __init__(self, held: Any, fold: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, held: Ref, fold: Fold) -> None:
         self.at, self._held, self._fold = self, held, fold
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: Ref) -> Ref:
         return self._held.at[self._fold(self._held, place)]
 
 
-def _one_buffer(name: str, fold: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+def _one_buffer(
+    name: str, fold: Fold
+) -> Callable[[Callable[Concatenate[Flow, P], None]], Callable[Concatenate[Flow, P], None]]:
     """A fetch that overwrites the buffer in use."""
 
-    def change(right: Any) -> Any:
-        def wrong(self: Any, *given: Any) -> None:
+    def change(
+        right: Callable[Concatenate[Flow, P], None],
+    ) -> Callable[Concatenate[Flow, P], None]:
+        def wrong(self: Flow, /, *given: P.args, **named: P.kwargs) -> None:
             before = self.buffers
             self.buffers = before._replace(**{name: _Folded(getattr(before, name), fold)})
-            right(self, *given)
+            right(self, *given, **named)
             self.buffers = before
 
         return wrong
@@ -149,28 +211,27 @@ def _one_buffer(name: str, fold: Callable[[Any, Any], Any]) -> Callable[[Any], A
     return change
 
 
-def _in_first_half(held: Any, rows: Any) -> Any:
+def _in_first_half(held: Ref, rows: Ref) -> object:
     start = lax.rem(rows.start, jnp.int32(held.shape[0] // 2))
     return pl.ds(pl.multiple_of(start, rows.size), rows.size)
 
 
-def _fewer_pages(right: Any) -> Any:
-    def wrong(self: Any, fetch: Any) -> tuple[Array, Array]:
+def _fewer_pages(right: Bounds) -> Bounds:
+    def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
         low, high = right(self, fetch)
         return low, high - 1
 
     return wrong
 
 
-def _unreset(*kept: str) -> Callable[[Any], Any]:
+def _unreset(*kept: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """An initialisation that leaves some of the scratch unchanged."""
 
-    def change(right: Any) -> Any:
-        def wrong(*given: Any) -> None:
-            at = next(index for index, one in enumerate(given) if hasattr(one, "_replace"))
-            scratch = given[at]
+    def change(right: Callable[P, None]) -> Callable[P, None]:
+        def wrong(*given: P.args, **named: P.kwargs) -> None:
+            scratch = next(one for one in given if hasattr(one, "_replace"))
             before = {name: getattr(scratch, name)[...] for name in kept}
-            right(*given)
+            right(*given, **named)
             for name, value in before.items():
                 getattr(scratch, name)[...] = value
 
@@ -179,31 +240,33 @@ def _unreset(*kept: str) -> Callable[[Any], Any]:
     return change
 
 
-def _only_masked(right: Any) -> Any:
+def _only_masked(right: Masked) -> Masked:
     """Steps with only visible cells are left out."""
 
-    def wrong(*given: Any, masked: bool) -> None:
+    def wrong(*given: object, masked: bool) -> None:
         if masked:
             right(*given, masked=masked)
 
     return wrong
 
 
-def _never_rescaled(right: Any) -> Any:
+def _never_rescaled(right: Callable[[Shape, Array], Array]) -> Callable[[Shape, Array], Array]:
     """Sums that are not rescaled when a larger score comes: [rows, 128]."""
 
-    def wrong(shape: Any, difference: Array) -> Array:
-        found: Array = right(shape, difference)
+    def wrong(shape: Shape, difference: Array) -> Array:
+        found = right(shape, difference)
         return jnp.ones_like(found) if difference.shape[1] == 128 else found
 
     return wrong
 
 
-def _other_heads(right: Any) -> Any:
+def _other_heads(
+    right: Callable[Concatenate[decode.Work, Shape, P], None],
+) -> Callable[Concatenate[decode.Work, Shape, P], None]:
     """Query heads take KV heads in turn, not in groups."""
 
-    def wrong(self: Any, shape: Any, *rest: Any) -> None:
-        right(self, shape, *rest)
+    def wrong(self: decode.Work, shape: Shape, /, *rest: P.args, **named: P.kwargs) -> None:
+        right(self, shape, *rest, **named)
         like = (shape.q_heads, self.count)
         place = cells.place(shape, lax.broadcasted_iota(jnp.int32, like, 1), self.count)
         _, head = cells.divide(place, shape.kv_heads)
@@ -213,10 +276,10 @@ def _other_heads(right: Any) -> Any:
     return wrong
 
 
-def _as_one_core(right: Any) -> Any:
+def _as_one_core(right: After) -> After:
     """The plan for one core on several, each with its own number."""
 
-    def wrong(self: Any, fetch: Any) -> Any:
+    def wrong(self: Flow, fetch: Fetch) -> Fetch:
         before = self.shape
         self.shape = evolve(before, cores=1)
         found = right(self, fetch)
@@ -226,12 +289,122 @@ def _as_one_core(right: Any) -> Any:
     return wrong
 
 
+def _one_place_on(right: Write[P]) -> Write[P]:
+    """Every new cell goes to the next destination."""
+
+    def wrong(pool: Array, cells: Array, to: Array, /, *rest: P.args, **named: P.kwargs) -> Array:
+        return right(pool, cells, jnp.where(to < 0, to, to + 1), *rest, **named)
+
+    return wrong
+
+
+def _padding_to_first_cell(right: Callable[P, Array]) -> Callable[P, Array]:
+    """Tokens of no sequence are stored in cell 0."""
+
+    def wrong(*given: P.args, **named: P.kwargs) -> Array:
+        found = right(*given, **named)
+        return jnp.where(found == INVALID, 0, found)
+
+    return wrong
+
+
+def _last_dropped(right: Places[P]) -> Places[P]:
+    """The last token of each sequence is not stored."""
+
+    def wrong(
+        pool: Array, lens: Array, ids: Array, starts: Array, /, *rest: P.args, **named: P.kwargs
+    ) -> Array:
+        found = right(pool, lens, ids, starts, *rest, **named)
+        return found.at[starts[1:] - 1].set(INVALID, mode="drop")
+
+    return wrong
+
+
+def _row_before(right: Places[P]) -> Places[P]:
+    """New cells go to the pages of the previous sequence."""
+
+    def wrong(
+        pool: Array, lens: Array, ids: Array, starts: Array, /, *rest: P.args, **named: P.kwargs
+    ) -> Array:
+        return right(pool, lens, jnp.roll(ids, 1, axis=0), starts, *rest, **named)
+
+    return wrong
+
+
+def _from_the_pool(right: Call) -> Callable[..., Array]:
+    """The operands are ignored."""
+
+    def wrong(shape: Shape, *given: object, cells: Array) -> Array:
+        del cells
+        return right(evolve(shape, fresh=False), *given)
+
+    return wrong
+
+
+def _whole_pages(right: Bounds) -> Bounds:
+    """The partly old page is copied whole, over the cells from the operands."""
+
+    def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
+        low, high = right(self, fetch)
+        size = self.shape.page_size
+        return low, (high + size - 1) // size * size
+
+    return wrong
+
+
+def _neighbours_cells(
+    right: Callable[[Flow, Fetch, Array], None],
+) -> Callable[[Flow, Fetch, Array], None]:
+    """The operands are read from the next row on."""
+
+    def wrong(self: Flow, fetch: Fetch, slot: Array) -> None:
+        class Shifted:
+            """Sequences that begin one row later."""
+
+            def __getitem__(self, at: Ref) -> Array:
+                following: Array = held[at] + 1
+                return following
+
+        held, before = self.inputs.cu_q_lens, self.inputs
+        self.inputs = before._replace(cu_q_lens=Shifted())
+        right(self, fetch, slot)
+        self.inputs = before
+
+    return wrong
+
+
+def _same_number(right: After) -> After:
+    return lambda self, fetch: right(self, fetch)._replace(number=fetch.number)
+
+
+def _first_of_all(_right: Callable[[Flow], Fetch]) -> Callable[[Flow], Fetch]:
+    return lambda self: self._begin(self._next_seq(jnp.int32(0)))
+
+
+def _all_seqs(_right: Callable[[Flow], Array]) -> Callable[[Flow], Array]:
+    return lambda self: jnp.int32(self.shape.seqs)
+
+
+def _whole_block(right: Bounds) -> Callable[[Flow, Fetch], tuple[Array, int]]:
+    return lambda self, fetch: (right(self, fetch)[0], self.shape.blocks.q_rows)
+
+
+def _not_blanked(
+    _right: Callable[[Array, int, Array, Array], Array],
+) -> Callable[[Array, int, Array, Array], Array]:
+    return lambda words, *_: words
+
+
+def _kept_by_words(
+    right: Callable[[Array, Array, Array, int], Array],
+) -> Callable[[Array, Array, Array, int], Array]:
+    return lambda cell, *by: right(cell & ~1, *by)
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "pages are not waited for": Mutant("no wait", flow.Flow, "_wait_pages", _nothing),
     "queries are not waited for": Mutant("no wait", flow.Flow, "_wait_queries", _nothing),
-    "page ids are not waited for": Mutant(
-        "no wait", flow.Flow, "_ids_copy", lambda right: lambda *given: _Unwaited(right(*given))
-    ),
+    "page ids are not waited for": Mutant("no wait", flow.Flow, "_ids_copy", _unwaited),
     "results are not waited for": Mutant("no wait", flow.Flow, "_wait_result", _nothing),
     "pages in one buffer": Mutant(
         "no double buffering",
@@ -253,19 +426,19 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "prefetch into the live buffer",
         flow.Flow,
         "_ids_copy",
-        _fetches(number=lambda _fetch: jnp.int32(0)),
+        _fetches(number=0),
     ),
     "the number of a fetch is not carried": Mutant(
         "buffer index not carried",
         flow.Flow,
         "_after",
-        lambda right: lambda self, fetch: right(self, fetch)._replace(number=fetch.number),
+        _same_number,
     ),
     "both cores take the same blocks": Mutant(
         "half of the work left out",
         flow.Flow,
         "_first",
-        lambda _right: lambda self: self._begin(self._next_seq(jnp.int32(0))),
+        _first_of_all,
         variant=1,
     ),
     "each core takes every block": Mutant(
@@ -281,7 +454,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "waits for ever",
         flow.Flow,
         "_start_queries",
-        _fetches(item=lambda _fetch: jnp.int32(0)),
+        _fetches(item=0),
     ),
     "a page id and one": Mutant("page index plus one", flow.Flow, "_start_page", _next_page),
     "the last page is not copied": Mutant(
@@ -294,28 +467,32 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "num_seqs ignored",
         flow.Flow,
         "_seqs",
-        lambda _right: lambda self: jnp.int32(self.shape.seqs),
+        _all_seqs,
     ),
     "results too wide": Mutant(
         "store mask too wide",
         flow.Flow,
         "_rows_of",
-        lambda right: lambda self, fetch: (right(self, fetch)[0], self.shape.blocks.q_rows),
+        _whole_block,
     ),
     "a cell too many": Mutant("no KV mask at the end", flow.Flow, "_span", _span(0, 1)),
     "a cell too few": Mutant("the last cell is masked", flow.Flow, "_span", _span(0, -1)),
     "the first cell is masked": Mutant("a cell too few", flow.Flow, "_span", _span(1, 0)),
-    "one position into the future": Mutant(
-        "causal off by one", prefill, "_seen", lambda right: _seen(right, by=1)
-    ),
-    "not its own position": Mutant(
-        "causal off by one", prefill, "_seen", lambda right: _seen(right, by=-1)
-    ),
+    "one position into the future": Mutant("causal off by one", prefill, "_seen", _seen(by=1)),
+    "not its own position": Mutant("causal off by one", prefill, "_seen", _seen(by=-1)),
     "a window that is longer": Mutant(
-        "window off by one", kernel, "_kernel", _window(1), sizes=WINDOW
+        "window off by one",
+        kernel,
+        "_kernel",
+        _shapes(lambda shape: _longer_window(shape, by=1)),
+        sizes=WINDOW,
     ),
     "a window that is shorter": Mutant(
-        "window off by one", kernel, "_kernel", _window(-1), sizes=WINDOW
+        "window off by one",
+        kernel,
+        "_kernel",
+        _shapes(lambda shape: _longer_window(shape, by=-1)),
+        sizes=WINDOW,
     ),
     "the largest score starts at 0": Mutant(
         "running maximum not initialised", decode, "LOWEST", lambda _right: 0.0
@@ -335,49 +512,61 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),
-    "V of dead cells": Mutant(
-        "NaN times 0", cells, "blanked", lambda _right: lambda words, *_: words
-    ),
+    "V of dead cells": Mutant("NaN times 0", cells, "blanked", _not_blanked),
     "V of a dead cell in a live one's word": Mutant(
         "NaN times 0",
         cells,
         "_kept",
-        lambda right: lambda at, *by: right(at & ~1, *by),
+        _kept_by_words,
         sizes=SCALED,
     ),
     "one of two heads in a word": Mutant(
         "the other head's K and V", cells, "upper", lambda _right: cells.lower, sizes=BYTES
     ),
-    "no scale": Mutant("scale dropped", kernel, "_kernel", _shapes(scale=1.0)),
-    "no cap": Mutant("soft cap dropped", kernel, "_kernel", _shapes(soft_cap=None), sizes=CAPPED),
-    "no scale of V": Mutant("scale dropped", kernel, "_kernel", _shapes(v_scale=1.0), sizes=SCALED),
+    "no scale": Mutant(
+        "scale dropped", kernel, "_kernel", _shapes(lambda shape: evolve(shape, scale=1.0))
+    ),
+    "no cap": Mutant(
+        "soft cap dropped",
+        kernel,
+        "_kernel",
+        _shapes(lambda shape: evolve(shape, soft_cap=None)),
+        sizes=CAPPED,
+    ),
+    "no scale of V": Mutant(
+        "scale dropped",
+        kernel,
+        "_kernel",
+        _shapes(lambda shape: evolve(shape, v_scale=1.0)),
+        sizes=SCALED,
+    ),
     "a new cell one place on": Mutant(
-        "written one off", kernel, "write", appending.one_place_on, append=True
+        "written one off", kernel, "write", _one_place_on, append=True
     ),
     "padding is written": Mutant(
-        "padding to cell 0", places, "of", appending.padding_to_the_first_cell, append=True
+        "padding to cell 0", places, "of", _padding_to_first_cell, append=True
     ),
     "the last new cell is not written": Mutant(
-        "a cell too few", places, "of", appending.last_dropped, append=True
+        "a cell too few", places, "of", _last_dropped, append=True
     ),
     "new cells in another's pages": Mutant(
-        "the row of the sequence before", places, "of", appending.row_before, append=True
+        "the row of the sequence before", places, "of", _row_before, append=True
     ),
     "new cells are read from the pool": Mutant(
-        "not from the operands", kernel, "_call", appending.from_the_pool, append=True
+        "not from the operands", kernel, "_call", _from_the_pool, append=True
     ),
     "new cells are not waited for": Mutant(
         "no wait",
         writing,
         "copy",
-        lambda right: lambda *given: _Unwaited(right(*given)),
+        _unwaited,
         append=True,
     ),
     "a page over new cells": Mutant(
-        "both are copied there", flow.Flow, "_stored", appending.whole_pages, append=True
+        "both are copied there", flow.Flow, "_stored", _whole_pages, append=True
     ),
     "new cells of the neighbour": Mutant(
-        "operands one row off", flow.Flow, "_start_fresh", appending.neighbours_cells, append=True
+        "operands one row off", flow.Flow, "_start_fresh", _neighbours_cells, append=True
     ),
 }
 """All seeded bugs, by name."""

@@ -16,7 +16,7 @@ import importlib
 import importlib.util
 import sys
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import jax.numpy as jnp
 from jax import Array
@@ -80,7 +80,7 @@ def ragged_paged_attention(
     return answer
 
 
-def loaded(chip: str) -> Any:
+def loaded(chip: str) -> ModuleType:
     """The kernel's module, set up for this chip. Raises InvalidInput for other chips."""
     if chip not in GENERATIONS:
         raise InvalidInput(
@@ -132,7 +132,7 @@ def _decoding(cu_q_lens: Array, num_seqs: Array) -> Array:
     return jnp.sum(jnp.cumprod(single.astype(jnp.int32)), keepdims=True, dtype=jnp.int32)
 
 
-def _pool(kernel: Any, kv_pages: Array) -> Array:
+def _pool(kernel: ModuleType, kv_pages: Array) -> Array:
     """The pool in the kernel's layout; K and V of a head are neighbouring rows in both."""
     pages, page_size, rows, head_dim = kv_pages.shape
     shape = kernel.get_kv_cache_shape(pages, page_size, rows // 2, head_dim, kv_pages.dtype)

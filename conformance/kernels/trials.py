@@ -10,18 +10,70 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
 
 from attrs import define, evolve, frozen
 
-from conformance.kernels import appending as appended
-from conformance.kernels.batches import IDLE, SIZES, Arrays, Batch, Sizes, build, drawn, first
+from conformance.kernels import appending
+from conformance.kernels.batches import (
+    IDLE,
+    SIZES,
+    Arrays,
+    Batch,
+    BatchData,
+    Numbers,
+    Sizes,
+    build,
+    drawn,
+    first,
+)
 from conformance.kernels.block_sizes import Own, variants
+from conformance.kernels.kernel_under_test import Subject
+
+if TYPE_CHECKING:
+    from conformance.kernels.interpret import Answer
+    from conformance.numerics.oracle import Floats
 
 SHRINK_SECONDS: Final = 20.0
 Shares = tuple[float, float]
 """The largest error relative to the bound, and to the probabilistic bound."""
 NOT_JUDGED: Final[Shares] = (0.0, 0.0)
+
+
+@final
+class Begun(TypedDict):
+    """The line before a batch is tried."""
+
+    begin: BatchData
+
+
+@final
+class Traced(TypedDict):
+    """The line that says whether the function is a Pallas kernel."""
+
+    pallas: bool
+
+
+@final
+class Rated(TypedDict):
+    """The line after a batch. rows: the tokens of all its sequences."""
+
+    ratio: float
+    looseness: float
+    rows: int
+
+
+@final
+class Ended(TypedDict):
+    """The last line. what: of a finding. text: of what was raised."""
+
+    ended: Literal["passed", "finding", "raised", "broken"]
+    what: NotRequired[list[str]]
+    text: NotRequired[str]
+    batch: NotRequired[BatchData]
+
+
+Line = Begun | Traced | Rated | Ended
 
 
 @frozen(kw_only=True)
@@ -53,6 +105,24 @@ class Job:
         return next(sizes for sizes in SIZES if sizes.name == self.sizes)
 
 
+@frozen(eq=False)
+class Case:
+    """A batch in the form in which the kernel gets it.
+
+    task: the new cells and the pool that must come back, None if the kernel is to write none.
+    """
+
+    sizes: Sizes
+    batch: Batch
+    arrays: Arrays
+    task: appending.Task | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of queries."""
+        return int(self.arrays.cu_q_lens[len(self.batch.lens)])
+
+
 class Wrong(AssertionError):
     """A batch on which the kernel is wrong."""
 
@@ -70,13 +140,13 @@ class Trial:
     """
 
     job: Job
-    subject: Any
+    subject: Subject
     own: Own
-    found: dict[str, Any] | None = None
+    found: Ended | None = None
     since: float | None = None
     cores: int | None = None
 
-    def tell(self, **line: Any) -> None:
+    def tell(self, line: Line) -> None:
         """Write a line."""
         with Path(self.job.results).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -85,22 +155,18 @@ class Trial:
         """Try one batch. Raises Wrong if the kernel is wrong."""
         if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
             raise Enough
-        job = self.job
-        batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
-        batch = appended.apart(job.shape, batch) if job.append else batch
-        arrays = build(job.shape, batch)
-        self.tell(begin=batch.to_json())
-        rows = int(arrays.cu_q_lens[len(batch.lens)])
+        case = self._case(self._allowed(batch))
+        self.tell(Begun(begin=case.batch.to_json()))
         try:
-            said, shares = self._wrong(batch, arrays, rows)
+            said, shares = self._judged(case)
         except Enough:
-            if rows:
+            if case.rows:
                 raise
             said, shares, self.found = [], NOT_JUDGED, None
-        self.tell(ratio=shares[0], looseness=shares[1], rows=rows)
+        self.tell(Rated(ratio=shares[0], looseness=shares[1], rows=case.rows))
         if said:
             self.since = time.monotonic() if self.since is None else self.since
-            self.found = {"ended": "finding", "what": said, "batch": batch.to_json()}
+            self.found = Ended(ended="finding", what=said, batch=case.batch.to_json())
             raise Wrong
 
     def begin(self) -> None:
@@ -111,80 +177,92 @@ class Trial:
             if not self.job.shrink:
                 raise
 
-    def _wrong(self, batch: Batch, arrays: Arrays, rows: int) -> tuple[list[str], Shares]:
+    def _allowed(self, batch: Batch) -> Batch:
+        """The batch without what this job does not try."""
+        job = self.job
+        batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
+        return appending.apart(job.shape, batch) if job.append else batch
+
+    def _case(self, batch: Batch) -> Case:
+        sizes = self.job.shape
+        return self._with_task(Case(sizes, batch, build(sizes, batch)))
+
+    def _with_task(self, case: Case) -> Case:
+        """The same case; with new cells, if the kernel is to write them."""
+        if not self.job.append:
+            return case
+        return evolve(case, task=appending.task(case.sizes, case.batch, case.arrays))
+
+    def _judged(self, case: Case) -> tuple[list[str], Shares]:
         """The errors of the answer, and its largest error relative to either bound."""
         from conformance.kernels import answers
 
-        shape = self.job.shape
-        answer, right = self._attend(shape, batch, arrays), answers.right(shape, arrays)
+        answer, right = self._attend(case), answers.right(case.sizes, case.arrays)
         if answer.out is None:
             return list(answer.said), NOT_JUDGED
-        pool = self._of_pool(shape, batch, arrays, answer)
+        pool = self._of_pool(case, answer)
         if self.job.plain:
-            return pool if right.tolerated(answer.out, rows=rows) else ["wrong"], NOT_JUDGED
-        ratio, said = right.ratio(answer.out, rows=rows), [*answer.said, *pool]
+            return pool if right.tolerated(answer.out, rows=case.rows) else ["wrong"], NOT_JUDGED
+        ratio, said = right.ratio(answer.out, rows=case.rows), [*answer.said, *pool]
         if ratio > 1.0:
-            said.append(self._kind(batch))
+            said.append(self._kind(case))
         if self.job.twin is not None and not said:
-            said = self._differs(batch, arrays, answer, right.bound)
-        return said, (ratio, right.looseness(answer.out, rows=rows))
+            said = self._differs(case, answer.out, right.bound, twin=self.job.twin)
+        return said, (ratio, right.looseness(answer.out, rows=case.rows))
 
-    def _of_pool(self, sizes: Sizes, batch: Batch, arrays: Arrays, answer: Any) -> list[str]:
-        """The errors of the returned pool, if one is expected."""
-        if not self.job.append:
+    def _of_pool(self, case: Case, answer: "Answer") -> list[str]:
+        """What is wrong with the pool that came back, if there is one."""
+        if case.task is None:
             return []
-        return appended.wrong(appended.task(sizes, batch, arrays), answer.pool)
+        assert answer.pool is not None  # a kernel that is given new cells returns it, or raises
+        return appending.wrong(case.task, answer.pool)
 
-    def _kind(self, batch: Batch) -> str:
+    def _kind(self, case: Case) -> str:
         """The finding: wrong, or wrong only because of NaN behind the window."""
         from conformance.kernels import answers
 
-        milder, shape = evolve(batch, behind=False), self.job.shape
-        if milder == batch or shape.window is None:
+        milder = evolve(case.batch, behind=False)
+        if milder == case.batch or case.sizes.window is None:
             return "wrong"
-        arrays = build(shape, milder)
-        answer = self._attend(shape, milder, arrays)
-        rows = int(arrays.cu_q_lens[len(milder.lens)])
-        wrong = (
-            answer.out is None or answers.right(shape, arrays).ratio(answer.out, rows=rows) > 1.0
-        )
+        there = self._case(milder)
+        answer, right = self._attend(there), answers.right(there.sizes, there.arrays)
+        wrong = answer.out is None or right.ratio(answer.out, rows=there.rows) > 1.0
         return "wrong" if wrong else "reads_behind_window"
 
-    def _differs(self, batch: Batch, arrays: Arrays, answer: Any, bound: Any) -> list[str]:
+    def _differs(self, case: Case, out: "Floats", bound: "Floats", *, twin: str) -> list[str]:
         """The errors of the twin: a finding of its own, or too large a difference."""
         from conformance.kernels import answers, metamorphic
 
-        shape, twin = self.job.shape, str(self.job.twin)
-        there, laid = (
-            metamorphic.other(shape, twin),
-            metamorphic.laid_out(shape, batch, arrays, twin),
-        )
-        found = self._attend(there, batch, laid)
+        sizes, batch = case.sizes, case.batch
+        laid = metamorphic.laid_out(sizes, batch, case.arrays, twin)
+        there = self._with_task(Case(metamorphic.other(sizes, twin), batch, laid))
+        found = self._attend(there)
         if found.out is None:
             return list(found.said)
-        its = metamorphic.in_order(shape, batch, twin, answers.right(there, laid).bound)
-        both = answers.Right(answer.out, *2 * (bound[: len(its)] + its,))
-        ratio = both.ratio(metamorphic.in_order(shape, batch, twin, found.out), rows=len(its))
+        right = answers.right(there.sizes, there.arrays)
+        its = metamorphic.in_order(sizes, batch, twin, right.bound)
+        both = answers.Right(out, *2 * (bound[: len(its)] + its,))
+        ratio = both.ratio(metamorphic.in_order(sizes, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
-    def _attend(self, sizes: Sizes, batch: Batch, arrays: Arrays) -> Any:
+    def _attend(self, case: Case) -> "Answer":
         from conformance.kernels import interpret
 
         mode = interpret.Mode(self.job.mode)
-        new: Mapping[str, Any] = interpret.NOTHING
-        if self.job.append:
-            given = appended.task(sizes, batch, arrays)
-            arrays, new = given.arrays, given.new
+        arrays = case.arrays if case.task is None else case.task.arrays
+        new: Mapping[str, Numbers] = interpret.NOTHING if case.task is None else case.task.new
         if self.cores is None and mode is interpret.Mode.EAGER:
-            self.cores = interpret.cores(self.subject, sizes, arrays, own=self.own, new=new)
-            self.tell(pallas=self.cores > 0)
-        how: dict[str, Any] = {"mode": mode, "own": self.own, "cores": self.cores or 1}
+            self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
+            self.tell(Traced(pallas=self.cores > 0))
+        cores = self.cores or 1
         try:
-            return interpret.attend(self.subject, sizes, arrays, new=new, **how)
+            return interpret.attend(
+                self.subject, case.sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
+            )
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
-            self.found = {"ended": "raised", "text": text, "batch": batch.to_json()}
+            self.found = Ended(ended="raised", text=text, batch=case.batch.to_json())
             raise Enough from error
 
 
@@ -211,22 +289,23 @@ def run(trial: Trial) -> None:
     except (Wrong, Enough):
         pass
     except Exception as error:  # of the bench itself, or of answers that differ each time
-        trial.found = trial.found or {"ended": "broken", "text": repr(error)}
-    trial.tell(**(trial.found or {"ended": "passed"}))
+        trial.found = trial.found or Ended(ended="broken", text=repr(error))
+    trial.tell(trial.found or Ended(ended="passed"))
 
 
 def main() -> None:
     """Do the job that is named on the command line."""
-    from conformance.kernels.kernel_under_test import appending, find
+    from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
-    held: Mapping[str, Any] = json.loads(sys.argv[1])
-    job = Job(**held)
+    job = Job(**json.loads(sys.argv[1]))
     with ExitStack() as stack:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
         own, _ = variants(job.kernel, job.shape)[job.variant]
-        run(Trial(job, appending(job.kernel) if job.append else find(job.kernel), own))
+        subject = find_appending(job.kernel) if job.append else find(job.kernel)
+        assert subject is not None  # a job that appends is only planned for a kernel that does
+        run(Trial(job, subject, own))
 
 
 if __name__ == "__main__":

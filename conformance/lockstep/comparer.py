@@ -3,7 +3,7 @@
 Agreement is on refusing, on the result, on everything observed, and on every clause judged on what
 the engine itself shows. Pages are compared through one bijection carried along the run, extended
 only at allocation and cut only at release: renaming afresh at each step would hide a row that moved
-without its K and V. Source: DESIGN, "Refusals" and "Which page?".
+without its K and V. Source: docs/sources.md, "Refusals" and "Choice of pages".
 """
 
 from collections.abc import Callable, Iterator
@@ -12,33 +12,20 @@ from itertools import chain
 from attrs import evolve
 
 from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Result, Rounds
+from conformance.rungs.registry import ACTIONS, clause_of, expected_result
 from conformance.runtime.stopwatch import Stopwatch
-from spec import clauses, ladder, table, view
-from spec.machines import admission, pages, scheduling
+from spec import clauses, table, view
+from spec.fields import VIEWED
+from spec.machines import scheduling
 from spec.machines.actions import (
-    Admit,
     Allocate,
-    Clone,
-    Generate,
-    Pack,
-    Reserve,
-    Reset,
-    Submit,
-    TakeOutputs,
 )
+from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, Reason, Refused
 
-FIELDS = {
-    "used": "DET",
-    "allocated": "LEN",
-    "written": "LEN",
-    "tokens": "ALONE",
-    "finished": "OUT",
-    "queue": "Q",
-    "outputs": "OUT",
-}
-"""The compared fields of a view, and the clause that a difference in each violates by itself."""
+COMPARED = tuple(field for field in VIEWED if not field.paged)
+"""Fields that must equal the specification's; those with pages are compared as the policy says."""
 
 
 Oracle = Callable[[View, View, View], Iterator[tuple[str, str]]]
@@ -74,7 +61,8 @@ class Lockstep:
     ) -> None:
         profile = engine.profile
         self.engine = engine
-        self.state = admission.initial(profile.geometry, profile.limits, profile.cleanup)
+        self.machine = profile.machine
+        self.state = self.machine.initial(profile.geometry, profile.limits, profile.cleanup)
         self._climb, self._oracle = climb, oracle
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
@@ -82,14 +70,11 @@ class Lockstep:
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
 
-    @property
-    def decoder(self) -> scheduling.State:
-        """The specification's state below admission."""
-        return self.state.scheduling
-
     def do(self, action: Action) -> frozenset[Reason]:
         """Take an action on both sides. Returns why the engine refused it; raises Violation."""
-        expected = frozenset(refusal.reason for refusal in admission.refusals(self.state, action))
+        expected = frozenset(
+            refusal.reason for refusal in self.machine.refusals(self.state, action)
+        )
         before = self.seen
         try:
             with self._watch:
@@ -105,10 +90,10 @@ class Lockstep:
         if expected:
             names = ", ".join(sorted(reason.name for reason in expected))
             raise self._violation(action, before, "ATOMIC", f"was done, should be refused: {names}")
-        after = admission.effect(self.state, action)
+        after = self.machine.effect(self.state, action)
         self._judge_result(action, result, self.state, after, before)
         if self._climb:
-            _climb(self.state, action)
+            self.machine.climb(self.state, action)
         self.state = after
         self._judge(action, before, self.seen)
         return frozenset()
@@ -128,7 +113,7 @@ class Lockstep:
         size = self.seen.geometry.page_size
         with self._watch:
             read = self.engine.attend()
-        for slot, sequence in enumerate(self.decoder.sequences):
+        for slot, sequence in enumerate(self.state.sequences):
             if sequence is None or not sequence.written:
                 continue
             own = evolve(sequence, row=self.seen.rows[slot])
@@ -164,44 +149,43 @@ class Lockstep:
         self,
         action: Action,
         result: Result,
-        state: admission.State,
-        after: admission.State,
+        state: State,
+        after: State,
         before: View,
     ) -> None:
-        wanted = expected_result(state, action)
+        wanted = expected_result(self.machine, state, action)
         if isinstance(result, Rounds) and isinstance(wanted, Rounds):
-            legal = {refusal.reason for refusal in scheduling.generate(state.scheduling)[2]}
+            legal = {refusal.reason for refusal in scheduling.generate(self.machine, state)[2]}
             if result.done == wanted.done and (result.refused in legal or wanted.refused is None):
                 wanted = result
         if isinstance(action, Allocate):
             wanted = table.plan(self._own_rows(after), action.batch, before.geometry.page_size)
         if self._oracle is None and result is not None and result != wanted:
-            clause = _result_clause(action)
+            clause = ACTIONS[type(action)].result_clause
             wrong = f"returned {result}, should return {wanted}"
             raise self._violation(action, before, clause, wrong)
 
-    def _own_rows(self, after: admission.State) -> table.Sequences:
+    def _own_rows(self, after: State) -> table.Sequences:
         """The sequences as they should be, in the pages that the engine itself shows."""
         return tuple(
             evolve(sequence, row=self.seen.rows[slot][: len(sequence.row)]) if sequence else None
-            for slot, sequence in enumerate(after.scheduling.sequences)
+            for slot, sequence in enumerate(after.sequences)
         )
 
     def _judge(self, action: object, before: View, seen: View) -> None:
         """Clauses first, since they say what is wrong; then every field against the spec."""
-        wanted = view.of(self.decoder)
+        wanted = view.of(self.machine, self.state)
         for clause, wrong in (self._oracle or by_clauses)(before, seen, wanted):
             raise self._violation(action, before, clause, wrong)
         if self._oracle is not None:
             return
-        reset = "RESET" if isinstance(action, Reset) else None
-        for field, clause in FIELDS.items():
-            value, right = getattr(seen, field), getattr(wanted, field)
-            if value is not None and value != right:
-                wrong = f"{field} is {value}, should be {right}"
-                raise self._violation(action, before, reset or clause, wrong)
+        for field in COMPARED:
+            value, right = getattr(seen, field.name), getattr(wanted, field.name)
+            if value is not None and right is not None and value != right:
+                wrong = f"{field.name} is {value}, should be {right}"
+                raise self._violation(action, before, clause_of(action, field.clause), wrong)
         for wrong in self._page_differences(seen, wanted):
-            raise self._violation(action, before, reset or "DET", wrong)
+            raise self._violation(action, before, clause_of(action, "DET"), wrong)
 
     def _page_differences(self, seen: View, wanted: View) -> Iterator[str]:
         if self.engine.profile.policy == "lowest":
@@ -244,47 +228,6 @@ def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, s
     """Every clause, judged on what the engine itself shows."""
     yield from clauses.violations(seen)
     yield from clauses.step_violations(before, seen)
-
-
-def expected_result(state: admission.State, action: Action) -> Result:
-    """What an action returns by the specification; None where there is nothing to say.
-
-    An allocation's plan depends on the pages taken, and is planned from the engine's own rows.
-    """
-    decoder = state.scheduling
-    match action:
-        case Reserve(slot) if slot is None or isinstance(slot, int):
-            return pages.reserved_slot(decoder.lifecycle.sharing.pages, slot)
-        case Clone():
-            return pages.reserved_slot(decoder.lifecycle.sharing.pages, action.child)
-        case Pack():
-            leaving = scheduling.packed(decoder)
-            return tuple((queued.token, queued.slot, queued.position) for queued in leaving)
-        case TakeOutputs():
-            return tuple(view.output_entry(output) for output in decoder.lifecycle.outputs)
-        case Generate():
-            _, done, refusals = scheduling.generate(decoder)
-            first = min((refusal.reason for refusal in refusals), default=None)
-            return Rounds(done, first)
-        case _:
-            return None
-
-
-def _climb(state: admission.State, action: Action) -> None:
-    if not isinstance(action, Submit | Admit):
-        ladder.check_scheduling(state.scheduling, action)
-
-
-def _result_clause(action: Action) -> str:
-    match action:
-        case TakeOutputs():
-            return "OUT"
-        case Pack():
-            return "Q"
-        case Generate():
-            return "PROG"
-        case _:
-            return "DET"
 
 
 def _rows(shown: View) -> str:

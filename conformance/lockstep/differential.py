@@ -12,9 +12,8 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from conformance.fuzzing.shrinking import Finding, replay, shrink_with
+from conformance.history import History
 from conformance.lockstep.comparer import Lockstep
-from conformance.lockstep.history import History
 from conformance.protocol import (
     Action,
     Attends,
@@ -32,7 +31,6 @@ PAGES: Final = "they take other pages"
 REASONS: Final = "they refuse as something else"
 REFUSES: Final = "one refuses what the other does"
 """The legal differences. After the last the two are in different states, and B is left behind."""
-SHRINK_SECONDS: Final = 5.0
 
 
 @define
@@ -156,24 +154,3 @@ class PairFactory:
     def at_fault(self) -> Factory:
         """Who made the engine that went wrong."""
         return self.a if self.seen.fault == "A" else self.b
-
-
-def least(pairs: PairFactory, kind: str) -> History:
-    """A history as short as it goes at whose end the two differ in this legal way."""
-    profile, first = pairs.seen.first[kind]
-
-    def again(history: History) -> Finding | None:
-        made: list[Pair] = []
-        seen = Differences()
-
-        def make() -> Pair:
-            pair = PairFactory(pairs.a, pairs.b, seen)
-            made.append(pair(profile.geometry, profile.limits, profile.cleanup))
-            return made[-1]
-
-        if replay(make, history) is not None:
-            return None
-        made[-1].settle()
-        return Finding(seen.first[kind][1], kind, "") if kind in seen.first else None
-
-    return shrink_with(again, Finding(first, kind, ""), seconds=SHRINK_SECONDS).history

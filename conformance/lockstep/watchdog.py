@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import frozen
 
-from conformance.lockstep.history import Step
+from conformance.history import Step
 from spec.vocabulary import InvalidInput
 
 STEP_SECONDS: Final = 15.0

@@ -8,11 +8,11 @@ the collected transitions, until one has a wrong result. A mutant that survives 
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypedDict, TypeVar
 
 import jax
 import numpy as np
@@ -20,19 +20,22 @@ from attrs import astuple, define, field, frozen
 from rich.console import Console
 from rich.progress import track
 
-from conformance.cli.graphs import digest
-from conformance.exploration.alphabets import layer
+from conformance.exploration.alphabets import instance
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents
 from conformance.refinement.run import SMALL, Refinement, Small, refine_small
 from conformance.refinement.vmapped import UNOPTIMISED, Kind, Transitions, joined, padded, part
+from conformance.runtime.sources import digest
 from conformance.seeded_bugs import replaced
 from spec.vocabulary import CleanupMode, Geometry
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 SIZE: Final = 1 << 11
 LARGER: Final[Small] = (
-    "contents",
+    "lifecycle",
     Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2),
     CleanupMode.INCREMENTAL,
 )
@@ -65,7 +68,7 @@ class Kept:
         """The traced program of a check of this kind, as text."""
         one = part(self.held[kind][0], 0)
 
-        def check(*given: Any) -> Any:  # a new function: what was traced before is remembered
+        def check(*given: object) -> Any:  # a new function: what was traced before is remembered
             return self.kinds[kind].check(*given)
 
         return str(jax.make_jaxpr(check)(one.before, one.arguments, one.after, one.mask))
@@ -91,13 +94,21 @@ class Fate:
     noticed: str | None
 
 
+class Line(TypedDict):
+    """A fate as it is kept in the file. source: a digest of what it depends on."""
+
+    mutant: str
+    noticed: str | None
+    source: str
+
+
 @cache
 def _keep(small: Small) -> Kept:
     name, geometry, cleanup = small
-    if name == "allocator":
+    if name == "sharing":
         kinds = allocator.kinds(allocator.setup_of(geometry))
     else:
-        kinds = contents.kinds(contents.setup_of(layer(name, geometry, cleanup)))
+        kinds = contents.kinds(contents.setup_of(instance(name, geometry, cleanup)))
     found = Kept(f"{name} {','.join(map(str, astuple(geometry)))}", kinds)
     refine_small(small, Refinement(), found)
     found.reached = _reached(found)
@@ -108,8 +119,8 @@ def _reached(found: Kept) -> dict[str, set[str]]:
     """The kinds that call each mutated function: only those need to be checked."""
     called: set[str] = set()
 
-    def watched(name: str, right: Any) -> Any:
-        def wrapper(*given: Any, **named: Any) -> Any:
+    def watched(name: str, right: Callable[P, R]) -> Callable[P, R]:
+        def wrapper(*given: P.args, **named: P.kwargs) -> R:
             called.add(name)
             return right(*given, **named)
 
@@ -193,7 +204,7 @@ def _done() -> dict[str, str | None]:
     return found
 
 
-def _lines() -> Iterator[dict[str, Any]]:
+def _lines() -> Iterator[Line]:
     if RESULTS.exists():
         for line in RESULTS.read_text().splitlines():
             try:
@@ -204,7 +215,7 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 def _append(found: Fate) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    line = {"mutant": found.mutant, "noticed": found.noticed, "source": _sources()}
+    line = Line(mutant=found.mutant, noticed=found.noticed, source=_sources())
     with RESULTS.open("a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()

@@ -3,19 +3,20 @@
 from collections.abc import Iterable
 from typing import Final
 
-from conformance.lockstep.comparer import expected_result
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done
-from conformance.recordings.fields import Fields, changes, outputs_of, plain_result
+from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
-from spec import table, view
-from spec.machines import admission, scheduling
+from conformance.rungs.registry import expected_result
+from spec import ladder, table
+from spec.fields import RECORDED
 from spec.machines.actions import Allocate
-from spec.table import Sequence
+from spec.state import State
 from spec.vocabulary import InvalidInput, Reason
 
-EMPTY: Final = Sequence()
+MACHINE: Final = ladder.whole()
+"""A recording does not say which rungs its engine has."""
 
 
 class BySpec:
@@ -32,32 +33,28 @@ class BySpec:
                 allowed="lowest, where a recording has queues, prefills, rounds or requests",
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
-        self._state = admission.initial(header.geometry, header.limits, header.cleanup)
+        self._state = MACHINE.initial(header.geometry, header.limits, header.cleanup)
         geometry = header.geometry
-        self.fields = _shown(self._now, range(geometry.slots), range(geometry.pages))
+        self.fields = _shown(self._state, range(geometry.slots), range(geometry.pages))
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """Why the specification refuses this action; empty if it does not."""
-        return frozenset(refusal.reason for refusal in admission.refusals(self._state, action))
+        return frozenset(refusal.reason for refusal in MACHINE.refusals(self._state, action))
 
     def do(self, line: Line) -> Done:
         """Take an action that nothing refuses."""
         assert not isinstance(line.step, PoisonDead | Attend)
         before = self._state
-        self._state = admission.effect(before, line.step)
-        result = expected_result(before, line.step)
+        self._state = MACHINE.effect(before, line.step)
+        result = expected_result(MACHINE, before, line.step)
         if isinstance(line.step, Allocate):
-            sequences = self._state.scheduling.sequences
-            result = table.plan(sequences, line.step.batch, before.scheduling.geometry.page_size)
-        shown = _shown(self._now, *_touched(before.scheduling, self._now))
+            sequences = self._state.sequences
+            result = table.plan(sequences, line.step.batch, before.geometry.page_size)
+        shown = _shown(self._state, *_touched(before, self._state))
         changed = changes(self.fields, shown)
         for name, values in shown.items():
             self.fields[name].update(values)
         return Done(changed, plain_result(result))
-
-    @property
-    def _now(self) -> scheduling.State:
-        return self._state.scheduling
 
     def expected(self, field: str, index: int) -> object:
         """What this field should show."""
@@ -69,18 +66,19 @@ class BySpec:
         return seen == self.expected(field, index)
 
 
-def _touched(before: scheduling.State, after: scheduling.State) -> tuple[list[int], list[int]]:
+def _touched(before: State, after: State) -> tuple[list[int], list[int]]:
     """The slots and the pages in which two states may differ."""
     slots = range(len(after.sequences))
-    old, new = before.lifecycle, after.lifecycle
     return (
         [
             slot
             for slot in slots
             if before.sequences[slot] is not after.sequences[slot]
-            or old.details[slot] is not new.details[slot]
+            or before.details[slot] is not after.details[slot]
+            or before.committed[slot] != after.committed[slot]
+            or before.proposed[slot] is not after.proposed[slot]
         ],
-        _unlike(old.sharing.counts, new.sharing.counts),
+        _unlike(before.counts, after.counts),
     )
 
 
@@ -90,22 +88,15 @@ def _unlike(old: tuple[int, ...], new: tuple[int, ...]) -> list[int]:
     return [index for index, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
 
 
-def _shown(state: scheduling.State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
+def _shown(state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
     """What these slots and pages show, and what has no index; as `fields.fields_of` of a view."""
-    details, counts = state.lifecycle.details, state.lifecycle.sharing.counts
-    held = {slot: state.sequences[slot] or EMPTY for slot in slots}
-    return {
-        "used": {slot: state.sequences[slot] is not None for slot in held},
-        "rows": {slot: sequence.row for slot, sequence in held.items()},
-        "counts": {page: counts[page] for page in pages},
-        "allocated": {slot: sequence.allocated for slot, sequence in held.items()},
-        "written": {slot: sequence.written for slot, sequence in held.items()},
-        "tokens": {slot: sequence.tokens for slot, sequence in held.items()},
-        "finished": {slot: bool((detail := details[slot]) and detail.finished) for slot in held},
-        "queue": {0: tuple((queued.token, queued.slot, queued.position) for queued in state.queue)},
-        "outputs": {0: outputs_of(map(view.output_entry, state.lifecycle.outputs))},
-        "free": {0: counts.count(0)},
-    }
+    found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
+    shown: Fields = {}
+    for field in RECORDED:
+        values = field.of(state)
+        entries = (values,) if field.index == "whole" else values
+        shown[field.name] = {index: field.to_record(entries[index]) for index in found[field.index]}
+    return shown
 
 
 def _nothing(field: str) -> object:

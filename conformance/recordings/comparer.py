@@ -3,34 +3,19 @@
 Two machines: the ledger for the actions of a table, and the specification itself for all others.
 """
 
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from attrs import frozen
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
-from spec.machines.actions import Reset
+from conformance.rungs.registry import clause_of
+from spec.fields import BY_NAME
 from spec.vocabulary import Reason
-
-CLAUSES: Final[Mapping[str, str]] = {
-    "used": "DET",
-    "rows": "ROW",
-    "counts": "RC",
-    "free": "CONS",
-    "allocated": "LEN",
-    "written": "LEN",
-    "tokens": "ALONE",
-    "finished": "OUT",
-    "queue": "Q",
-    "outputs": "OUT",
-}
-"""The clause that a wrong value of each field violates; after a reset it is RESET."""
-
 
 _NOTHING: Final = Done([], None)
 
@@ -91,7 +76,7 @@ class Judge:
         return _NOTHING
 
     def _wrong(self, line: Line, field: str, index: int, seen: object) -> Illegal:
-        clause = "RESET" if isinstance(line.step, Reset) else CLAUSES[field]
+        clause = clause_of(line.step, BY_NAME[field].clause)
         return Illegal(clause, f"{field}[{index}]", seen, self.machine.expected(field, index))
 
 

@@ -68,7 +68,7 @@ class Ledger:
         self._changes: list[Change] = []
         self._grouped: dict[int, list[int]] = {}
 
-    # Guards: the reasons of `spec.machines.guards`, in the same stages.
+    # Guards: the reasons of the rungs up to scheduling, in the same stages.
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """Why the specification refuses this action; empty if it does not."""
@@ -192,7 +192,7 @@ class Ledger:
             case act.Write():
                 for slot, positions in self._grouped.items():
                     self.held[slot].written += len(positions)
-                    self._changes.append(("written", slot))
+                    self._changes += (("written", slot), ("committed", slot))
             case act.Reserve(int(slot)):
                 return self._reserve(slot)
             case act.Reserve():
@@ -355,7 +355,8 @@ class Ledger:
 
 def _filled(held: Held) -> list[str]:
     """The fields of a slot in which it differs from one that is not used."""
-    return [name for name in ("rows", "tokens", "allocated", "written") if _part(held, name)]
+    names = [name for name in ("rows", "tokens", "allocated", "written") if _part(held, name)]
+    return [*names, "committed"] if held.written else names
 
 
 def _part(held: Held, name: str) -> Any:
@@ -375,6 +376,8 @@ _EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
     "tokens": lambda ledger, slot: ledger.held[slot].tokens if slot in ledger.held else (),
     "allocated": lambda ledger, slot: ledger.held[slot].allocated if slot in ledger.held else 0,
     "written": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
+    "committed": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
+    "proposed": lambda _ledger, _slot: (),
     "finished": lambda _ledger, _slot: False,
     "queue": lambda _ledger, _: (),
     "outputs": lambda _ledger, _: (),

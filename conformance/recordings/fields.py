@@ -1,45 +1,26 @@
 """A view as the fields of a recording, and a result as plain data."""
 
-from collections.abc import Iterable, Sequence
-
 from conformance.protocol import Result, Rounds
 from conformance.recordings.answers import Change
 from conformance.recordings.format import Saw
+from spec.fields import RECORDED, entries
 from spec.table import BatchPlan
-from spec.view import OutputEntry, View
-from spec.vocabulary import INVALID
+from spec.view import View
 
 Fields = dict[str, dict[int, object]]
 """Field to slot or page to value; what has no index is at index 0."""
 
 
 def fields_of(shown: View) -> Fields:
-    """A view as the fields of a recording; those that it does not show are left out.
-
-    A row ends with its last page; a hole before that is wrong, and stays to be seen.
-    """
-    by_index: dict[str, Iterable[object] | None] = {
-        "used": shown.used,
-        "rows": tuple(_pages(row) for row in shown.rows),
-        "counts": shown.counts,
-        "allocated": shown.allocated,
-        "written": shown.written,
-        "tokens": shown.tokens,
-        "finished": shown.finished,
+    """A view as the fields of a recording; those that it does not show are left out."""
+    return {
+        field.name: {
+            index: field.to_record(entry)
+            for index, entry in entries(field, getattr(shown, field.name)).items()
+        }
+        for field in RECORDED
+        if field.viewed and getattr(shown, field.name) is not None
     }
-    fields = {
-        name: dict(enumerate(values)) for name, values in by_index.items() if values is not None
-    }
-    if shown.queue is not None:
-        fields["queue"] = {0: shown.queue}
-    if shown.outputs is not None:
-        fields["outputs"] = {0: outputs_of(shown.outputs)}
-    return fields
-
-
-def outputs_of(entries: Iterable[OutputEntry]) -> tuple[tuple[object, ...], ...]:
-    """What callers receive, with the reason as its value."""
-    return tuple((*rest, why.value) for *rest, why in entries)
 
 
 def changes(old: Fields, new: Fields) -> list[Change]:
@@ -71,13 +52,6 @@ def plain_result(result: Result) -> object:
             return [_entry(entry) for entry in result]
         case _:
             return result
-
-
-def _pages(row: Sequence[int]) -> tuple[int, ...]:
-    end = len(row)
-    while end and row[end - 1] == INVALID:
-        end -= 1
-    return tuple(row[:end])
 
 
 def _entry(entry: tuple[object, ...]) -> list[object]:

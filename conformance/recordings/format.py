@@ -19,8 +19,9 @@ import spec
 from conformance.files import atomic
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
 from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
-from conformance.lockstep.history import Step
+from conformance.history import Step
 from conformance.protocol import Profile
+from spec.fields import RECORDED
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
 
 T = TypeVar("T")
@@ -31,22 +32,13 @@ Value = bool | int | tuple[int, ...]
 Saw = Mapping[str, Mapping[int, Any]]
 """What was observed: field to slot or page to value. What has no index is at index 0."""
 
-BY_SLOT: Final[Mapping[str, Decode]] = {
-    "used": decoder(bool),
-    "finished": decoder(bool),
-    "rows": decoder(tuple[int, ...]),
-    "allocated": decoder(int),
-    "written": decoder(int),
-    "tokens": decoder(tuple[int, ...]),
+INDEXED: Final[Mapping[str, Decode]] = {
+    field.name: decoder(field.record) for field in RECORDED if field.index != "whole"
 }
-BY_PAGE: Final[Mapping[str, Decode]] = {"counts": decoder(int)}
 WHOLE: Final[Mapping[str, Decode]] = {
-    "free": decoder(int),
-    "queue": decoder(tuple[tuple[int, int, int], ...]),
-    "outputs": decoder(tuple[tuple[int, int, tuple[int, ...], str], ...]),
+    field.name: decoder(field.record) for field in RECORDED if field.index == "whole"
 }
-_INDEXED: Final = {**BY_SLOT, **BY_PAGE}
-FIELDS: Final = (*BY_SLOT, *BY_PAGE, *WHOLE)
+FIELDS: Final = tuple(field.name for field in RECORDED)
 """Everything that can be observed. rows: the pages alone, nothing where there is none."""
 
 _STEPS: Final = {name: decoder(kind) for name, kind in STEPS.items()}
@@ -219,7 +211,7 @@ def saw_from_data(value: Any) -> Saw:
     """What a line says was observed. Raises ValueError, TypeError or InvalidInput."""
     fields: dict[str, Mapping[int, Any]] = {}
     for name, values in checked(value, dict).items():
-        decode = _INDEXED.get(name)
+        decode = INDEXED.get(name)
         if decode is None:
             fields[name] = {0: _known(WHOLE, name)(values)}
             continue

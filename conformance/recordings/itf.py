@@ -14,12 +14,14 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from attrs import evolve
+
 from conformance.files import kinds
 from conformance.files.jsonl import no_number, open_file, told
 from conformance.files.serialisation import checked, shown
+from conformance.recordings.by_specification import BySpec
 from conformance.recordings.format import (
-    BY_PAGE,
-    BY_SLOT,
+    INDEXED,
     WHOLE,
     Header,
     Line,
@@ -33,7 +35,7 @@ from spec.vocabulary import InvalidInput
 MOST: Final = 100_000
 """States in one trace: it is one object, and whoever reads it holds all of it."""
 DIGITS: Final = re.compile(r"-?[0-9]{1,4000}")
-_MAPS: Final = (*BY_SLOT, *BY_PAGE)
+_MAPS: Final = tuple(INDEXED)
 
 
 def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
@@ -98,19 +100,9 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
 
 
 def _blank(header: Header) -> Mapping[str, object]:
-    """What each field is at the start."""
-    return {
-        "used": False,
-        "finished": False,
-        "rows": (),
-        "tokens": (),
-        "allocated": 0,
-        "written": 0,
-        "counts": 0,
-        "queue": (),
-        "outputs": (),
-        "free": header.geometry.pages,
-    }
+    """An entry of each field at the start; one slot or page is then as any other."""
+    fields = BySpec(evolve(header, policy="lowest")).fields
+    return {name: entries[0] for name, entries in fields.items()}
 
 
 def _state(

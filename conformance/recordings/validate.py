@@ -10,7 +10,7 @@ from attrs import frozen
 
 from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.comparer import Judge, judge
 from conformance.recordings.fast_table import ACTIONS

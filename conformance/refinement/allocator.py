@@ -1,7 +1,7 @@
-"""The allocator layer on the engine: bytes become a state on the device, moves become calls.
+"""The allocator instance on the engine: bytes become a state on the device, moves become calls.
 
 Contents are left out: the model has no pools, every used slot has a prompt of one token, and what
-is allocated counts as known and written at once. The contents layer takes them in.
+is allocated counts as known and written at once. The contents instance takes them in.
 """
 
 from functools import partial
@@ -27,9 +27,10 @@ from conformance.refinement.vmapped import Kind, Transitions
 from impl import entries
 from impl.engine import compiled
 from impl.models.protocol import BatchPlan, Cache
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import State, initial
+from impl.state.packing import Packed, pack, unpack
+from impl.state.slots import put
 from impl.status import accepted, target
 from spec.vocabulary import INVALID, Geometry, default_limits
 
@@ -48,7 +49,7 @@ ENTRIES: Final = {
 
 @frozen
 class NoCells:
-    """A model without layers, for a layer without contents."""
+    """A model without instances, for an instance without contents."""
 
     vocabulary = 1
 
@@ -62,11 +63,11 @@ class NoCells:
 
     def decode(self, *_: object) -> tuple[Array, Cache]:
         """Never called: nothing is written here."""
-        raise NotImplementedError("the allocator layer writes nothing")
+        raise NotImplementedError("the allocator instance writes nothing")
 
     def sample(self, *_: object) -> tuple[Array, Array]:
         """Never called."""
-        raise NotImplementedError("the allocator layer draws nothing")
+        raise NotImplementedError("the allocator instance draws nothing")
 
 
 def setup_of(geometry: Geometry) -> Setup:
@@ -91,12 +92,12 @@ def kinds(setup: Setup) -> dict[str, Kind]:
 
 
 def transitions(
-    layer: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
+    instance: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
 ) -> Transitions:
     """A batch that the exploration met, as it is checked."""
     chosen = np.flatnonzero(found.applies)
     size = len(chosen)
-    width = max(2, layer.geometry.page_size)
+    width = max(2, instance.geometry.page_size)
     given = BATCH_FAULTS.get(move.kind, range(move.other if move.kind == "extend" else 0))
     offsets = np.full((size, width), INVALID, np.int32)
     offsets[:, : len(given)] = list(given)
@@ -119,16 +120,21 @@ def inject(setup: Setup, row: Array) -> State:
     lengths = jnp.where(in_use, row[:first], 0).astype(jnp.int32)
     named = row[first:ends].reshape(sizes.slots, sizes.pages_per_seq)
     prompted = in_use.astype(jnp.int32)
-    return initial(setup)._replace(
-        counts=row[ends:].astype(jnp.int32),
-        rows=jnp.where(named == NO_PAGE, INVALID, named.astype(jnp.int32)),
-        used=in_use,
-        known=jnp.maximum(lengths, prompted),
-        allocated=lengths,
-        written=lengths,
-        prompt_lens=prompted,
-        max_new=prompted,
-        choices=jnp.where(in_use, jnp.arange(sizes.slots), 0),
+    state = initial(setup)
+    return state._replace(
+        pages=state.pages._replace(
+            counts=row[ends:].astype(jnp.int32),
+            rows=jnp.where(named == NO_PAGE, INVALID, named.astype(jnp.int32)),
+        ),
+        slots=state.slots._replace(
+            used=in_use,
+            known=jnp.maximum(lengths, prompted),
+            allocated=lengths,
+            written=lengths,
+            prompt_lens=prompted,
+            max_new=prompted,
+            choices=jnp.where(in_use, jnp.arange(sizes.slots), 0),
+        ),
     )
 
 
@@ -137,24 +143,22 @@ def call(setup: Setup, name: str, state: State, arguments: Arguments) -> tuple[A
     slot, other, offsets = arguments
     if name == "allocate":
         inside = offsets != INVALID
-        start = state.allocated[jnp.clip(slot, 0, setup.geometry.slots - 1)]
+        start = state.slots.allocated[jnp.clip(slot, 0, setup.geometry.slots - 1)]
         return jnp.where(inside, slot, INVALID), jnp.where(inside, start + offsets, 0)
     return (slot, other, other) if name == "clone" else (slot,)
 
 
 def settle(setup: Setup, name: str, state: State, status: Array, arguments: Arguments) -> State:
-    """What the layer takes for granted: a reserved slot has its prompt, cells are written."""
+    """What the instance takes for granted: a reserved slot has its prompt, cells are written."""
     slot = target(accepted(status), arguments[0], setup.geometry.slots)
     if name == "reserve":
-        return state._replace(
-            known=state.known.at[slot].set(1, mode="drop"),
-            prompt_lens=state.prompt_lens.at[slot].set(1, mode="drop"),
-            max_new=state.max_new.at[slot].set(1, mode="drop"),
-            choices=state.choices.at[slot].set(arguments[0], mode="drop"),
-        )
+        prompt = {"known": 1, "prompt_lens": 1, "max_new": 1, "choices": arguments[0]}
+        return state._replace(slots=put(state.slots, slot, **prompt))
     if name == "allocate":
-        covered = jnp.where(accepted(status), state.allocated, state.written)
-        return state._replace(written=covered, known=jnp.maximum(state.known, covered))
+        slots = state.slots
+        covered = jnp.where(accepted(status), slots.allocated, slots.written)
+        known = jnp.maximum(slots.known, covered)
+        return state._replace(slots=slots._replace(written=covered, known=known))
     return state
 
 
@@ -195,13 +199,13 @@ def plan_of(setup: Setup, right: State, arguments: Arguments) -> BatchPlan:
     slot, _, offsets = arguments
     size, width = setup.geometry.page_size, offsets.shape[0]
     index, count = jnp.arange(width), jnp.sum(offsets != INVALID)
-    positions = right.allocated[slot] - count + index
-    pages = right.rows[slot, positions // size]
+    positions = right.slots.allocated[slot] - count + index
+    pages = right.pages.rows[slot, positions // size]
     seqs = jnp.arange(setup.batch_seqs)
     return BatchPlan(
         slot_ids=jnp.where(seqs == 0, slot, INVALID),
-        page_indices=jnp.where(seqs[:, None] == 0, right.rows[slot], INVALID),
-        kv_lens=jnp.where(seqs == 0, right.allocated[slot], 0),
+        page_indices=jnp.where(seqs[:, None] == 0, right.pages.rows[slot], INVALID),
+        kv_lens=jnp.where(seqs == 0, right.slots.allocated[slot], 0),
         cu_q_lens=jnp.where(jnp.arange(setup.batch_seqs + 1) == 0, 0, count),
         num_seqs=jnp.int32(1),
         order=index,

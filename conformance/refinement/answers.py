@@ -12,6 +12,9 @@ from impl.state import FINISH_CODES
 from spec import table
 from spec.machines import actions as act
 from spec.machines import pages, scheduling
+from spec.machines.actions import Action
+from spec.rung import Machine
+from spec.state import State
 from spec.vocabulary import INVALID
 
 Numbers = list[int | None]
@@ -32,25 +35,23 @@ def nothing(size: int) -> Answer:
 
 def answer(
     setup: Setup,
-    state: scheduling.State,
-    action: scheduling.Action,
-    after: scheduling.State,
+    machine: Machine,
+    state: State,
+    action: Action,
+    after: State,
     size: int,
 ) -> Answer:
     """What an action that is done returns, `size` numbers."""
-    numbers = _numbers(setup, state, action, after)
+    numbers = _numbers(setup, machine, state, action, after)
     return _answer(numbers + [None] * (size - len(numbers)))
 
 
-def _numbers(
-    setup: Setup, state: scheduling.State, action: scheduling.Action, after: scheduling.State
-) -> Numbers:
-    below = state.lifecycle.sharing.pages
+def _numbers(setup: Setup, machine: Machine, state: State, action: Action, after: State) -> Numbers:
     match action:
         case act.Reserve(slot) if slot is None or isinstance(slot, int):
-            return [pages.reserved_slot(below, slot)]
+            return [pages.reserved_slot(state, slot)]
         case act.Clone():
-            return [pages.reserved_slot(below, action.child)]
+            return [pages.reserved_slot(state, action.child)]
         case act.Allocate(batch):
             return _plan(setup, table.plan(after.sequences, batch, setup.geometry.page_size))
         case act.Pack():
@@ -61,7 +62,7 @@ def _numbers(
                 *_filled([queued.position for queued in leaving], width, None),
             ]
         case act.Generate():
-            return [scheduling.generate(state)[1]]
+            return [scheduling.generate(machine, state)[1]]
         case act.TakeOutputs():
             return _outputs(setup, state)
         case _:
@@ -84,8 +85,8 @@ def _plan(setup: Setup, plan: table.BatchPlan) -> Numbers:
     ]
 
 
-def _outputs(setup: Setup, state: scheduling.State) -> Numbers:
-    outputs, most = state.lifecycle.outputs, setup.limits.outputs
+def _outputs(setup: Setup, state: State) -> Numbers:
+    outputs, most = state.outputs, setup.limits.outputs
     texts = [_filled(output.tokens, setup.geometry.max_len, None) for output in outputs]
     return [
         len(outputs),

@@ -1,11 +1,11 @@
-"""The layers with contents on the engine: whole states of the specification are injected.
+"""The instances with contents on the engine: whole states of the specification are injected.
 
 Dead cells are filled with junk, so that reading one shows. Calls are made by the engine's own
 driver, which is asked what it would pass to its entry point.
 """
 
 from functools import cache, lru_cache, partial
-from typing import Any, Final, Never
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +13,23 @@ import numpy as np
 from attrs import frozen
 from jax import Array
 
-from conformance.engines.ours import drive
-from conformance.exploration.alphabets import Layer
+from conformance.engines.ours import call_of
+from conformance.exploration.alphabets import Instance
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.transition import agrees
 from conformance.refinement.vmapped import Kind
 from impl import arguments, entries
-from impl.engine import Engine, compiled
+from impl.engine import compiled
 from impl.models.integer import IntegerModel
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
-from impl.state import FINISH_CODES, State, initial
+from impl.state import FINISH_CODES, initial
+from impl.state import State as DeviceState
+from impl.state.packing import Packed, pack, unpack
 from spec import model
 from spec.cells import POISON
-from spec.machines import scheduling
+from spec.machines.actions import Action
+from spec.rung import Machine
+from spec.state import State
 from spec.vocabulary import Refused
 
 JUNK: Final = 0xDEADBEEF
@@ -44,10 +47,13 @@ class Asked:
     call: Call
 
 
-def setup_of(layer: Layer) -> Setup:
-    """The engine of a layer, with the integer model."""
+def setup_of(instance: Instance) -> Setup:
+    """The engine of an instance, with the integer model."""
     return Setup(
-        geometry=layer.geometry, limits=layer.limits, model=IntegerModel(), cleanup=layer.cleanup
+        geometry=instance.geometry,
+        limits=instance.limits,
+        model=IntegerModel(),
+        cleanup=instance.cleanup,
     )
 
 
@@ -59,55 +65,52 @@ def kinds(setup: Setup) -> dict[str, Kind]:
     }
 
 
-def encode(setup: Setup, state: scheduling.State) -> State:
+def encode(setup: Setup, state: State) -> DeviceState:
     """The engine's state for a state of the specification, as numpy arrays."""
-    held = {name: value for name, value in _blank(setup).items() if name != "cache"}
-    held = {name: value.copy() for name, value in held.items()}
-    held["counts"][:] = state.lifecycle.sharing.counts
+    held: Any = jax.tree.map(np.copy, _blank(setup))
+    held.pages.counts[:] = state.counts
     for slot in range(setup.geometry.slots):
         _set_slot(setup, held, state, slot)
     for index, queued in enumerate(state.queue):
-        held["queue_tokens"][index] = queued.token
-        held["queue_slots"][index] = queued.slot
-        held["queue_positions"][index] = queued.position
-    for index, output in enumerate(state.lifecycle.outputs):
-        held["out_requests"][index] = output.request
-        held["out_choices"][index] = output.choice
-        held["out_reasons"][index] = FINISH_CODES[output.reason]
-        held["out_lens"][index] = len(output.tokens)
-        held["out_tokens"][index, : len(output.tokens)] = output.tokens
-    held["queued"][...] = len(state.queue)
-    held["outputs"][...] = len(state.lifecycle.outputs)
-    return State(cache=_pools(setup, state), **held)
+        held.queue.tokens[index] = queued.token
+        held.queue.slots[index] = queued.slot
+        held.queue.positions[index] = queued.position
+    for index, output in enumerate(state.outputs):
+        held.outputs.requests[index] = output.request
+        held.outputs.choices[index] = output.choice
+        held.outputs.reasons[index] = FINISH_CODES[output.reason]
+        held.outputs.lens[index] = len(output.tokens)
+        held.outputs.tokens[index, : len(output.tokens)] = output.tokens
+    held.queue.filled[...] = len(state.queue)
+    held.outputs.filled[...] = len(state.outputs)
+    encoded: DeviceState = held._replace(pages=held.pages._replace(cache=_pools(setup, state)))
+    return encoded
 
 
 def ask(
     setup: Setup,
-    state: scheduling.State,
-    action: scheduling.Action,
-    after: scheduling.State | None,
+    machine: Machine,
+    state: State,
+    action: Action,
+    after: State | None,
 ) -> Asked | frozenset[int]:
     """What the driver passes to which entry point; or the codes of its own refusal."""
     made = _driven(setup, action)
     if isinstance(made, frozenset):
         return made
     name, given, size = made
-    wanted = nothing(size) if after is None else answer(setup, state, action, after, size)
+    wanted = nothing(size) if after is None else answer(setup, machine, state, action, after, size)
     return Asked(name, (given, wanted))
 
 
 @lru_cache(maxsize=1 << 16)
-def _driven(
-    setup: Setup, action: scheduling.Action
-) -> tuple[str, tuple[Any, ...], int] | frozenset[int]:
+def _driven(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...], int] | frozenset[int]:
     try:
-        drive(_Recorder(setup), action)
-    except _Recorded as recorded:
-        given = jax.tree.map(np.asarray, recorded.arguments)
-        return recorded.name, given, result_size(setup, recorded.name, given)
+        name, passed = call_of(setup, action)
     except Refused as refused:
         return frozenset(reason.value for reason in refused.reasons)
-    raise AssertionError(f"{action} calls no entry point")
+    given = jax.tree.map(np.asarray, passed)
+    return name, given, result_size(setup, name, given)
 
 
 _SIZES: Final[dict[tuple[Setup, str], int]] = {}
@@ -130,7 +133,7 @@ class Table:
         self._places: dict[int, int] = {}
         self._leaves: list[Any] = []
 
-    def place(self, number: int, state: scheduling.State) -> int:
+    def place(self, number: int, state: State) -> int:
         """Where the state with this number lies; it is encoded when it is first asked for."""
         found = self._places.setdefault(number, len(self._places))
         if found == len(self._places) - 1:
@@ -143,61 +146,45 @@ class Table:
                 held[found] = leaf
         return found
 
-    def gather(self, places: Any) -> State:
+    def gather(self, places: Any) -> DeviceState:
         """The states at these places, stacked."""
         shape = jax.tree.structure(jax.eval_shape(lambda: initial(self._setup)))
-        state: State = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
+        state: DeviceState = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
         return state
 
 
-class _Recorded(Exception):
-    """The call that a driver is about to make."""
-
-    def __init__(self, name: str, given: tuple[Any, ...]) -> None:
-        super().__init__(name)
-        self.name, self.arguments = name, given
-
-
-class _Recorder(Engine):
-    """The engine's driver without an engine: the call is told instead of made."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-
-    def _call(self, name: str, *rest: Any) -> Never:
-        raise _Recorded(name, rest)
-
-
 @cache
-def _blank(setup: Setup) -> dict[str, Any]:
-    state: State = jax.jit(lambda: initial(setup))()
-    return {name: jax.tree.map(np.array, value) for name, value in state._asdict().items()}
+def _blank(setup: Setup) -> DeviceState:
+    """A new state as numpy arrays."""
+    state: DeviceState = jax.tree.map(np.array, jax.jit(lambda: initial(setup))())
+    return state
 
 
-def _set_slot(setup: Setup, held: dict[str, Any], state: scheduling.State, slot: int) -> None:
-    sequence, detail = state.sequences[slot], state.lifecycle.details[slot]
+def _set_slot(setup: Setup, held: Any, state: State, slot: int) -> None:
+    sequence, detail = state.sequences[slot], state.details[slot]
     if sequence is None:
         return
-    held["used"][slot] = True
-    held["rows"][slot, : len(sequence.row)] = sequence.row
-    held["tokens"][slot, : len(sequence.tokens)] = sequence.tokens
-    held["known"][slot] = len(sequence.tokens)
-    held["allocated"][slot] = sequence.allocated
-    held["written"][slot] = sequence.written
+    slots = held.slots
+    slots.used[slot] = True
+    held.pages.rows[slot, : len(sequence.row)] = sequence.row
+    slots.tokens[slot, : len(sequence.tokens)] = sequence.tokens
+    slots.known[slot] = len(sequence.tokens)
+    slots.allocated[slot] = sequence.allocated
+    slots.written[slot] = sequence.written
     if detail is None:
         return
-    held["prompt_lens"][slot] = detail.prompt_len
-    held["choices"][slot] = detail.choice
-    held["finished"][slot] = FINISH_CODES[detail.finished] if detail.finished else 0
+    slots.prompt_lens[slot] = detail.prompt_len
+    slots.choices[slot] = detail.choice
+    slots.finished[slot] = FINISH_CODES[detail.finished] if detail.finished else 0
     params = arguments.params(setup, [detail.params], [detail.request])
     for name, value in params._asdict().items():
-        held[name][slot] = value[0]
+        getattr(slots, name)[slot] = value[0]
 
 
-def _pools(setup: Setup, state: scheduling.State) -> tuple[Any, ...]:
+def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
     """A pool per layer, K and V of each live cell where they belong."""
-    pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup)["cache"])
-    for page, content in enumerate(state.lifecycle.sharing.pages.cells):
+    pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup).pages.cache)
+    for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):
             if tag != POISON:
                 words = model.contents(tag)
@@ -206,7 +193,9 @@ def _pools(setup: Setup, state: scheduling.State) -> tuple[Any, ...]:
     return pools
 
 
-def _check(setup: Setup, name: str, before: State, call: Call, after: State, mask: Array) -> Array:
+def _check(
+    setup: Setup, name: str, before: DeviceState, call: Call, after: DeviceState, mask: Array
+) -> Array:
     given, wanted = call
     seen, status, result = getattr(entries, name)(setup, (), before, *given)
     told = jnp.all((result == wanted.result) | ~wanted.care)
@@ -217,7 +206,9 @@ def _check(setup: Setup, name: str, before: State, call: Call, after: State, mas
 def _compiled_judge(setup: Setup) -> Any:
     """The judgement alone, the same for all entry points."""
 
-    def judge(before: State, packed: Packed, status: Array, after: State, mask: Array) -> Array:
+    def judge(
+        before: DeviceState, packed: Packed, status: Array, after: DeviceState, mask: Array
+    ) -> Array:
         return agrees(setup, before, unpack(setup, packed), status, after, mask)
 
     return jax.jit(judge)
@@ -229,7 +220,7 @@ class _Shipped:
     def __init__(self, setup: Setup, name: str) -> None:
         self._entry, self._judge = compiled(setup, name), _compiled_judge(setup)
 
-    def __call__(self, before: State, call: Call, after: State, mask: Any) -> bool:
+    def __call__(self, before: DeviceState, call: Call, after: DeviceState, mask: Any) -> bool:
         given, wanted = call
         packed = jax.tree.map(jnp.array, _compiled_pack(before))
         packed, report = self._entry((), packed, *given)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from attrs import asdict, define, field
 
-from conformance.exploration.alphabets import Layer, layer
+from conformance.exploration.alphabets import Instance, instance
 from conformance.exploration.graph import Graph
 from conformance.exploration.packed_search import Plan, explore, history_of
 from conformance.exploration.packed_states import Allocator, Expansion, States
@@ -16,7 +16,7 @@ from conformance.lockstep.watchdog import Watchdog
 from conformance.refinement import allocator, contents
 from conformance.refinement.vmapped import Checker, Tally, Transitions
 from impl.setup import Setup
-from spec.machines import scheduling
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
@@ -33,13 +33,13 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         cleanup,
     )
     for name, (pages, slots, page_size, width), cleanup in (
-        ("allocator", (3, 2, 2, 2), CleanupMode.INCREMENTAL),
-        ("allocator", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
-        ("contents", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
-        ("contents", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
-        ("decode", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
-        ("decode", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
-        ("decode", (2, 2, 3, 1), CleanupMode.NONE),
+        ("sharing", (3, 2, 2, 2), CleanupMode.INCREMENTAL),
+        ("sharing", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
+        ("lifecycle", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
+        ("lifecycle", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
+        ("scheduling", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
+        ("scheduling", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
+        ("scheduling", (2, 2, 3, 1), CleanupMode.NONE),
     )
 )
 """Layers and geometries that take seconds, and between them reach what a bug needs."""
@@ -83,9 +83,9 @@ class Refinement:
 def allocator_checker(
     plan: Plan, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
 ) -> Checker:
-    """What checks the transitions of the allocator layer."""
+    """What checks the transitions of the allocator instance."""
     return Checker(
-        allocator.kinds(allocator.setup_of(plan.layer.geometry)),
+        allocator.kinds(allocator.setup_of(plan.instance.geometry)),
         size=ALLOCATOR_BATCH,
         sample=sample,
         seed=seed,
@@ -95,9 +95,9 @@ def allocator_checker(
 
 
 def cells_checker(
-    chosen: Layer, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
+    chosen: Instance, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
 ) -> Checker:
-    """What checks the transitions of a layer with contents; most of the time is not spent there."""
+    """The checker of transitions with contents; most of the time is not spent there."""
     return Checker(
         contents.kinds(contents.setup_of(chosen)),
         size=CELLS_BATCH,
@@ -112,11 +112,11 @@ def cells_checker(
 def refine_small(small: Small, run: Refinement, taker: Takes | None) -> None:
     """One of SMALL, legal and illegal moves; the transitions go to `taker`, or are checked."""
     name, geometry, cleanup = small
-    if name == "allocator":
-        plan = Plan(layer=Allocator(geometry), illegal=True)
+    if name == "sharing":
+        plan = Plan(instance=Allocator(geometry), illegal=True)
         refine_allocator(plan, run, taker or allocator_checker(plan, run, sample=0, seed=0))
     else:
-        chosen = layer(name, geometry, cleanup)
+        chosen = instance(name, geometry, cleanup)
         checker = taker or cells_checker(chosen, run, sample=0, seed=0)
         refine_cells(chosen, run, checker, illegal=True)
 
@@ -129,7 +129,7 @@ def refine_allocator(
     update: Update = _nothing,
     level_done: Callable[[], None] = _nothing,
 ) -> None:
-    """The allocator layer: explore, and hand every transition to the checker."""
+    """The allocator instance: explore, and hand every transition to the checker."""
 
     def visit(states: States, first: int, number: int, found: Expansion) -> None:
         asked, move = plan.moves[number]
@@ -148,7 +148,7 @@ def refine_allocator(
 
 
 def refine_cells(
-    chosen: Layer,
+    chosen: Instance,
     run: Refinement,
     checker: Takes,
     *,
@@ -157,16 +157,16 @@ def refine_cells(
     level_done: Callable[[], None] = _nothing,
     most_states: int = 0,
 ) -> None:
-    """A layer with contents."""
+    """An instance with contents."""
     setup = contents.setup_of(chosen)
     search = Search(chosen, run.graph)
     waiting = _Waiting(setup, checker)
 
-    def visit(number: int, state: scheduling.State, step: Step, after: int) -> None:
+    def visit(number: int, state: State, step: Step, after: int) -> None:
         action = chosen.moves[step.move].action(state)
         if action is None or not (step.legal or illegal):
             return
-        asked = contents.ask(setup, state, action, step.after)
+        asked = contents.ask(setup, chosen.machine, state, action, step.after)
         if isinstance(asked, frozenset):
             run.tally.checked += 1
             if not asked or any(not step.mask >> code & 1 for code in asked):
@@ -204,8 +204,8 @@ class _Waiting:
         asked: contents.Asked,
         number: int,
         step: Step,
-        state: scheduling.State,
-        after: tuple[int, scheduling.State],
+        state: State,
+        after: tuple[int, State],
     ) -> None:
         """Keep one, and hand on what fills a batch."""
         before, right = self._table.place(number, state), self._table.place(*after)

@@ -16,9 +16,9 @@ FOLDER: Final = Path(".kvspec/refine")
 
 @frozen
 class Scope:
-    """A layer at a geometry (pages, slots, page_size, pages_per_seq) and an alphabet."""
+    """An instance at a geometry (pages, slots, page_size, pages_per_seq) and an alphabet."""
 
-    layer: str
+    instance: str
     sizes: tuple[int, int, int, int]
     alphabet: str = "legal"
 
@@ -31,15 +31,15 @@ class Scope:
     @property
     def name(self) -> str:
         """As a file name."""
-        return "-".join([self.layer, *map(str, self.sizes), self.alphabet])
+        return "-".join([self.instance, *map(str, self.sizes), self.alphabet])
 
 
 SCOPES: Final = (
-    Scope("allocator", (4, 3, 2, 2), "illegal"),
-    Scope("allocator", (6, 3, 2, 3)),
-    Scope("contents", (3, 2, 2, 2), "illegal"),
-    Scope("contents", (4, 2, 2, 2)),
-    Scope("decode", (1, 3, 2, 2), "illegal"),
+    Scope("sharing", (4, 3, 2, 2), "illegal"),
+    Scope("sharing", (6, 3, 2, 3)),
+    Scope("lifecycle", (3, 2, 2, 2), "illegal"),
+    Scope("lifecycle", (4, 2, 2, 2)),
+    Scope("scheduling", (1, 3, 2, 2), "illegal"),
 )
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     """Run them all; 0 if all hold."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     table = Table(
-        "layer", "pages, slots, page size, pages per sequence", "alphabet", "states", "transitions",
+        "rung", "pages, slots, page size, pages per sequence", "alphabet", "states", "transitions",
         "illegal", "checked", "singly", "mismatches", "seconds", "over the loop", "verdict",
     )  # fmt: skip
     worst = 0
@@ -56,7 +56,7 @@ def main() -> int:
         worst = max(worst, status)
         counts = ("states", "transitions", "illegal", "checked", "checked_unbatched", "mismatches")
         table.add_row(
-            scope.layer,
+            scope.instance,
             ", ".join(map(str, scope.sizes)),
             scope.alphabet,
             *(f"{found.get(name, 0):,}" for name in counts),
@@ -71,9 +71,9 @@ def main() -> int:
 def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     result = FOLDER / f"{scope.name}.json"
     result.unlink(missing_ok=True)
-    words = ["--layer", scope.layer, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
+    words = ["--rung", scope.instance, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
-    words += ["--measure"] * (scope.layer == "allocator")
+    words += ["--measure"] * (scope.instance == "sharing")
     command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}

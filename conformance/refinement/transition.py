@@ -17,8 +17,8 @@ from impl.state import State
 
 PER_SLOT = ("allocated", "written", "known", "finished", "prompt_lens")
 PER_PROMPT = ("max_new", "requests", "choices", "seeds", "temperatures", "stops", "stop_lens")
-QUEUE = ("queue_tokens", "queue_slots", "queue_positions")
-OUTPUTS = ("out_lens", "out_reasons", "out_requests", "out_choices")
+QUEUE = ("tokens", "slots", "positions")
+OUTPUTS = ("lens", "reasons", "requests", "choices")
 
 
 def agrees(
@@ -43,31 +43,30 @@ def identical(one: State, other: State) -> Array:
 def same_observed(setup: Setup, seen: State, right: State) -> Array:
     """bool[]: whether nobody who looks at the engine can tell it from the expected state."""
     length = setup.geometry.max_len
-    used, prompted = right.used, right.used & (right.prompt_lens > 0)
-    known = used[:, None] & (jnp.arange(length) < right.known[:, None])
-    queued = jnp.arange(right.queue_slots.shape[0]) < right.queued
-    kept = jnp.arange(right.out_lens.shape[0]) < right.outputs
-    said = kept[:, None] & (jnp.arange(length) < right.out_lens[:, None])
+    used, prompted = right.slots.used, right.slots.used & (right.slots.prompt_lens > 0)
+    known = used[:, None] & (jnp.arange(length) < right.slots.known[:, None])
+    queued = jnp.arange(right.queue.slots.shape[0]) < right.queue.filled
+    kept = jnp.arange(right.outputs.lens.shape[0]) < right.outputs.filled
+    said = kept[:, None] & (jnp.arange(length) < right.outputs.lens[:, None])
     anyway = jnp.ones_like(used)
     checks = [
-        jnp.array_equal(seen.counts, right.counts),
-        jnp.array_equal(seen.used, right.used),
-        jnp.array_equal(seen.rows, right.rows),
-        _same(seen.tokens, right.tokens, known),
-        seen.queued == right.queued,
-        seen.outputs == right.outputs,
-        _same(seen.out_tokens, right.out_tokens, said),
+        jnp.array_equal(seen.pages.counts, right.pages.counts),
+        jnp.array_equal(seen.slots.used, right.slots.used),
+        jnp.array_equal(seen.pages.rows, right.pages.rows),
+        _same(seen.slots.tokens, right.slots.tokens, known),
+        seen.queue.filled == right.queue.filled,
+        seen.outputs.filled == right.outputs.filled,
+        _same(seen.outputs.tokens, right.outputs.tokens, said),
     ]
-    for names, there in (
-        (PER_SLOT, anyway),
-        (PER_PROMPT, prompted),
-        (QUEUE, queued),
-        (OUTPUTS, kept),
+    for one, other, names, there in (
+        (seen.slots, right.slots, PER_SLOT, anyway),
+        (seen.slots, right.slots, PER_PROMPT, prompted),
+        (seen.queue, right.queue, QUEUE, queued),
+        (seen.outputs, right.outputs, OUTPUTS, kept),
     ):
-        checks += [_same(getattr(seen, name), getattr(right, name), there) for name in names]
-    checks += [
-        _same_cells(setup, a, b, right) for a, b in zip(seen.cache, right.cache, strict=True)
-    ]
+        checks += [_same(getattr(one, name), getattr(other, name), there) for name in names]
+    pools = zip(seen.pages.cache, right.pages.cache, strict=True)
+    checks += [_same_cells(setup, one, other, right) for one, other in pools]
     return _all(checks)
 
 
@@ -86,6 +85,6 @@ def _same_cells(setup: Setup, seen: Array, right: Array, state: State) -> Array:
     """bool[]: every written position, read through the expected rows, holds what it should."""
     size = setup.geometry.page_size
     position = jnp.arange(setup.geometry.max_len)
-    live = state.used[:, None] & (position < state.written[:, None])
-    pages = jnp.where(live, state.rows[:, position // size], 0)
+    live = state.slots.used[:, None] & (position < state.slots.written[:, None])
+    pages = jnp.where(live, state.pages.rows[:, position // size], 0)
     return _same(seen[pages, position % size], right[pages, position % size], live)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final, Never
+from typing import Final, Never
 
 from attrs import define
 
@@ -84,7 +84,7 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     if caller is None:
         raise KeyboardInterrupt
 
-    def arrived(*_: Any) -> Never:
+    def arrived(*_: object) -> Never:
         sys.settrace(None)
         raise KeyboardInterrupt
 
@@ -92,7 +92,7 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     sys.settrace(_trace_nothing)  # without a trace function none of its lines is traced
 
 
-def _trace_nothing(*_: Any) -> None:
+def _trace_nothing(*_: object) -> None:
     """A trace function that does not trace further calls."""
 
 

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import Any, Final
+from typing import Final, Never, TypeVar
 
 from attrs import field, frozen
 
 from spec.vocabulary import InvalidInput
 
-Patch = tuple[str, str, Callable[[Any], Any]]
-"""(module, function, what makes the wrong function from the right one)."""
+F = TypeVar("F", bound=Callable[..., object])
+
+Change = Callable[[Never], Callable[..., object]]
+"""Makes a wrong function from the right one; `patch` checks that it takes the right one."""
 
 
 KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
@@ -25,6 +27,20 @@ IDLE: Final = frozenset({"invariants", "replay"})
 """Blind to attention: they run the exact model, which attends by itself."""
 NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
 """Blind to a step that never returns: there is nothing to look at, or to compare."""
+
+
+@frozen(kw_only=True)
+class Patch:
+    """The module and the name of one function, and how the wrong one is made from it."""
+
+    module: str
+    name: str
+    change: Change
+
+
+def patch(right: F, change: Callable[[F], Callable[..., object]]) -> Patch:
+    """The patch that puts what `change` makes of an engine function in its place."""
+    return Patch(module=right.__module__, name=right.__name__, change=change)
 
 
 @frozen(kw_only=True)
@@ -47,8 +63,8 @@ def planted(identifier: str) -> Iterator[Plant]:
     """Plant a bug while the block runs. Raises InvalidInput for an id that is not listed."""
     plant = find(identifier)
     with ExitStack() as stack:
-        for module, name, make_wrong in plant.patches:
-            stack.enter_context(replaced(module, name, make_wrong))
+        for each in plant.patches:
+            stack.enter_context(replaced(each.module, each.name, each.change))
         _forget_compiled()
         stack.callback(_forget_compiled)
         yield plant
@@ -69,10 +85,10 @@ def find(identifier: str) -> Plant:
 
 
 @contextmanager
-def replaced(module: str, name: str, make_wrong: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(module: str, name: str, change: Change) -> Iterator[None]:
     """Replace a function wherever the engine or its adapter has imported it by name."""
     right = getattr(sys.modules[module], name)
-    wrong = make_wrong(right)
+    wrong = change(right)
     holders = [holder for holder in _holders() if getattr(holder, name, None) is right]
     for holder in holders:
         setattr(holder, name, wrong)

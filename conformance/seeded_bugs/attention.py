@@ -4,31 +4,62 @@ Rows AK, KG and SW, and the masks of RS4, of the catalogue of real bugs. The exa
 itself, so fuzzing sees these only where it drives the attention of the engine, one query at a time.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Concatenate, Final, ParamSpec
 
 import jax.numpy as jnp
 from attrs import evolve
+from jax import Array
 
-from conformance.seeded_bugs import IDLE, KERNEL_ONLY, Plant
+from conformance.seeded_bugs import IDLE, KERNEL_ONLY, Plant, patch
+from impl.attention.reference import (
+    _absorb,
+    _blank,
+    _Blocks,
+    _ids,
+    _Options,
+    _phase,
+    _queries,
+    _Reads,
+    _Rows,
+    _Running,
+    _visible,
+    ragged_paged_attention,
+)
 
-MODULE: Final = "impl.attention.reference"
+P = ParamSpec("P")
+
+Absorb = Callable[[_Running, _Reads, Array, Array, Array, _Options], _Running]
+Phase = Callable[[Array, Array, _Rows, Array, _Options], Array]
+Visible = Callable[[Array, Array, int | None], Array]
 
 
-def _blank_nothing(_blank: Any) -> Any:
-    return lambda values, _used: values
+def _blank_nothing(_right: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda cells, _used: cells
 
 
-def _mask_keys_by_product(absorb: Any) -> Any:
-    def wrong(running: Any, reads: Any, queries: Any, keys: Any, *rest: Any) -> Any:
-        after = absorb(running, reads, queries, keys, *rest)
+def _mask_keys_by_product(absorb: Absorb) -> Absorb:
+    def wrong(
+        running: _Running,
+        reads: _Reads,
+        queries: Array,
+        keys: Array,
+        values: Array,
+        options: _Options,
+    ) -> _Running:
+        after = absorb(running, reads, queries, keys, values, options)
         dead = jnp.where(reads.used[:, None, :, None], 0.0, keys)
         return after._replace(total=after.total + jnp.sum(0.0 * dead))
 
     return wrong
 
 
-def _lengths_by_dense_sum(attention: Any) -> Any:
-    def wrong(q: Any, kv_pages: Any, kv_lens: Any, *rest: Any, **options: Any) -> Any:
+def _lengths_by_dense_sum(
+    attention: Callable[Concatenate[Array, Array, Array, P], Array],
+) -> Callable[Concatenate[Array, Array, Array, P], Array]:
+    def wrong(
+        q: Array, kv_pages: Array, kv_lens: Array, /, *rest: P.args, **options: P.kwargs
+    ) -> Array:
         filled = -kv_lens % kv_pages.shape[1]
         before = jnp.cumsum(filled) - filled
         return attention(q, kv_pages, jnp.maximum(kv_lens - before, 0), *rest, **options)
@@ -36,8 +67,10 @@ def _lengths_by_dense_sum(attention: Any) -> Any:
     return wrong
 
 
-def _clamp_block_of_queries(queries: Any) -> Any:
-    def wrong(q: Any, blocks: Any) -> Any:
+def _clamp_block_of_queries(
+    queries: Callable[[Array, _Blocks], Array],
+) -> Callable[[Array, _Blocks], Array]:
+    def wrong(q: Array, blocks: _Blocks) -> Array:
         first, size = blocks.tokens[:, :1], blocks.tokens.shape[1]
         moved = jnp.minimum(first, q.shape[0] - size) - first
         return queries(q, blocks._replace(tokens=blocks.tokens + moved))
@@ -45,42 +78,47 @@ def _clamp_block_of_queries(queries: Any) -> Any:
     return wrong
 
 
-def _finite_lowest_score(absorb: Any) -> Any:
-    def wrong(running: Any, *rest: Any) -> Any:
-        return absorb(running._replace(largest=jnp.maximum(running.largest, -5e4)), *rest)
+def _finite_lowest_score(
+    absorb: Callable[Concatenate[_Running, P], _Running],
+) -> Callable[Concatenate[_Running, P], _Running]:
+    def wrong(running: _Running, /, *rest: P.args, **named: P.kwargs) -> _Running:
+        raised = running._replace(largest=jnp.maximum(running.largest, -5e4))
+        return absorb(raised, *rest, **named)
 
     return wrong
 
 
-def _clip_positions(visible: Any) -> Any:
-    return lambda positions, *rest: visible(jnp.maximum(positions, 0), *rest)
+def _clip_positions(visible: Visible) -> Visible:
+    return lambda positions, cells, window: visible(jnp.maximum(positions, 0), cells, window)
 
 
-def _positions_from_zero(phase: Any) -> Any:
-    def wrong(q: Any, kv_pages: Any, rows: Any, *rest: Any) -> Any:
-        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), *rest)
+def _positions_from_zero(phase: Phase) -> Phase:
+    def wrong(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
+        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), out, options)
 
     return wrong
 
 
-def _row_without_tail(ids: Any) -> Any:
-    def wrong(pages: Any, row: Any, entries: Any) -> Any:
+def _row_without_tail(
+    ids: Callable[[Array, Array, Array], Array],
+) -> Callable[[Array, Array, Array], Array]:
+    def wrong(pages: Array, row: Array, entries: Array) -> Array:
         first, last = entries[:, :1], max(pages.shape[1] - entries.shape[1], 0)
         return ids(pages, row, entries + jnp.minimum(first, last) - first)
 
     return wrong
 
 
-def _window_by_blocks_only(visible: Any) -> Any:
+def _window_by_blocks_only(visible: Visible) -> Visible:
     return lambda positions, cells, _window: visible(positions, cells, None)
 
 
-def _window_one_more(visible: Any) -> Any:
+def _window_one_more(visible: Visible) -> Visible:
     return lambda positions, cells, window: visible(positions, cells, window and window + 1)
 
 
-def _decode_without_window(phase: Any) -> Any:
-    def wrong(q: Any, kv_pages: Any, rows: Any, out: Any, options: Any) -> Any:
+def _decode_without_window(phase: Phase) -> Phase:
+    def wrong(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
         single = rows.q_len == 1
         alone, others = (
             rows._replace(q_len=jnp.where(own, rows.q_len, 0)) for own in (single, ~single)
@@ -97,7 +135,7 @@ PLANTS: Final = (
         thread="https://github.com/pytorch/xla/pull/9219",
         mechanism="V of dead cells is not blanked: 0 * NaN is NaN",
         clause="ATT",
-        patches=((MODULE, "_blank", _blank_nothing),),
+        patches=(patch(_blank, _blank_nothing),),
         blind=IDLE,
     ),
     Plant(
@@ -105,7 +143,7 @@ PLANTS: Final = (
         thread="https://github.com/sgl-project/sglang-jax/pull/1557",
         mechanism="mask ranges come from dense lengths, K lies aligned to pages",
         clause="ATT",
-        patches=((MODULE, "ragged_paged_attention", _lengths_by_dense_sum),),
+        patches=(patch(ragged_paged_attention, _lengths_by_dense_sum),),
         blind=IDLE,
     ),
     Plant(
@@ -113,7 +151,7 @@ PLANTS: Final = (
         thread="https://github.com/marin-community/levanter/pull/1033",
         mechanism="a block of queries near the end is clamped, and its rows shift",
         clause="ATT",
-        patches=((MODULE, "_queries", _clamp_block_of_queries),),
+        patches=(patch(_queries, _clamp_block_of_queries),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -121,7 +159,7 @@ PLANTS: Final = (
         thread="https://github.com/flashinfer-ai/flashinfer/issues/4450",
         mechanism="a finite lowest score hides the scores that are lower",
         clause="ATT",
-        patches=((MODULE, "_absorb", _finite_lowest_score),),
+        patches=(patch(_absorb, _finite_lowest_score),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -129,7 +167,7 @@ PLANTS: Final = (
         thread="https://github.com/pytorch/xla/pull/8356",
         mechanism="queries before the first cell read it instead of nothing",
         clause="ATT",
-        patches=((MODULE, "_visible", _clip_positions),),
+        patches=(patch(_visible, _clip_positions),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -137,7 +175,7 @@ PLANTS: Final = (
         thread="https://github.com/jax-ml/jax/pull/24495",
         mechanism="queries are taken to be as many as the cells",
         clause="ATT",
-        patches=((MODULE, "_phase", _positions_from_zero),),
+        patches=(patch(_phase, _positions_from_zero),),
         blind=IDLE,
     ),
     Plant(
@@ -145,7 +183,7 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/vllm/pull/14597",
         mechanism="the last block of pages is clamped into the row, which repeats pages",
         clause="ATT",
-        patches=((MODULE, "_ids", _row_without_tail),),
+        patches=(patch(_ids, _row_without_tail),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -153,7 +191,7 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/vllm/pull/35219",
         mechanism="K of dead cells is masked by a product with 0, and NaN survives",
         clause="ATT",
-        patches=((MODULE, "_absorb", _mask_keys_by_product),),
+        patches=(patch(_absorb, _mask_keys_by_product),),
         blind=IDLE,
     ),
     Plant(
@@ -161,7 +199,7 @@ PLANTS: Final = (
         thread="https://github.com/vllm-project/tpu-inference/pull/1185",
         mechanism="blocks outside the window are skipped, tokens are not masked",
         clause="ATT",
-        patches=((MODULE, "_visible", _window_by_blocks_only),),
+        patches=(patch(_visible, _window_by_blocks_only),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -169,7 +207,7 @@ PLANTS: Final = (
         thread="https://github.com/sgl-project/sglang/pull/34273",
         mechanism="the window is one cell too wide",
         clause="ATT",
-        patches=((MODULE, "_visible", _window_one_more),),
+        patches=(patch(_visible, _window_one_more),),
         blind=KERNEL_ONLY,
     ),
     Plant(
@@ -177,7 +215,7 @@ PLANTS: Final = (
         thread="https://github.com/EricLBuehler/mistral.rs/issues/2094",
         mechanism="a single query is attended for without the window",
         clause="ATT",
-        patches=((MODULE, "_phase", _decode_without_window),),
+        patches=(patch(_phase, _decode_without_window),),
         blind=KERNEL_ONLY,
     ),
 )

@@ -12,9 +12,9 @@ from typing import Final
 
 from attrs import define, field
 
-from conformance.fuzzing.shrinking import Finding, take
+from conformance.history import Step
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import Step
+from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
@@ -154,7 +154,7 @@ def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally
 
     A request has finished when nothing of it is left in the specification.
     """
-    outputs = lockstep.decoder.lifecycle.outputs
+    outputs = lockstep.state.outputs
     do(TakeOutputs())
     for output in outputs:
         request = known[output.request]

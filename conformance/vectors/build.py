@@ -6,14 +6,13 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from conformance.fuzzing.coverage import CORNERS, REFUSABLE
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import saw
 from conformance.recordings.format import Header, Line
+from conformance.rungs.registry import CORNERS, REFUSABLE
 from conformance.vectors.cover import cover
 from conformance.vectors.reach import Reach, Step, covered, pair
-from conformance.vectors.suites import Suite
-from spec.machines import admission
+from conformance.vectors.suites import MACHINE, Suite
 
 NOT_ONE_STEP: Final = frozenset(
     {"slot reused by a shorter, then a longer sequence", "poisoned dead cells read past"}
@@ -89,8 +88,8 @@ def build(suite: Suite) -> Cover:
 
 def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
     """The specification's own recording, with every change of every field."""
-    layer, state, lines = suite.layer, suite.initial(), list[Line]()
-    header = Header(geometry=layer.geometry, limits=layer.limits, cleanup=layer.cleanup)
+    instance, state, lines = suite.instance, suite.initial(), list[Line]()
+    header = Header(geometry=instance.geometry, limits=instance.limits, cleanup=instance.cleanup)
     machine = BySpec(evolve(header, policy="lowest"))
     header = evolve(header, engine=name, policy="lowest", shows=tuple(machine.fields))
     for step in steps:
@@ -102,7 +101,7 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
             continue
         changed, result = machine.do(Line(action, None, None, {}))
         lines.append(Line(action, None, result, saw(machine.fields, changed)))
-        state = admission.effect(state, action)
+        state = MACHINE.effect(state, action)
     return Vector(name, header, tuple(lines), frozenset(covered(steps)))
 
 

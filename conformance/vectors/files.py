@@ -216,13 +216,13 @@ def _row(*cells: object) -> str:
 
 
 def _suite(cover: Cover) -> dict[str, object]:
-    layer = cover.suite.layer
+    instance = cover.suite.instance
     return {
         "name": cover.suite.name,
         "level": cover.suite.level,
-        "geometry": attrs.asdict(layer.geometry),
-        "limits": attrs.asdict(layer.limits),
-        "cleanup": layer.cleanup.value,
+        "geometry": attrs.asdict(instance.geometry),
+        "limits": attrs.asdict(instance.limits),
+        "cleanup": instance.cleanup.value,
         "actions": cover.suite.names,
         "counts": numbers(cover),
         "missing": cover.missing,

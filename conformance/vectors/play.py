@@ -4,15 +4,15 @@ What any engine in any language does with a vector. Only the fields that the ada
 compared.
 """
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec
-from conformance.recordings.comparer import CLAUSES
 from conformance.recordings.fields import Fields, fields_of, plain_result
 from conformance.recordings.format import Line
+from conformance.rungs.registry import clause_of
 from conformance.vectors.build import Vector
-from spec.machines.actions import Reset
+from spec.fields import BY_NAME
 from spec.vocabulary import Reason, Refused
 
 
@@ -53,7 +53,7 @@ def _fields(line: Line, shown: Fields, wanted: Fields) -> Wrong | None:
     for field, values in shown.items():
         for index, seen in values.items():
             if seen != wanted[field][index]:
-                clause = "RESET" if isinstance(line.step, Reset) else CLAUSES[field]
+                clause = clause_of(line.step, BY_NAME[field].clause)
                 return clause, f"{field}[{index}]", seen, wanted[field][index]
     return None
 

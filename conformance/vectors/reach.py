@@ -11,9 +11,9 @@ from itertools import pairwise
 from attrs import frozen
 
 from conformance.fuzzing.coverage import Coverage
-from conformance.vectors.suites import Suite
-from spec.machines import admission, scheduling
-from spec.machines.actions import Admit, Round
+from conformance.vectors.suites import MACHINE, Suite
+from spec.machines.actions import Action, Admit, Round
+from spec.state import State
 from spec.vocabulary import Reason, Request
 
 
@@ -51,19 +51,19 @@ class Reach:
                 self.steps[-1][number] = Step(number, *step, known)
 
     def steps_of(
-        self, state: admission.State
-    ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], admission.State | None]]:
+        self, state: State
+    ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], State | None]]:
         """Each move that means something here, its kind and items, and the state it leads to."""
         for number, move in enumerate(self.suite.moves):
             action = move.action(state)
             if action is None:
                 continue
-            reasons = frozenset(found.reason for found in admission.refusals(state, action))
-            after = None if reasons else admission.effect(state, action)
+            reasons = frozenset(found.reason for found in MACHINE.refusals(state, action))
+            after = None if reasons else MACHINE.effect(state, action)
             why = "+".join(sorted(reason.name for reason in reasons))
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"
-            corners = _corners(state.scheduling, action, reasons, (after or state).scheduling)
+            corners = _corners(state, action, reasons, after or state)
             if isinstance(action, Admit) and after is not None:
                 corners.append(_let_in(state.waiting, len(after.waiting)))
             yield number, (kind, (outcome, *corners)), after
@@ -104,10 +104,10 @@ class Reach:
 
 
 def _corners(
-    state: scheduling.State,
-    action: admission.Action,
+    state: State,
+    action: Action,
     reasons: frozenset[Reason],
-    after: scheduling.State,
+    after: State,
 ) -> list[str]:
     """The corners of one step, by action and by whether pages are shared then."""
     if reasons and Reason.OUT_OF_PAGES not in reasons:
@@ -117,7 +117,7 @@ def _corners(
     names = sorted(seen.corners)
     if isinstance(action, Round) and not reasons:
         names.append(_shape([queued.slot for queued in state.queue[: state.limits.round_tokens]]))
-    shared = max(state.lifecycle.sharing.counts) > 1
+    shared = max(state.counts) > 1
     if shared and not reasons:
         names.append("done")
     where = f"{type(action).__name__}, pages shared" if shared else type(action).__name__
@@ -157,7 +157,7 @@ def covered(steps: list[Step]) -> set[str]:
     return found
 
 
-def _named(state: admission.State, *, texts: bool) -> Hashable:
+def _named(state: State, *, texts: bool) -> Hashable:
     """The same for two states exactly if they differ in names alone."""
     names: dict[int, int] = {}
     rows = tuple(
@@ -168,7 +168,7 @@ def _named(state: admission.State, *, texts: bool) -> Hashable:
             sequence.allocated,
             sequence.written,
         )
-        for sequence in state.scheduling.sequences
+        for sequence in state.sequences
     )
-    below, queue = state.scheduling.lifecycle, state.scheduling.queue
+    below, queue = state, state.queue
     return rows, below.details, below.outputs, queue, state.waiting, state.admitted

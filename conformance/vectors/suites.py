@@ -14,10 +14,15 @@ from typing import Final
 from attrs import evolve, frozen
 
 from conformance.exploration import alphabets
-from conformance.exploration.alphabets import Layer, Move, allocating, fixed, writing
+from conformance.exploration.alphabets import Instance
 from conformance.recordings.fast_table import ACTIONS
+from conformance.rungs import moves
+from conformance.rungs.moves import allocating, fixed, writing
+from conformance.rungs.record import Move
+from spec import ladder
 from spec.machines import actions as act
-from spec.machines import admission, scheduling
+from spec.machines.actions import Action
+from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
 
 TABLE: Final = (
@@ -29,13 +34,16 @@ _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
 
+MACHINE: Final = ladder.whole()
+"""The machine that vectors are recorded of."""
+
 
 @frozen
 class Ask:
     """What is tried in a state. action: None where it means nothing."""
 
     name: str
-    action: Callable[[admission.State], admission.Action | None]
+    action: Callable[[State], Action | None]
 
 
 @frozen(kw_only=True)
@@ -116,7 +124,7 @@ class Suite:
 
     name: str
     level: str
-    layer: Layer
+    instance: Instance
     moves: tuple[Ask, ...]
     actions: frozenset[type]
     texts: bool
@@ -126,9 +134,10 @@ class Suite:
         """The actions of the level by name."""
         return sorted(action.__name__ for action in self.actions)
 
-    def initial(self) -> admission.State:
+    def initial(self) -> State:
         """Nothing used, nobody waits."""
-        return admission.State(self.layer.initial())
+        chosen = self.instance
+        return MACHINE.initial(chosen.geometry, chosen.limits, chosen.cleanup)
 
 
 @cache
@@ -143,23 +152,23 @@ def _below(moves: Iterator[Move]) -> Iterator[Ask]:
         yield Ask(move.name, partial(_in_scheduling, move))
 
 
-def _in_scheduling(move: Move, state: admission.State) -> scheduling.Action | None:
-    return move.action(state.scheduling)
+def _in_scheduling(move: Move, state: State) -> Action | None:
+    return move.action(state)
 
 
-def _always(action: admission.Action) -> Ask:
+def _always(action: Action) -> Ask:
     return Ask(str(action), lambda _state: action)
 
 
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
-    chosen = alphabets.layer("decode", geometry, CleanupMode.END)
+    chosen = alphabets.instance("scheduling", geometry, CleanupMode.END)
     once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
-    asked: tuple[admission.Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
+    asked: tuple[Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
         name="requests",
         level="requests",
-        layer=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
+        instance=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
         moves=tuple(map(_always, asked)),
         actions=frozenset(map(type, asked)),
         texts=True,
@@ -183,7 +192,7 @@ def _table_suite(geometry: Geometry) -> Suite:
     return Suite(
         name=f"table-{geometry.page_size}",
         level="table",
-        layer=alphabets.layer("contents", geometry),
+        instance=alphabets.instance("lifecycle", geometry),
         moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
         texts=False,
@@ -191,7 +200,7 @@ def _table_suite(geometry: Geometry) -> Suite:
 
 
 def _decode_suite(one: Decode) -> Suite:
-    chosen = alphabets.layer("decode", one.geometry, one.cleanup)
+    chosen = alphabets.instance("scheduling", one.geometry, one.cleanup)
     limits = evolve(
         chosen.limits,
         round_tokens=one.round_tokens,
@@ -203,7 +212,7 @@ def _decode_suite(one: Decode) -> Suite:
     return Suite(
         name=one.name,
         level="decode",
-        layer=evolve(chosen, limits=limits),
+        instance=evolve(chosen, limits=limits),
         moves=tuple(move for move in moves if not move.name.startswith(one.left_out)),
         actions=one.actions,
         texts=True,
@@ -214,7 +223,7 @@ def _decode(geometry: Geometry) -> Iterator[Move]:
     """Requests of one choice and of two, and what a slot can be asked in between."""
     for name, requests in _prefills(geometry).items():
         yield fixed(act.Prefill(requests), f"prefill({name})")
-    once: tuple[scheduling.Action, ...] = (
+    once: tuple[Action, ...] = (
         act.Round(),
         act.Generate(),
         act.Pack(),
@@ -266,13 +275,13 @@ def _table(geometry: Geometry) -> Iterator[Move]:
         stopped = act.Assign(slot, prompt, Params(max_new=1, stops=((1, 2),)), 1, slot)
         yield fixed(stopped, f"assign_stops({slot})")
     for slot in slots:
-        yield alphabets.assign_another(slot, geometry.slots)
+        yield moves.assign_another(slot, geometry.slots)
         yield _clone_to_any(slot)
     for slot, other in permutations(slots, 2):
-        yield alphabets.assign_again(slot, other)
-    yield from alphabets.batches(slots, geometry.page_size)
+        yield moves.assign_again(slot, other)
+    yield from moves.batches(slots, geometry.page_size)
     yield from _batches(geometry)
-    yield from alphabets.slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield from moves.slots_of(geometry, lambda child: child, lambda parent: parent)
     yield fixed(act.FreeFinished(), "free_finished")
     yield fixed(act.TakeOutputs(), "take_outputs")
 
@@ -280,7 +289,7 @@ def _table(geometry: Geometry) -> Iterator[Move]:
 def _clone_to_any(parent: int) -> Move:
     """A clone to the lowest free slot, with that slot's choice."""
 
-    def action(state: scheduling.State) -> act.Clone:
+    def action(state: State) -> act.Clone:
         free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
         return act.Clone(parent, None, free[0] if free else parent)
 
@@ -306,7 +315,7 @@ def _batches(geometry: Geometry) -> Iterator[Move]:
 def _padded(move: Move, name: str) -> Move:
     """The batch of a move with padding after its first entry."""
 
-    def action(state: scheduling.State) -> scheduling.Action:
+    def action(state: State) -> Action:
         asked = move.action(state)
         assert isinstance(asked, act.Allocate | act.Write)
         return evolve(asked, batch=(asked.batch[0], None, *asked.batch[1:]))

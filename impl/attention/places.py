@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Bool, Int32
 
 from spec.vocabulary.geometry import INVALID
 
@@ -15,8 +16,8 @@ def of(
     num_seqs: ArrayLike,
     *,
     tokens: int,
-) -> Array:
-    """i32[tokens]: `page * page_size + offset` of each token of q, INVALID where it has no cell.
+) -> Int32[Array, " {tokens}"]:
+    """The destination of each token of q (see `impl.cache.paged`), INVALID where it has no cell.
 
     Token i of the n of a sequence of length L is at position L - n + i. It has no cell if it
     belongs to no sequence, if its position is negative or past the table row, and if its page id
@@ -32,8 +33,10 @@ def of(
     return jnp.where(owned, page * page_size + position % page_size, INVALID)
 
 
-def owners(cu_q_lens: Array, num_seqs: ArrayLike, *, tokens: int) -> tuple[Array, Array]:
-    """i32[tokens]: the sequence of each token; bool[tokens]: whether it has one, else it is any."""
+def owners(
+    cu_q_lens: Array, num_seqs: ArrayLike, *, tokens: int
+) -> tuple[Int32[Array, " {tokens}"], Bool[Array, " {tokens}"]]:
+    """The sequence of each token, and whether it has one, else it is any."""
     rows = cu_q_lens.shape[0] - 1
     present = jnp.arange(rows) < jnp.reshape(jnp.asarray(num_seqs), ())
     # What lies past num_seqs describes nothing, and need not even be in order.

@@ -2,10 +2,10 @@
 
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
 query tokens at its end, reads K and V through one page table. Work is proportional to what is
-there: loops over blocks of queries and over the blocks of pages that these can see run as often
-as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow
-floats on CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
-Softmax is online (seed 004, section 6), in float32.
+there: loops over blocks of queries and over the blocks of pages that these can see run as often as
+the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow floats
+on CPUs). Sequences of one query are taken first, in blocks of one query; then all others. Softmax
+is online (docs/sources.md, "Online softmax"), in float32.
 
 What a cell that no query may see holds, NaN included, has no influence: scores are masked after
 the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from attrs import evolve, field, frozen
 from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from impl.attention.interface import check_options, check_shapes
 from impl.cache import paged
@@ -49,45 +50,45 @@ class _Options:
 
 
 class _Rows(NamedTuple):
-    """Sequences: table rows i32[B, pages_per_seq], lengths, and where their queries are, i32[B]."""
+    """Sequences: table rows, lengths, and where their queries are."""
 
-    pages: Array
-    kv_len: Array
-    q_start: Array
-    q_len: Array
+    pages: Int[Array, "B M"]
+    kv_len: Int[Array, " B"]
+    q_start: Int[Array, " B"]
+    q_len: Int[Array, " B"]
 
 
 class _Blocks(NamedTuple):
-    """N blocks of queries: each one's sequence i32[N]; the rest is [N, q_block].
+    """N blocks of queries. row: the sequence of each block.
 
     own says which queries are there; tokens are their rows of q, positions those in the sequence.
     """
 
-    row: Array
-    own: Array
-    tokens: Array
-    positions: Array
+    row: Int[Array, " N"]
+    own: Bool[Array, "N q_block"]
+    tokens: Int[Array, "N q_block"]
+    positions: Int[Array, "N q_block"]
 
 
 class _Reads(NamedTuple):
-    """What one step reads: for the blocks of queries `owner` i32[N], the pages ids i32[N, pages].
+    """What one step reads: for the blocks of queries `owner`, the pages `ids`.
 
-    seen, bool [N, q_block, cells], says which query may see which cell of its pages; used, bool
-    [N, cells], which cells any query of the block may see.
+    seen says which query may see which cell of its pages; used, which cells any query of the block
+    may see.
     """
 
-    owner: Array
-    ids: Array
-    seen: Array
-    used: Array
+    owner: Int[Array, " N"]
+    ids: Int[Array, "N kv_block_pages"]
+    seen: Bool[Array, "N q_block cells"]
+    used: Bool[Array, "N cells"]
 
 
 class _Running(NamedTuple):
-    """Online softmax so far: f32 [N, kv_heads, group, q_block], and [..., head_dim] at the end."""
+    """Online softmax so far."""
 
-    largest: Array
-    total: Array
-    accumulator: Array
+    largest: Float32[Array, "N kv_heads group q_block"]
+    total: Float32[Array, "N kv_heads group q_block"]
+    accumulator: Float32[Array, "N kv_heads group q_block D"]
 
 
 def ragged_paged_attention(
@@ -151,14 +152,14 @@ def _block_pages(kv_pages: Array) -> int:
 
 @partial(jax.jit, static_argnames="options")
 def _attend(
-    q: Array,
-    kv_pages: Array,
-    kv_lens: Array,
-    page_indices: Array,
-    cu_q_lens: Array,
-    num_seqs: Array,
+    q: Float[Array, "T H D"],
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_lens: Int[Array, " B"],
+    page_indices: Int[Array, "B M"],
+    cu_q_lens: Int[Array, " B+1"],
+    num_seqs: Int[Array, ""],
     options: _Options,
-) -> Array:
+) -> Float[Array, "T H D"]:
     present = jnp.arange(kv_lens.shape[0]) < num_seqs
     lengths = jnp.where(present, cu_q_lens[1:] - cu_q_lens[:-1], 0)
     rows = _Rows(page_indices, kv_lens, cu_q_lens[:-1], lengths)
@@ -171,7 +172,13 @@ def _attend(
     return _phase(q, kv_pages, prefill, out, options)
 
 
-def _phase(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
+def _phase(
+    q: Float[Array, "T H D"],
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    rows: _Rows,
+    out: Float[Array, "T H D"],
+    options: _Options,
+) -> Float[Array, "T H D"]:
     """Attend for every query of these rows, and put the results in `out`."""
     ends = jnp.cumsum(_ceil_div(rows.q_len, options.q_block))
     width = _at_once(q, kv_pages, rows, options)
@@ -194,7 +201,9 @@ def _at_once(q: Array, kv_pages: Array, rows: _Rows, options: _Options) -> int:
     return max(1, min(options.step_elements // elements, most))
 
 
-def _blocks(rows: _Rows, ends: Array, numbers: Array, options: _Options) -> _Blocks:
+def _blocks(
+    rows: _Rows, ends: Int[Array, " B"], numbers: Int[Array, " N"], options: _Options
+) -> _Blocks:
     """Blocks of queries by number; those past the last are empty. ends: cumulative, per row."""
     row = _owner(ends, numbers)
     counts = _ceil_div(rows.q_len, options.q_block)
@@ -206,24 +215,30 @@ def _blocks(rows: _Rows, ends: Array, numbers: Array, options: _Options) -> _Blo
     return _Blocks(row, own, rows.q_start[row, None] + offsets, positions)
 
 
-def _owner(ends: Array, numbers: Array) -> Array:
-    """Whose each number is, if owner i has those from ends[i - 1] up to ends[i]."""
+def _owner(ends: Int[Array, " owners"], numbers: Int[Array, " N"]) -> Int[Array, " N"]:
+    """The owner of each number, where owner i has the numbers from ends[i - 1] up to ends[i]."""
     passed = (ends[None, :] <= numbers[:, None]).sum(axis=1, dtype=jnp.int32)
     return jnp.minimum(passed, ends.shape[0] - 1)
 
 
-def _ceil_div(length: Array, size: int) -> Array:
+def _ceil_div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
     return _div(length + size - 1, size)
 
 
-def _div(length: Array, size: int) -> Array:
+def _div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
     """Division of what is not negative: `//` would also correct the signs."""
+    assert size > 0, "a division has a divisor"
     return lax.div(length, jnp.asarray(size, length.dtype))
 
 
 def _attend_blocks(
-    q: Array, kv_pages: Array, rows: _Rows, blocks: _Blocks, out: Array, options: _Options
-) -> Array:
+    q: Float[Array, "T H D"],
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    rows: _Rows,
+    blocks: _Blocks,
+    out: Float[Array, "T H D"],
+    options: _Options,
+) -> Float[Array, "T H D"]:
     """Attend for some blocks of queries, and put the rows that are their own in `out`.
 
     The blocks of pages they can see are one list, of which each step takes as many as there are
@@ -231,6 +246,7 @@ def _attend_blocks(
     """
     count, size = blocks.own.shape
     heads, width = kv_pages.shape[2] // 2, q.shape[2]
+    assert q.shape[1] % heads == 0, "a KV head serves a whole group of query heads"
     queries = _queries(q, blocks).astype(jnp.float32).reshape(count, size, heads, -1, width)
     queries = queries.transpose(0, 2, 3, 1, 4)
     low, high = _kv_blocks(rows, blocks, kv_pages.shape[1], options)
@@ -267,15 +283,15 @@ def _attend_blocks(
     return out.at[tokens].set(found, mode="drop")
 
 
-def _queries(q: Array, blocks: _Blocks) -> Array:
-    """The rows of q of each block, [N, q_block, q_heads, head_dim]; anything where not its own."""
+def _queries(q: Float[Array, "T H D"], blocks: _Blocks) -> Float[Array, "N q_block H D"]:
+    """The rows of q of each block; anything where not its own."""
     return q.at[blocks.tokens].get(mode="clip")
 
 
 def _kv_blocks(
     rows: _Rows, blocks: _Blocks, page_size: int, options: _Options
-) -> tuple[Array, Array]:
-    """The half-open range of KV blocks that each block of queries can see: i32[N], i32[N]."""
+) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
+    """The half-open range of KV blocks that each block of queries can see."""
     cells = options.kv_block_pages * page_size
     queries = blocks.own.sum(axis=1, dtype=jnp.int32)
     position = blocks.positions[:, 0]
@@ -289,9 +305,14 @@ def _kv_blocks(
 
 
 def _find(
-    rows: _Rows, blocks: _Blocks, owner: Array, number: Array, kv_pages: Array, options: _Options
+    rows: _Rows,
+    blocks: _Blocks,
+    owner: Int[Array, " N"],
+    number: Int[Array, " N"],
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    options: _Options,
 ) -> _Reads:
-    """What the blocks `owner` i32[N] of queries read of the blocks `number` i32[N] of their pages.
+    """What the blocks `owner` of queries read of the blocks `number` of their pages.
 
     An entry past the row or its length, or an id out of range, reads page 0 instead, masked.
     """
@@ -309,13 +330,17 @@ def _find(
     return _Reads(owner, jnp.where(readable, ids, 0), seen, seen.any(axis=1))
 
 
-def _ids(pages: Array, row: Array, entries: Array) -> Array:
-    """Table entries i32[N, kv_block_pages] of rows i32[N, 1]; past the row, its last one."""
+def _ids(
+    pages: Int[Array, "B M"], row: Int[Array, "N 1"], entries: Int[Array, "N kv_block_pages"]
+) -> Int[Array, "N kv_block_pages"]:
+    """Table entries of rows; past the row, its last one."""
     return pages[row, jnp.minimum(entries, pages.shape[1] - 1)]
 
 
-def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
-    """K and V, each f32 [N, kv_heads, cells, head_dim], of the pages i32[N, kv_block_pages]."""
+def _gather(
+    kv_pages: Shaped[Array, "P page_size KV D"], ids: Int[Array, "N kv_block_pages"]
+) -> tuple[Float32[Array, "N kv_heads cells D"], Float32[Array, "N kv_heads cells D"]]:
+    """K and V of the pages."""
     pages, page_size, heads, width = kv_pages.shape
     pool = paged.words(kv_pages).reshape(pages, page_size, heads // 2, 2, width)
 
@@ -327,8 +352,10 @@ def _gather(kv_pages: Array, ids: Array) -> tuple[Array, Array]:
     return taken(0), taken(1)
 
 
-def _visible(positions: Array, cells: Array, window: int | None) -> Array:
-    """bool [N, q_block, cells]: which cell positions each query position may see.
+def _visible(
+    positions: Int[Array, "N q_block"], cells: Int[Array, "N cells"], window: int | None
+) -> Bool[Array, "N q_block cells"]:
+    """Which cell positions each query position may see.
 
     A sequence's own queries are all below its length, so causality keeps them below it too.
     """
@@ -337,8 +364,10 @@ def _visible(positions: Array, cells: Array, window: int | None) -> Array:
 
 
 @jax.custom_jvp
-def _blank(cells: Array, used: Array) -> Array:
-    """K or V [N, kv_heads, cells, head_dim] with 0 in each cell that no query of the block sees.
+def _blank(
+    cells: Float32[Array, "N kv_heads cells D"], used: Bool[Array, "N cells"]
+) -> Float32[Array, "N kv_heads cells D"]:
+    """K or V with 0 in each cell that no query of the block sees.
 
     By bits and not by `where`: XLA on a CPU makes that a branch for each cell, and then copies a
     head of 64 elements one by one. Bits have no derivative, so this has one of its own.
@@ -354,8 +383,11 @@ def _blank_jvp(primals: tuple[Array, Array], changes: tuple[Array, Array]) -> tu
     return _blank(*primals), jnp.where(used, changes[0], 0.0)
 
 
-def _products(queries: Array, keys: Array) -> Array:
-    """Products f32 [N, kv_heads, rows, cells] of queries [N, kv_heads, group, q_block, head_dim].
+def _products(
+    queries: Float32[Array, "N kv_heads group q_block D"],
+    keys: Float32[Array, "N kv_heads cells D"],
+) -> Float32[Array, "N kv_heads group*q_block cells"]:
+    """The scores before they are scaled, of the queries of a group as one list.
 
     K goes first where a block has one query: XLA's product of a few rows and a transposed operand
     is slow on a CPU.
@@ -369,12 +401,12 @@ def _products(queries: Array, keys: Array) -> Array:
 def _absorb(
     running: _Running,
     reads: _Reads,
-    queries: Array,
-    keys: Array,
-    values: Array,
+    queries: Float32[Array, "N kv_heads group q_block D"],
+    keys: Float32[Array, "N kv_heads cells D"],
+    values: Float32[Array, "N kv_heads cells D"],
     options: _Options,
 ) -> _Running:
-    """One step of online softmax: queries f32 [N, kv_heads, group, q_block, head_dim].
+    """One step of online softmax.
 
     What is found with queries, keys and values i goes to block owner[i] of the running softmax.
     """

@@ -1,9 +1,10 @@
 """One layer's pool of pages: where K and V live, and the only functions that move them.
 
 The pool is one array `kv_pages [pages, page_size, 2 * kv_heads, head_dim]`; in each cell the heads
-alternate k0, v0, k1, v1, ... so that a page holds both (seed 000, section 3.1). A cell is
-named by its destination `page * page_size + offset`. Anything that is not a destination moves
-nothing: that is how padding, and every byte of a refused plan, is dropped.
+alternate k0, v0, k1, v1, ... so that a page holds both (docs/sources.md, "Page pool"). A cell is
+named by its destination `page * page_size + offset`, which vLLM calls its entry of `slot_mapping`.
+Anything that is not a destination moves nothing: that is how padding, and every byte of a refused
+plan, is dropped.
 
 Each function returns the new pool. Under `jit` with the pool donated it is updated in place, but
 for one case: XLA on CPUs copies a pool of bfloat16 or of 8-bit floats as a whole before it indexes
@@ -15,13 +16,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Shaped
 
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INVALID
 
 
-def empty(pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: DTypeLike) -> Array:
-    """A pool of zeros, `dtype [pages, page_size, 2 * kv_heads, head_dim]`."""
+def empty(
+    pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: DTypeLike
+) -> Shaped[Array, "{pages} {page_size} 2*{kv_heads} {head_dim}"]:
+    """A pool of zeros."""
     return jnp.zeros((pages, page_size, 2 * kv_heads, head_dim), dtype)
 
 
@@ -81,7 +85,9 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
     return of_words(stored.reshape(pool.shape), kv_pages.dtype)
 
 
-def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Array:
+def copy_page(
+    kv_pages: Shaped[Array, "P page_size KV D"], source: ArrayLike, destination: ArrayLike
+) -> Shaped[Array, "P page_size KV D"]:
     """Copy pages over others: i32[] or i32[N] source and destination page ids.
 
     Where either is out of range nothing happens, so that a planned copy can be called off without
@@ -95,7 +101,9 @@ def copy_page(kv_pages: Array, source: ArrayLike, destination: ArrayLike) -> Arr
     return of_words(stored, kv_pages.dtype)
 
 
-def zero(kv_pages: Array) -> Array:
-    """The pool with every byte zero: physical reset (seed 000, section 10.2), for debugging."""
+def zero(
+    kv_pages: Shaped[Array, "P page_size KV D"],
+) -> Shaped[Array, "P page_size KV D"]:
+    """The pool with every byte zero: physical reset, for debugging."""
     # `zeros_like` would not use its argument, and a donated pool would not be reused.
     return kv_pages.at[:].set(0)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from attrs import frozen
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float32, Int32, UInt32
 
 from impl.cache import paged
 from impl.models.protocol import BatchPlan, Cache
@@ -29,12 +30,12 @@ from spec.vocabulary.integers import (
 from spec.vocabulary.rules import INT32_MAX
 
 
-def _word(value: ArrayLike) -> Array:
+def _word(value: ArrayLike) -> UInt32[Array, "..."]:
     return jnp.asarray(value).astype(jnp.uint32)
 
 
-def mix(word: Array) -> Array:
-    """A bijection of uint32 words."""
+def mix(word: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    """A bijection of words."""
     word = word ^ word >> 16
     word = word * jnp.uint32(MIX_FACTORS[0])
     word = word ^ word >> 15
@@ -42,8 +43,13 @@ def mix(word: Array) -> Array:
     return word ^ word >> 16
 
 
-def draw_of(seeds: Array, choices: Array, positions: Array, temperatures: Array) -> Array:
-    """uint32[N]: functions of seed, choice and position only; 0 where greedy."""
+def draw_of(
+    seeds: Int32[Array, " N"],
+    choices: Int32[Array, " N"],
+    positions: Int32[Array, " N"],
+    temperatures: Float32[Array, " N"],
+) -> UInt32[Array, " N"]:
+    """Functions of seed, choice and position only; 0 where greedy."""
     key = mix(mix(_word(seeds)) + _word(choices))
     return jnp.where(temperatures == 0, jnp.uint32(0), mix(key + _word(positions)))
 
@@ -67,9 +73,16 @@ class IntegerModel:
         return tuple(jnp.array(pool) for _ in range(LAYERS))
 
     def decode(
-        self, params: Any, cache: Cache, plan: BatchPlan, tokens: Array, positions: Array
-    ) -> tuple[Array, Cache]:
-        """Rows are the last hidden states, uint32[T]."""
+        self,
+        params: Any,
+        cache: Cache,
+        plan: BatchPlan,
+        tokens: Int32[Array, " T"],
+        positions: Int32[Array, " T"],
+    ) -> tuple[UInt32[Array, " T"], Cache]:
+        """Rows are the last hidden states."""
+        plan.assert_fits(tokens)
+        assert len(cache) == LAYERS, "there is a pool for each layer"
         hidden = mix(
             _word(tokens) * jnp.uint32(TOKEN_FACTOR)
             + _word(positions) * jnp.uint32(POSITION_FACTOR)
@@ -89,21 +102,26 @@ class IntegerModel:
     def sample(
         self,
         params: Any,
-        rows: Array,
-        seeds: Array,
-        choices: Array,
-        positions: Array,
-        temperatures: Array,
-    ) -> tuple[Array, Array]:
-        """Tokens i32[N]; the log-probability is 24 bits of the row, as a negative float."""
+        rows: UInt32[Array, " N"],
+        seeds: Int32[Array, " N"],
+        choices: Int32[Array, " N"],
+        positions: Int32[Array, " N"],
+        temperatures: Float32[Array, " N"],
+    ) -> tuple[Int32[Array, " N"], Float32[Array, " N"]]:
+        """Tokens; the log-probability is 24 bits of the row, as a negative float."""
         draws = draw_of(seeds, choices, positions, temperatures)
         tokens = mix(rows + draws) % jnp.uint32(VOCABULARY)
         logprobs = -(rows >> 8).astype(jnp.float32) / jnp.float32(2**24)
         return tokens.astype(jnp.int32), logprobs
 
 
-def _attend(pool: Array, plan: BatchPlan, seqs: Array, positions: Array) -> Array:
-    """uint32[T]: the weighted sum of the cells from 0 to each query's position, through its row."""
+def _attend(
+    pool: UInt32[Array, "P page_size 2 1"],
+    plan: BatchPlan,
+    seqs: Int32[Array, " T"],
+    positions: Int32[Array, " T"],
+) -> UInt32[Array, " T"]:
+    """The weighted sum of the cells from 0 to each query's position, through its row."""
     pages = jnp.clip(plan.page_indices, 0, pool.shape[0] - 1)
     cells = pool[pages, :, :, 0].reshape(pages.shape[0], -1, 2)
     order = 2 * jnp.arange(cells.shape[1], dtype=jnp.uint32) + 1

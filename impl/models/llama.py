@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from attrs import field, fields, frozen
 from jax import Array, lax
+from jaxtyping import Float, Float32, Int32
 
 from impl.attention import appending, reference, tpu
 from impl.cache import paged
@@ -30,30 +31,26 @@ _Part = tuple[tuple[int, ...], int]
 
 
 class LayerWeights(NamedTuple):
-    """One layer. E embed, H query heads, K KV heads, D head_dim, M mlp.
+    """One layer. E embed, H query heads, K KV heads, D head_dim, F mlp."""
 
-    attention_norm [E], query [E, H, D], key [E, K, D], value [E, K, D], output [H, D, E],
-    mlp_norm [E], gate [E, M], up [E, M], down [M, E].
-    """
-
-    attention_norm: Array
-    query: Array
-    key: Array
-    value: Array
-    output: Array
-    mlp_norm: Array
-    gate: Array
-    up: Array
-    down: Array
+    attention_norm: Float[Array, " E"]
+    query: Float[Array, "E H D"]
+    key: Float[Array, "E K D"]
+    value: Float[Array, "E K D"]
+    output: Float[Array, "H D E"]
+    mlp_norm: Float[Array, " E"]
+    gate: Float[Array, "E F"]
+    up: Float[Array, "E F"]
+    down: Float[Array, "F E"]
 
 
 class LlamaWeights(NamedTuple):
-    """The whole model: embedding [vocabulary, E], the layers, norm [E], head [E, vocabulary]."""
+    """The whole model."""
 
-    embedding: Array
+    embedding: Float[Array, "vocabulary E"]
     layers: tuple[LayerWeights, ...]
-    norm: Array
-    head: Array
+    norm: Float[Array, " E"]
+    head: Float[Array, "E vocabulary"]
 
 
 @frozen(kw_only=True)
@@ -128,9 +125,15 @@ class Llama:
         return tuple(paged.empty(*sizes, self.dtype) for _ in range(self.layers))
 
     def decode(
-        self, params: LlamaWeights, cache: Cache, plan: BatchPlan, tokens: Array, positions: Array
-    ) -> tuple[Array, Cache]:
-        """See `protocol.Model.decode`; rows are [T, embed], after the final norm."""
+        self,
+        params: LlamaWeights,
+        cache: Cache,
+        plan: BatchPlan,
+        tokens: Int32[Array, " T"],
+        positions: Int32[Array, " T"],
+    ) -> tuple[Float[Array, "T {self.embed}"], Cache]:
+        """See `protocol.Model.decode`; rows are those after the final norm."""
+        plan.assert_fits(tokens)
         if len(cache) != self.layers:
             raise _invalid("cache", len(cache), f"{self.layers} pools, one per layer")
         x, written = self._embed(params, tokens), []
@@ -142,9 +145,14 @@ class Llama:
         return self._norm(x, params.norm), tuple(written)
 
     def _append_and_attend(
-        self, q: Array, k: Array, v: Array, kv_pages: Array, plan: BatchPlan
-    ) -> tuple[Array, Array]:
-        """[T, q_heads, head_dim], by the implementation that was chosen, and the new pool."""
+        self,
+        q: Float[Array, "T H D"],
+        k: Float[Array, "T K D"],
+        v: Float[Array, "T K D"],
+        kv_pages: Float[Array, "P page_size 2*K D"],
+        plan: BatchPlan,
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "P page_size 2*K D"]]:
+        """Attention by the implementation that was chosen, and the new pool."""
         given = (q, kv_pages, plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
         scale, where = self.head_dim**-0.5, plan.destinations
         if self.attention == "tpu":
@@ -159,25 +167,31 @@ class Llama:
             kv_block_pages=self.kv_block_pages,
         )
 
-    def logits(self, params: LlamaWeights, rows: Array) -> Array:
-        """f32 [N, vocabulary] of rows [N, embed] from `decode`."""
+    def logits(
+        self, params: LlamaWeights, rows: Float[Array, "N {self.embed}"]
+    ) -> Float32[Array, "N {self.vocabulary}"]:
+        """Of rows from `decode`."""
+        head = (self.embed, self.vocabulary)
+        assert params.head.shape == head, "the sampler draws from the vocabulary"
         return _product("ne,ev->nv", rows, params.head)
 
     def sample(
         self,
         params: LlamaWeights,
-        rows: Array,
-        seeds: Array,
-        choices: Array,
-        positions: Array,
-        temperatures: Array,
-    ) -> tuple[Array, Array]:
+        rows: Float[Array, "N {self.embed}"],
+        seeds: Int32[Array, " N"],
+        choices: Int32[Array, " N"],
+        positions: Int32[Array, " N"],
+        temperatures: Float32[Array, " N"],
+    ) -> tuple[Int32[Array, " N"], Float32[Array, " N"]]:
         """See `protocol.Model.sample`."""
         logits = self.logits(params, rows)
         return sampler.draw(logits, seeds, choices, positions, temperatures)
 
-    def dense_logits(self, params: LlamaWeights, tokens: Array) -> Array:
-        """f32 [n, vocabulary]: the logits after each token of one sequence i32[n], from scratch.
+    def dense_logits(
+        self, params: LlamaWeights, tokens: Int32[Array, " N"]
+    ) -> Float32[Array, "N {self.vocabulary}"]:
+        """The logits after each token of one sequence, from scratch.
 
         The naive rung: no cache, no pages, one score matrix per head.
         """
@@ -204,28 +218,32 @@ class Llama:
             for (shape, fan_in), size, end in zip(parts, sizes, ends, strict=True)
         ]
 
-    def _embed(self, params: LlamaWeights, tokens: Array) -> Array:
+    def _embed(
+        self, params: LlamaWeights, tokens: Int32[Array, " T"]
+    ) -> Float[Array, "T {self.embed}"]:
         # Padding may carry any id, and the default fills rows out of range with NaN.
         rows: Array = params.embedding.at[tokens].get(mode="clip")
         return rows
 
-    def _norm(self, x: Array, weight: Array) -> Array:
+    def _norm(self, x: Float[Array, "T E"], weight: Float[Array, " E"]) -> Float[Array, "T E"]:
         wide = x.astype(jnp.float32)
         mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
         normal = wide * lax.rsqrt(mean_square + self.norm_eps)
         return (normal * weight.astype(jnp.float32)).astype(x.dtype)
 
     def _project(
-        self, layer: LayerWeights, x: Array, positions: Array
-    ) -> tuple[Array, Array, Array]:
-        """q [T, q_heads, head_dim], and k and v [T, kv_heads, head_dim]; q and k rotated."""
+        self, layer: LayerWeights, x: Float[Array, "T E"], positions: Int32[Array, " T"]
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"], Float[Array, "T K D"]]:
+        """q, k and v of each token; q and k rotated."""
         normal = self._norm(x, layer.attention_norm)
         q = self._rotate(_product("te,ehd->thd", normal, layer.query), positions)
         k = self._rotate(_product("te,ehd->thd", normal, layer.key), positions)
         v = _product("te,ehd->thd", normal, layer.value)
         return q.astype(x.dtype), k.astype(x.dtype), v.astype(x.dtype)
 
-    def _rotate(self, x: Array, positions: Array) -> Array:
+    def _rotate(
+        self, x: Float[Array, "T heads D"], positions: Int32[Array, " T"]
+    ) -> Float[Array, "T heads D"]:
         """Turn each pair (i, i + D / 2) of a head by position * theta ** (-2 i / D) radians."""
         half = self.head_dim // 2
         frequencies = self.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
@@ -234,7 +252,9 @@ class Llama:
         left, right = x[..., :half], x[..., half:]
         return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
 
-    def _finish_layer(self, layer: LayerWeights, x: Array, mixed: Array) -> Array:
+    def _finish_layer(
+        self, layer: LayerWeights, x: Float[Array, "T E"], mixed: Float[Array, "T H D"]
+    ) -> Float[Array, "T E"]:
         """Add the projection of attention, then that of the SwiGLU block."""
         x = x + _product("thd,hde->te", mixed, layer.output).astype(x.dtype)
         normal = self._norm(x, layer.mlp_norm)

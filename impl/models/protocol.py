@@ -7,6 +7,7 @@ passed alongside. It never plans: where tokens are stored and what is read comes
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jax import Array
+from jaxtyping import Float32, Int32, Shaped
 
 from spec.vocabulary.geometry import Geometry
 
@@ -20,27 +21,36 @@ Cache = tuple[Array, ...]
 class BatchPlan(NamedTuple):
     """One batch of at most T tokens of at most B sequences, as attention consumes it.
 
-    Plan order is stable by slot, then position, padding last. Source: seed 000, section 5.2
-    (`PageBatchInfo`). The fields after `slot_ids` and up to `num_seqs` have the names and meaning
-    of the ragged paged attention interface.
+    Plan order is stable by slot, then position, padding last. Source: docs/sources.md, "Batch
+    plan". The fields after `slot_ids` and up to `num_seqs` have the names and meaning of the ragged
+    paged attention interface.
 
-    slot_ids i32[B]: the slot of each sequence, INVALID past `num_seqs`.
-    page_indices i32[B, pages_per_seq]: the slots' table rows.
-    kv_lens i32[B]: the slots' lengths with this batch included.
-    cu_q_lens i32[B + 1]: sequence b's tokens are cu_q_lens[b] to cu_q_lens[b + 1] in plan order.
-    num_seqs i32[]: sequences present.
-    order i32[T]: for each token in plan order, its index in the caller's batch.
-    destinations i32[T]: for each token in plan order, `page * page_size + offset`; INVALID for
-    padding, and for every token of a refused plan.
+    slot_ids: the slot of each sequence, INVALID past `num_seqs`.
+    page_indices: the slots' table rows.
+    kv_lens: the slots' lengths with this batch included.
+    cu_q_lens: sequence b's tokens are cu_q_lens[b] to cu_q_lens[b + 1] in plan order.
+    num_seqs: sequences present.
+    order: for each token in plan order, its index in the caller's batch.
+    destinations: for each token in plan order, the cell that is its own (see `impl.cache.paged`);
+    INVALID for padding, and for every token of a refused plan.
     """
 
-    slot_ids: Array
-    page_indices: Array
-    kv_lens: Array
-    cu_q_lens: Array
-    num_seqs: Array
-    order: Array
-    destinations: Array
+    slot_ids: Int32[Array, " B"]
+    page_indices: Int32[Array, "B M"]
+    kv_lens: Int32[Array, " B"]
+    cu_q_lens: Int32[Array, " B+1"]
+    num_seqs: Int32[Array, ""]
+    order: Int32[Array, " T"]
+    destinations: Int32[Array, " T"]
+
+    def assert_fits(self, tokens: Array) -> None:
+        """Assert, while tracing, that the arrays fit together and to the tokens of the batch."""
+        assert self.destinations.shape == tokens.shape, "a plan has a destination for each token"
+        assert self.order.shape == tokens.shape, "a plan has a place for each token"
+        seqs = self.slot_ids.shape[0]
+        assert self.page_indices.shape[0] == seqs, "a plan has a row for each sequence"
+        assert self.kv_lens.shape == (seqs,), "a plan has a length for each sequence"
+        assert self.cu_q_lens.shape == (seqs + 1,), "a plan has the bounds of each sequence"
 
 
 @runtime_checkable
@@ -61,29 +71,34 @@ class Model(Protocol):
         ...
 
     def decode(
-        self, params: Weights, cache: Cache, plan: BatchPlan, tokens: Array, positions: Array
-    ) -> tuple[Array, Cache]:
+        self,
+        params: Weights,
+        cache: Cache,
+        plan: BatchPlan,
+        tokens: Int32[Array, " T"],
+        positions: Int32[Array, " T"],
+    ) -> tuple[Shaped[Array, "T ..."], Cache]:
         """Store K and V of the batch's tokens, then run the model on them.
 
-        tokens and positions i32[T], in plan order. Returns one row [T, ...] per token, in plan
-        order, that `sample` can draw from, and the cache. Rows of padding mean nothing. Nothing
-        is written where `destinations` is out of range.
+        tokens and positions: in plan order. Returns one row per token, in plan order, that
+        `sample` can draw from, and the cache. Rows of padding mean nothing. Nothing is written
+        where `destinations` is out of range.
         """
         ...
 
     def sample(
         self,
         params: Weights,
-        rows: Array,
-        seeds: Array,
-        choices: Array,
-        positions: Array,
-        temperatures: Array,
-    ) -> tuple[Array, Array]:
-        """Draw one token per row: (tokens i32[N], log-probabilities f32[N]).
+        rows: Shaped[Array, "N ..."],
+        seeds: Int32[Array, " N"],
+        choices: Int32[Array, " N"],
+        positions: Int32[Array, " N"],
+        temperatures: Float32[Array, " N"],
+    ) -> tuple[Int32[Array, " N"], Float32[Array, " N"]]:
+        """Draw one token per row: (tokens, log-probabilities).
 
-        rows [N, ...] from `decode`; seeds, choices and positions (of the drawn token) i32[N];
-        temperatures f32[N], 0 for greedy. A draw depends on its own row and numbers alone. The
-        log-probability is that of the drawn token before temperature.
+        rows: from `decode`. positions: of the drawn tokens. temperatures: 0 for greedy. A draw
+        depends on its own row and numbers alone. The log-probability is that of the drawn token
+        before temperature.
         """
         ...

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float32, Int32, Key
 
 from spec.vocabulary.errors import InvalidInput
 
 
-def key(seed: ArrayLike, choice: ArrayLike, position: ArrayLike) -> Array:
+def key(seed: ArrayLike, choice: ArrayLike, position: ArrayLike) -> Key[Array, ""]:
     """The random key of one draw: of a request's seed, a choice, and the drawn token's position.
 
     i32[] each. Round, slot and batch are left out, so that rescheduling and recomputation cannot
@@ -38,8 +39,12 @@ def draw(
 
 
 def _draw_one(
-    logits: Array, seed: Array, choice: Array, position: Array, temperature: Array
-) -> tuple[Array, Array]:
+    logits: Float32[Array, " vocabulary"],
+    seed: Int32[Array, ""],
+    choice: Int32[Array, ""],
+    position: Int32[Array, ""],
+    temperature: Float32[Array, ""],
+) -> tuple[Int32[Array, ""], Float32[Array, ""]]:
     greedy = temperature <= 0
     softened = logits / jnp.where(greedy, 1.0, temperature)
     random = jax.random.categorical(key(seed, choice, position), softened)

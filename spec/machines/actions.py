@@ -150,6 +150,30 @@ class Generate:
 
 
 @frozen
+class Propose:
+    """Draft tokens follow the known ones: cells may be given to them, but they are not final."""
+
+    slot: int = field(validator=SLOT)
+    tokens: Tokens = field(validator=PROMPT)
+
+
+@frozen
+class Commit:
+    """The proposed tokens below `length` become known, and their written cells final."""
+
+    slot: int = field(validator=SLOT)
+    length: int = field(validator=INT32)
+
+
+@frozen
+class Truncate:
+    """Cells and proposed tokens from `length` on are cut off; pages that this empties return."""
+
+    slot: int = field(validator=SLOT)
+    length: int = field(validator=INT32)
+
+
+@frozen
 class Submit:
     """A request joins those waiting, if it can ever fit."""
 
@@ -159,3 +183,30 @@ class Submit:
 @frozen
 class Admit:
     """As many waiting requests as fit, in order of arrival, are prefilled."""
+
+
+Action = (
+    Reserve
+    | Append
+    | Allocate
+    | Write
+    | Sample
+    | Free
+    | Clone
+    | Propose
+    | Commit
+    | Truncate
+    | Assign
+    | FreeFinished
+    | Reset
+    | TakeOutputs
+    | Enqueue
+    | Pack
+    | Purge
+    | Prefill
+    | Round
+    | Generate
+    | Submit
+    | Admit
+)
+"""Every action; `spec.ladder` says which rung adds it."""

@@ -1,176 +1,44 @@
-"""Rung 4: sequences belong to requests, finish, leave their output behind, and are freed.
+"""Rung lifecycle: sequences belong to requests, finish, leave their output behind, and are freed.
 
-An extension of sharing, by construction: the state contains the one below and `abstract` is a
-projection. What it adds: what is freed is never read again, and outputs survive cleanup. Source:
-seed 000, section 7; seed 001, M2 and M4.
+An extension by construction. It adds that what is freed is never read again, and that outputs
+survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
 """
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from spec.machines import naive, pages, sharing
+from spec.machines import naive
 from spec.machines.actions import (
+    Action,
     Allocate,
     Append,
     Assign,
     Clone,
     Free,
     FreeFinished,
-    Reserve,
+    Propose,
     Reset,
     Sample,
     TakeOutputs,
     Write,
 )
-from spec.machines.pages import Pages, range_refusals, unused_refusals
-from spec.table import Sequences, by_slot
-from spec.vocabulary import (
-    FinishReason,
-    Geometry,
-    Params,
-    Reason,
-    Refusal,
-    Tokens,
-    refused,
+from spec.machines.pages import (
+    require_in_range,
+    require_used,
+    reserved_slot,
+    used,
+    with_entry,
 )
+from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.state import Detail, Output, State
+from spec.table import by_slot
+from spec.vocabulary import Geometry, Params, Reason, Refusal
 from spec.vocabulary.errors import Family
 
-Action = sharing.Action | Assign | FreeFinished | Reset | TakeOutputs
 Key = tuple[int, int]
 """(request, choice)."""
-
-
-@frozen
-class Detail:
-    """What a sequence is for. `finished`: why it has ended, if it has."""
-
-    request: int
-    choice: int
-    prompt_len: int
-    params: Params
-    finished: FinishReason | None = None
-
-
-@frozen
-class Output:
-    """One finished choice, kept until it is taken. `tokens`: generated, a stop token included."""
-
-    request: int
-    choice: int
-    prompt: Tokens
-    tokens: Tokens
-    reason: FinishReason
-
-
-@frozen
-class State:
-    """`details[slot]` is None while the slot has no prompt."""
-
-    sharing: sharing.State
-    details: tuple[Detail | None, ...]
-    outputs: tuple[Output, ...] = ()
-
-    @property
-    def geometry(self) -> Geometry:
-        """The sizes."""
-        return self.sharing.geometry
-
-    @property
-    def sequences(self) -> Sequences:
-        """`sequences[slot]`; None is an unused slot."""
-        return self.sharing.sequences
-
-    @property
-    def finished(self) -> tuple[int, ...]:
-        """Slots whose sequence has finished and is not yet freed."""
-        return tuple(slot for slot, detail in enumerate(self.details) if detail and detail.finished)
-
-    @property
-    def live(self) -> tuple[int, ...]:
-        """Slots in use whose sequence has not finished."""
-        done = self.finished
-        return tuple(
-            slot for slot, sequence in enumerate(self.sequences) if sequence and slot not in done
-        )
-
-
-def initial(geometry: Geometry) -> State:
-    """No sequence, every page free, no output."""
-    return State(sharing.initial(geometry), (None,) * geometry.slots)
-
-
-def refusals(state: State, action: Action) -> frozenset[Refusal]:
-    """Why the action cannot be done; empty exactly if it can."""
-    match action:
-        case Assign():
-            return frozenset(_assign_refusals(state, action))
-        case FreeFinished() | Reset() | TakeOutputs():
-            return frozenset()
-        case Reserve() | Free():
-            return sharing.refusals(state.sharing, action)
-        case Clone():
-            return frozenset(_clone_refusals(state, action))
-        case _:
-            return _unfinished_refusals(state, action) or sharing.refusals(state.sharing, action)
-
-
-def step(state: State, action: Action, choice: Pages | None = None) -> State:
-    """Apply an action, or raise Refused. `choice`: the pages to take, slots ascending."""
-    found = refusals(state, action)
-    if found:
-        raise refused(found)
-    return effect(state, action, choice)
-
-
-def effect(state: State, action: Action, choice: Pages | None = None) -> State:
-    """What an action does whose guards have passed: those of a rung include those below it."""
-    match action:
-        case Assign(slot, prompt):
-            shared = sharing.effect(state.sharing, Append(slot, prompt))
-            detail = Detail(action.request, action.choice, len(prompt), action.params)
-            return _with_detail(evolve(state, sharing=shared), slot, detail)
-        case Clone(parent):
-            child = pages.reserved_slot(state.sharing.pages, action.child)
-            shared = sharing.effect(state.sharing, action, choice)
-            detail = evolve(detail_of(state, parent), choice=action.choice)
-            return _with_detail(evolve(state, sharing=shared), child, detail)
-        case Free(int(slot)):
-            after = evolve(state, sharing=sharing.effect(state.sharing, action))
-            return _with_detail(after, slot, None)
-        case Sample(int(slot)):
-            sampled = evolve(state, sharing=sharing.effect(state.sharing, action))
-            return _finish(sampled, slot)
-        case FreeFinished():
-            for slot in state.finished:
-                state = effect(state, Free(slot))
-            return state
-        case Reset():
-            return initial(state.geometry)
-        case TakeOutputs():
-            return evolve(state, outputs=())
-        case _:
-            return evolve(state, sharing=sharing.effect(state.sharing, action, choice))
-
-
-def abstract(state: State) -> sharing.State:
-    """The state below is part of this one."""
-    return state.sharing
-
-
-def lower(state: State, action: Action) -> tuple[sharing.Action, ...]:
-    """Assigning appends; a cleanup or reset frees one sequence after another."""
-    match action:
-        case Assign(slot, prompt):
-            return (Append(slot, prompt),)
-        case FreeFinished():
-            return tuple(Free(slot) for slot in state.finished)
-        case Reset():
-            return tuple(Free(slot) for slot, used in enumerate(state.sequences) if used)
-        case TakeOutputs():
-            return ()
-        case _:
-            return (action,)
+Refusals = frozenset[Refusal]
 
 
 def detail_of(state: State, slot: int) -> Detail:
@@ -194,26 +62,21 @@ def request_refusals(geometry: Geometry, prompt_len: int, params: Params) -> Ite
         yield Refusal(Reason.TOO_LONG, whole, f"at most {geometry.max_len} tokens")
 
 
-def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
-    before, after = state.details[:slot], state.details[slot + 1 :]
-    return evolve(state, details=(*before, detail, *after))
-
-
-def _finish(state: State, slot: int) -> State:
-    """Mark the sequence finished and keep its output, if its last token ended it."""
+def room_to_draw(state: State, slot: int, known: int) -> Iterator[Refusal]:
+    """With one more known token, a sequence must still be able to draw at least one."""
     detail = detail_of(state, slot)
-    tokens = pages.used(state.sharing.pages, slot).tokens
-    prompt, generated = tokens[: detail.prompt_len], tokens[detail.prompt_len :]
-    reason = naive.finish(generated, detail.params)
-    if reason is None:
-        return state
-    output = Output(detail.request, detail.choice, prompt, generated, reason)
-    state = evolve(state, outputs=(*state.outputs, output))
-    return _with_detail(state, slot, evolve(detail, finished=reason))
+    generated = known - detail.prompt_len
+    if generated + 1 >= detail.params.max_new:
+        allowed = f"fewer than {detail.params.max_new - 1} generated tokens"
+        yield Refusal(Reason.TOO_LONG, generated, allowed)
 
 
-def _assign_refusals(state: State, action: Assign) -> Iterator[Refusal]:
-    problems = tuple(unused_refusals(state.sharing.pages, action.slot))
+def _initial(state: State) -> State:
+    return state._replace(details=(None,) * state.geometry.slots)
+
+
+def _assign_refusals(_machine: Machine, state: State, action: Assign) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
     yield from problems
     if problems:
         return
@@ -224,34 +87,160 @@ def _assign_refusals(state: State, action: Assign) -> Iterator[Refusal]:
         yield Refusal(Reason.CHOICE_TAKEN, (action.request, action.choice), "an unused pair")
 
 
-def _clone_refusals(state: State, action: Clone) -> Iterator[Refusal]:
-    below = sharing.refusals(state.sharing, action)
-    yield from below
-    if any(refusal.reason.family is Family.SLOT for refusal in below):
-        return
+def _assign(machine: Machine, state: State, action: Assign, _pages: Pages | None) -> State:
+    state = machine.effect(state, Append(action.slot, action.prompt))
+    detail = Detail(action.request, action.choice, len(action.prompt), action.params)
+    return _with_detail(state, action.slot, detail)
+
+
+def _free_finished(
+    machine: Machine, state: State, _action: FreeFinished, _pages: Pages | None
+) -> State:
+    return machine.fold(state, _frees(state.finished))
+
+
+def _reset(machine: Machine, state: State, _action: Reset, _pages: Pages | None) -> State:
+    return machine.cleared(state)
+
+
+def _take_outputs(
+    _machine: Machine, state: State, _action: TakeOutputs, _pages: Pages | None
+) -> State:
+    return state._replace(outputs=())
+
+
+def _clone_detail(_machine: Machine, before: State, action: Clone, after: State) -> State:
+    child = reserved_slot(before, action.child)
+    detail = evolve(detail_of(before, action.parent), choice=action.choice)
+    return _with_detail(after, child, detail)
+
+
+def _free_detail(_machine: Machine, before: State, action: Free, after: State) -> State:
+    return _with_detail(after, reserved_slot(before, action.slot), None)
+
+
+def _finish(_machine: Machine, _before: State, action: Sample, after: State) -> State:
+    """Mark the sequence finished and keep its output, if its last token ended it."""
+    slot = reserved_slot(after, action.slot)
+    detail, tokens = detail_of(after, slot), used(after, slot).tokens
+    prompt, generated = tokens[: detail.prompt_len], tokens[detail.prompt_len :]
+    reason = naive.finish(generated, detail.params)
+    if reason is None:
+        return after
+    output = Output(detail.request, detail.choice, prompt, generated, reason)
+    after = after._replace(outputs=(*after.outputs, output))
+    return _with_detail(after, slot, evolve(detail, finished=reason))
+
+
+def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
+    return state._replace(details=with_entry(state.details, slot, detail))
+
+
+def _parent_decodes(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
+    """A parent has a prompt and has not finished; the child's choice is its own."""
+    if any(refusal.reason.family is Family.SLOT for refusal in found):
+        return found
     detail = state.details[action.parent]
     if detail is None:
-        yield Refusal(Reason.SLOT_EMPTY, action.parent, "a parent with a prompt")
-    elif detail.finished:
-        yield Refusal(Reason.SLOT_FINISHED, action.parent, "a parent that has not finished")
-    elif (detail.request, action.choice) in taken_keys(state):
-        yield Refusal(Reason.CHOICE_TAKEN, (detail.request, action.choice), "an unused pair")
+        return found | {Refusal(Reason.SLOT_EMPTY, action.parent, "a parent with a prompt")}
+    if detail.finished:
+        allowed = "a parent that has not finished"
+        return found | {Refusal(Reason.SLOT_FINISHED, action.parent, allowed)}
+    if (detail.request, action.choice) in taken_keys(state):
+        key = (detail.request, action.choice)
+        return found | {Refusal(Reason.CHOICE_TAKEN, key, "an unused pair")}
+    return found
 
 
-def _unfinished_refusals(
-    state: State, action: Append | Allocate | Write | Sample
-) -> frozenset[Refusal]:
-    """Slots in use must have a prompt and must not have finished; other faults are told below."""
-    slots = (action.slot,) if isinstance(action, Append | Sample) else by_slot(action.batch)
-    problems = set()
+def _one_unfinished(
+    _machine: Machine, state: State, action: Append | Sample, found: Refusals
+) -> Refusals:
+    return _unfinished(state, [action.slot], needs_prompt=True) or found
+
+
+def _proposals_fit(machine: Machine, state: State, action: Propose, found: Refusals) -> Refusals:
+    """Proposed tokens leave room to draw, as enqueued ones do."""
+    problems = _unfinished(state, [action.slot], needs_prompt=True) or found
+    if problems:
+        return problems
+    known = len(machine.known(state, action.slot)) + len(action.tokens) - 1
+    return frozenset(room_to_draw(state, action.slot, known))
+
+
+def _allocate_unfinished(
+    _machine: Machine, state: State, action: Allocate, found: Refusals
+) -> Refusals:
+    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=False) or found
+
+
+def _write_unfinished(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
+    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=True) or found
+
+
+def _unfinished(state: State, slots: list[object], *, needs_prompt: bool) -> Refusals:
+    """Slots in use must not have finished; a slot that is not in use is for other guards."""
+    problems = set[Refusal]()
     for slot in slots:
-        if any(range_refusals(state.sharing.pages, slot)) or not isinstance(slot, int):
+        if not isinstance(slot, int) or any(require_in_range(state, slot)):
             return frozenset()
-        detail = state.details[slot]
         if state.sequences[slot] is None:
             return frozenset()
-        if detail is None and not isinstance(action, Allocate):
+        detail = state.details[slot]
+        if detail is None and needs_prompt:
             problems.add(Refusal(Reason.SLOT_EMPTY, slot, "a slot with a prompt"))
         elif detail and detail.finished:
             problems.add(Refusal(Reason.SLOT_FINISHED, slot, "a sequence that has not finished"))
     return frozenset(problems)
+
+
+def _frees(slots: tuple[int, ...]) -> tuple[Part, ...]:
+    return tuple((Free(slot), None) for slot in slots)
+
+
+def _lower(
+    _machine: Machine, state: State, action: Action, pages: Pages | None
+) -> tuple[Part, ...]:
+    """Assigning appends; a cleanup or reset frees one sequence after another."""
+    match action:
+        case Assign(slot, prompt):
+            return ((Append(slot, prompt), None),)
+        case FreeFinished():
+            return _frees(state.finished)
+        case Reset():
+            return _frees(tuple(slot for slot, found in enumerate(state.sequences) if found))
+        case TakeOutputs():
+            return ()
+        case _:
+            return ((action, pages),)
+
+
+RUNG = Rung(
+    name="lifecycle",
+    requires=("sharing",),
+    owns=("details", "outputs"),
+    initial=_initial,
+    rules={
+        Assign: Rule(refusals=_assign_refusals, effect=_assign),
+        FreeFinished: Rule(effect=_free_finished),
+        Reset: Rule(effect=_reset),
+        TakeOutputs: Rule(effect=_take_outputs),
+    },
+    guards={
+        Append: _one_unfinished,
+        Sample: _one_unfinished,
+        Allocate: _allocate_unfinished,
+        Write: _write_unfinished,
+        Clone: _parent_decodes,
+        Propose: _proposals_fit,
+    },
+    follows={Clone: _clone_detail, Free: _free_detail, Sample: _finish},
+    clauses=("OUT", "RESET"),
+    edges=(Edge(lower=_lower),),
+    meets={
+        "naive": "independent",
+        "cache": "independent",
+        "pages": Meet("CONS", "free at a page boundary"),
+        "sharing": Meet("UAF", "free a parent before its clone"),
+        "rollback": Meet("RB", "free a slot with proposed tokens"),
+    },
+)

@@ -1,43 +1,16 @@
-"""Rung 0, the meaning of generation: run the whole model on the whole prefix for every token.
+"""Rung naive, the meaning of generation: run the whole model on the whole prefix for every token.
 
-Nothing is kept between tokens but the tokens. Source: seed 004, section 1.
+Nothing is kept between tokens but the tokens. Source: docs/sources.md, "Naive decoding".
 """
 
-from attrs import frozen
+from collections.abc import Iterator
 
 from spec import model
 from spec.machines.actions import Append, Free, Name, Reserve, Sample
-from spec.vocabulary import FinishReason, Params, Tokens
+from spec.rung import Machine, Pages, Rule, Rung
+from spec.state import State
+from spec.vocabulary import FinishReason, Params, Reason, Refusal, Tokens
 from spec.vocabulary.rules import INT32, PROMPT, a
-
-Action = Reserve | Append | Sample | Free
-
-
-@frozen
-class State:
-    """The texts so far, by name."""
-
-    texts: frozenset[tuple[Name, Tokens]] = frozenset()
-
-
-def step(state: State, action: Action) -> State:
-    """Apply an action. Naming a text that is absent, or present for Reserve, is a KeyError."""
-    texts = dict(state.texts)
-    name = action.slot
-    if name is None:  # nothing is chosen here
-        raise KeyError(name)
-    match action:
-        case Reserve():
-            if name in texts:
-                raise KeyError(name)
-            texts[name] = ()
-        case Append(_, tokens):
-            texts[name] += tokens
-        case Sample(_, draw):
-            texts[name] += (model.next_token(texts[name], draw),)
-        case Free():
-            del texts[name]
-    return State(frozenset(texts.items()))
 
 
 def finish(generated: Tokens, params: Params) -> FinishReason | None:
@@ -61,3 +34,53 @@ def generate(prompt: Tokens, params: Params, choice: int = 0) -> tuple[Tokens, F
         reason = finish(tokens[len(prompt) :], params)
         if reason is not None:
             return tokens[len(prompt) :], reason
+
+
+def _reserve(_machine: Machine, state: State, action: Reserve, _pages: Pages | None) -> State:
+    assert action.slot is not None
+    return _with_text(state, action.slot, ())
+
+
+def _append(_machine: Machine, state: State, action: Append, _pages: Pages | None) -> State:
+    return _with_text(state, action.slot, dict(state.texts)[action.slot] + action.tokens)
+
+
+def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
+    text = dict(state.texts)[action.slot]
+    return _with_text(state, action.slot, (*text, model.next_token(text, action.draw)))
+
+
+def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -> State:
+    texts = frozenset(item for item in state.texts if item[0] != action.slot)
+    return state._replace(texts=texts)
+
+
+def _with_text(state: State, name: Name, text: Tokens) -> State:
+    return state._replace(texts=frozenset((dict(state.texts) | {name: text}).items()))
+
+
+def _require_new(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
+    """A text to begin must have a name that no text has; nothing is chosen here."""
+    if action.slot is None:
+        yield Refusal(Reason.SLOT_RANGE, None, "the name of a text")
+    elif action.slot in dict(state.texts):
+        yield Refusal(Reason.SLOT_USED, action.slot, "a name that no text has")
+
+
+def _require_text(
+    _machine: Machine, state: State, action: Append | Sample | Free
+) -> Iterator[Refusal]:
+    if action.slot not in dict(state.texts):
+        yield Refusal(Reason.SLOT_UNUSED, action.slot, "the name of a text")
+
+
+RUNG = Rung(
+    name="naive",
+    owns=("texts",),
+    rules={
+        Reserve: Rule(refusals=_require_new, effect=_reserve),
+        Append: Rule(refusals=_require_text, effect=_append),
+        Sample: Rule(refusals=_require_text, effect=_sample),
+        Free: Rule(refusals=_require_text, effect=_free),
+    },
+)

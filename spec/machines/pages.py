@@ -1,115 +1,29 @@
-"""Rung 2: a pool of fixed-size pages and a table row per sequence.
+"""Rung pages: a pool of fixed-size pages, and a table row of pages for each sequence.
 
-Seen from cache: reading through the table gives exactly the contiguous cache. Which free page is
-taken is the caller's choice; without one it is the lowest. Source: seed 000, sections 2 and 5.
+Seen from cache: reading through the table gives exactly the contiguous cache. Which free pages are
+taken is the caller's choice; without one they are the lowest. Source: docs/sources.md, "Page pool"
+and "Mapping".
 """
 
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from spec import model
-from spec.cells import Cells, blank, kill, store
-from spec.machines import cache
-from spec.machines.actions import Allocate, Append, Free, Name, Reserve, Sample, Write
-from spec.table import Sequence, Sequences, by_slot, destination, read
-from spec.vocabulary import Geometry, InvalidInput, Reason, Refusal, refused
-from spec.vocabulary.rules import a
+from spec import model, pool
+from spec.cells import blank, kill, store
+from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
+from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
+from spec.state import Cached, State
+from spec.table import Sequence, by_slot, destination, read
+from spec.vocabulary import InvalidInput, Reason, Refusal
 
-Action = Reserve | Append | Allocate | Write | Sample | Free
-Pages = tuple[int, ...]
-
-
-@frozen
-class State:
-    """The table and the pool."""
-
-    geometry: Geometry
-    sequences: Sequences
-    cells: Cells
+T = TypeVar("T")
 
 
-def initial(geometry: Geometry) -> State:
-    """No sequence, every cell dead."""
-    a(Geometry).require("geometry", geometry)
-    return State(geometry, (None,) * geometry.slots, blank(geometry))
-
-
-def refusals(state: State, action: Action) -> frozenset[Refusal]:
-    """Why the action cannot be done; empty exactly if it can."""
-    match action:
-        case Reserve(slot):
-            return frozenset(used_refusals(state, slot))
-        case Allocate(batch):
-            return frozenset(_batch_refusals(state, by_slot(batch), allocate=True))
-        case Write(batch):
-            return frozenset(_batch_refusals(state, by_slot(batch), allocate=False))
-        case Append(slot, tokens):
-            return frozenset(_append_refusals(state, slot, len(tokens)))
-        case Sample(slot):
-            return frozenset(_sample_refusals(state, slot))
-        case Free(slot):
-            return frozenset(unused_refusals(state, slot))
-
-
-def step(state: State, action: Action, choice: Pages | None = None) -> State:
-    """Apply an action, or raise Refused. `choice`: the pages to take, slots ascending."""
-    found = refusals(state, action)
-    if found:
-        raise refused(found)
-    return effect(state, action, choice)
-
-
-def effect(state: State, action: Action, choice: Pages | None = None) -> State:
-    """What an action does whose guards have passed: those of a rung include those below it."""
-    match action:
-        case Reserve(slot):
-            return with_sequence(state, reserved_slot(state, slot), Sequence())
-        case Append(int(slot), tokens):
-            sequence = used(state, slot)
-            return with_sequence(state, slot, evolve(sequence, tokens=sequence.tokens + tokens))
-        case Allocate(batch):
-            wanted = pages_wanted(state, by_slot(batch))
-            check_choice(state, wanted, choice)
-            return _allocate(state, by_slot(batch), choice or free_pages(state)[:wanted])
-        case Write(batch):
-            return _write(state, by_slot(batch))
-        case Sample(int(slot), draw):
-            sequence = used(state, slot)
-            tags = read(state.cells, sequence)
-            token = model.attend(sequence.tokens[-1], tags, draw)
-            return with_sequence(state, slot, evolve(sequence, tokens=(*sequence.tokens, token)))
-        case Free(int(slot)):
-            row = used(state, slot).row
-            return evolve(with_sequence(state, slot, None), cells=kill(state.cells, row))
-    raise TypeError(action)
-
-
-def abstract(state: State) -> cache.State:
-    """Read every sequence through its row."""
-    return cache.State(
-        tuple(
-            None if sequence is None else cache.Cached(sequence.tokens, read(state.cells, sequence))
-            for sequence in state.sequences
-        )
-    )
-
-
-def lower(state: State, action: Action) -> tuple[cache.Action, ...]:
-    """Allocation is invisible from below; everything else is itself."""
-    match action:
-        case Allocate():
-            return ()
-        case Reserve(slot):
-            return (Reserve(reserved_slot(state, slot)),)
-        case _:
-            return (action,)
-
-
-def used(state: State, slot: int) -> Sequence:
+def used(state: State, slot: Name) -> Sequence:
     """The sequence in a slot that is in use."""
-    sequence = state.sequences[slot]
+    sequence = state.sequences[slot] if isinstance(slot, int) else None
     if sequence is None:
         raise KeyError(slot)
     return sequence
@@ -123,85 +37,64 @@ def reserved_slot(state: State, slot: Name | None) -> int:
 def with_sequence(state: State, slot: int, sequence: Sequence | None) -> State:
     """The state with another sequence in this slot."""
     before, after = state.sequences[:slot], state.sequences[slot + 1 :]
-    return evolve(state, sequences=(*before, sequence, *after))
+    return state._replace(sequences=(*before, sequence, *after))
 
 
-def free_pages(state: State) -> Pages:
-    """Pages that no row names, lowest first."""
-    named = _named(state)
-    return tuple(page for page in range(state.geometry.pages) if page not in named)
+def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
+    """A component with one entry for each slot, and another entry for this one."""
+    return (*per_slot[:slot], entry, *per_slot[slot + 1 :])
 
 
-def check_choice(state: State, wanted: int, choice: Pages | None) -> None:
-    """Raise InvalidInput unless a choice, if there is one, is of as many free pages as wanted."""
-    if not choice:
-        return
-    named, pages = _named(state), range(state.geometry.pages)
-    free = all(page in pages and page not in named for page in choice)
-    if not free or not len(set(choice)) == len(choice) == wanted:
+def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
+    """The pages that an action takes: those given, or the lowest free ones. Raises InvalidInput."""
+    taken = pages or pool.lowest_free(state.counts, wanted)
+    named = {page for sequence in state.sequences if sequence for page in sequence.row}
+    free = all(page in range(state.geometry.pages) and page not in named for page in taken)
+    if not free or not len(set(taken)) == len(taken) == wanted:
         raise InvalidInput(
-            "choice",
-            seen=choice,
+            "pages",
+            seen=taken,
             allowed=f"{wanted} different free pages",
-            remedy="Name the pages in the order of taking, or leave the choice out.",
+            remedy="Name the pages in the order of taking, or leave them out.",
         )
+    return taken
 
 
-def _named(state: State) -> frozenset[int]:
-    return frozenset(page for sequence in state.sequences if sequence for page in sequence.row)
+def release_row(state: State, pages: Pages) -> State:
+    """Row entries are gone: lower the counts of their pages; a page that is then free is dead."""
+    counts = pool.release(state.counts, pages)
+    dead = tuple(page for page in pages if pool.is_free(counts, page))
+    return state._replace(counts=counts, cells=kill(state.cells, dead))
 
 
-def pages_wanted(state: State, grouped: dict[int, list[int]]) -> int:
-    """How many pages an allocation takes: one for each position that begins a page."""
-    size = state.geometry.page_size
-    return sum(position % size == 0 for positions in grouped.values() for position in positions)
+def live_cells(state: State) -> object:
+    """States are equal if their live cells are; counts are for the clauses to judge."""
+    return tuple(
+        (sequence, tuple(state.cells[page] for page in sequence.row) if sequence else ())
+        for sequence in state.sequences
+    )
 
 
-def _allocate(state: State, grouped: dict[int, list[int]], choice: Pages) -> State:
-    taken = iter(choice)
-    for slot, positions in grouped.items():
-        sequence = used(state, slot)
-        new = sum(position % state.geometry.page_size == 0 for position in positions)
-        row = sequence.row + tuple(next(taken) for _ in range(new))
-        grown = evolve(sequence, row=row, allocated=sequence.allocated + len(positions))
-        state = with_sequence(state, slot, grown)
-    return state
-
-
-def _write(state: State, grouped: dict[int, list[int]]) -> State:
-    size = state.geometry.page_size
-    for slot, positions in grouped.items():
-        sequence = used(state, slot)
-        tags = (
-            (destination(sequence.row, position, size), sequence.tokens[: position + 1])
-            for position in positions
-        )
-        state = evolve(state, cells=store(state.cells, size, tags))
-        grown = evolve(sequence, written=sequence.written + len(positions))
-        state = with_sequence(state, slot, grown)
-    return state
-
-
-def range_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
+def require_in_range(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot."""
     if not _is_slot(slot, state):
         yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {state.geometry.slots - 1}")
 
 
-def unused_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
+def require_used(state: State, slot: Name | None) -> Iterator[Refusal]:
     """A slot id must be a slot in use."""
-    yield from range_refusals(state, slot)
+    yield from require_in_range(state, slot)
     if _is_slot(slot, state) and state.sequences[slot] is None:
         yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
 
 
-def used_refusals(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot to be taken must be free; None asks for any."""
+def require_unused(state: State, slot: Name | None) -> Iterator[Refusal]:
+    """A slot to be taken must be free; None takes any."""
     if slot is None:
         if None not in state.sequences:
             yield Refusal(Reason.NO_FREE_SLOT, 0, "at least 1 free slot")
         return
-    yield from range_refusals(state, slot)
+    yield from require_in_range(state, slot)
     if _is_slot(slot, state) and state.sequences[slot] is not None:
         yield Refusal(Reason.SLOT_USED, slot, "an unused slot")
 
@@ -210,20 +103,46 @@ def _is_slot(slot: Name | None, state: State) -> TypeGuard[int]:
     return isinstance(slot, int) and 0 <= slot < state.geometry.slots
 
 
-def _append_refusals(state: State, slot: Name, more: int) -> Iterator[Refusal]:
-    problems = tuple(unused_refusals(state, slot))
+def _initial(state: State) -> State:
+    geometry = state.geometry
+    return state._replace(
+        sequences=(None,) * geometry.slots,
+        cells=blank(geometry),
+        counts=(0,) * geometry.pages,
+    )
+
+
+def _require_unused(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
+    return require_unused(state, action.slot)
+
+
+def _require_used(_machine: Machine, state: State, action: Free) -> Iterator[Refusal]:
+    return require_used(state, action.slot)
+
+
+def _reserve(_machine: Machine, state: State, action: Reserve, _pages: Pages | None) -> State:
+    return with_sequence(state, reserved_slot(state, action.slot), Sequence())
+
+
+def _append_refusals(_machine: Machine, state: State, action: Append) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
     yield from problems
-    if not problems and isinstance(slot, int):
-        length = len(used(state, slot).tokens) + more
+    if not problems:
+        length = len(used(state, action.slot).tokens) + len(action.tokens)
         if length > state.geometry.max_len:
             yield Refusal(Reason.TOO_LONG, length, f"at most {state.geometry.max_len} tokens")
 
 
-def _sample_refusals(state: State, slot: Name) -> Iterator[Refusal]:
-    problems = tuple(unused_refusals(state, slot))
+def _append(_machine: Machine, state: State, action: Append, _pages: Pages | None) -> State:
+    slot, sequence = reserved_slot(state, action.slot), used(state, action.slot)
+    return with_sequence(state, slot, evolve(sequence, tokens=sequence.tokens + action.tokens))
+
+
+def _sample_refusals(_machine: Machine, state: State, action: Sample) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
     yield from problems
-    if not problems and isinstance(slot, int):
-        sequence = used(state, slot)
+    if not problems:
+        sequence = used(state, action.slot)
         if not sequence.tokens or sequence.written != len(sequence.tokens):
             yield Refusal(Reason.SLOT_EMPTY, sequence.written, "every known token written")
         elif len(sequence.tokens) == state.geometry.max_len:
@@ -232,19 +151,74 @@ def _sample_refusals(state: State, slot: Name) -> Iterator[Refusal]:
             )
 
 
-def _batch_refusals(
-    state: State, grouped: dict[int, list[int]], *, allocate: bool
-) -> Iterator[Refusal]:
-    """Guards in stages: a later stage is asked only if the earlier ones found nothing."""
-    problems = [refusal for slot in grouped for refusal in range_refusals(state, slot)] or [
-        refusal for slot in grouped for refusal in unused_refusals(state, slot)
+def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
+    slot, sequence = reserved_slot(state, action.slot), used(state, action.slot)
+    token = model.attend(sequence.tokens[-1], read(state.cells, sequence), action.draw)
+    return with_sequence(state, slot, evolve(sequence, tokens=(*sequence.tokens, token)))
+
+
+def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -> State:
+    slot, row = reserved_slot(state, action.slot), used(state, action.slot).row
+    return release_row(with_sequence(state, slot, None), row)
+
+
+def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
+    """One page for each position that begins one."""
+    size = state.geometry.page_size
+    return sum(entry is not None and entry[1] % size == 0 for entry in action.batch)
+
+
+def _allocate_refusals(machine: Machine, state: State, action: Allocate) -> Iterator[Refusal]:
+    """In stages: a later stage is looked at only if the earlier ones found nothing."""
+    grouped = by_slot(action.batch)
+    yield from (
+        _slot_problems(state, grouped)
+        or list(_position_refusals(state, grouped, allocate=True))
+        or list(_room_refusals(state, grouped, machine.pages_wanted(state, action)))
+    )
+
+
+def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | None) -> State:
+    size = state.geometry.page_size
+    taken = taken_pages(state, machine.pages_wanted(state, action), pages)
+    left = iter(taken)
+    for slot, positions in by_slot(action.batch).items():
+        sequence = used(state, slot)
+        new = sum(position % size == 0 for position in positions)
+        row = sequence.row + tuple(next(left) for _ in range(new))
+        grown = evolve(sequence, row=row, allocated=sequence.allocated + len(positions))
+        state = with_sequence(state, slot, grown)
+    return state._replace(counts=pool.hold(state.counts, taken))
+
+
+def _write_refusals(machine: Machine, state: State, action: Write) -> Iterator[Refusal]:
+    """In stages, as above."""
+    grouped = by_slot(action.batch)
+    yield from (
+        _slot_problems(state, grouped)
+        or list(_position_refusals(state, grouped, allocate=False))
+        or list(_known_refusals(machine, state, grouped))
+    )
+
+
+def _write(machine: Machine, state: State, action: Write, _pages: Pages | None) -> State:
+    size = state.geometry.page_size
+    for slot, positions in by_slot(action.batch).items():
+        sequence, tokens = used(state, slot), machine.known(state, slot)
+        tags = (
+            (destination(sequence.row, position, size), tokens[: position + 1])
+            for position in positions
+        )
+        state = state._replace(cells=store(state.cells, size, tags))
+        grown = evolve(sequence, written=sequence.written + len(positions))
+        state = with_sequence(state, slot, grown)
+    return state
+
+
+def _slot_problems(state: State, grouped: dict[int, list[int]]) -> list[Refusal]:
+    return [refusal for slot in grouped for refusal in require_in_range(state, slot)] or [
+        refusal for slot in grouped for refusal in require_used(state, slot)
     ]
-    problems = problems or list(_position_refusals(state, grouped, allocate=allocate))
-    if allocate:
-        problems = problems or list(_room_refusals(state, grouped))
-    else:
-        problems = problems or list(_known_refusals(state, grouped))
-    yield from problems
 
 
 def _position_refusals(
@@ -258,20 +232,66 @@ def _position_refusals(
             yield Refusal(Reason.BATCH_POSITIONS, (slot, positions), (slot, wanted))
 
 
-def _room_refusals(state: State, grouped: dict[int, list[int]]) -> Iterator[Refusal]:
+def _room_refusals(state: State, grouped: dict[int, list[int]], wanted: int) -> Iterator[Refusal]:
     last = max((positions[-1] for positions in grouped.values()), default=-1)
     if last >= state.geometry.max_len:
         yield Refusal(Reason.TOO_LONG, last + 1, f"at most {state.geometry.max_len} positions")
         return
-    wanted, free = pages_wanted(state, grouped), len(free_pages(state))
+    free = pool.free_count(state.counts)
     if wanted > free:
         yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
 
 
-def _known_refusals(state: State, grouped: dict[int, list[int]]) -> Iterator[Refusal]:
+def _known_refusals(
+    machine: Machine, state: State, grouped: dict[int, list[int]]
+) -> Iterator[Refusal]:
     for slot, positions in grouped.items():
-        sequence = used(state, slot)
-        if positions[-1] >= sequence.allocated:
-            yield Refusal(Reason.BATCH_POSITIONS, positions[-1], f"below {sequence.allocated}")
-        if positions[-1] >= len(sequence.tokens):
-            yield Refusal(Reason.BATCH_UNKNOWN, positions[-1], f"below {len(sequence.tokens)}")
+        allocated, known = used(state, slot).allocated, len(machine.known(state, slot))
+        if positions[-1] >= allocated:
+            yield Refusal(Reason.BATCH_POSITIONS, positions[-1], f"below {allocated}")
+        if positions[-1] >= known:
+            yield Refusal(Reason.BATCH_UNKNOWN, positions[-1], f"below {known}")
+
+
+def _contiguous(state: State) -> State:
+    """Read every sequence through its row."""
+    contiguous = tuple(
+        None if sequence is None else Cached(sequence.tokens, read(state.cells, sequence))
+        for sequence in state.sequences
+    )
+    return state._replace(contiguous=contiguous)
+
+
+def _lower(
+    _machine: Machine, state: State, action: Action, _pages: Pages | None
+) -> tuple[Part, ...]:
+    """Allocation is invisible from below; everything else is itself."""
+    match action:
+        case Allocate():
+            return ()
+        case Reserve(slot):
+            return ((Reserve(reserved_slot(state, slot)), None),)
+        case _:
+            return ((action, None),)
+
+
+RUNG = Rung(
+    name="pages",
+    owns=("sequences", "cells", "counts"),
+    initial=_initial,
+    rules={
+        Reserve: Rule(refusals=_require_unused, effect=_reserve),
+        Append: Rule(
+            refusals=_append_refusals,
+            effect=_append,
+            appends=lambda _machine, _state, action: {action.slot: action.tokens},
+        ),
+        Allocate: Rule(refusals=_allocate_refusals, effect=_allocate, pages_wanted=_pages_wanted),
+        Write: Rule(refusals=_write_refusals, effect=_write),
+        Sample: Rule(refusals=_sample_refusals, effect=_sample),
+        Free: Rule(refusals=_require_used, effect=_free),
+    },
+    clauses=("CONS", "UAF", "RC", "ROW", "LEN", "CONTENT", "READ", "WX", "FRAME"),
+    edges=(Edge(to="cache", abstract=_contiguous, lower=_lower),),
+    meets={"naive": "independent", "cache": "independent"},
+)

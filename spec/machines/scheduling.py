@@ -1,18 +1,18 @@
-"""Rung 5: a queue of tokens, prefill, and decode rounds, each one action.
+"""Rung scheduling: a queue of tokens, prefill, and decode rounds, each one action.
 
-Seen from naive, request by request: the tokens it would have got alone. Inside, a prefill and a
-round are folds of lifecycle actions, listed by `prefill_parts` and `round_parts`; what refuses an
-action stands in `guards`. Source: seed 000, sections 3.5 and 4; seed 004, section 9.
+Seen from naive, request by request: the tokens it would have got alone. A prefill and a round are
+folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. Source:
+docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
 
-from collections.abc import Iterator
-from typing import TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from spec import model
-from spec.machines import guards, lifecycle, naive, sharing
+from spec import model, pool
 from spec.machines.actions import (
+    Action,
     Allocate,
     Append,
     Assign,
@@ -24,130 +24,39 @@ from spec.machines.actions import (
     Name,
     Pack,
     Prefill,
+    Propose,
     Purge,
     Reserve,
     Reset,
     Round,
     Sample,
     TakeOutputs,
+    Truncate,
     Write,
 )
-from spec.machines.pages import Pages, reserved_slot, unused_refusals, used
-from spec.table import Batch, Sequences
-from spec.vocabulary import CleanupMode, Geometry, Limits, Refusal, Request, Tokens, refused
-from spec.vocabulary.rules import a
+from spec.machines.lifecycle import (
+    Key,
+    detail_of,
+    request_refusals,
+    room_to_draw,
+    taken_keys,
+)
+from spec.machines.pages import require_used, reserved_slot, used
+from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.state import Queued, State
+from spec.table import Batch
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Limits,
+    Reason,
+    Refusal,
+    Request,
+    Tokens,
+)
+from spec.vocabulary.errors import Family
 
-Primitive = Reserve | Assign | Allocate | Write | Clone | Free | FreeFinished | Reset | TakeOutputs
-Action = Primitive | Enqueue | Pack | Purge | Prefill | Round | Generate
-
-prefill_pages = guards.prefill_pages
-stop_refusals = guards.stop_refusals
-
-
-@frozen
-class Queued:
-    """A known token that waits to be decoded."""
-
-    token: int
-    slot: int
-    position: int
-
-
-@frozen
-class State:
-    """`queue` is in order of arrival."""
-
-    lifecycle: lifecycle.State
-    limits: Limits
-    cleanup: CleanupMode
-    queue: tuple[Queued, ...] = ()
-
-    @property
-    def geometry(self) -> Geometry:
-        """The sizes."""
-        return self.lifecycle.geometry
-
-    @property
-    def sequences(self) -> Sequences:
-        """`sequences[slot]`; None is an unused slot."""
-        return self.lifecycle.sequences
-
-
-def initial(
-    geometry: Geometry, limits: Limits, cleanup: CleanupMode = CleanupMode.INCREMENTAL
-) -> State:
-    """Nothing known, nothing queued."""
-    a(Limits).require("limits", limits)
-    a(CleanupMode).require("cleanup", cleanup)
-    limits.check(geometry)
-    return State(lifecycle.initial(geometry), limits, cleanup)
-
-
-def refusals(state: State, action: Action) -> frozenset[Refusal]:
-    """Why the action cannot be done; empty exactly if it can."""
-    below, limits = state.lifecycle, state.limits
-    match action:
-        case Pack() | Generate():
-            return frozenset()
-        case Purge(slot):
-            return frozenset(unused_refusals(below.sharing.pages, slot))
-        case Enqueue():
-            return frozenset(guards.enqueue(below, limits, action, queued=len(state.queue)))
-        case Clone(parent):
-            queued = len(state.queue) + len(_pending(state, parent))
-            return frozenset(guards.clone(below, limits, action, queued=queued))
-        case Prefill(requests):
-            return frozenset(guards.prefill(below, limits, requests, queued=len(state.queue)))
-        case Round():
-            return frozenset(guards.decode_round(below, limits, round_parts(state)))
-        case Allocate() | Write():
-            waiting = {(queued.slot, queued.position) for queued in state.queue}
-            return frozenset(guards.batch(below, limits, action, waiting=waiting))
-        case Assign():
-            return frozenset(guards.assign(below, limits, action))
-        case _:
-            return lifecycle.refusals(below, action)
-
-
-def step(state: State, action: Action, choice: Pages | None = None) -> State:
-    """Apply an action, or raise Refused. `choice`: the pages to take, in the order of taking."""
-    found = refusals(state, action)
-    if found:
-        raise refused(found)
-    return effect(state, action, choice)
-
-
-def effect(state: State, action: Action, choice: Pages | None = None) -> State:
-    """What an action does whose guards have passed: those of a rung include those below it."""
-    match action:
-        case Enqueue():
-            return _enqueue(state, action)
-        case Pack():
-            return evolve(state, queue=state.queue[state.limits.round_tokens :])
-        case Purge(slot):
-            return _purge(state, slot)
-        case Free(int(slot)):
-            return _purge(evolve(state, lifecycle=lifecycle.effect(state.lifecycle, action)), slot)
-        case Clone():
-            return _clone(state, action, choice)
-        case Reset():
-            return initial(state.geometry, state.limits, state.cleanup)
-        case Prefill() | Round():
-            return _tidy(_run(state, action, choice))
-        case Generate():
-            return generate(state)[0]
-        case _:
-            return evolve(state, lifecycle=lifecycle.effect(state.lifecycle, action, choice))
-
-
-def generate(state: State) -> tuple[State, int, frozenset[Refusal]]:
-    """Run rounds until one is refused or `limits.rounds` are done: state, rounds done, why."""
-    for done in range(state.limits.rounds):
-        found = refusals(state, Round())
-        if found:
-            return state, done, found
-        state = effect(state, Round())
-    return state, state.limits.rounds, frozenset()
+Refusals = frozenset[Refusal]
 
 
 def packed(state: State) -> tuple[Queued, ...]:
@@ -156,25 +65,90 @@ def packed(state: State) -> tuple[Queued, ...]:
     return tuple(sorted(leaving, key=lambda queued: (queued.slot, queued.position)))
 
 
-def round_parts(state: State) -> tuple[lifecycle.Action, ...]:
-    """A round as lifecycle actions; a slot samples if its last known token is in the batch."""
-    batch: Batch = tuple((queued.slot, queued.position) for queued in packed(state))
-    samples = tuple(
-        _sample(state, slot, length)
-        for slot, length in _lengths(state).items()
-        if (slot, length - 1) in batch
-    )
-    return (Allocate(batch), Write(batch), *samples)
+def generate(machine: Machine, state: State) -> tuple[State, int, Refusals]:
+    """Run rounds until one is refused or `limits.rounds` are done: state, rounds done, why."""
+    for done in range(state.limits.rounds):
+        found = machine.refusals(state, Round())
+        if found:
+            return state, done, found
+        state = machine.effect(state, Round())
+    return state, state.limits.rounds, frozenset()
 
 
-def prefill_parts(state: State, requests: tuple[Request, ...]) -> tuple[lifecycle.Action, ...]:
-    """A prefill as lifecycle actions: prompts first, then the forks, then one draw per choice."""
+def prefill_pages(geometry: Geometry, request: Request) -> int:
+    """Pages that prefilling a request takes: its prompt, a partial page for each further choice."""
+    partial = len(request.prompt) % geometry.page_size != 0
+    return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
+
+
+def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
+    """Stop sequences must fit their static table."""
+    longest = max((len(stop) for stop in stops), default=0)
+    if len(stops) > limits.stops or longest > limits.stop_len:
+        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
+        yield Refusal(Reason.STOPS, f"{len(stops)}, the longest of {longest} tokens", allowed)
+
+
+# The queue.
+
+
+def _enqueue_refusals(machine: Machine, state: State, action: Enqueue) -> Iterator[Refusal]:
+    """A token that continues a sequence and leaves room to draw at least one more."""
+    found = machine.refusals(state, Append(action.slot, (action.token,)))
+    yield from found
+    if _names_no_slot(found):
+        return
+    yield from room_to_draw(state, action.slot, len(used(state, action.slot).tokens))
+    yield from _queue_room(state, 1)
+
+
+def _enqueue(machine: Machine, state: State, action: Enqueue, _pages: Pages | None) -> State:
+    position = len(used(state, action.slot).tokens)
+    state = machine.effect(state, Append(action.slot, (action.token,)))
+    return _with_queued(state, Queued(action.token, action.slot, position))
+
+
+def _pack(_machine: Machine, state: State, _action: Pack, _pages: Pages | None) -> State:
+    return state._replace(queue=state.queue[state.limits.round_tokens :])
+
+
+def _purge_refusals(_machine: Machine, state: State, action: Purge) -> Iterator[Refusal]:
+    return require_used(state, action.slot)
+
+
+def _purge(_machine: Machine, state: State, action: Purge, _pages: Pages | None) -> State:
+    return _without_slot(state, action.slot)
+
+
+def _queue_room(state: State, more: int) -> Iterator[Refusal]:
+    wanted = len(state.queue) + more
+    if wanted > state.limits.queue:
+        yield Refusal(Reason.QUEUE_FULL, wanted, f"up to {state.limits.queue}")
+
+
+def _with_queued(state: State, *entries: Queued) -> State:
+    return state._replace(queue=(*state.queue, *entries))
+
+
+def _without_slot(state: State, slot: Name) -> State:
+    return state._replace(queue=tuple(queued for queued in state.queue if queued.slot != slot))
+
+
+def _pending(state: State, slot: int) -> tuple[Queued, ...]:
+    return tuple(queued for queued in state.queue if queued.slot == slot)
+
+
+# A prefill.
+
+
+def _prefill_parts(_machine: Machine, state: State, action: Prefill) -> tuple[Part, ...]:
+    """Prompts first, then the forks, then one draw per choice."""
     free = iter(slot for slot, sequence in enumerate(state.sequences) if sequence is None)
-    begin: list[lifecycle.Action] = []
-    fork: list[lifecycle.Action] = []
-    samples: list[lifecycle.Action] = []
+    begin: list[Action] = []
+    fork: list[Action] = []
+    samples: list[Action] = []
     batch: list[tuple[int, int]] = []
-    for request in requests:
+    for request in action.requests:
         slots = [next(free) for _ in range(request.n_generations)]
         begin += [Reserve(slots[0]), Assign(slots[0], request.prompt, request.params, request.id)]
         batch += [(slots[0], position) for position in range(len(request.prompt))]
@@ -184,103 +158,75 @@ def prefill_parts(state: State, requests: tuple[Request, ...]) -> tuple[lifecycl
             Sample(slot, model.draw(request.params, choice=choice, position=length))
             for choice, slot in enumerate(slots)
         ]
-    return (*begin, Allocate(tuple(batch)), Write(tuple(batch)), *fork, *samples)
+    whole = (*begin, Allocate(tuple(batch)), Write(tuple(batch)), *fork, *samples)
+    return tuple((part, None) for part in whole)
 
 
-def abstract(state: State) -> naive.State:
-    """The text of every choice of every request, live or finished and not yet taken."""
-    texts: dict[Name, Tokens] = {
-        (output.request, output.choice): output.prompt + output.tokens
-        for output in state.lifecycle.outputs
-    }
-    for slot, detail in enumerate(state.lifecycle.details):
-        if detail is not None and not detail.finished:
-            texts[detail.request, detail.choice] = used(state.lifecycle.sharing.pages, slot).tokens
-    return naive.State(frozenset(texts.items()))
+def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | None) -> State:
+    return _tidied(machine, _run(machine, state, action, pages))
 
 
-def lower(state: State, action: Action) -> tuple[naive.Action, ...]:
-    """Each request by itself: begin, append, draw, end. Pages, slots and batches are invisible."""
-    match action:
-        case Assign(_, prompt):
-            name = (action.request, action.choice)
-            return (Reserve(name), Append(name, prompt))
-        case Clone(parent):
-            child = (lifecycle.detail_of(state.lifecycle, parent).request, action.choice)
-            tokens = used(state.lifecycle.sharing.pages, parent).tokens
-            return (Reserve(child), Append(child, tokens))
-        case Enqueue(slot, token):
-            return (Append(_name(state, slot), (token,)),)
-        case Prefill(requests):
-            return tuple(part for request in requests for part in _lower_request(request))
-        case Round():
-            samples = [part for part in round_parts(state) if isinstance(part, Sample)]
-            return tuple(Sample(_name(state, part.slot), part.draw) for part in samples)
-        case Generate():
-            return _lower_rounds(state)
-        case Free(slot):
-            live = slot in state.lifecycle.live and state.lifecycle.details[slot] is not None
-            return (Free(_name(state, slot)),) if live else ()
-        case TakeOutputs():
-            outputs = state.lifecycle.outputs
-            return tuple(Free((output.request, output.choice)) for output in outputs)
-        case Reset():
-            return tuple(Free(name) for name, _ in abstract(state).texts)
-        case _:
-            return ()
+def _prefill_refusals(_machine: Machine, state: State, action: Prefill) -> Iterator[Refusal]:
+    """Prompts read at once. A later stage is looked at only if the earlier ones found nothing."""
+    requests = action.requests
+    yield from (
+        list(_width_refusals(state.limits, requests))
+        or list(_request_refusals(state, requests))
+        or list(_room_refusals(state, requests))
+    )
 
 
-def _enqueue(state: State, action: Enqueue) -> State:
-    position = len(used(state.lifecycle.sharing.pages, action.slot).tokens)
-    below = lifecycle.step(state.lifecycle, Append(action.slot, (action.token,)))
-    queued = Queued(action.token, action.slot, position)
-    return evolve(state, lifecycle=below, queue=(*state.queue, queued))
+def _width_refusals(limits: Limits, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+    tokens = sum(len(request.prompt) for request in requests)
+    if not 0 < len(requests) <= limits.prefill_seqs or tokens > limits.prefill_tokens:
+        allowed = f"1 to {limits.prefill_seqs} prompts, at most {limits.prefill_tokens} tokens"
+        yield Refusal(Reason.PREFILL_WIDTH, f"{len(requests)} prompts, {tokens} tokens", allowed)
 
 
-def _run(state: State, action: Prefill | Round, choice: Pages | None) -> State:
-    if isinstance(action, Prefill):
-        return _fold(state, prefill_parts(state, action.requests), choice)
-    left = evolve(state, queue=state.queue[state.limits.round_tokens :])
-    return _fold(left, round_parts(state), choice)
+def _request_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+    taken = taken_keys(state)
+    ids = [request.id for request in requests]
+    for request in requests:
+        yield from request_refusals(state.geometry, len(request.prompt), request.params)
+        yield from stop_refusals(state.limits, request.params.stops)
+        keys = {(request.id, choice) for choice in range(request.n_generations)}
+        if keys & taken or ids.count(request.id) > 1:
+            yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
 
 
-def _fold(state: State, parts: tuple[lifecycle.Action, ...], choice: Pages | None) -> State:
-    """Apply lifecycle actions; what is sampled and goes on is queued."""
-    taken = choice or ()
-    below, queue = state.lifecycle, list(state.queue)
-    for part in parts:
-        wanted = sharing.pages_wanted(below.sharing, part) if _takes(part) else 0
-        below = lifecycle.effect(below, part, taken[:wanted])
-        taken = taken[wanted:]
-        if isinstance(part, Sample) and isinstance(part.slot, int):
-            tokens = used(below.sharing.pages, part.slot).tokens
-            if part.slot not in below.finished:
-                queue.append(Queued(tokens[-1], part.slot, len(tokens) - 1))
-    return evolve(state, lifecycle=below, queue=tuple(queue))
+def _room_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+    choices = sum(request.n_generations for request in requests)
+    free_slots = state.sequences.count(None)
+    if choices > free_slots:
+        yield Refusal(Reason.NO_FREE_SLOT, choices, f"at most {free_slots} choices")
+    wanted = sum(prefill_pages(state.geometry, request) for request in requests)
+    free = pool.free_count(state.counts)
+    if wanted > free:
+        yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
+    yield from _queue_room(state, choices)
+    yield from _output_refusals(state, choices)
 
 
-def _tidy(state: State) -> State:
-    """The end of a round: release what has finished, as the cleanup mode says."""
-    below = state.lifecycle
-    at_end = state.cleanup is CleanupMode.END and not below.live
-    if state.cleanup is CleanupMode.INCREMENTAL or at_end:
-        below = lifecycle.effect(below, FreeFinished())
-    return evolve(state, lifecycle=below)
+def _output_refusals(state: State, samples: int) -> Iterator[Refusal]:
+    """Each sequence that samples may finish, so there must be room for all of them."""
+    outputs = len(state.outputs) + samples
+    if outputs > state.limits.outputs:
+        yield Refusal(Reason.OUTPUTS_FULL, outputs, f"up to {state.limits.outputs} outputs")
 
 
-def _purge(state: State, slot: int) -> State:
-    return evolve(state, queue=tuple(queued for queued in state.queue if queued.slot != slot))
+# A round.
 
 
-def _clone(state: State, action: Clone, choice: Pages | None) -> State:
-    child = reserved_slot(state.lifecycle.sharing.pages, action.child)
-    below = lifecycle.effect(state.lifecycle, action, choice)
-    copies = (evolve(queued, slot=child) for queued in _pending(state, action.parent))
-    return evolve(state, lifecycle=below, queue=(*state.queue, *copies))
-
-
-def _pending(state: State, slot: int) -> tuple[Queued, ...]:
-    return tuple(queued for queued in state.queue if queued.slot == slot)
+def _round_parts(_machine: Machine, state: State, _action: Round) -> tuple[Part, ...]:
+    """A slot samples if its last known token is in the batch."""
+    batch: Batch = tuple((queued.slot, queued.position) for queued in packed(state))
+    samples = tuple(
+        _sample(state, slot, length)
+        for slot, length in _lengths(state).items()
+        if (slot, length - 1) in batch
+    )
+    parts: tuple[Action, ...] = (Allocate(batch), Write(batch), *samples)
+    return tuple((part, None) for part in parts)
 
 
 def _lengths(state: State) -> dict[int, int]:
@@ -288,21 +234,239 @@ def _lengths(state: State) -> dict[int, int]:
 
 
 def _sample(state: State, slot: int, length: int) -> Sample:
-    detail = lifecycle.detail_of(state.lifecycle, slot)
+    detail = detail_of(state, slot)
     return Sample(slot, model.draw(detail.params, choice=detail.choice, position=length))
 
 
-def _name(state: State, slot: Name) -> lifecycle.Key:
-    assert isinstance(slot, int)
-    detail = lifecycle.detail_of(state.lifecycle, slot)
-    return detail.request, detail.choice
+def _round(machine: Machine, state: State, action: Round, pages: Pages | None) -> State:
+    return _tidied(machine, _run(machine, state, action, pages))
 
 
-def _takes(part: lifecycle.Action) -> TypeGuard[Allocate | Clone]:
-    return isinstance(part, Allocate | Clone)
+def _round_refusals(machine: Machine, state: State, action: Round) -> Iterator[Refusal]:
+    (allocate, _), _, *samples = machine.parts(state, action)
+    assert isinstance(allocate, Allocate)
+    if not allocate.batch:
+        yield Refusal(Reason.QUEUE_EMPTY, 0, "at least 1 queued token")
+        return
+    slots = [slot for slot, _ in filter(None, allocate.batch)]
+    unsettled = [slot for slot in slots if not used(state, slot).settled]
+    if unsettled:
+        yield Refusal(Reason.UNWRITTEN, unsettled, "slots whose allocated cells are written")
+        return
+    proposed = [slot for slot in slots if machine.known(state, slot) != used(state, slot).tokens]
+    if proposed:
+        yield Refusal(Reason.PROPOSED, proposed, "slots without proposed tokens")
+        return
+    yield from machine.below(NAME).refusals(state, allocate)
+    yield from _output_refusals(state, len(samples))
 
 
-def _lower_request(request: Request) -> Iterator[naive.Action]:
+def _generate(machine: Machine, state: State, _action: Generate, _pages: Pages | None) -> State:
+    return generate(machine, state)[0]
+
+
+def _run(machine: Machine, state: State, action: Prefill | Round, pages: Pages | None) -> State:
+    """Fold the parts of an action. What a round packs leaves the queue first."""
+    parts, taken = machine.parts(state, action), pages or ()
+    if isinstance(action, Round):
+        state = machine.effect(state, Pack())
+    for part, _ in parts:
+        wanted = machine.pages_wanted(state, part) if taken else 0
+        state = machine.effect(state, part, taken[:wanted] or None)
+        taken = taken[wanted:]
+    return state
+
+
+def _tidied(machine: Machine, state: State) -> State:
+    """The end of a prefill or round: release what has finished, as the cleanup mode says."""
+    return machine.effect(state, FreeFinished()) if _tidies(state) else state
+
+
+def _tidies(state: State) -> bool:
+    at_end = state.cleanup is CleanupMode.END and not state.live
+    return state.cleanup is CleanupMode.INCREMENTAL or at_end
+
+
+# What scheduling adds to the actions of lower rungs.
+
+
+def _within_width(
+    _machine: Machine, state: State, action: Allocate | Write, found: Refusals
+) -> Refusals:
+    """A batch of cells has its width; what is waiting in the queue is a round's to write."""
+    if len(action.batch) > state.limits.prefill_tokens:
+        allowed = f"at most {state.limits.prefill_tokens} entries"
+        return frozenset({Refusal(Reason.BATCH_WIDTH, len(action.batch), allowed)})
+    if isinstance(action, Write) and not found:
+        waiting = {(queued.slot, queued.position) for queued in state.queue}
+        queued = [entry for entry in action.batch if entry in waiting]
+        if queued:
+            allowed = "tokens that have left the queue"
+            return frozenset({Refusal(Reason.BATCH_QUEUED, queued, allowed)})
+    return found
+
+
+def _stops_fit(_machine: Machine, state: State, action: Assign, found: Refusals) -> Refusals:
+    return found | frozenset(stop_refusals(state.limits, action.params.stops))
+
+
+def _clone_fits(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
+    """The pending tokens of the parent are copied into the queue."""
+    if _names_no_slot(found):
+        return found
+    return found | frozenset(_queue_room(state, len(_pending(state, action.parent))))
+
+
+def _proposal_fits(_machine: Machine, state: State, action: Propose, found: Refusals) -> Refusals:
+    if _names_no_slot(found):
+        return found
+    return found | frozenset(_queue_room(state, len(action.tokens)))
+
+
+def _names_no_slot(found: Refusals) -> bool:
+    """Whether there is no slot of which anything more could be said."""
+    return any(refusal.reason.family is Family.SLOT for refusal in found)
+
+
+def _clone_pending(_machine: Machine, before: State, action: Clone, after: State) -> State:
+    child = reserved_slot(before, action.child)
+    copies = (evolve(queued, slot=child) for queued in _pending(before, action.parent))
+    return _with_queued(after, *copies)
+
+
+def _free_queued(_machine: Machine, _before: State, action: Free, after: State) -> State:
+    return _without_slot(after, action.slot)
+
+
+def _queue_sampled(_machine: Machine, _before: State, action: Sample, after: State) -> State:
+    """A sequence that has not finished goes on with the token that it has drawn."""
+    slot, tokens = reserved_slot(after, action.slot), used(after, action.slot).tokens
+    if slot in after.finished:
+        return after
+    return _with_queued(after, Queued(tokens[-1], slot, len(tokens) - 1))
+
+
+def _queue_proposed(machine: Machine, before: State, action: Propose, after: State) -> State:
+    start = len(machine.known(before, action.slot))
+    entries = (
+        Queued(token, action.slot, start + index) for index, token in enumerate(action.tokens)
+    )
+    return _with_queued(after, *entries)
+
+
+def _drop_cut(machine: Machine, _before: State, action: Truncate, after: State) -> State:
+    """Tokens that were cut off are no longer queued."""
+    known = len(machine.known(after, action.slot))
+    kept = tuple(
+        queued for queued in after.queue if queued.slot != action.slot or queued.position < known
+    )
+    return after._replace(queue=kept)
+
+
+# How lower machines see it.
+
+
+def _to_lifecycle(
+    machine: Machine, state: State, action: Action, pages: Pages | None
+) -> tuple[Part, ...]:
+    """The fold of lower actions that an action is; none for the queue's own."""
+    match action:
+        case Prefill() | Round():
+            return _whole_parts(machine, state, action)
+        case Generate():
+            return tuple(
+                part
+                for before in _rounds(machine, state)
+                for part in _whole_parts(machine, before, Round())
+            )
+        case Enqueue(slot, token):
+            return ((Append(slot, (token,)), None),)
+        case Pack() | Purge():
+            return ()
+        case _:
+            return ((action, pages),)
+
+
+def _whole_parts(machine: Machine, state: State, action: Prefill | Round) -> tuple[Part, ...]:
+    """The parts of an action, and the cleanup that ends it."""
+    parts = tuple(machine.parts(state, action))
+    tidies = state.cleanup is CleanupMode.INCREMENTAL
+    if state.cleanup is CleanupMode.END:
+        tidies = _tidies(_run(machine, state, action, None))
+    return (*parts, (FreeFinished(), None)) if tidies else parts
+
+
+def _rounds(machine: Machine, state: State) -> Iterator[State]:
+    """The states in which the rounds of a Generate begin."""
+    for _ in range(generate(machine, state)[1]):
+        yield state
+        state = machine.effect(state, Round())
+
+
+def _texts(state: State) -> State:
+    """The text of every choice of every request, live or finished and not yet taken."""
+    texts: dict[Name, Tokens] = {
+        (output.request, output.choice): output.prompt + output.tokens for output in state.outputs
+    }
+    for slot, detail in enumerate(state.details):
+        if detail is not None and not detail.finished:
+            texts[detail.request, detail.choice] = used(state, slot).tokens
+    return state._replace(texts=frozenset(texts.items()))
+
+
+def _to_naive(
+    machine: Machine, state: State, action: Action, _pages: Pages | None
+) -> tuple[Part, ...]:
+    """Each request by itself: begin, append, draw, end. Pages, slots and batches are invisible."""
+    return tuple((part, None) for part in _text_parts(machine, state, action))
+
+
+def _text_parts(machine: Machine, state: State, action: Action) -> Iterator[Action]:
+    """An action with no entry appends the tokens that become known by it."""
+    found = _TEXTS.get(type(action))
+    if found is not None:
+        yield from found(machine, state, action)
+        return
+    for slot, tokens in machine.rule(action).appends(machine, state, action).items():
+        yield Append(_name(state, slot), tokens)
+
+
+def _reset_texts(_machine: Machine, state: State, _action: Reset) -> Iterator[Action]:
+    return (Free(name) for name, _ in _texts(state).texts)
+
+
+def _taken_texts(_machine: Machine, state: State, _action: TakeOutputs) -> Iterator[Action]:
+    return (Free((output.request, output.choice)) for output in state.outputs)
+
+
+def _freed_text(_machine: Machine, state: State, action: Free) -> Iterator[Action]:
+    slot = reserved_slot(state, action.slot)
+    if slot in state.live and state.details[slot] is not None:
+        yield Free(_name(state, slot))
+
+
+def _assigned_text(_machine: Machine, _state: State, action: Assign) -> Iterator[Action]:
+    name = (action.request, action.choice)
+    yield from (Reserve(name), Append(name, action.prompt))
+
+
+def _cloned_text(_machine: Machine, state: State, action: Clone) -> Iterator[Action]:
+    name = (detail_of(state, action.parent).request, action.choice)
+    yield from (Reserve(name), Append(name, used(state, action.parent).tokens))
+
+
+def _prefilled_texts(_machine: Machine, _state: State, action: Prefill) -> Iterator[Action]:
+    for request in action.requests:
+        yield from _request_texts(request)
+
+
+def _generated_texts(machine: Machine, state: State, _action: Generate) -> Iterator[Action]:
+    for before in _rounds(machine, state):
+        yield from _round_texts(machine, before, Round())
+
+
+def _request_texts(request: Request) -> Iterator[Action]:
+    """The choices of a request, each with a draw of its own."""
     for choice in range(request.n_generations):
         name, length = (request.id, choice), len(request.prompt)
         yield Reserve(name)
@@ -310,9 +474,71 @@ def _lower_request(request: Request) -> Iterator[naive.Action]:
         yield Sample(name, model.draw(request.params, choice=choice, position=length))
 
 
-def _lower_rounds(state: State) -> tuple[naive.Action, ...]:
-    parts: list[naive.Action] = []
-    for _ in range(generate(state)[1]):
-        parts += lower(state, Round())
-        state = step(state, Round())
-    return tuple(parts)
+def _round_texts(machine: Machine, state: State, action: Round) -> Iterator[Action]:
+    """The draws of a round, as they are."""
+    for part, _ in machine.parts(state, action):
+        if isinstance(part, Sample):
+            yield Sample(_name(state, part.slot), part.draw)
+
+
+def _name(state: State, slot: Name) -> Key:
+    assert isinstance(slot, int)
+    detail = detail_of(state, slot)
+    return detail.request, detail.choice
+
+
+_TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
+    Reset: _reset_texts,
+    TakeOutputs: _taken_texts,
+    Free: _freed_text,
+    Assign: _assigned_text,
+    Clone: _cloned_text,
+    Prefill: _prefilled_texts,
+    Round: _round_texts,
+    Generate: _generated_texts,
+}
+"""What an action is for the texts of the requests."""
+
+NAME = "scheduling"
+RUNG = Rung(
+    name=NAME,
+    requires=("lifecycle",),
+    owns=("queue",),
+    rules={
+        Enqueue: Rule(
+            refusals=_enqueue_refusals,
+            effect=_enqueue,
+            appends=lambda _machine, _state, action: {action.slot: (action.token,)},
+        ),
+        Pack: Rule(effect=_pack),
+        Purge: Rule(refusals=_purge_refusals, effect=_purge),
+        Prefill: Rule(refusals=_prefill_refusals, effect=_prefill, parts=_prefill_parts),
+        Round: Rule(refusals=_round_refusals, effect=_round, parts=_round_parts),
+        Generate: Rule(effect=_generate),
+    },
+    folds=frozenset({Append, Sample}),
+    guards={
+        Allocate: _within_width,
+        Write: _within_width,
+        Assign: _stops_fit,
+        Clone: _clone_fits,
+        Propose: _proposal_fits,
+    },
+    follows={
+        Clone: _clone_pending,
+        Free: _free_queued,
+        Sample: _queue_sampled,
+        Propose: _queue_proposed,
+        Truncate: _drop_cut,
+    },
+    clauses=("Q", "KNOB", "ALONE"),
+    edges=(Edge(lower=_to_lifecycle), Edge(to="naive", abstract=_texts, lower=_to_naive)),
+    meets={
+        "naive": Meet("ALONE", "Round: done"),
+        "cache": "independent",
+        "pages": Meet("ATOMIC", "one page short"),
+        "sharing": Meet("Q", "clone with a queued token"),
+        "rollback": Meet("Q", "truncate with a proposed token in the queue"),
+        "lifecycle": Meet("OUT", "finish at a page boundary"),
+    },
+)

@@ -62,6 +62,8 @@ class Reason(IntEnum):
     BATCH_UNKNOWN = 12
     UNWRITTEN = 13
     BATCH_QUEUED = 14
+    PROPOSED = 15
+    COMMITTED = 16
     OUT_OF_PAGES = 20
     TOO_LONG = 21
     QUEUE_FULL = 22
@@ -95,6 +97,8 @@ _MEANINGS = {
     Reason.BATCH_POSITIONS: "a slot's positions are not its next ones; send those, each once",
     Reason.BATCH_UNKNOWN: "a cell to be written has no known token; append the token first",
     Reason.BATCH_QUEUED: "a token still waits in the queue; pack or purge it first",
+    Reason.PROPOSED: "the slot has proposed tokens; commit or truncate them first",
+    Reason.COMMITTED: "the length lies below what is committed, or is it; commit more, cut less",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
     Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
     Reason.TOO_LONG: "the sequence would outgrow its row or max_new; shorten it or raise the limit",

@@ -12,12 +12,13 @@ from jax import Array
 
 from conformance.benchmarks import pool_copies
 from conformance.benchmarks import run as bench
-from impl import decode, entries, prefill
+from impl import entries
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
-from impl.packing import Packed, pack, unpack
 from impl.setup import Setup
 from impl.state import State, initial
+from impl.state.packing import Packed, pack, unpack
+from impl.steps import prefill, writing
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
 GEOMETRY = Geometry(pages=4096, page_size=16, slots=4, pages_per_seq=4)
@@ -77,35 +78,40 @@ def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
 
 def written(state: State, cells: Array) -> tuple[Array, ...]:
     """The pools with some pages overwritten."""
-    return tuple(pool.at[cells].set(jnp.uint32(1)) for pool in state.cache)
+    return tuple(pool.at[cells].set(jnp.uint32(1)) for pool in state.pages.cache)
+
+
+def with_pools(state: State, pools: tuple[Array, ...]) -> State:
+    """The state with other pools."""
+    return state._replace(pages=state.pages._replace(cache=pools))
 
 
 def selecting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
     """Write some cells, and select between the old and the new pool by the status."""
     after, status, result = entries.enqueue(setup, weights, state, *rest)
-    pairs = zip(written(state, status), state.cache, strict=True)
+    pairs = zip(written(state, status), state.pages.cache, strict=True)
     pools = tuple(jnp.where(status[0] == 0, new, old) for new, old in pairs)
-    return after._replace(cache=pools), status, result
+    return with_pools(after, pools), status, result
 
 
 def rereading(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
     """Write some cells, and report what others held before: the old pool is kept for that."""
     after, status, _ = entries.enqueue(setup, weights, state, *rest)
-    before = jnp.cumsum(state.cache[0][::64, 0, 0, 0], dtype=jnp.uint32)
-    return after._replace(cache=written(state, status)), status, before.astype(jnp.int32)
+    before = jnp.cumsum(state.pages.cache[0][::64, 0, 0, 0], dtype=jnp.uint32)
+    return with_pools(after, written(state, status)), status, before.astype(jnp.int32)
 
 
 def rewriting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
     """Compute every cell anew in the buffer it came in."""
     after, status, result = entries.enqueue(setup, weights, state, *rest)
-    pools = tuple(pool + status[0].astype(jnp.uint32) for pool in after.cache)
-    return after._replace(cache=pools), status, result
+    pools = tuple(pool + status[0].astype(jnp.uint32) for pool in after.pages.cache)
+    return with_pools(after, pools), status, result
 
 
 def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
     """Return new pools."""
     after, status, result = entries.enqueue(setup, weights, state, *rest)
-    return after._replace(cache=initial(setup).cache), status, result
+    return with_pools(after, initial(setup).pages.cache), status, result
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,7 @@ def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
 
 def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copying a partial page while attention may still read the pool copies all of it."""
-    monkeypatch.setattr(prefill, "_read_prompts", decode.forward)
+    monkeypatch.setattr(prefill, "_read_prompts", writing.forward)
 
     found = problems_of(entries.prefill_requests, "prefill_requests")
 

@@ -63,7 +63,7 @@ def test_the_walk_over_the_options_sees_those_that_there_are() -> None:
 
 def legal() -> str:
     """A recording that holds; its name."""
-    recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     return "r.jsonl"
 
 

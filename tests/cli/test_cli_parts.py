@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from conformance.cli import options, result
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.main import main
 from conformance.cli.progress import progress
 from conformance.engines import registry
 from conformance.files import atomic
+from conformance.files.geometries import parse_geometry
+from conformance.verdict import Verdict
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 
@@ -23,8 +25,8 @@ GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 
 def test_a_geometry_is_read_in_any_order() -> None:
     """The four sizes make a Geometry whatever their order."""
-    assert GEOMETRY == options.parse_geometry(SIZES)
-    assert GEOMETRY == options.parse_geometry("pages_per_seq=4,pages=16,page_size=4,slots=4")
+    assert GEOMETRY == parse_geometry(SIZES)
+    assert GEOMETRY == parse_geometry("pages_per_seq=4,pages=16,page_size=4,slots=4")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_a_geometry_is_read_in_any_order() -> None:
 def test_a_geometry_needs_each_size_once(text: str) -> None:
     """Missing, repeated, unknown and non-integer sizes are bad input."""
     with pytest.raises(InvalidInput, match="each once"):
-        options.parse_geometry(text)
+        parse_geometry(text)
 
 
 def test_an_engine_is_found_beside_the_caller(

@@ -15,8 +15,9 @@ from typing import Any, cast
 import pytest
 
 from conformance.cli import main, options, result
-from conformance.cli.contract import Command, Report, Scope, Verdict, execute
+from conformance.cli.contract import Command, Report, execute
 from conformance.files import atomic
+from conformance.verdict import Scope, Verdict
 from spec import SPEC_VERSION
 from spec.vocabulary.errors import InvalidInput
 

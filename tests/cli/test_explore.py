@@ -13,10 +13,11 @@ from explore_tools import work_alone
 
 from conformance.cli import graphs
 from conformance.cli.main import main
-from conformance.cli.options import parse_geometry
 from conformance.exploration import graph, packed_search
 from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS, state_violations
 from conformance.exploration.packed_states import Allocator, Flags, Masks, Move, States, bit
+from conformance.files.geometries import parse_geometry
+from conformance.runtime.sources import digest
 from spec.vocabulary import Reason
 
 SMALL = "pages=3,slots=2,page_size=2,pages_per_seq=2"
@@ -52,7 +53,7 @@ def test_an_exploration_holds_and_says_what_it_saw(
     assert {"done": 38} == found["actions"]["clone"]
     assert {"done": 330, "OUT_OF_PAGES": 72, "TOO_LONG": 258} == found["actions"]["extend"]
     assert 1_068 == sum(sum(outcomes.values()) for outcomes in found["actions"].values())
-    assert ["CONTENT, READ, Q, OUT and the edges below pages: explore --layer contents"] == found[
+    assert ["CONTENT, READ, Q, OUT and the edges below pages: explore --rung lifecycle"] == found[
         "not_checked"
     ]
     assert "kvspec explore: holds (complete)" in capsys.readouterr().out
@@ -71,7 +72,7 @@ def test_the_illegal_alphabet_and_open_pages_are_chosen(result: Path) -> None:
 
 def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
     """With processes of its own, the registry's clauses and the ladder."""
-    status, found = run(result, "--layer", "decode", "--geometry", TINY)
+    status, found = run(result, "--rung", "scheduling", "--geometry", TINY)
 
     assert (0, "complete") == (status, found["scope"])
     assert (31, 434, 713, 6) == tuple(
@@ -81,13 +82,13 @@ def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
     assert any(line.startswith("ATOMIC") for line in found["not_checked"])
 
 
-@pytest.mark.parametrize("layer", ["allocator", "contents", "decode"])
+@pytest.mark.parametrize("instance", ["sharing", "lifecycle", "scheduling"])
 def test_a_bound_leaves_it_undecided(
-    layer: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    instance: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit status 3, not complete, and how many states there were."""
     work_alone(monkeypatch)
-    status, found = run(result, "--layer", layer, "--geometry", TINY, "--states", "3")
+    status, found = run(result, "--rung", instance, "--geometry", TINY, "--states", "3")
 
     assert (3, "undecided", "sampled") == (status, found["verdict"], found["scope"])
     assert 3 <= found["states"] < 17
@@ -97,11 +98,11 @@ def test_a_bound_leaves_it_undecided(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--pages", "open", "--alphabet", "illegal"], "--layer allocator --alphabet legal"),
-        (["--pages", "open", "--layer", "contents"], "--layer allocator --alphabet legal"),
-        (["--cleanup", "end"], "--layer decode: in the others no sequence finishes"),
-        (["--layer", "contents", "--cleanup", "none"], "saw '--layer contents'"),
-        (["--layer", "attention"], "invalid choice: 'attention'"),
+        (["--pages", "open", "--alphabet", "illegal"], "--rung sharing --alphabet legal"),
+        (["--pages", "open", "--rung", "lifecycle"], "--rung sharing --alphabet legal"),
+        (["--cleanup", "end"], "--rung scheduling or rollback: in the others"),
+        (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
+        (["--rung", "attention"], "invalid choice: 'attention'"),
         (["--alphabet", "greek"], "invalid choice: 'greek'"),
         (["--states", "-1"], "an integer from 0"),
         (["--geometry", "pages=300,slots=2,page_size=2,pages_per_seq=2"], "below 255"),
@@ -149,11 +150,11 @@ def test_an_interruption_is_told_and_gone_on_with(
 
     levels = list[int]()
 
-    def check(layer: Allocator, states: States) -> Iterator[tuple[str, int]]:
+    def check(instance: Allocator, states: States) -> Iterator[tuple[str, int]]:
         levels.append(len(states))
         if len(levels) == 5:
             raise KeyboardInterrupt
-        return state_violations(layer, states)
+        return state_violations(instance, states)
 
     with monkeypatch.context() as planted:
         planted.setattr(packed_search, "state_violations", check)
@@ -217,8 +218,8 @@ def test_a_planted_bug_fails_with_its_history(
     """Exit status 1, the clause and a shortest history."""
     judge = Allocator._judge
 
-    def refuse(layer: Allocator, states: States, move: Move) -> tuple[Flags, Masks]:
-        applies, reasons = judge(layer, states, move)
+    def refuse(instance: Allocator, states: States, move: Move) -> tuple[Flags, Masks]:
+        applies, reasons = judge(instance, states, move)
         return applies, reasons | bit(Reason.OUT_OF_PAGES) if move.kind == "clone" else reasons
 
     monkeypatch.setattr(Allocator, "_judge", refuse)
@@ -236,9 +237,9 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     """What refine has checked is data as the rest of the file is."""
     path = tmp_path / "r.npz"
     words = argparse.Namespace(
-        layer="allocator", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+        instance="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
     )
-    about = graphs.about(words) | {"plant": None, "source": graphs.digest()}
+    about = graphs.about(words) | {"plant": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)
 
     assert 2 == main(["refine", "--geometry", SMALL, "--checkpoint", str(path)])

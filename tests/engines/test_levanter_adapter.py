@@ -9,10 +9,11 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from conformance.engines import drift, levanter, levanter_requests
+from conformance.engines import drift, levanter
 from conformance.engines.caller_contract import Caller
-from conformance.engines.levanter_models import WORDS, sum_after
 from conformance.files import histories
+from conformance.harnesses import levanter_requests
+from conformance.harnesses.levanter_models import WORDS, sum_after
 from conformance.harnesses.workloads import Factory
 from spec.machines import actions as act
 from spec.vocabulary import (

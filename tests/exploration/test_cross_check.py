@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from spec_tools import geometry, span
 
-from conformance.cli.contract import Verdict
 from conformance.exploration import cross_check
 from conformance.exploration.cross_check import (
     PINNED,
@@ -21,15 +20,17 @@ from conformance.exploration.cross_check import (
     judge,
     parse,
 )
-from spec.machines import sharing
-from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
-from spec.vocabulary import Geometry
+from conformance.verdict import Verdict
+from spec import ladder
+from spec.machines.actions import Action, Allocate, Append, Clone, Free, Reserve, Write
+from spec.state import State
+from spec.vocabulary import Geometry, default_limits
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [pinned for pinned in PINNED if pinned.states < 10_000]
 SMALLEST = min(PINNED, key=lambda pinned: pinned.states)
-Layer = tuple[tuple[int, tuple[int, ...]] | None, ...]
-"""A state of the allocator layer: (length, row) of each slot, None where it is unused."""
+Instance = tuple[tuple[int, tuple[int, ...]] | None, ...]
+"""A state of the allocator instance: (length, row) of each slot, None where it is unused."""
 
 FINISHED = """
 (Spin Version 6.5.2 -- 6 December 2019)
@@ -60,6 +61,8 @@ State-vector 164 byte, depth reached 8, errors: 1
 """
 TOO_DEEP = FINISHED.replace("\n(Spin", "error: max search depth too small\n\n(Spin", 1)
 
+SHARING = ladder.machine("sharing")
+
 
 @pytest.fixture(name="spin")
 def needs_spin() -> None:
@@ -69,7 +72,7 @@ def needs_spin() -> None:
         pytest.skip(f"not checked: {missing}")
 
 
-def layer(state: sharing.State) -> Layer:
+def instance(state: State) -> Instance:
     """What is observed of a state."""
     return tuple(
         None if sequence is None else (sequence.written, sequence.row)
@@ -77,8 +80,8 @@ def layer(state: sharing.State) -> Layer:
     )
 
 
-def actions(state: sharing.State) -> Iterator[tuple[sharing.Action, ...]]:
-    """Each action of the layer, as the steps of the specification that it consists of."""
+def actions(state: State) -> Iterator[tuple[Action, ...]]:
+    """Each action of the instance, as the steps of the specification that it consists of."""
     for slot, sequence in enumerate(state.sequences):
         if sequence is None:
             yield (Reserve(slot),)
@@ -92,26 +95,26 @@ def actions(state: sharing.State) -> Iterator[tuple[sharing.Action, ...]]:
                 yield (Clone(slot, child),)
 
 
-def after(state: sharing.State, steps: tuple[sharing.Action, ...]) -> sharing.State:
+def after(state: State, steps: tuple[Action, ...]) -> State:
     """The state after these steps; the same state if one of them is refused."""
     now = state
     for step in steps:
-        if sharing.refusals(now, step):
+        if SHARING.refusals(now, step):
             return state
-        now = sharing.effect(now, step)
+        now = SHARING.effect(now, step)
     return now
 
 
 def search(sizes: Geometry) -> tuple[int, int]:
-    """States of the layer and transitions between them, by plain breadth-first search."""
-    first = sharing.initial(sizes)
-    seen, waiting, transitions = {layer(first)}, [first], 0
+    """States of the instance and transitions between them, by plain breadth-first search."""
+    first = SHARING.initial(sizes, default_limits(sizes))
+    seen, waiting, transitions = {instance(first)}, [first], 0
     for state in waiting:
         for steps in actions(state):
             transitions += 1
             found = after(state, steps)
-            if layer(found) not in seen:
-                seen.add(layer(found))
+            if instance(found) not in seen:
+                seen.add(instance(found))
                 waiting.append(found)
     return len(seen), transitions
 

@@ -12,7 +12,7 @@ from explore_tools import explored, plan, silent, sizes, work_alone
 from graph_tools import ABOUT, SMALL, small
 
 from conformance.exploration import packed_search
-from conformance.exploration.alphabets import layer
+from conformance.exploration.alphabets import instance
 from conformance.exploration.graph import FORMAT, Graph, load, names, save
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.search import Search
@@ -141,7 +141,7 @@ def test_an_interruption_of_a_search_changes_nothing(
 ) -> None:
     """The same with the specification itself: states, order and outcomes."""
     work_alone(monkeypatch)
-    chosen, states = layer("decode", sizes((1, 1, 2, 2))), list[object]()
+    chosen, states = instance("scheduling", sizes((1, 1, 2, 2))), list[object]()
 
     def run(graph: Graph, update: Callable[[float, str], None], done: Callable[[], None]) -> object:
         search = Search(chosen, graph)
@@ -173,7 +173,7 @@ def test_what_is_complete_stays_as_it_is(tmp_path: Path) -> None:
     save(small(), tmp_path / "e.npz", ABOUT)
     again = loaded(tmp_path / "e.npz")
 
-    assert packed_search.explore(Plan(layer=plan(SMALL).layer), again, update=silent) is None
+    assert packed_search.explore(Plan(instance=plan(SMALL).instance), again, update=silent) is None
     assert plain(small()) == plain(again)
 
 
@@ -239,7 +239,7 @@ def test_a_checkpoint_by_hand_is_one(tmp_path: Path) -> None:
     "header",
     [
         HEADER | {"format": FORMAT + 1},
-        HEADER | {"about": {"layer": "decode"}},
+        HEADER | {"about": {"rung": "scheduling"}},
         HEADER | {"levels": [3]},
         HEADER | {"levels": None},
         {"format": FORMAT},

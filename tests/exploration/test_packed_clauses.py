@@ -24,7 +24,7 @@ from conformance.exploration.packed_states import (
 )
 from spec.vocabulary import Reason
 
-LAYER = Allocator(sizes((3, 2, 2, 2)))
+INSTANCE = Allocator(sizes((3, 2, 2, 2)))
 FORBIDDEN = Allocator(sizes((3, 2, 2, 2)), illegal=True)
 MORE_SLOTS_THAN_PAGES: Sizes = (2, 3, 2, 2)
 
@@ -52,34 +52,34 @@ def test_a_tampered_state_is_caught(
     slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
 ) -> None:
     """Exactly the clauses that it breaks are named, with the first state that breaks them."""
-    wrong = compact(LAYER, slots, counts)
-    fine = compact(LAYER, ((3, (0, 1)), (2, (0,))))
-    states = np.concatenate([LAYER.initial(), fine, wrong, wrong])
+    wrong = compact(INSTANCE, slots, counts)
+    fine = compact(INSTANCE, ((3, (0, 1)), (2, (0,))))
+    states = np.concatenate([INSTANCE.initial(), fine, wrong, wrong])
 
-    assert [(clause, 2) for clause in clauses] == list(state_violations(LAYER, states))
+    assert [(clause, 2) for clause in clauses] == list(state_violations(INSTANCE, states))
 
 
 def test_a_page_outside_the_pool_is_caught() -> None:
     """A row that names a page which does not exist breaks ROW, before anything looks it up."""
-    outside = compact(LAYER, ((1, (7,)), None))
+    outside = compact(INSTANCE, ((1, (7,)), None))
 
-    assert ("ROW", 0) == next(state_violations(LAYER, outside))
+    assert ("ROW", 0) == next(state_violations(INSTANCE, outside))
 
 
 def test_pages_that_do_not_come_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """FREED alone is broken where the state is in order, and freeing it leaves a page."""
     right = Allocator.expand
 
-    def leak(layer: Allocator, states: States, move: Move) -> Expansion:
-        found = right(layer, states, move)
+    def leak(instance: Allocator, states: States, move: Move) -> Expansion:
+        found = right(instance, states, move)
         if move.kind == "free":
-            layer.parts(found.after)[2][:, 0] = 1
+            instance.parts(found.after)[2][:, 0] = 1
         return found
 
-    state = compact(LAYER, ((3, (0, 1)), None))
-    assert [] == list(state_violations(LAYER, state))
+    state = compact(INSTANCE, ((3, (0, 1)), None))
+    assert [] == list(state_violations(INSTANCE, state))
     monkeypatch.setattr(Allocator, "expand", leak)
-    assert [("FREED", 0)] == list(state_violations(LAYER, state))
+    assert [("FREED", 0)] == list(state_violations(INSTANCE, state))
 
 
 ONE = ((1, (0,)), None)
@@ -153,22 +153,24 @@ def test_a_tampered_move_is_caught(
     before: Slots, move: Move, why: set[Reason], outcome: Outcome, clauses: list[str]
 ) -> None:
     """Exactly what is wrong with it is named, with the first state; the real move is in order."""
-    states = np.concatenate([compact(LAYER, before)] * 3)
-    right = LAYER.expand(states, move)
+    states = np.concatenate([compact(INSTANCE, before)] * 3)
+    right = INSTANCE.expand(states, move)
     mask = sum(1 << reason.value for reason in why)
     wrong = Expansion(right.applies, right.reasons.copy(), right.after.copy())
-    wrong.after[1:], wrong.reasons[1:] = compact(LAYER, *outcome), mask
+    wrong.after[1:], wrong.reasons[1:] = compact(INSTANCE, *outcome), mask
 
-    assert [] == list(move_violations(LAYER, states, move, right))
-    assert [(clause, 1) for clause in clauses] == list(move_violations(LAYER, states, move, wrong))
+    assert [] == list(move_violations(INSTANCE, states, move, right))
+    assert [(clause, 1) for clause in clauses] == list(
+        move_violations(INSTANCE, states, move, wrong)
+    )
 
 
 def test_a_forbidden_move_that_is_done_is_caught() -> None:
     """ATOMIC holds of the illegal alphabet too: nothing of it is done, or changes a state."""
-    state, move = compact(LAYER, ONE), Move("twice", 0)
+    state, move = compact(INSTANCE, ONE), Move("twice", 0)
     right = FORBIDDEN.expand(state, move)
     done = right._replace(reasons=np.zeros_like(right.reasons))
-    changed = right._replace(after=compact(LAYER, LONG))
+    changed = right._replace(after=compact(INSTANCE, LONG))
 
     assert [] == list(move_violations(FORBIDDEN, state, move, right))
     assert [("ATOMIC", 0)] == list(move_violations(FORBIDDEN, state, move, done))
@@ -188,17 +190,17 @@ def test_a_canonical_state_breaks_the_same_clauses(
     slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
 ) -> None:
     """Nothing that is wrong with what rows name is renamed away."""
-    canonical = LAYER.canonical(renamed(LAYER, compact(LAYER, slots, counts), seed=2))
+    canonical = INSTANCE.canonical(renamed(INSTANCE, compact(INSTANCE, slots, counts), seed=2))
 
-    assert [(clause, 0) for clause in clauses] == list(state_violations(LAYER, canonical))
+    assert [(clause, 0) for clause in clauses] == list(state_violations(INSTANCE, canonical))
 
 
 def test_mentions_are_counted_as_by_hand() -> None:
     """The tester's own count: row entries that name each page, in any slot."""
     states = every_state(plan(MORE_SLOTS_THAN_PAGES))
-    layer = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
-    _, rows, _ = layer.parts(states)
+    instance = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
+    _, rows, _ = instance.parts(states)
     by_hand = [[row.ravel().tolist().count(page) for page in range(2)] for row in rows]
 
-    assert by_hand == mentions(layer, states).tolist()
+    assert by_hand == mentions(instance, states).tolist()
     assert 3 == max(map(max, by_hand))

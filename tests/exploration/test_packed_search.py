@@ -1,4 +1,4 @@
-"""The exploration of the allocator layer: its counts, its two page policies, and planted bugs."""
+"""The exploration of rung sharing: its counts, its two page policies, and planted bugs."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def refused(graph: Graph) -> int:
 @pytest.mark.parametrize("pinned", OTHERS, ids=name)
 def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
     """All states and transitions that the cross-check pins are met, and every clause holds."""
-    graph, broken = explored(Plan(layer=Allocator(pinned.geometry)))
+    graph, broken = explored(Plan(instance=Allocator(pinned.geometry)))
 
     assert (None, True) == (broken, graph.complete)
     assert (pinned.states, pinned.transitions) == (graph.states, graph.transitions)
@@ -46,7 +46,7 @@ def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
 
 def test_the_counts_of_the_largest_are_those_of_spin() -> None:
     """Half a million states and all refusals among their transitions; some seconds."""
-    graph, broken = explored(Plan(layer=Allocator(LARGEST.geometry)))
+    graph, broken = explored(Plan(instance=Allocator(LARGEST.geometry)))
 
     assert (None, True) == (broken, graph.complete)
     assert (513_716, 4_621_560) == (graph.states, graph.transitions)
@@ -110,90 +110,90 @@ def test_what_is_visited_is_what_is_counted() -> None:
 def test_a_history_leads_to_its_state(*, open_pages: bool) -> None:
     """Its moves, from the first state, end there; up to renaming, with the same names of slots."""
     chosen = plan((4, 3, 2, 2), open_pages=open_pages, most_states=3_000)
-    layer, states = chosen.layer, every_state(chosen)
+    instance, states = chosen.instance, every_state(chosen)
     graph, _ = explored(chosen)
-    moves = {str(move): move for move in layer.moves}
+    moves = {str(move): move for move in instance.moves}
     depths = np.repeat(range(graph.depth + 1), graph.levels)
     for number in range(0, len(states), 5 if open_pages else 29):
-        history, state = history_of(chosen, graph, number), layer.initial()
+        history, state = history_of(chosen, graph, number), instance.initial()
         for word in history:
-            found = layer.expand(state, moves[word])
+            found = instance.expand(state, moves[word])
             assert (found.applies[0], found.reasons[0]) == (True, 0)
             state = found.after
         assert len(history) == depths[number]
         wanted = states[number : number + 1]
         if open_pages:
-            assert (layer.parts(state)[0] == layer.parts(wanted)[0]).all()
-            state = layer.canonical(state)
+            assert (instance.parts(state)[0] == instance.parts(wanted)[0]).all()
+            state = instance.canonical(state)
         assert (state == wanted).all()
 
 
 right = Allocator._effect
 
 
-def clone_without_counts(layer: Allocator, states: States, move: Move) -> States:
+def clone_without_counts(instance: Allocator, states: States, move: Move) -> States:
     """The pages of a clone are not counted again."""
-    after = right(layer, states, move)
+    after = right(instance, states, move)
     if move.kind == "clone":
-        layer.parts(after)[2][:] = layer.parts(states)[2]
+        instance.parts(after)[2][:] = instance.parts(states)[2]
     return after
 
 
-def clone_shares_all(layer: Allocator, states: States, move: Move) -> States:
+def clone_shares_all(instance: Allocator, states: States, move: Move) -> States:
     """A clone shares the partial page, too, and counts it."""
     if move.kind != "clone":
-        return right(layer, states, move)
+        return right(instance, states, move)
     after = states.copy()
-    lengths, rows, counts = layer.parts(after)
+    lengths, rows, counts = instance.parts(after)
     lengths[:, move.other], rows[:, move.other] = lengths[:, move.slot], rows[:, move.slot]
     packed_states._count(counts, rows[:, move.other], 1)
     return after
 
 
-def free_keeps_the_row(layer: Allocator, states: States, move: Move) -> States:
+def free_keeps_the_row(instance: Allocator, states: States, move: Move) -> States:
     """Counts fall, and the row stays."""
-    after = right(layer, states, move)
+    after = right(instance, states, move)
     if move.kind == "free":
-        layer.parts(after)[1][:, move.slot] = layer.parts(states)[1][:, move.slot]
+        instance.parts(after)[1][:, move.slot] = instance.parts(states)[1][:, move.slot]
     return after
 
 
-def free_keeps_a_count(layer: Allocator, states: States, move: Move) -> States:
+def free_keeps_a_count(instance: Allocator, states: States, move: Move) -> States:
     """The row is gone, and nothing is counted down."""
-    after = right(layer, states, move)
+    after = right(instance, states, move)
     if move.kind == "free":
-        layer.parts(after)[2][:] = layer.parts(states)[2]
+        instance.parts(after)[2][:] = instance.parts(states)[2]
     return after
 
 
-def extend_takes_a_live_page(layer: Allocator, states: States, move: Move) -> States:
+def extend_takes_a_live_page(instance: Allocator, states: States, move: Move) -> States:
     """Page 0 is taken, whoever has it."""
     if move.kind != "extend":
-        return right(layer, states, move)
-    after = right(layer, states, move)
-    lengths, rows, counts = layer.parts(after)
-    entry = (lengths[:, move.slot].astype(int) - 1) // layer.geometry.page_size
+        return right(instance, states, move)
+    after = right(instance, states, move)
+    lengths, rows, counts = instance.parts(after)
+    entry = (lengths[:, move.slot].astype(int) - 1) // instance.geometry.page_size
     index = np.arange(len(after))
-    grown = (rows != layer.parts(states)[1]).any(axis=(1, 2))
+    grown = (rows != instance.parts(states)[1]).any(axis=(1, 2))
     counts[index[grown], rows[index, move.slot, entry][grown]] -= 1
     rows[index[grown], move.slot, entry[grown]] = 0
     counts[grown, 0] += 1
     return after
 
 
-def extend_forgets_a_token(layer: Allocator, states: States, move: Move) -> States:
+def extend_forgets_a_token(instance: Allocator, states: States, move: Move) -> States:
     """Of two tokens one is appended."""
-    after = right(layer, states, move)
+    after = right(instance, states, move)
     if move.kind == "extend" and move.other == 2:
-        layer.parts(after)[0][:, move.slot] -= 1
+        instance.parts(after)[0][:, move.slot] -= 1
     return after
 
 
-def reserve_moves_a_neighbour(layer: Allocator, states: States, move: Move) -> States:
+def reserve_moves_a_neighbour(instance: Allocator, states: States, move: Move) -> States:
     """A reservation swaps two pages of another slot."""
-    after = right(layer, states, move)
+    after = right(instance, states, move)
     if move.kind == "reserve":
-        _, rows, _ = layer.parts(after)
+        _, rows, _ = instance.parts(after)
         full = (rows[:, 1 - move.slot] != NO_PAGE).all(axis=1)
         rows[full, 1 - move.slot] = rows[full, 1 - move.slot, ::-1]
     return after
@@ -241,11 +241,11 @@ def test_a_wrong_guard_is_found(reason: str, monkeypatch: pytest.MonkeyPatch) ->
     judge = Allocator._judge
 
     def refuse(
-        layer: Allocator, states: States, move: Move
+        instance: Allocator, states: States, move: Move
     ) -> tuple[packed_states.Flags, packed_states.Masks]:
-        applies, found = judge(layer, states, move)
+        applies, found = judge(instance, states, move)
         if move.kind == "clone":
-            found[layer.parts(states)[0][:, move.slot] == 3] |= packed_states.bit(Reason[reason])
+            found[instance.parts(states)[0][:, move.slot] == 3] |= packed_states.bit(Reason[reason])
         return applies, found
 
     monkeypatch.setattr(Allocator, "_judge", refuse)
@@ -258,10 +258,10 @@ def test_a_wrong_guard_is_found(reason: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_bug_with_a_known_successor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts are not part of a state's key: they are wrong here where nothing new is reached."""
 
-    def miscount(layer: Allocator, states: States, move: Move) -> States:
-        after = right(layer, states, move)
+    def miscount(instance: Allocator, states: States, move: Move) -> States:
+        after = right(instance, states, move)
         if move.kind == "clone" and move.other == 0:
-            layer.parts(after)[2][:, -1] += layer.parts(states)[0][:, 1] == 0
+            instance.parts(after)[2][:, -1] += instance.parts(states)[0][:, 1] == 0
         return after
 
     monkeypatch.setattr(Allocator, "_effect", miscount)

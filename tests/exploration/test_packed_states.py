@@ -21,12 +21,12 @@ from conformance.exploration.packed_states import (
     Move,
     States,
 )
-from spec import ladder
+from spec import ladder, pool
 from spec.cells import POISON
-from spec.machines import pages, sharing
-from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
+from spec.machines.actions import Action, Allocate, Append, Clone, Free, Reserve, Write
+from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import InvalidInput, Reason, Refusal
+from spec.vocabulary import InvalidInput, Reason, Refusal, default_limits
 
 SMALL: Sizes = (3, 2, 2, 2)
 NO_PARTIAL_PAGE: Sizes = (3, 2, 1, 3)
@@ -34,15 +34,16 @@ MORE_SLOTS_THAN_PAGES: Sizes = (2, 3, 2, 2)
 SHORT_OF_ONE_ROW: Sizes = (1, 3, 2, 2)
 WIDE_PAGES: Sizes = (2, 2, 3, 2)
 GEOMETRIES = (SMALL, NO_PARTIAL_PAGE, MORE_SLOTS_THAN_PAGES, SHORT_OF_ONE_ROW, WIDE_PAGES)
-LAYER = Allocator(sizes(SMALL))
+INSTANCE = Allocator(sizes(SMALL))
 FORBIDDEN = Allocator(sizes(SMALL), illegal=True)
-Steps = tuple[sharing.Action, ...]
+SHARING = ladder.machine("sharing")
+Steps = tuple[Action, ...]
 
 
-def decoded(layer: Allocator, state: States) -> sharing.State:
+def decoded(instance: Allocator, state: States) -> State:
     """The state of the specification that one compact state stands for."""
-    geometry = layer.geometry
-    lengths, rows, counts = (part[0].tolist() for part in layer.parts(state))
+    geometry = instance.geometry
+    lengths, rows, counts = (part[0].tolist() for part in instance.parts(state))
     sequences = list[Sequence | None]()
     cells = [[POISON] * geometry.page_size for _ in range(geometry.pages)]
     for length, row in zip(lengths, rows, strict=True):
@@ -55,17 +56,20 @@ def decoded(layer: Allocator, state: States) -> sharing.State:
         for position in range(length):
             index, offset = divmod(position, geometry.page_size)
             cells[named[index]][offset] = (0,) * (position + 1)
-    table = pages.State(geometry, tuple(sequences), tuple(map(tuple, cells)))
-    return sharing.State(table, tuple(counts))
+    return SHARING.initial(geometry, default_limits(geometry))._replace(
+        sequences=tuple(sequences),
+        cells=tuple(map(tuple, cells)),
+        counts=tuple(counts),
+    )
 
 
-def encoded(layer: Allocator, state: sharing.State) -> States:
+def encoded(instance: Allocator, state: State) -> States:
     """The compact state that stands for a state of the specification."""
     slots = tuple((one.written, one.row) if one else None for one in state.sequences)
-    return compact(layer, slots, state.counts)
+    return compact(instance, slots, state.counts)
 
 
-def steps(move: Move, state: sharing.State) -> Steps:
+def steps(move: Move, state: State) -> Steps:
     """A move as actions of the specification."""
     inside = 0 <= move.slot < state.geometry.slots
     sequence = state.sequences[move.slot] if inside else None
@@ -83,17 +87,15 @@ def steps(move: Move, state: sharing.State) -> Steps:
     return (Allocate(tuple((move.slot, length + by) for by in BATCH_FAULTS[move.kind])),)
 
 
-def taken(
-    state: sharing.State, actions: Steps, *, climb: bool
-) -> tuple[frozenset[Refusal], sharing.State]:
+def taken(state: State, actions: Steps, *, climb: bool) -> tuple[frozenset[Refusal], State]:
     """Why the specification refuses, and its successor. climb: check the ladder at each step."""
     now = state
     for action in actions:
-        found = sharing.refusals(now, action)
+        found = SHARING.refusals(now, action)
         if found:
             return found, state
-        after = sharing.step(now, action)
-        assert not climb or after == ladder.check_sharing(now, action)
+        after = SHARING.step(now, action)
+        assert not climb or after == SHARING.climb(now, action)
         now = after
     return frozenset(), now
 
@@ -104,12 +106,12 @@ def reasons(mask: int) -> set[Reason]:
 
 
 def transitions(
-    layer: Allocator, states: States
-) -> Iterator[tuple[sharing.State, Move, bool, set[Reason], States]]:
+    instance: Allocator, states: States
+) -> Iterator[tuple[State, Move, bool, set[Reason], States]]:
     """Each move on each state: whether it is in the alphabet, why refused, and the successor."""
-    known = [decoded(layer, state) for state in states[:, None]]
-    for move in layer.moves:
-        found = layer.expand(states, move)
+    known = [decoded(instance, state) for state in states[:, None]]
+    for move in instance.moves:
+        found = instance.expand(states, move)
         for at, state in enumerate(known):
             why = reasons(int(found.reasons[at]))
             yield state, move, bool(found.applies[at]), why, found.after[at : at + 1]
@@ -118,22 +120,22 @@ def transitions(
 @pytest.mark.parametrize("numbers", GEOMETRIES, ids=str)
 def test_the_bytes_are_the_sharing_rung(numbers: Sizes) -> None:
     """Every legal move has the reasons and the successor, cells and all, of the specification."""
-    layer, tried = Allocator(sizes(numbers)), 0
-    for state, move, applies, why, after in transitions(layer, every_state(plan(numbers))):
+    instance, tried = Allocator(sizes(numbers)), 0
+    for state, move, applies, why, after in transitions(instance, every_state(plan(numbers))):
         found, right = taken(state, steps(move, state), climb=numbers == SMALL)
         assert applies == legal(found), (state, move)
         if applies:
             tried += 1
             assert why == {refusal.reason for refusal in found}, (state, move)
-            assert decoded(layer, after) == right, (state, move)
-    assert tried > len(layer.moves)
+            assert decoded(instance, after) == right, (state, move)
+    assert tried > len(instance.moves)
 
 
 @pytest.mark.parametrize("numbers", GEOMETRIES, ids=str)
 def test_what_a_caller_must_not_ask_is_refused_as_there(numbers: Sizes) -> None:
     """Every illegal move has the reasons of the specification; that nothing changes is ATOMIC."""
-    layer, tried = Allocator(sizes(numbers), illegal=True), set[Reason]()
-    for state, move, applies, why, _ in transitions(layer, every_state(plan(numbers))):
+    instance, tried = Allocator(sizes(numbers), illegal=True), set[Reason]()
+    for state, move, applies, why, _ in transitions(instance, every_state(plan(numbers))):
         found, _ = taken(state, steps(move, state), climb=False)
         if move.kind not in BATCH_FAULTS:
             assert applies == (not legal(found)), (state, move)
@@ -146,7 +148,7 @@ def test_what_a_caller_must_not_ask_is_refused_as_there(numbers: Sizes) -> None:
 
 def test_the_alphabets_are_what_they_say() -> None:
     """Legal moves name slots that exist; the illegal ones go one past either end."""
-    names = [str(move) for move in LAYER.moves]
+    names = [str(move) for move in INSTANCE.moves]
     wrong = [str(move) for move in FORBIDDEN.moves]
 
     assert names == (
@@ -167,73 +169,73 @@ def test_a_geometry_that_bytes_cannot_hold_is_refused(numbers: Sizes) -> None:
 
 def test_a_canonical_state_does_not_depend_on_names() -> None:
     """Renaming pages and permuting slots leaves it the same; so does doing it twice."""
-    layer = Allocator(sizes((4, 3, 2, 2)))
+    instance = Allocator(sizes((4, 3, 2, 2)))
     states = every_state(plan((4, 3, 2, 2)))
-    canonical = layer.canonical(states)
+    canonical = instance.canonical(states)
 
-    assert (canonical == layer.canonical(canonical)).all()
-    assert (canonical == layer.canonical(renamed(layer, states, seed=1))).all()
-    assert [] == list(state_violations(layer, canonical))
+    assert (canonical == instance.canonical(canonical)).all()
+    assert (canonical == instance.canonical(renamed(instance, states, seed=1))).all()
+    assert [] == list(state_violations(instance, canonical))
 
 
 def test_canonical_states_are_those_of_the_open_exploration() -> None:
     """All states up to renaming are as many as are met when any free page may be taken."""
-    layer = Allocator(sizes((4, 3, 2, 2)))
-    of_all = layer.canonical(every_state(plan((4, 3, 2, 2))))
+    instance = Allocator(sizes((4, 3, 2, 2)))
+    of_all = instance.canonical(every_state(plan((4, 3, 2, 2))))
     met = every_state(plan((4, 3, 2, 2), open_pages=True))
 
     assert 96 == len(met)
     assert np.array_equal(np.unique(of_all, axis=0), np.unique(met, axis=0))
 
 
-def with_any_page(layer: Allocator, state: sharing.State) -> Iterator[sharing.State]:
+def with_any_page(instance: Allocator, state: State) -> Iterator[State]:
     """All successors of a state of the specification, whichever free page is taken."""
-    for move in layer.moves:
+    for move in instance.moves:
         actions = steps(move, state)
         if taken(state, actions, climb=False)[0]:
             continue
-        free = pages.free_pages(state.pages)
+        free = pool.free_pages(state.counts)
         for page in free or (0,):
             now = state
             for action in actions:
-                wanted = isinstance(action, Allocate | Clone) and sharing.pages_wanted(now, action)
-                now = sharing.step(now, action, (page,) if wanted else None)
+                wanted = SHARING.pages_wanted(now, action)
+                now = SHARING.step(now, action, (page,) if wanted else None)
             yield now
 
 
 def test_an_open_choice_of_pages_is_any_choice() -> None:
     """The specification, taking any free page, meets exactly the open states, up to renaming."""
-    waiting = [sharing.initial(LAYER.geometry)]
+    waiting = [SHARING.initial(INSTANCE.geometry, default_limits(INSTANCE.geometry))]
     seen = {*waiting}
     for state in waiting:
-        new = {*with_any_page(LAYER, state)} - seen
+        new = {*with_any_page(INSTANCE, state)} - seen
         seen |= new
         waiting += new
-    states = np.concatenate([encoded(LAYER, state) for state in waiting])
+    states = np.concatenate([encoded(INSTANCE, state) for state in waiting])
 
     met = every_state(plan(SMALL, open_pages=True))
     assert len(met) < len(every_state(plan(SMALL))) < len(waiting)
-    assert np.array_equal(np.unique(LAYER.canonical(states), axis=0), np.unique(met, axis=0))
+    assert np.array_equal(np.unique(INSTANCE.canonical(states), axis=0), np.unique(met, axis=0))
 
 
 def test_the_order_of_slots_makes_a_state_canonical() -> None:
     """Slot i of the canonical state is as long as the slot that its order names."""
-    layer = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
+    instance = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
     for at in every_state(plan(MORE_SLOTS_THAN_PAGES))[::5, None]:
-        lengths, _, _ = layer.parts(at)
-        assert (lengths[:, layer.order(at)] == layer.parts(layer.canonical(at))[0]).all()
+        lengths, _, _ = instance.parts(at)
+        assert (lengths[:, instance.order(at)] == instance.parts(instance.canonical(at))[0]).all()
 
 
 def test_keys_are_equal_exactly_for_equal_states() -> None:
     """As many keys as states, however lengths and row entries are combined."""
     rng = np.random.default_rng(3)
-    geometry = LAYER.geometry
+    geometry = INSTANCE.geometry
     lengths = rng.integers(0, geometry.max_len + 2, (50_000, geometry.slots))
     entries = rng.integers(0, geometry.pages + 1, (50_000, geometry.slots * 2))
     lengths[lengths > geometry.max_len], entries[entries == geometry.pages] = UNUSED, NO_PAGE
     described = np.concatenate([lengths, entries], axis=1).astype(np.uint8)
     counts = rng.integers(0, 5, (50_000, geometry.pages)).astype(np.uint8)
-    keys = LAYER.keys(np.concatenate([described, counts], axis=1))
+    keys = INSTANCE.keys(np.concatenate([described, counts], axis=1))
     different, number = np.unique(described, axis=0, return_inverse=True)
 
     assert len(different) == len(np.unique(keys)) < len(keys)
@@ -245,7 +247,9 @@ def test_keys_are_equal_exactly_for_equal_states() -> None:
 def test_every_order_of_slots_is_tried() -> None:
     """A state whose slots all differ has one canonical form, whichever order it is given in."""
     slots = ((3, (0, 1)), (2, (0,)), None)
-    layer = Allocator(sizes((3, 3, 2, 2)))
-    given = [compact(layer, (slots[a], slots[b], slots[c])) for a, b, c in permutations(range(3))]
+    instance = Allocator(sizes((3, 3, 2, 2)))
+    given = [
+        compact(instance, (slots[a], slots[b], slots[c])) for a, b, c in permutations(range(3))
+    ]
 
-    assert 1 == len(np.unique(layer.canonical(np.concatenate(given)), axis=0))
+    assert 1 == len(np.unique(instance.canonical(np.concatenate(given)), axis=0))

@@ -4,25 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attrs import evolve
 from explore_tools import silent, sizes, work_alone
+from spec_tools import MACHINE
 
-from conformance.exploration.alphabets import Layer, layer, legal
+from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph
 from conformance.exploration.search import Expanded, Search, Wrong, expand, told
 from spec import pool
 from spec.cells import POISON, kill
 from spec.machines import actions as act
 from spec.machines import pages, scheduling, sharing
+from spec.machines.actions import Action
+from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
 from spec.vocabulary.errors import Family
 
-CONTENTS = layer("contents", sizes((2, 2, 2, 1)))
-LONGER = layer("contents", sizes((2, 2, 2, 2)))
-DECODE = layer("decode", sizes((1, 2, 2, 2)))
-SMALLEST = layer("decode", sizes((1, 1, 2, 2)))
-State = scheduling.State
+CONTENTS = instance("lifecycle", sizes((2, 2, 2, 1)))
+LONGER = instance("lifecycle", sizes((2, 2, 2, 2)))
+DECODE = instance("scheduling", sizes((1, 2, 2, 2)))
+SMALLEST = instance("scheduling", sizes((1, 1, 2, 2)))
 
 
 @pytest.fixture(name="no_workers")
@@ -31,29 +32,29 @@ def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     work_alone(monkeypatch)
 
 
-def searched(chosen: Layer, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
+def searched(chosen: Instance, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
     """A whole search."""
     search = Search(chosen, Graph())
     return search, search.run(update=silent, most_states=most_states)
 
 
-def after(chosen: Layer, *names: str) -> State:
+def after(chosen: Instance, *names: str) -> State:
     """The state after these moves, by name."""
     moves, state = {move.name: move for move in chosen.moves}, chosen.initial()
     for name in names:
         action = moves[name].action(state)
         assert action is not None
-        state = scheduling.step(state, action)
+        state = MACHINE.step(state, action)
     return state
 
 
-def expanded(chosen: Layer, state: State) -> Expanded:
+def expanded(chosen: Instance, state: State) -> Expanded:
     """All moves of one state, as a worker takes them."""
     (found,) = expand(((chosen.name, chosen.geometry, chosen.cleanup), [state]))
     return found
 
 
-def wrong(chosen: Layer, state: State) -> tuple[str, str, str | None]:
+def wrong(chosen: Instance, state: State) -> tuple[str, str, str | None]:
     """What is wrong with a state or a move of it: the clause, the message and the move's name."""
     found = expanded(chosen, state).wrong
     assert found is not None
@@ -82,7 +83,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
     ids=["two slots", "one slot"],
 )
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
-    chosen: Layer, states: int, transitions: int, illegal: int
+    chosen: Instance, states: int, transitions: int, illegal: int
 ) -> None:
     """Requests, rounds and outputs; among the refusals there are some for want of a page."""
     search, found = searched(chosen)
@@ -97,12 +98,12 @@ def test_the_decode_layer_holds_and_has_the_pinned_counts(
 @pytest.mark.usefixtures("no_workers")
 def test_the_cleanup_mode_is_part_of_the_layer() -> None:
     """With finished sequences left in their slots, there are other states."""
-    kept = layer("decode", sizes((1, 1, 2, 2)), CleanupMode.NONE)
+    kept = instance("scheduling", sizes((1, 1, 2, 2)), CleanupMode.NONE)
     search, found = searched(kept)
 
     assert (None, True) == (found, search.graph.complete)
     assert search.graph.states > 31
-    assert any(state.lifecycle.finished for state in search.states)
+    assert any(state.finished for state in search.states)
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -132,7 +133,7 @@ def test_each_step_is_visited_with_its_successor() -> None:
 def test_a_layer_must_be_known() -> None:
     """The allocator is explored in bytes, and others do not exist."""
     with pytest.raises(InvalidInput, match="contents, decode"):
-        layer("allocator", sizes((1, 1, 1, 1)))
+        instance("sharing", sizes((1, 1, 1, 1)))
 
 
 def test_refusals_for_want_of_room_are_legal() -> None:
@@ -145,14 +146,10 @@ def test_refusals_for_want_of_room_are_legal() -> None:
 
 
 def tampered(**changed: Any) -> State:
-    """Two written tokens in slot 0 of the longer contents layer, and something changed below."""
+    """Two written tokens in slot 0 of the longer contents instance, and something changed below."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
     assert expanded(LONGER, state).wrong is None
-    shared = state.lifecycle.sharing
-    counts = changed.pop("counts", shared.counts)
-    table = evolve(shared.pages, **changed)
-    below = evolve(shared, pages=table, counts=counts)
-    return evolve(state, lifecycle=evolve(state.lifecycle, sharing=below))
+    return state._replace(**changed)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +184,12 @@ def test_a_clone_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """RC, in the state that the clone leads to: the shared page has one count and two names."""
     parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
 
-    def make(clone: Callable[..., sharing.State]) -> Callable[..., sharing.State]:
-        return lambda state, *rest: evolve(clone(state, *rest), counts=state.counts)
+    def make(clone: Callable[..., State]) -> Callable[..., State]:
+        return lambda state, *rest: clone(state, *rest)._replace(counts=state.counts)
 
     patched(monkeypatch, sharing, "_clone", make)
     child = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
-    child = scheduling.step(child, act.Clone(0, 1, 1))
+    child = MACHINE.step(child, act.Clone(0, 1, 1))
 
     assert expanded(LONGER, parent).wrong is None
     clause, message, move = wrong(LONGER, child)
@@ -224,11 +221,11 @@ def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     first = ("reserve(0)", "assign(0, 1)", "allocate(0, 1)", "write(0, 1)")
     state = after(CONTENTS, *first, "reserve(1)", "assign(1, 2)", "allocate(1, 1)")
 
-    def make(write: Callable[..., pages.State]) -> Callable[..., pages.State]:
-        def clobber(before: pages.State, grouped: dict[int, list[int]]) -> pages.State:
+    def make(write: Callable[..., State]) -> Callable[..., State]:
+        def clobber(before: State, grouped: dict[int, list[int]]) -> State:
             done = write(before, grouped)
             lost = kill(done.cells, [0])
-            return evolve(done, cells=lost) if grouped and before.cells[0][0] else done
+            return done._replace(cells=lost) if grouped and before.cells[0][0] else done
 
         return clobber
 
@@ -244,16 +241,16 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
     """RESET: whatever the mode, nothing is left of what was."""
     prefill = "prefill(1: (1,) x 1, 1)" if kept == "outputs" else "prefill(1: (1,) x 1, 3)"
     state = after(SMALLEST, prefill)
-    assert state.lifecycle.outputs or (kept == "queue" and state.queue)
+    assert state.outputs or (kept == "queue" and state.queue)
 
     def make(effect: Callable[..., State]) -> Callable[..., State]:
-        def forget_less(before: State, action: scheduling.Action, *rest: object) -> State:
+        def forget_less(before: State, action: Action, *rest: object) -> State:
             done = effect(before, action, *rest)
             if not isinstance(action, act.Reset):
                 return done
             if kept == "queue":
-                return evolve(done, queue=before.queue)
-            return evolve(done, lifecycle=evolve(done.lifecycle, outputs=before.lifecycle.outputs))
+                return done._replace(queue=before.queue)
+            return done._replace(outputs=before.outputs)
 
         return forget_less
 
@@ -276,8 +273,8 @@ def test_a_refusal_in_vain_is_caught(
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)")
 
     def make(_: object) -> Callable[..., list[Refusal]]:
-        def miser(table: pages.State, grouped: dict[int, list[int]]) -> list[Refusal]:
-            wanted, free = pages.pages_wanted(table, grouped), len(pages.free_pages(table))
+        def miser(table: State, _grouped: object, wanted: int) -> list[Refusal]:
+            free = pool.free_count(table.counts)
             short = (wanted and always) or wanted >= free
             return [Refusal(Reason.OUT_OF_PAGES, wanted, free)] if short else []
 
@@ -305,11 +302,11 @@ def test_a_planted_bug_is_told_by_a_shortest_history(monkeypatch: pytest.MonkeyP
     """A search ends at the first state that is wrong, and says how to get there."""
     patched(monkeypatch, pool, "release", lambda _: lambda counts, _pages: counts)
 
-    search, found = searched(layer("contents", sizes((1, 1, 2, 1))))
+    search, found = searched(instance("lifecycle", sizes((1, 1, 2, 1))))
 
     assert found is not None
     assert ("CONS", None) == (found.clause, found.move)
-    assert "reserve(0), allocate(0, 1)" == told(search.layer, search.graph, found)
+    assert "reserve(0), allocate(0, 1)" == told(search.instance, search.graph, found)
     assert not search.graph.complete
 
 
@@ -318,8 +315,8 @@ def test_a_planted_bug_of_a_move_is_told_with_the_move(monkeypatch: pytest.Monke
     """The last word of the history is the move that shows it."""
     patched(monkeypatch, sharing, "copy_page", lambda _: lambda cells, _from, _to: cells)
 
-    search, found = searched(layer("contents", sizes((2, 2, 2, 1))), most_states=100)
+    search, found = searched(instance("lifecycle", sizes((2, 2, 2, 1))), most_states=100)
 
     assert found is not None
     history = "reserve(0), assign(0, 1), allocate(0, 1), write(0, 1), clone(0, 1)"
-    assert ("ladder", history) == (found.clause, told(search.layer, search.graph, found))
+    assert ("ladder", history) == (found.clause, told(search.instance, search.graph, found))

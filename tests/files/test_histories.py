@@ -8,7 +8,7 @@ import pytest
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.files.jsonl import MAX_LINE
-from conformance.lockstep.history import Attend, History, PoisonDead
+from conformance.history import Attend, History, PoisonDead
 from conformance.protocol import Poison
 from spec.machines import actions as act
 from spec.vocabulary import (

@@ -14,17 +14,18 @@ from attrs import evolve
 
 import spec
 from conformance.cli import contract
-from conformance.cli.contract import Report, Verdict
+from conformance.cli.contract import Report
 from conformance.cli.main import main
 from conformance.cli.result import KEYS, to_text
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import STEPS, Recorded, step_to_data
-from conformance.fuzzing.warmup import WARMUP
 from conformance.recordings.format import FIELDS, header_from_data, header_to_text, line_from_data
+from conformance.rungs.registry import WARMUP
 from conformance.vectors import build
 from conformance.vectors.files import contents, in_json
 from conformance.vectors.suites import suites
+from conformance.verdict import Verdict
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 NAMES = ("history", "recording", "result", "vectors")

@@ -13,7 +13,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
-from conformance.fuzzing.shrinking import replay
+from conformance.lockstep.run import replay
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
@@ -58,7 +58,10 @@ def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
 
     report = campaign.Run()
     campaign.run(
-        lambda *_: made(), SIZES, start_seed=0, seconds=5, report=report, update=lambda *_: None
+        lambda *_: made(),
+        campaign.Options(geometry=SIZES, seconds=5),
+        report=report,
+        update=lambda *_: None,
     )
     assert report.finding == found
 

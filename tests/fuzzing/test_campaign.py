@@ -62,13 +62,9 @@ def test_the_shares_of_the_time_are_told_apart(
     report = campaign.Run()
     campaign.run(
         partial(Slow, where=where),
-        small(),
-        start_seed=0,
-        seconds=60,
-        steps=1,
+        campaign.Options(geometry=small(), seconds=60, steps=1, ceiling=False),
         report=report,
         update=lambda *_: None,
-        ceiling=False,
     )
 
     shares = report.shares
@@ -91,8 +87,12 @@ def timed(taken: list[Action], *, seconds: float, ceiling: bool = False) -> camp
             return super().apply(action)
 
     report = campaign.Run()
-    campaign.run(Logged, small(), start_seed=3, seconds=seconds, report=report,
-             update=lambda *_: None, ceiling=ceiling)  # fmt: skip
+    campaign.run(
+        Logged,
+        campaign.Options(geometry=small(), seed=3, seconds=seconds, ceiling=ceiling),
+        report=report,
+        update=lambda *_: None,
+    )
     assert None is report.finding
     return report
 
@@ -115,7 +115,10 @@ def test_what_measures_the_ceiling_is_part_of_the_time(monkeypatch: pytest.Monke
     monkeypatch.setattr(campaign, "IDLE_EVERY", 1)
     started, report = time.perf_counter(), campaign.Run()
     campaign.run(
-        SpecEngine, small(), start_seed=0, seconds=1.5, report=report, update=lambda *_: None
+        SpecEngine,
+        campaign.Options(geometry=small(), seconds=1.5),
+        report=report,
+        update=lambda *_: None,
     )
 
     assert report.idle is not None

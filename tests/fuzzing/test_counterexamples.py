@@ -16,7 +16,7 @@ from conformance.cli.main import main
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import atomic, histories
 from conformance.fuzzing import counterexamples
-from conformance.fuzzing.shrinking import Finding
+from conformance.lockstep.run import Finding
 from spec.vocabulary import default_limits
 
 

@@ -6,14 +6,15 @@ from itertools import cycle
 import pytest
 from attrs import evolve
 from spec_engine import ACTIONS, SpecEngine, small
+from spec_tools import SERVING
 
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.coverage import CORNERS, POISON, REFUSABLE, Coverage
+from conformance.fuzzing import campaign
+from conformance.fuzzing.coverage import POISON, Coverage
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
-from conformance.lockstep.history import PoisonDead
+from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
+from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec.machines import actions as act
-from spec.machines import admission
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
 ONE = Params(max_new=1)
@@ -25,11 +26,11 @@ def covered(
 ) -> Coverage:
     """What the specification's own steps count as."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
-    state, counted = admission.initial(sizes, default_limits(sizes), cleanup), Coverage()
+    state, counted = SERVING.initial(sizes, default_limits(sizes), cleanup), Coverage()
     for action in actions:
-        reasons = frozenset(refusal.reason for refusal in admission.refusals(state, action))
-        after = state if reasons else admission.step(state, action)
-        counted.record(state.scheduling, action, reasons, after.scheduling)
+        reasons = frozenset(refusal.reason for refusal in SERVING.refusals(state, action))
+        after = state if reasons else SERVING.step(state, action)
+        counted.record(state, action, reasons, after)
         state = after
     return counted
 
@@ -172,19 +173,19 @@ def test_every_action_is_listed() -> None:
     }
 
 
-def turns(campaigns: tuple[Campaign, ...], steps: int, *, start: int) -> None:
+def turns(targets: tuple[Campaign, ...], steps: int, *, start: int) -> None:
     """Take turns at the levels, in each geometry, as a fuzzing run does; nothing may fail."""
-    ways = [(campaign, level) for campaign in campaigns for level in fuzz.TURNS]
-    for number, (campaign, level) in enumerate(cycle(ways), start=start):
-        turn(campaign, level, number)
-        if sum(campaign.steps for campaign in campaigns) >= steps:
+    ways = [(target, level) for target in targets for level in campaign.TURNS]
+    for number, (target, level) in enumerate(cycle(ways), start=start):
+        turn(target, level, number)
+        if sum(target.steps for target in targets) >= steps:
             return
 
 
-def turn(campaign: Campaign, level: str, start: int) -> None:
+def turn(target: Campaign, level: str, start: int) -> None:
     """One turn at one level; nothing may fail."""
-    report = fuzz.Run(coverage=campaign.coverage)
-    fuzz._take_turn(campaign, level, start, report)
+    report = campaign.Run(coverage=target.coverage)
+    campaign._take_turn(target, level, start, report)
     assert None is report.finding, report.finding
 
 
@@ -192,34 +193,34 @@ def spec_campaigns(*, climb: bool = False) -> tuple[Campaign, ...]:
     """The specification against itself, in the geometries of a run, counted together."""
     counted = Coverage()
     return tuple(
-        Campaign(make=partial(fuzz.make, SpecEngine, *setting), coverage=counted, climb=climb)
-        for setting in fuzz.geometries(small())
+        Campaign(make=partial(campaign.make, SpecEngine, *setting), coverage=counted, climb=climb)
+        for setting in campaign.geometries(small())
     )
 
 
 def test_everything_required_is_reached() -> None:
     """With a budget of fifteen thousand steps nothing that a run must reach is missing."""
-    campaigns = spec_campaigns()
-    turns(campaigns, STEPS, start=0)
+    targets = spec_campaigns()
+    turns(targets, STEPS, start=0)
 
-    counted = campaigns[0].coverage
+    counted = targets[0].coverage
     coverable = counted.coverable([*REFUSABLE, POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
 def test_every_step_holds_seen_from_every_lower_rung() -> None:
     """At each level each step of the specification is what the rungs below it make of it."""
-    campaigns = spec_campaigns(climb=True)
-    for campaign, level in zip(campaigns, LEVELS, strict=True):
-        turn(campaign, level, 77)
+    targets = spec_campaigns(climb=True)
+    for target, level in zip(targets, LEVELS, strict=True):
+        turn(target, level, 77)
 
-    assert set(REFUSABLE) == set(campaigns[0].coverage.actions)
+    assert set(REFUSABLE) == set(targets[0].coverage.actions)
 
 
 def test_a_session_leaves_out_what_is_not_offered() -> None:
     """An action that the engine does not offer is neither taken nor counted."""
-    campaign = spec_campaigns()[0]
-    session = Session(campaign, "allocator")
+    target = spec_campaigns()[0]
+    session = Session(target, "lifecycle")
     session.actions = frozenset({act.Reserve})
 
     session.take(act.Reserve())
@@ -227,18 +228,18 @@ def test_a_session_leaves_out_what_is_not_offered() -> None:
     session.take(PoisonDead(Poison.NAN))
 
     assert [act.Reserve(), PoisonDead(Poison.NAN)] == session.history
-    assert (2, {"Reserve": 1}) == (campaign.steps, campaign.coverage.actions)
+    assert (2, {"Reserve": 1}) == (target.steps, target.coverage.actions)
 
 
 def test_poison_counts_only_where_there_is_something_to_poison() -> None:
     """An engine whose dead cells cannot be overwritten has not been shown to ignore them."""
-    campaign = spec_campaigns()[0]
-    session = Session(campaign, "allocator")
+    target = spec_campaigns()[0]
+    session = Session(target, "lifecycle")
     session.take(PoisonDead(Poison.NAN))
     session.lockstep.engine = Deaf(session.lockstep.engine)  # type: ignore[arg-type]
     session.take(PoisonDead(Poison.NAN))
 
-    assert {"poisoned dead cells read past": 1} == campaign.coverage.corners
+    assert {"poisoned dead cells read past": 1} == target.coverage.corners
 
 
 class Deaf:

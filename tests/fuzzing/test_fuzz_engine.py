@@ -9,13 +9,14 @@ import pytest
 from spec_engine import small
 
 from conformance.engines import ours
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import replay
+from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
-from conformance.fuzzing.warmup import WARMUP, warmup
+from conformance.fuzzing.warmup import warmup
+from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import Attend, History, PoisonDead
+from conformance.lockstep.run import replay
 from conformance.protocol import Attends, Compiles, Engine, Poison, Poisonable
+from conformance.rungs.registry import WARMUP
 from impl import entries
 from spec.machines import actions as act
 from spec.machines import naive
@@ -78,13 +79,13 @@ def test_our_engine_offers_everything() -> None:
 def test_fuzzing_finds_nothing_and_each_entry_point_is_compiled_once() -> None:
     """A turn at each level agrees at every step, and no action compiles a second time."""
     assert None is replay(engine, WARMUP)
-    campaign = Campaign(make=engine)
+    target = Campaign(make=engine)
     for start, level in enumerate(LEVELS):
-        report = fuzz.Run(coverage=campaign.coverage)
-        fuzz._take_turn(campaign, level, start, report)
+        report = campaign.Run(coverage=target.coverage)
+        campaign._take_turn(target, level, start, report)
         assert None is report.finding, report.finding
 
-    assert 1000 < campaign.steps
+    assert 1000 < target.steps
     assert dict.fromkeys(entries.NAMES, 1) == engine().compilations()
 
 
@@ -207,7 +208,7 @@ def test_a_cell_that_changes_under_a_sequence_is_told() -> None:
     inner = engine_of(lockstep).engine
     page = lockstep.seen.rows[0][1]
     held = inner.extract()
-    held.cache[1][page, 1, 1, 0] += 1
+    held.pages.cache[1][page, 1, 1, 0] += 1
     inner.inject(held)
 
     with pytest.raises(Violation, match="CONTENT: slot 0 position 5 holds"):

@@ -16,7 +16,7 @@ from spec.vocabulary import InvalidInput
 ROOT = Path(watchdog.__file__).parents[2]
 PROGRAM = """
 import sys
-from conformance import watchdog
+from conformance.lockstep import watchdog
 from conformance.cli.main import main
 watchdog.FIRST_SECONDS, watchdog.GRACE_SECONDS = 3.0, 0.5
 sys.exit(main(sys.argv[1:]))
@@ -33,7 +33,7 @@ TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 def kvspec(*words: str, folder: Path) -> tuple[int, str, dict[str, Any]]:
     """The status, the output and the result of a command, which is ended if it does not end."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "tools")))
     (folder / "r.json").unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words],

@@ -1,7 +1,7 @@
 """Histories made smaller in several steps at once."""
 
-from conformance.fuzzing.joint_shrinking import smaller_together
-from conformance.lockstep.history import Attend, History
+from conformance.fuzzing.shrinking import smaller_together
+from conformance.history import Attend, History
 from spec.machines import actions as act
 from spec.vocabulary import INVALID, Params
 

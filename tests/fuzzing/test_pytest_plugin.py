@@ -42,7 +42,7 @@ def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:
     """The status and the output of pytest on the toy, in this folder."""
     installed = any(entry.name == "kvspec" for entry in entry_points(group="pytest11"))
     plugin = () if installed else ("-p", "kvspec.pytest_plugin")
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "tools")))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-v", "-rA",
          "--kvspec-engine", "toy_engine:make", "--kvspec-seconds", "1", *words],

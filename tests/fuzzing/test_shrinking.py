@@ -16,13 +16,13 @@ from conformance.cli import result
 from conformance.cli.contract import Report
 from conformance.files import histories
 from conformance.files.histories import Recorded
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing import counterexamples
-from conformance.fuzzing.shrinking import Finding, replay, shrink, take
+from conformance.fuzzing import campaign, counterexamples
+from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign
+from conformance.history import History
 from conformance.lockstep import watchdog
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import History
+from conformance.lockstep.run import Finding, replay, take
 from conformance.lockstep.watchdog import Watchdog
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Params, default_limits
@@ -32,7 +32,7 @@ ROOT = Path(counterexamples.__file__).parents[2]
 
 def python(*words: str | Path, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A Python process in this folder, for which kvspec and the toy are installed."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "tools")))
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,
@@ -46,10 +46,10 @@ def python(*words: str | Path, folder: Path, **more: str) -> subprocess.Complete
 
 def found_at_random(bug: str) -> Finding:
     """What fuzzing finds."""
-    campaign = Campaign(make=partial(toy, bug, small()))
-    report = fuzz.Run()
+    target = Campaign(make=partial(toy, bug, small()))
+    report = campaign.Run()
     for start in range(20):
-        fuzz._take_turn(campaign, "allocator", start, report)
+        campaign._take_turn(target, "lifecycle", start, report)
         if report.finding is not None:
             return report.finding
     raise AssertionError(f"{bug}: not found in {report.steps} steps")

@@ -10,10 +10,9 @@ from itertools import count
 
 import pytest
 
-from conformance.cli.contract import Verdict
-from conformance.harnesses import command
-from conformance.harnesses import requests as alone
+from conformance.harnesses import command, requests
 from conformance.harnesses.workloads import Factory
+from conformance.verdict import Verdict
 from spec import model
 from spec.machines import admission, naive
 from spec.view import View
@@ -58,27 +57,27 @@ class Serving:
         short = request.params.max_new <= SHORT
         return None if short or DROPS not in self.clear else DROPS
 
-    def room(self, requests: Sequence[Request]) -> int:
+    def room(self, batch: Sequence[Request]) -> int:
         """Any number."""
-        return len(requests)
+        return len(batch)
 
     def next_token(self, text: Tokens) -> int | None:
         """The exact model; of some texts it is said that they are too close to call."""
         return None if text[0] == 2 else next_token(text, 0)
 
-    def generate(self, requests: Sequence[Request]) -> list[list[Tokens]]:
+    def generate(self, batch: Sequence[Request]) -> list[list[Tokens]]:
         """Each in turn, with all slots free."""
         if self.cleanup is CleanupMode.NONE:
             self.reset()
-        reasons = [*self._reasons(requests)]
+        reasons = [*self._reasons(batch)]
         if reasons:
             if self.bug == "a refusal takes a page":
                 self.counts[0] += 1
             raise refused(reasons)
-        if self.bug == "raises" and len(requests) > 2:
+        if self.bug == "raises" and len(batch) > 2:
             raise ValueError
-        answers = [self._serve(request) for request in requests]
-        if self.bug == "answers as the first time" and len(requests) > 1:
+        answers = [self._serve(request) for request in batch]
+        if self.bug == "answers as the first time" and len(batch) > 1:
             answers[0][0] = self.last or answers[0][0]
         self.last = self.last or answers[0][0]
         if self.bug == "swaps answers":
@@ -90,17 +89,17 @@ class Serving:
             answers = [choices[:1] for choices in answers]
         return answers
 
-    def _reasons(self, requests: Sequence[Request]) -> list[Refusal]:
+    def _reasons(self, batch: Sequence[Request]) -> list[Refusal]:
         found = [
             refusal
-            for request in requests
+            for request in batch
             for refusal in admission.fit_refusals(self.geometry, self.limits, request)
             if self.bug != "goes on past its row" or refusal.reason is not Reason.TOO_LONG
         ]
         if self.bug == "refuses the longest" and not found:
             found = [
                 Refusal(Reason.TOO_LONG, None, None)
-                for one in requests
+                for one in batch
                 if len(one.prompt) + one.params.max_new == self.geometry.max_len
             ]
         if self.bug == "names another reason":
@@ -215,7 +214,7 @@ SECONDS = 1.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found does not depend on how busy the machine is."""
-    monkeypatch.setattr(alone, "monotonic", count(step=0.01).__next__)
+    monkeypatch.setattr(requests, "monotonic", count(step=0.01).__next__)
 
 
 def factory(
@@ -228,7 +227,7 @@ def factory(
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
     """Each planted bug breaks the clause that it should, in as few calls as it takes."""
-    found = alone.Search(factory(bug), chosen=1)
+    found = requests.Search(factory(bug), chosen=1)
 
     found.run(SECONDS)
 
@@ -240,7 +239,7 @@ def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
 
 def test_a_finding_is_the_least_of_its_kind() -> None:
     """Answers are swapped in one call of two requests, each of one token and one new one."""
-    found = alone.Search(factory("swaps answers"), chosen=1)
+    found = requests.Search(factory("swaps answers"), chosen=1)
 
     found.run(SECONDS)
 
@@ -248,13 +247,13 @@ def test_a_finding_is_the_least_of_its_kind() -> None:
     ((call,), broken) = found.least
     assert [len(request.prompt) for request in call.requests] == [1, 1]
     assert [request.params for request in call.requests] == [Params(max_new=1)] * 2
-    assert "request 0, choice 0 is" in "\n".join(alone.told((call,), broken))
+    assert "request 0, choice 0 is" in "\n".join(requests.told((call,), broken))
 
 
 @pytest.mark.parametrize("cleanup", [CleanupMode.END, CleanupMode.NONE])
 def test_a_right_batch_engine_holds(cleanup: CleanupMode) -> None:
     """Nothing breaks, and everything that a run must meet is met."""
-    verdict, histories = alone.check(factory(cleanup=cleanup), chosen=1, seconds=SECONDS)
+    verdict, histories = requests.check(factory(cleanup=cleanup), chosen=1, seconds=SECONDS)
 
     assert verdict is Verdict.HOLDS
     assert histories > 50
@@ -264,8 +263,8 @@ def test_a_known_finding_is_met_first_and_then_kept_clear_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """An engine with one bug holds if it names the bug, and fails if it does not."""
-    named = alone.check(factory(DROPS, known=(DROPS,)), chosen=1, seconds=SECONDS)
-    silent = alone.check(factory(DROPS), chosen=1, seconds=SECONDS)
+    named = requests.check(factory(DROPS, known=(DROPS,)), chosen=1, seconds=SECONDS)
+    silent = requests.check(factory(DROPS), chosen=1, seconds=SECONDS)
 
     assert (named[0], silent[0]) == (Verdict.HOLDS, Verdict.FAILS)
     assert f"known: {DROPS}, again after" in capsys.readouterr().out
@@ -275,9 +274,9 @@ def test_a_known_finding_that_is_gone_leaves_the_run_undecided(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A finding that is not found again is named."""
-    monkeypatch.setattr(alone, "KNOWN_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "KNOWN_SECONDS", 0.2)
 
-    verdict, _ = alone.check(factory(known=("fixed by now",)), chosen=1, seconds=SECONDS)
+    verdict, _ = requests.check(factory(known=("fixed by now",)), chosen=1, seconds=SECONDS)
 
     assert verdict is Verdict.UNDECIDED
     assert "may be out of date: fixed by now" in capsys.readouterr().out
@@ -286,8 +285,8 @@ def test_a_known_finding_that_is_gone_leaves_the_run_undecided(
 @pytest.mark.parametrize(
     ("engine", "status", "said"),
     [
-        ("test_alone:factory", 3, "alone test_alone:factory: undecided (sampled), 7 histories"),
-        ("test_alone:nothing", 2, "no callable nothing in test_alone"),
+        (f"{__name__}:factory", 3, f"requests {__name__}:factory: undecided (sampled), 7"),
+        (f"{__name__}:nothing", 2, f"no callable nothing in {__name__}"),
     ],
 )
 def test_the_program_says_what_came_of_it(
@@ -298,7 +297,7 @@ def test_the_program_says_what_came_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The verdict is the exit status; an engine that is not there is bad input."""
-    monkeypatch.setattr(sys, "argv", ["alone", engine, "--seconds", "2", "--seed", "5"])
+    monkeypatch.setattr(sys, "argv", ["requests", engine, "--seconds", "2", "--seed", "5"])
 
     def check(make: object, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
         assert (make, chosen, seconds) == (factory, 5, 2.0)
@@ -318,4 +317,4 @@ def test_the_program_says_what_came_of_it(
 
 def test_a_run_that_reached_too_little_is_undecided() -> None:
     """A run of no time at all has met nothing."""
-    assert alone.check(factory(), chosen=1, seconds=0)[0] is Verdict.UNDECIDED
+    assert requests.check(factory(), chosen=1, seconds=0)[0] is Verdict.UNDECIDED

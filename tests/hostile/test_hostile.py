@@ -351,11 +351,12 @@ def test_a_signal_during_the_exit_does_not_take_the_status(name: str) -> None:
     """A global is removed when Python has put its own handlers away; a signal comes right then."""
     script = f"""\
 import os, signal
-from conformance.cli.supervisor import supervised
+from conformance.cli.contract import conclude
+from conformance.runtime.supervisor import supervised
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid, number=signal.{name}):
         kill(pid(), number)
-status = supervised(lambda tell: 3)
+status = supervised(lambda tell: 3, conclude=conclude)
 late = Late()
 raise SystemExit(status)
 """
@@ -368,14 +369,15 @@ def test_a_signal_that_waits_when_the_child_begins_leaves_no_trace() -> None:
     """It is held back until handlers are in place, and arrives as soon as it is let through."""
     script = """\
 import os, signal
-from conformance import interrupts
-from conformance.cli.supervisor import supervised
+from conformance.runtime import interrupts
+from conformance.cli.contract import conclude
+from conformance.runtime.supervisor import supervised
 listen = interrupts.listen
 def interrupted():
     listen()
     os.kill(os.getpid(), signal.SIGINT)
 interrupts.listen = interrupted
-raise SystemExit(supervised(lambda tell: 0))
+raise SystemExit(supervised(lambda tell: 0, conclude=conclude))
 """
     words = [sys.executable, "-c", script]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

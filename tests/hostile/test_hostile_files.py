@@ -102,7 +102,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("right")
     made: dict[str, bytes] = {"history": histories.dump(recorded("leak", GROW)).encode()}
     for name, engine in (("recording", table), ("whole", whole)):
-        path = recording(folder / name, engine(small(pages=6, page_size=2)), "allocator", 1)
+        path = recording(folder / name, engine(small(pages=6, page_size=2)), "lifecycle", 1)
         lines = path.read_bytes().splitlines(keepends=True)[:30]
         made[name] = b"".join(lines)
         path.write_bytes(made[name])

@@ -18,12 +18,14 @@ from engine_tools import (
     run,
     specification,
 )
+from spec_tools import MACHINE
 
 from impl import entries
 from impl.engine import Engine
 from spec import table
-from spec.machines import naive, scheduling
+from spec.machines import naive
 from spec.machines.actions import (
+    Action,
     Allocate,
     Assign,
     Clone,
@@ -42,7 +44,7 @@ from spec.machines.actions import (
 )
 from spec.vocabulary import INVALID, CleanupMode, FinishReason, Reason, ResetMode, Tokens
 
-BY_HAND: tuple[scheduling.Action, ...] = (
+BY_HAND: tuple[Action, ...] = (
     Reserve(2),
     Assign(2, (4, 5, 6), params(5, seed=3), request=7),
     Reserve(),
@@ -63,7 +65,7 @@ BY_HAND: tuple[scheduling.Action, ...] = (
     FreeFinished(),
 )
 """Slots out of order, unsorted padded batches, clones of a partial page, of pending tokens."""
-SERVED: tuple[scheduling.Action, ...] = (
+SERVED: tuple[Action, ...] = (
     Prefill(
         (
             request(1, (1, 2, 3), 4, 3, temperature=1.0, seed=5),
@@ -96,15 +98,15 @@ def served_until_refused(engine: Engine) -> None:
     ids=["by hand", *(f"served, {cleanup.value}" for cleanup in CleanupMode)],
 )
 def test_the_engine_holds_what_the_specification_holds(
-    cleanup: CleanupMode, history: tuple[scheduling.Action, ...]
+    cleanup: CleanupMode, history: tuple[Action, ...]
 ) -> None:
     """After each action rows, counts, lengths, tokens, cells, queue and outputs are equal."""
     engine, state = Engine(SETUPS[cleanup]), specification(SETUPS[cleanup])
     one_round = Round() if cleanup is CleanupMode.NONE else Generate()
     for action in (one_round if step == Round() else step for step in history):
-        if not scheduling.refusals(state, action):
+        if not MACHINE.refusals(state, action):
             do(engine, action)
-            state = scheduling.step(state, action)
+            state = MACHINE.step(state, action)
             assert_holds(engine, state)
 
 
@@ -115,7 +117,7 @@ def test_a_plan_names_slots_rows_and_order_of_an_unsorted_batch() -> None:
     batch = ((3, 2), None, (1, 1), (3, 1), (1, 0), (1, 2), None)
     run(engine, *begin)
     for action in (*begin, Allocate(batch)):
-        state = scheduling.step(state, action)
+        state = MACHINE.step(state, action)
 
     plan = engine.allocate(batch)
 
@@ -161,7 +163,7 @@ def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
     engine.prefill([request(1, (1,), 1)])
 
     held = engine.extract()
-    assert held.logprobs.size == held.out_logprobs.size == 0
+    assert held.slots.logprobs.size == held.outputs.logprobs.size == 0
     assert () == engine.take_outputs()[0].logprobs
 
 
@@ -175,11 +177,11 @@ def test_a_clone_takes_the_log_probabilities_along() -> None:
     child = engine.clone(0, 2, choice=1)
 
     held = engine.extract()
-    drawn = tuple(held.tokens[child, len(prompt) : int(held.known[child])].tolist())
+    drawn = tuple(held.slots.tokens[child, len(prompt) : int(held.slots.known[child])].tolist())
     kept = expected_logprobs(prompt, drawn)
     assert 2 == len(drawn)
     for slot in (0, child):
-        assert [*kept] == held.logprobs[slot, len(prompt) : len(prompt) + 2].tolist()
+        assert [*kept] == held.slots.logprobs[slot, len(prompt) : len(prompt) + 2].tolist()
 
 
 TEXT, _ = naive.generate((3, 1), params(6))
@@ -269,13 +271,13 @@ def test_extracted_and_injected_arrays_are_copies() -> None:
     given, kept = engine.extract(), engine.extract()
 
     engine.inject(given)
-    for leaf in (*leaves(given), *(np.asarray(pool) for pool in given.cache)):
+    for leaf in (*leaves(given), *(np.asarray(pool) for pool in given.pages.cache)):
         leaf[...] = 1
     assert_identical(kept, engine.extract())
     run(engine, Reset(ResetMode.PHYSICAL))
 
-    assert kept.used.any()
-    assert not engine.extract().used.any()
+    assert kept.slots.used.any()
+    assert not engine.extract().slots.used.any()
 
 
 MIDWAY = {
@@ -302,7 +304,7 @@ def test_after_a_reset_from_anywhere_the_engine_cannot_be_told_from_a_new_one(
 
     after = engine.extract()
     assert_identical(new.extract(), after, cache=False)
-    for old, pool in zip(before.cache, after.cache, strict=True):
+    for old, pool in zip(before.pages.cache, after.pages.cache, strict=True):
         kept = old if mode is ResetMode.LOGICAL else np.zeros_like(old)
         np.testing.assert_array_equal(kept, pool)
     for action in (*BY_HAND, Reset(mode), *SERVED):

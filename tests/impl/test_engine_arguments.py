@@ -304,13 +304,16 @@ def test_a_state_of_other_sizes_is_not_injected() -> None:
     engine = Engine(KEPT)
     held = engine.extract()
     changes: dict[str, Any] = {
-        "rows": held.rows[:1],
-        "known": np.asarray(held.known, np.int64),
-        "used": None,
-        "counts": [1, 2],
-        "cache": held.cache[:1],
+        "pages.rows": held.pages.rows[:1],
+        "slots.known": np.asarray(held.slots.known, np.int64),
+        "slots.used": None,
+        "pages.counts": [1, 2],
+        "pages.cache": held.pages.cache[:1],
+        "queue": held.outputs,
     }
-    for name, wrong in changes.items():
-        with pytest.raises(InvalidInput, match=rf"^state(\.{name})?: saw"):
-            engine.inject(held._replace(**{name: wrong}))
+    for path, wrong in changes.items():
+        component, _, name = path.partition(".")
+        part = getattr(held, component)._replace(**{name: wrong}) if name else wrong
+        with pytest.raises(InvalidInput, match=rf"^state(\.{path})?: saw"):
+            engine.inject(held._replace(**{component: part}))
     assert_identical(held, engine.extract())

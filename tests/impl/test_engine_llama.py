@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
-from engine_tools import request
+from engine_tools import request, with_cache
 from numpy.typing import NDArray
 
 from impl.engine import Engine, Key, Output
@@ -175,11 +175,11 @@ def poison(engine: Engine) -> None:
     held = engine.extract()
     size = GEOMETRY.page_size
     alive = np.zeros((GEOMETRY.pages, size), bool)
-    for slot in np.flatnonzero(held.used):
-        for position in range(int(held.written[slot])):
-            alive[int(held.rows[slot][position // size]), position % size] = True
-    pools = [np.where(alive[:, :, None, None], pool, np.nan) for pool in held.cache]
-    engine.inject(held._replace(cache=cast(Cache, tuple(pools))))
+    for slot in np.flatnonzero(held.slots.used):
+        for position in range(int(held.slots.written[slot])):
+            alive[int(held.pages.rows[slot][position // size]), position % size] = True
+    pools = [np.where(alive[:, :, None, None], pool, np.nan) for pool in held.pages.cache]
+    engine.inject(with_cache(held, cast(Cache, tuple(pools))))
 
 
 def texts(outputs: dict[Key, Output]) -> dict[Key, tuple[int, ...]]:

@@ -12,10 +12,12 @@ from engine_tools import (
     run,
     specification,
 )
+from spec_tools import MACHINE
 
 from impl.engine import Engine
-from spec.machines import naive, scheduling
+from spec.machines import naive
 from spec.machines.actions import (
+    Action,
     Allocate,
     Assign,
     Clone,
@@ -38,7 +40,7 @@ from spec.vocabulary.errors import (
     SlotRefused,
 )
 
-History = tuple[scheduling.Action, ...]
+History = tuple[Action, ...]
 
 
 def span(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
@@ -87,7 +89,7 @@ TWO_MAY_END: History = (
 )
 """Room for one output more, and a round draws for two sequences."""
 
-CASES: dict[str, tuple[Reason, History, scheduling.Action]] = {
+CASES: dict[str, tuple[Reason, History, Action]] = {
     "free past the slots": (Reason.SLOT_RANGE, (), Free(4)),
     "free below the slots": (Reason.SLOT_RANGE, (), Free(-1)),
     "purge of no slot": (Reason.SLOT_RANGE, (), Purge(INVALID)),
@@ -194,14 +196,14 @@ def test_a_refused_call_changes_no_bit(name: str) -> None:
     reason, history, action = CASES[name]
     engine, state = run(Engine(KEPT), *history), specification(KEPT)
     for step in history:
-        state = scheduling.step(state, step)
+        state = MACHINE.step(state, step)
     before = engine.extract()
 
     with pytest.raises(Refused) as caught:
         do(engine, action)
 
     assert frozenset({reason}) == caught.value.reasons
-    assert reason in {refusal.reason for refusal in scheduling.refusals(state, action)}
+    assert reason in {refusal.reason for refusal in MACHINE.refusals(state, action)}
     assert CLASSES[reason.family] is type(caught.value)
     assert_identical(before, engine.extract())
     assert_holds(engine, state)

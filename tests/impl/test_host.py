@@ -10,8 +10,10 @@ from impl.engine import Engine, Key, Output, Stats
 from impl.host import Host, HostState, Stalled
 from impl.models.integer import IntegerModel
 from impl.setup import Setup
+from spec import ladder
 from spec.machines import admission, naive
 from spec.machines.actions import (
+    Action,
     Admit,
     Assign,
     Free,
@@ -329,7 +331,7 @@ actions = st.one_of(
 )
 
 
-def take(server: Host, engine: Engine, action: admission.Action) -> None:
+def take(server: Host, engine: Engine, action: Action) -> None:
     """The action on the host, or past it."""
     match action:
         case Submit(one):
@@ -355,20 +357,22 @@ def take(server: Host, engine: Engine, action: admission.Action) -> None:
 @settings(max_examples=30, deadline=None)
 @given(history=st.lists(actions, min_size=12, max_size=40))
 def test_the_host_admits_and_refuses_as_the_specification_does(
-    cleanup: CleanupMode, history: list[admission.Action]
+    cleanup: CleanupMode, history: list[Action]
 ) -> None:
     """After each action, some of them past the host, the same requests wait and hold pages."""
     setup = SETUPS[cleanup]
     engine = Engine(setup)
     server = Host(engine)
-    state = admission.initial(setup.geometry, setup.limits, cleanup)
+    state = ladder.machine("admission").initial(setup.geometry, setup.limits, cleanup)
     for action in history:
-        expected = frozenset(one.reason for one in admission.refusals(state, action))
+        expected = frozenset(
+            one.reason for one in ladder.machine("admission").refusals(state, action)
+        )
         note(f"{action}: {expected}")
         try:
             take(server, engine, action)
             seen: frozenset[Reason] = frozenset()
-            state = admission.step(state, action)
+            state = ladder.machine("admission").step(state, action)
         except Refused as refused:
             seen = refused.reasons
         on_host = isinstance(action, Submit | Admit)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from conformance.cli.main import main
-from conformance.engines.registry import OUR_ENGINE, factory_of, is_ours
+from conformance.engines.registry import OUR_ENGINE, is_ours
+from conformance.isolation.placement import factory_of
 from conformance.isolation.remote import RemoteFactory
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, default_limits
 
@@ -165,12 +166,12 @@ def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("module", ["hits", "alone"])
+@pytest.mark.parametrize("module", ["prefix_caching", "requests"])
 def test_a_harness_whose_engine_exits_has_decided_nothing(here: Path, module: str) -> None:
     """Status 3 and one line, though the engine has ended the process with 0."""
     (here / "ends_here.py").write_text("import os\n\ndef make(*_):\n    os._exit(0)\n")
     done = subprocess.run(
-        [sys.executable, "-m", f"conformance.engines.{module}", "ends_here:make"],
+        [sys.executable, "-m", f"conformance.harnesses.{module}", "ends_here:make"],
         capture_output=True,
         text=True,
         check=False,

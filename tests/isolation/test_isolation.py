@@ -16,12 +16,12 @@ from spec_engine import SpecEngine, small
 from conformance.cli.main import main
 from conformance.files import histories
 from conformance.files.histories import Recorded
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import Finding, replay
+from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import Campaign
+from conformance.history import History
 from conformance.isolation import remote, serve, wire
 from conformance.isolation.remote import Remote, RemoteFactory
-from conformance.lockstep.history import History
+from conformance.lockstep.run import Finding, replay
 from conformance.protocol import Attends, Compiles, EngineFailed, Poisonable, Rounds
 from conformance.recordings.fields import fields_of
 from spec.machines import actions as act
@@ -46,7 +46,7 @@ Make = partial[RemoteFactory]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of fuzzing is shorter than it is by default."""
-    monkeypatch.setattr(fuzz, "EXAMPLES", 4)
+    monkeypatch.setattr(campaign, "EXAMPLES", 4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,7 +110,7 @@ class Both:
         return read
 
 
-@pytest.mark.parametrize("level", ["allocator", "decode", "requests"])
+@pytest.mark.parametrize("level", ["lifecycle", "scheduling", "admission"])
 def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: str) -> None:
     """Every result, refusal, field and cell comes through the process as it went in."""
     factory = there("spec_engine:SpecEngine")
@@ -119,12 +119,12 @@ def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: st
         sizes = (small(), default_limits(small()), CleanupMode.INCREMENTAL)
         return Both(factory(*sizes), SpecEngine(*sizes))
 
-    campaign, report = Campaign(make=make), fuzz.Run()
-    fuzz._take_turn(campaign, level, 1, report)
+    target, report = Campaign(make=make), campaign.Run()
+    campaign._take_turn(target, level, 1, report)
 
     assert report.finding is None
     assert 80 < report.steps
-    assert {"Reserve", "Clone", "Round", "Admit"} & set(campaign.coverage.actions)
+    assert {"Reserve", "Clone", "Round", "Admit"} & set(target.coverage.actions)
 
 
 def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> None:
@@ -142,8 +142,8 @@ def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> N
 def test_arrays_and_lists_are_values(there: Make) -> None:
     """What numpy holds crosses as the integers that it is."""
     factory = there("remote_engines:Arrays")
-    campaign, report = Campaign(make=partial(made, factory)), fuzz.Run()
-    fuzz._take_turn(campaign, "decode", 1, report)
+    target, report = Campaign(make=partial(made, factory)), campaign.Run()
+    campaign._take_turn(target, "scheduling", 1, report)
 
     assert (None, True) == (report.finding, report.steps > 80)
 
@@ -229,9 +229,13 @@ def test_a_process_that_hangs_is_a_finding_and_is_ended(
 
 def test_an_engine_that_cannot_be_made_again_is_a_finding(there: Make) -> None:
     """If the process ends before the first step the history is empty, and nothing is lost."""
-    report = fuzz.Run()
-    fuzz.run(there("remote_engines:Fails"), SIZES, start_seed=0, seconds=5, report=report,
-             update=lambda *_: None)  # fmt: skip
+    report = campaign.Run()
+    campaign.run(
+        there("remote_engines:Fails"),
+        campaign.Options(geometry=SIZES, seconds=5),
+        report=report,
+        update=lambda *_: None,
+    )
 
     assert report.finding is not None
     assert ((), "ATOMIC", "the engine's process ended with status 4") == (
@@ -328,8 +332,8 @@ def test_a_failure_that_does_not_come_again_is_kept() -> None:
             raise EngineFailed("the engine's process ended with status 1")
         return toy_engine.make(SIZES, default_limits(SIZES), CleanupMode.NONE)
 
-    campaign, report = Campaign(make=make), fuzz.Run()
-    fuzz._take_turn(campaign, "allocator", 0, report)
+    target, report = Campaign(make=make), campaign.Run()
+    campaign._take_turn(target, "lifecycle", 0, report)
 
     assert report.finding is not None
     assert ((), "ATOMIC") == (report.finding.history, report.finding.clause)

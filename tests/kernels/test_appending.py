@@ -13,11 +13,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.kernels import answers, processes
-from conformance.kernels import appending as appended
-from conformance.kernels import jobs as plan
+from conformance.kernels import answers, appending, jobs, processes
 from conformance.kernels.batches import SIZES, Batch, build
-from conformance.kernels.kernel_under_test import appending, find
+from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.processes import Tried
 from conformance.kernels.trials import Job
 from impl.attention import places
@@ -95,7 +93,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(batch: Batch, kernel: Any = append_and_attend, **changed: Any) -> tuple[Any, Any, Any]:
     """The answer, the pool and the task of a batch with the float32 sizes; `changed`: operands."""
-    task = appended.task(FLOAT, batch, build(FLOAT, batch))
+    task = appending.task(FLOAT, batch, build(FLOAT, batch))
     found = jax.jit(lambda *arrays: kernel(*arrays, **{**task.new, **changed}, **FLOAT.options))(
         *map(jnp.asarray, task.arrays)
     )
@@ -111,22 +109,22 @@ def test_the_reference_writes_and_attends() -> None:
 
     right = answers.right(FLOAT, build(FLOAT, BATCH))
     assert right.ratio(out, rows=20) < 1.0
-    assert [] == appended.wrong(task, pool)
+    assert [] == appending.wrong(task, pool)
     assert 20 == len(task.places)
     nowhere = call(BATCH, destinations=jnp.full(FLOAT.tokens, INVALID))[1]
-    assert ["not_appended"] == appended.wrong(task, nowhere)
+    assert ["not_appended"] == appending.wrong(task, nowhere)
 
 
 def test_no_two_dead_cells_are_alike() -> None:
     """A NaN that takes another's place is seen, and so is a new cell that is not there."""
-    task = appended.task(FLOAT, BATCH, build(FLOAT, BATCH))
+    task = appending.task(FLOAT, BATCH, build(FLOAT, BATCH))
     dead = np.argwhere(np.isnan(task.pool).all(axis=(2, 3)))
     moved, lost = task.pool.copy(), task.pool.copy()
     moved[tuple(dead[0])] = task.pool[tuple(dead[1])]
     lost[next(iter(task.places))] = 0.0
 
-    assert ["overwritten"] == appended.wrong(task, moved)
-    assert ["not_appended"] == appended.wrong(task, lost)
+    assert ["overwritten"] == appending.wrong(task, moved)
+    assert ["not_appended"] == appending.wrong(task, lost)
     assert np.isnan(task.arrays.kv_pages[next(iter(task.places))]).all()
 
 
@@ -134,9 +132,9 @@ def test_pages_with_new_cells_are_not_held_together() -> None:
     """Nobody may write what another reads; older pages stay shared."""
     kept = Batch(lens=((1, 33), (2, 35)), shared=(1,))
 
-    assert kept == appended.apart(FLOAT, kept)
-    assert () == appended.apart(FLOAT, evolve(kept, lens=((1, 33), (4, 35)))).shared
-    assert () == appended.apart(FLOAT, Batch(lens=((20, 33),), repeated=(0,))).repeated
+    assert kept == appending.apart(FLOAT, kept)
+    assert () == appending.apart(FLOAT, evolve(kept, lens=((1, 33), (4, 35)))).shared
+    assert () == appending.apart(FLOAT, Batch(lens=((20, 33),), repeated=(0,))).repeated
 
 
 @pytest.mark.parametrize("kernel", [append_and_attend, append_and_attend_tpu])
@@ -159,23 +157,23 @@ def test_operands_that_do_not_fit_are_refused(
 
 def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     """The plan says which parameters are missing; of ours both write them."""
-    assert all(appending(name) is not None for name in ("tpu", "reference"))
-    foreign = plan.plan(find("math:dist"), cases=4, seed=0)
+    assert all(find_appending(name) is not None for name in ("tpu", "reference"))
+    foreign = jobs.plan(find("math:dist"), cases=4, seed=0)
     assert "keys, values" == foreign.left_out["new cells, written by the kernel"]
     assert not any(job.append for job in foreign.jobs)
-    jobs = plan.plan(find("tpu"), cases=4, seed=0).jobs
+    planned = jobs.plan(find("tpu"), cases=4, seed=0).jobs
     between_cores = 1
-    assert 2 * len(SIZES) + between_cores == sum(job.append for job in jobs)
+    assert 2 * len(SIZES) + between_cores == sum(job.append for job in planned)
 
 
 @pytest.mark.usefixtures("toys")
 def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
     """And who does neither is caught. `make kernel` has more batches, and bugs of the kernel."""
-    jobs = [
+    planned = [
         Job(kernel=name, sizes=SIZES[0].name, cases=2, append=True, shrink=False)
         for name in ("tpu", "kernel_toys:stale")
     ]
-    ours, stale = every = [Tried(job) for job in jobs]
+    ours, stale = every = [Tried(job) for job in planned]
     processes.make_all(every, update=lambda *_: None, stall=600.0)
 
     assert ("passed", []) == (ours.ended, ours.what), ours.text

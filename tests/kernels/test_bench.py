@@ -13,8 +13,7 @@ from attrs import asdict, evolve
 from hypothesis import given, settings
 
 from conformance.cli import main
-from conformance.kernels import answers, metamorphic, processes, trials
-from conformance.kernels import jobs as plan
+from conformance.kernels import answers, jobs, metamorphic, processes, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import find
@@ -135,16 +134,16 @@ def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
 @pytest.mark.usefixtures("toys")
 def test_every_end_of_a_process_is_told_apart() -> None:
     """Passed, a finding with a small batch, a hang, a death, and what it does not take."""
-    jobs = [
+    planned = [
         Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=16)
         for name in ("right", "window_too_long", "choosy")
     ]
-    jobs += [
+    planned += [
         Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=30)
         for name in ("deaf", "mortal")
     ]
 
-    every = [Tried(job) for job in jobs]
+    every = [Tried(job) for job in planned]
     processes.make_all(every, update=quiet, stall=STALL)
 
     passed, wrong, choosy, hangs, died = every
@@ -171,10 +170,10 @@ CAUGHT_SOON = (
 
 def test_planted_bugs_are_caught() -> None:
     """And the kernel without any passes."""
-    jobs = plan.of_mutants(cases=40, names=CAUGHT_SOON)
+    planned = jobs.of_mutants(cases=40, names=CAUGHT_SOON)
     control = Tried(Job(kernel="tpu", sizes=SIZES[0].name, cases=3))
 
-    every = [Tried(job) for job in jobs]
+    every = [Tried(job) for job in planned]
     processes.make_all([control, *every], update=quiet)
 
     assert "passed" == control.ended
@@ -196,11 +195,11 @@ def test_a_bug_is_planted_and_taken_out_again() -> None:
 @pytest.mark.usefixtures("toys")
 def test_what_nobody_can_say_is_undecided() -> None:
     """Slow to begin, killed from outside, another shape; threads that go on do not matter."""
-    jobs = [
+    planned = [
         Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=2)
         for name in ("never", "killed", "short", "haunted")
     ]
-    every = [Tried(job) for job in jobs]
+    every = [Tried(job) for job in planned]
     processes.make_all(every, update=quiet, stall=STALL / 2)
 
     assert ["slow", "killed", "raised", "passed"] == [one.ended for one in every]
@@ -253,9 +252,9 @@ def test_the_command_keeps_the_contract(
     assert 0 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
     assert (0, 0, 0.5) == (found["races"], found["out_of_bounds"], found["max_error_over_bound"])
-    assert 4 * len(plan.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
+    assert 4 * len(jobs.plan(find("tpu"), cases=4, seed=0).jobs) == found["cases"]
 
-    one = {"lens": [[1, 1]]}
+    one = Batch(lens=((1, 1),)).to_json()
     made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
     assert 1 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
@@ -277,7 +276,8 @@ def test_what_is_loose_is_told_and_decides_nothing(
     tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By shape, with the batch that is farthest off; one that is wrong as well is not counted."""
-    target, one, other = tmp_path / "k.json", {"lens": [[1, 900]]}, {"lens": [[1, 800]]}
+    target = tmp_path / "k.json"
+    one, other = (Batch(lens=((1, cells),)).to_json() for cells in (900, 800))
 
     def end(job: Job) -> Tried:
         tried = Tried(job, ended="passed", pallas=True)

@@ -9,8 +9,7 @@ import pytest
 from attrs import evolve
 from cell_tools import EIGHT_BILLION, GOOD
 
-from conformance.kernels.compile import baseline as earlier
-from conformance.kernels.compile import cache, compiler, grid, outcome, peaks, table
+from conformance.kernels.compile import baseline, cache, compiler, grid, outcome, peaks, table
 from conformance.kernels.compile.bundles import Loop
 from conformance.kernels.compile.grid import Cell, Heads, heads
 from conformance.kernels.compile.loops import Pass
@@ -115,11 +114,11 @@ def test_clocks_are_in_the_range_of_such_chips() -> None:
 def test_each_kind_of_regression_is_found(change: dict[str, Any], expected: str | None) -> None:
     """A cell lost, more vector memory, more cycles; and nothing that is no worse."""
     before, now = table.targets([GOOD]), table.targets([evolve(GOOD, **change)])
-    found = earlier.regressions(before, now)
+    found = baseline.regressions(before, now)
 
     assert (expected is not None) == bool(found)
     assert expected is None or expected in found[0]
-    assert [] == earlier.regressions(table.targets([evolve(GOOD, verdict="fails")]), now)
+    assert [] == baseline.regressions(table.targets([evolve(GOOD, verdict="fails")]), now)
 
 
 def test_what_cannot_be_compared_is_said() -> None:
@@ -129,12 +128,12 @@ def test_what_cannot_be_compared_is_said() -> None:
     late = evolve(GOOD, verdict="undecided", reason="late")
     blind = evolve(GOOD, decode=None, versions={"jax": "0.11", "libtpu": "1"})
 
-    assert [] == earlier.not_compared(before, before)
-    assert ["8x1x128 bfloat16 page 16 on v6e: not in this run"] == earlier.not_compared(
+    assert [] == baseline.not_compared(before, before)
+    assert ["8x1x128 bfloat16 page 16 on v6e: not in this run"] == baseline.not_compared(
         before, table.targets([GOOD])
     )
-    assert "now it is undecided: late" in earlier.not_compared(before, table.targets([late]))[1]
-    lost = earlier.not_compared(before, table.targets([blind, other]))
+    assert "now it is undecided: late" in baseline.not_compared(before, table.targets([late]))[1]
+    lost = baseline.not_compared(before, table.targets([blind, other]))
     assert "decode was known, and now it is not" in lost[0]
     assert "the compiler is another one: jax 0.10, libtpu 1 before" in lost[1]
 
@@ -143,16 +142,16 @@ def test_a_baseline_is_read_back(tmp_path: Path) -> None:
     """What was written is what is compared; a file of something else is refused."""
     cache = tmp_path / "baseline.json"
     cache.write_text(json.dumps({"targets": table.targets([GOOD])}), encoding="utf-8")
-    found = earlier.load(cache)
+    found = baseline.load(cache)
 
     assert table.targets([GOOD]) == found
     assert EIGHT_BILLION == cell_from_dict(found[0])
     for text in ("", "[]", '{"targets": [{}]}', '{"targets": 3}'):
         cache.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidInput, match="baseline"):
-            earlier.load(cache)
+            baseline.load(cache)
     with pytest.raises(InvalidInput, match="baseline"):
-        earlier.load(tmp_path / "none.json")
+        baseline.load(tmp_path / "none.json")
 
 
 def test_the_table_tells_every_verdict() -> None:

@@ -132,6 +132,7 @@ def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     asked = worker.scratch(declared)
 
     sizes = known_kernels.sizes("tpu", SHARE, {}, asked)
+    assert sizes is not None
     assert sizes["kv_heads"] == 1
     assert sizes["decode_cells"] >= 16
     assert known_kernels.sizes("tpu", SHARE, {}, asked[1:]) is None

@@ -235,4 +235,4 @@ def test_an_error_without_words_is_told_by_its_line() -> None:
     except AssertionError as error:
         cause, text = reasons.explain(AssertionError().with_traceback(error.__traceback__))
     assert "AssertionError" == cause
-    assert "AssertionError: assert seen == [] (test_kernel_schedule.py)" == text
+    assert "AssertionError: assert seen == [] (test_schedule.py)" == text

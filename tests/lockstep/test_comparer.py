@@ -10,16 +10,16 @@ import pytest
 import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
+from spec_tools import SERVING
 
-from conformance.fuzzing import campaign as fuzz
-from conformance.fuzzing.shrinking import replay
+from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
+from conformance.history import History
 from conformance.lockstep.comparer import Lockstep, Violation
-from conformance.lockstep.history import History
+from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
 from spec import clauses
 from spec.machines import actions as act
-from spec.machines import admission, sharing
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import (
@@ -65,11 +65,11 @@ def run(engine: Engine, history: History) -> Lockstep:
     return lockstep
 
 
-def turns(campaign: Campaign, level: str, *, start: int, steps: int) -> fuzz.Run:
+def turns(target: Campaign, level: str, *, start: int, steps: int) -> campaign.Run:
     """Fuzz one level until so many steps were taken or something failed."""
-    report = fuzz.Run(coverage=campaign.coverage)
+    report = campaign.Run(coverage=target.coverage)
     while report.steps < steps and report.finding is None:
-        fuzz._take_turn(campaign, level, start, report)
+        campaign._take_turn(target, level, start, report)
         start += 1
     return report
 
@@ -108,14 +108,14 @@ class NextFit(SpecEngine):
         if isinstance(action, act.Generate):
             return self._generate()
         if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
-            admission.step(self.state, action)
+            SERVING.step(self.state, action)
             order = [*range(self.turn, len(self._counts)), *range(self.turn)]
             pages = [page for page in order if not self._counts[page]]
             count = len(pages)
             if isinstance(action, act.Allocate | act.Clone):
-                count = sharing.pages_wanted(self.state.scheduling.lifecycle.sharing, action)
+                count = SERVING.pages_wanted(self.state, action)
             before = self._counts
-            self.state = admission.step(self.state, action, tuple(pages[:count]))
+            self.state = SERVING.step(self.state, action, tuple(pages[:count]))
             taken = [page for page in pages if self._counts[page] and not before[page]]
             self.turn = (taken[-1] + 1) % len(self._counts) if taken else self.turn
             return None
@@ -123,7 +123,7 @@ class NextFit(SpecEngine):
 
     def _generate(self) -> Result:
         for done in range(self.profile.limits.rounds):
-            found = admission.refusals(self.state, act.Round())
+            found = SERVING.refusals(self.state, act.Round())
             if found:
                 return Rounds(done, min(refusal.reason for refusal in found))
             self.apply(act.Round())
@@ -131,7 +131,7 @@ class NextFit(SpecEngine):
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        return self.state.scheduling.lifecycle.sharing.counts
+        return self.state.counts
 
 
 @contextmanager
@@ -152,26 +152,26 @@ def test_the_adapter_of_a_foreign_allocator_is_short() -> None:
 @pytest.mark.parametrize("at", range(3))
 def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     """An engine that takes other pages, and shows neither tokens nor cells, is not accused."""
-    sizes, cleanup = fuzz.geometries(small())[at]
-    campaign = Campaign(make=partial(fuzz.make, toy_engine.Adapter, sizes, cleanup))
+    sizes, cleanup = campaign.geometries(small())[at]
+    target = Campaign(make=partial(campaign.make, toy_engine.Adapter, sizes, cleanup))
 
-    report = turns(campaign, "allocator", start=11, steps=500)
+    report = turns(target, "lifecycle", start=11, steps=500)
 
     assert None is report.finding
-    assert 500 <= campaign.steps
+    assert 500 <= target.steps
     assert {"Reserve", "Assign", "Allocate", "Write", "Clone", "Free"} == set(
-        campaign.coverage.actions
+        target.coverage.actions
     )
-    assert campaign.coverage.corners["page size 1" if at == 1 else "clone inside a page"]
+    assert target.coverage.corners["page size 1" if at == 1 else "clone inside a page"]
 
 
-@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "decode")])
+@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "scheduling")])
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
     """An engine that takes other pages passes every level, rounds and cleanup included."""
-    sizes, cleanup = fuzz.geometries(small())[at]
-    campaign = Campaign(make=partial(fuzz.make, NextFit, sizes, cleanup))
+    sizes, cleanup = campaign.geometries(small())[at]
+    target = Campaign(make=partial(campaign.make, NextFit, sizes, cleanup))
 
-    report = turns(campaign, level, start=5, steps=500)
+    report = turns(target, level, start=5, steps=500)
 
     assert None is report.finding, report.finding
 
@@ -186,7 +186,7 @@ def test_a_page_may_be_freed_and_taken_again_in_one_action() -> None:
 
     lockstep = run(engine, (act.Prefill((short, long)), act.Generate()))
 
-    assert (1, 2, 0) == lockstep.decoder.lifecycle.sequences[1].row  # type: ignore[union-attr]
+    assert (1, 2, 0) == lockstep.state.sequences[1].row  # type: ignore[union-attr]
     assert (1, 2, 3) == lockstep.seen.rows[1][:3]
 
 

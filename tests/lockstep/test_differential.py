@@ -13,14 +13,8 @@ from spec_engine import SpecEngine, small
 from conformance.cli.main import main
 from conformance.files import histories
 from conformance.fuzzing import campaign
-from conformance.lockstep.differential import (
-    PAGES,
-    REASONS,
-    REFUSES,
-    Differences,
-    PairFactory,
-    least,
-)
+from conformance.fuzzing.shrinking import shrink_difference
+from conformance.lockstep.differential import PAGES, REASONS, REFUSES, Differences, PairFactory
 from conformance.protocol import Action, Attends, Factory, Poison, Poisonable, Result
 from spec.machines import actions as act
 from spec.vocabulary import (
@@ -62,8 +56,12 @@ class Careless(SpecEngine):
 def run(a: Factory, b: Factory, *, turns: int = 4) -> tuple[PairFactory, campaign.Run]:
     """Some turns of fuzzing on the two."""
     pairs, report = PairFactory(a, b), campaign.Run()
-    campaign.run(pairs, SIZES, start_seed=0, seconds=60, steps=turns * 100, report=report,
-             update=lambda *_: None, ceiling=False)  # fmt: skip
+    campaign.run(
+        pairs,
+        campaign.Options(geometry=SIZES, seconds=60, steps=turns * 100, ceiling=False),
+        report=report,
+        update=lambda *_: None,
+    )
     return pairs, report
 
 
@@ -81,7 +79,7 @@ def test_other_pages_are_legal_and_shown_at_their_shortest() -> None:
 
     assert None is report.finding
     assert {PAGES, REASONS} >= set(pairs.seen.counts) >= {PAGES}
-    assert (act.Reserve(), act.Allocate(((0, 0),))) == least(pairs, PAGES)
+    assert (act.Reserve(), act.Allocate(((0, 0),))) == shrink_difference(pairs, PAGES)
 
 
 def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> None:
@@ -90,7 +88,7 @@ def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> Non
 
     assert None is report.finding
     assert pairs.seen.counts[REFUSES]
-    *_, last = least(pairs, REFUSES)
+    *_, last = shrink_difference(pairs, REFUSES)
     assert isinstance(last, act.Allocate)
 
 

@@ -8,8 +8,8 @@ import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
 
-from conformance.fuzzing.shrinking import replay
 from conformance.lockstep.not_checked import clauses_not_judged, not_checked
+from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
 from spec.clauses import CLAUSES
 from spec.machines import actions as act

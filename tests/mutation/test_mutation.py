@@ -11,6 +11,8 @@ import pytest
 from conformance.mutation import run
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, _of, mutants
+from conformance.seeded_bugs import replaced
+from impl.state import pages
 from spec.vocabulary import CleanupMode, Geometry
 
 ALL = tuple(mutants())
@@ -64,16 +66,17 @@ def test_comparisons_constants_and_indices_are_changed() -> None:
 
 def test_a_mutant_does_something_else() -> None:
     """The lowest free pages, from page 1 on: a page that is in use is given away."""
-    (wrong,) = (one for one in ALL if one.id.endswith("lowest_free: counts == 0 -> counts != 0"))
+    (wrong,) = (one for one in ALL if one.id.endswith("is_free: counts == 0 -> counts != 0"))
 
-    assert [1, 2] == wrong.build(None)(jnp.array([0, 1, 1]), 2).tolist()
+    with replaced(wrong.module, wrong.function, wrong.build):
+        assert [1, 2] == pages.lowest_free(jnp.array([0, 1, 1]), 2).tolist()
 
 
 @pytest.fixture(scope="module")
 def graph() -> run.Kept:
     """The transitions of a graph of 31 states."""
     geometry = Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2)
-    return run._keep(("decode", geometry, CleanupMode.INCREMENTAL))
+    return run._keep(("scheduling", geometry, CleanupMode.INCREMENTAL))
 
 
 @pytest.fixture
@@ -109,14 +112,14 @@ def test_a_survivor_must_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "noticed"),
     [
-        ("state.nowhere", "raises AttributeError"),
-        ("state", "free from state 2"),
-        ("_keep(state, ~jnp.any(state.queue_slots[:, None] == slots, axis=1))", None),
+        ("queue.nowhere", "raises AttributeError"),
+        ("queue", "free from state 2"),
+        ("_keep(queue, ~jnp.any(queue.slots[:, None] == slots, axis=1))", None),
     ],
 )
 def test_a_mutant_is_noticed_or_survives(graph: run.Kept, text: str, noticed: str | None) -> None:
     """By what it does wrong, or by breaking down; the right function survives."""
-    tree = ast.parse(f"def purge(state, slots):\n    return {text}")
-    fate = run.fate(Mutant("impl.queue", "purge", "a", "b", 0, tree), [graph])
+    tree = ast.parse(f"def purge(queue, slots):\n    return {text}")
+    fate = run.fate(Mutant("impl.state.queue", "purge", "a", "b", 0, tree), [graph])
 
     assert (noticed or "None") in str(fate.noticed)

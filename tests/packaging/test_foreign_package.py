@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cli import UNDECIDED
+from conformance.verdict import UNDECIDED
 
 ROOT = Path(__file__).resolve().parents[2]
-FOREIGN = ROOT / "tests" / "foreign_engine"
+FOREIGN = ROOT / "tests" / "packaging" / "foreign_engine"
 NEEDED = ("attrs", "hypothesis", "sortedcontainers", "rich", "markdown-it-py", "mdurl", "Pygments")
 """What the core depends on, and what that depends on."""
 BUILDS = ("setuptools",)

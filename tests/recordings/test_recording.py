@@ -11,7 +11,7 @@ from recording_tools import random_steps, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
 
-from conformance.lockstep.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.by_specification import BySpec
@@ -41,7 +41,7 @@ def test_the_ledger_refuses_and_shows_what_the_specification_does(seed: int) -> 
     header = header_of(engine.profile, shows=())
     ledger, slow = Ledger(header), BySpec(header)
     taken = 0
-    for session in random_steps(lambda: engine, "allocator", seed):
+    for session in random_steps(lambda: engine, "lifecycle", seed):
         for step in session.history[taken:]:
             if isinstance(step, PoisonDead | Attend):
                 continue
@@ -61,7 +61,7 @@ def test_the_ledger_refuses_and_shows_what_the_specification_does(seed: int) -> 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("engine", "level"),
-    [(table, "allocator"), (whole, "allocator"), (whole, "decode"), (whole, "requests")],
+    [(table, "lifecycle"), (whole, "lifecycle"), (whole, "scheduling"), (whole, "admission")],
 )
 def test_what_the_specification_does_is_legal(
     tmp_path: Path, engine: Callable[[Geometry], Engine], level: str, seed: int
@@ -90,7 +90,7 @@ ALTERED: dict[str, Callable[[Any], Any]] = {
 def test_one_altered_value_is_found_on_its_line(tmp_path: Path, judged: str) -> None:
     """Every value of a recording in turn, altered or left out: that line is the first illegal."""
     engine = table(SIZES[0]) if judged == "by the ledger" else whole(SIZES[0])
-    path = recorded(tmp_path / "r.jsonl", engine, "allocator", 3)
+    path = recorded(tmp_path / "r.jsonl", engine, "lifecycle", 3)
     text = path.read_text(encoding="utf-8")
     fields = set()
     for number, field, key in entries(text):
@@ -123,7 +123,7 @@ def leave_out(data: dict[str, Any], *, field: str, key: str) -> None:
 
 def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Path) -> None:
     """ATOMIC: an action is refused exactly if the specification refuses it, and as that."""
-    path = recorded(tmp_path / "r.jsonl", table(SIZES[1]), "allocator", 1)
+    path = recorded(tmp_path / "r.jsonl", table(SIZES[1]), "lifecycle", 1)
     text = path.read_text(encoding="utf-8")
     refused = [n for n, line in enumerate(text.splitlines(), 1) if '"refused"' in line]
     done = [n for n, line in enumerate(text.splitlines(), 1) if '"Allocate"' in line]
@@ -155,7 +155,7 @@ def test_an_engine_with_a_policy_of_its_own(
     outcomes = []
     for seed in range(30):
         engine = make(geometry, default_limits(geometry), CleanupMode.END)
-        path = recorded(tmp_path / f"{seed}.jsonl", engine, "allocator", seed)
+        path = recorded(tmp_path / f"{seed}.jsonl", engine, "lifecycle", seed)
         outcomes.append((path, validate(path)))
     illegal = [(path, outcome) for path, outcome in outcomes if outcome.found is not None]
 
@@ -252,7 +252,7 @@ def test_memory_does_not_grow_with_the_recording() -> None:
 )
 def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
     """Its number and what is wrong with it; nothing is guessed."""
-    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "allocator", 0)
+    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "lifecycle", 0)
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([lines[0], lines[1], line, *lines[2:]]) + "\n", encoding="utf-8")
 
@@ -280,7 +280,7 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
 )  # fmt: skip
 def test_a_malformed_header_is_told(tmp_path: Path, change: dict[str, Any], part: str) -> None:
     """The header is read as strictly as the lines."""
-    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "allocator", 0)
+    path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "lifecycle", 0)
     rewrite(path, 1, lambda data: data.update(change))
 
     with pytest.raises(ValueError, match=r"bad\.jsonl line 1: saw ") as caught:

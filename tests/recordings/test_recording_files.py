@@ -34,7 +34,7 @@ def test_a_legal_recording_holds_and_says_what_it_leaves_open(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Status 0, the counts, and a line for each thing that no recording shows."""
-    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
 
     status, result = ran(str(path))
 
@@ -47,7 +47,7 @@ def test_a_legal_recording_holds_and_says_what_it_leaves_open(
 
 def test_an_illegal_one_names_the_line_and_leaves_a_shorter_one() -> None:
     """Status 1; the shortest part is a recording whose last line is its first illegal one."""
-    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     number = altered(path)
 
     status, result = ran(str(path), "--illegal", "least")
@@ -105,7 +105,7 @@ def test_the_writer_needs_nothing_but_the_standard_library() -> None:
 def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
     """There and back: the same actions and answers, and each state's changes are those shown."""
     made: SpecEngine = engine(small(pages=6, page_size=2))
-    path = recorded(Path("r.jsonl"), made, "allocator", seed)
+    path = recorded(Path("r.jsonl"), made, "lifecycle", seed)
     assert ran(str(path), "--itf", "r.itf.json")[0] == 0
 
     header, back = itf.from_itf(Path("r.itf.json"))
@@ -188,7 +188,7 @@ def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
 
 def test_what_is_shortened_begins_after_the_last_reset() -> None:
     """However many came before."""
-    path = recorded(Path("r.jsonl"), table(small()), "allocator", 1)
+    path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     reset = '{"step": "Reset"}\n'
     shows = json.loads(first) | {"shows": []}

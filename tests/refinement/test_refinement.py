@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from spec_tools import MACHINE
 
 from conformance.cli.main import main
-from conformance.exploration.alphabets import layer
+from conformance.exploration.alphabets import instance
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.packed_states import Allocator
 from conformance.lockstep.watchdog import Watchdog
@@ -26,30 +27,31 @@ from conformance.refinement.transition import agrees, identical, same_observed
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
 from conformance.seeded_bugs import planted
 from impl.setup import Setup
-from impl.state import State
+from impl.state import State as DeviceState
+from impl.state.packing import fields
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
 TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
 WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
-LAYER = layer("decode", SMALL)
-SETUP = contents.setup_of(LAYER)
+INSTANCE = instance("scheduling", SMALL)
+SETUP = contents.setup_of(INSTANCE)
 
 
-def live() -> scheduling.State:
+def live() -> State:
     """One sequence that decodes beside a finished one whose output waits."""
-    state = LAYER.initial()
+    state = INSTANCE.initial()
     for number, new in ((1, 1), (2, 3)):
         params = Params(max_new=new, stops=((7,),))
         request = Request(id=number, prompt=(number,), params=params)
-        state = scheduling.step(state, act.Prefill((request,)))
+        state = MACHINE.step(state, act.Prefill((request,)))
     return state
 
 
 @pytest.fixture(scope="module")
-def encoded() -> State:
+def encoded() -> DeviceState:
     """The live state as the engine holds it."""
     return contents.encode(SETUP, live())
 
@@ -62,73 +64,80 @@ def judged() -> Any:
 
 def changed(state: Any, name: str, at: Any, by: int = 1) -> Any:
     """The state with one number changed."""
-    if name == "cache":
-        pools = tuple(pool.copy() for pool in state.cache)
-        pools[1][at] += by
-        return state._replace(cache=pools)
-    value = np.array(getattr(state, name))
-    by = -1 if name == "rows" else by  # INVALID is the largest there is
-    value[at] = ~value[at] if value.dtype == np.bool_ else value[at] + by
-    return state._replace(**{name: value})
+    component, field = name.split(".")
+    held = getattr(state, component)
+    value: Any
+    if field == "cache":
+        value = tuple(pool.copy() for pool in held.cache)
+        value[1][at] += by
+    else:
+        value = np.array(getattr(held, field))
+        by = -1 if field == "rows" else by  # INVALID is the largest there is
+        value[at] = ~value[at] if value.dtype == np.bool_ else value[at] + by
+    return state._replace(**{component: held._replace(**{field: value})})
 
 
 LIVE = [
-    ("counts", 0),
-    ("rows", (0, 0)),
-    ("rows", (1, 0)),
-    ("used", 0),
-    ("used", 1),
-    ("tokens", (0, 0)),
-    ("known", 0),
-    ("known", 1),
-    ("prompt_lens", 1),
-    ("finished", 1),
-    ("allocated", 0),
-    ("written", 0),
-    ("prompt_lens", 0),
-    ("max_new", 0),
-    ("requests", 0),
-    ("choices", 0),
-    ("seeds", 0),
-    ("temperatures", 0),
-    ("stops", (0, 0, 0)),
-    ("stop_lens", (0, 0)),
-    ("finished", 0),
-    ("queue_tokens", 0),
-    ("queue_slots", 0),
-    ("queue_positions", 0),
-    ("queued", ()),
-    ("out_tokens", (0, 0)),
-    ("out_lens", 0),
-    ("out_reasons", 0),
-    ("out_requests", 0),
-    ("out_choices", 0),
-    ("outputs", ()),
-    ("cache", (0, 0, 0, 0)),
-    ("cache", (0, 0, 1, 0)),
+    ("pages.counts", 0),
+    ("pages.rows", (0, 0)),
+    ("pages.rows", (1, 0)),
+    ("slots.used", 0),
+    ("slots.used", 1),
+    ("slots.tokens", (0, 0)),
+    ("slots.known", 0),
+    ("slots.known", 1),
+    ("slots.prompt_lens", 1),
+    ("slots.finished", 1),
+    ("slots.allocated", 0),
+    ("slots.written", 0),
+    ("slots.prompt_lens", 0),
+    ("slots.max_new", 0),
+    ("slots.requests", 0),
+    ("slots.choices", 0),
+    ("slots.seeds", 0),
+    ("slots.temperatures", 0),
+    ("slots.stops", (0, 0, 0)),
+    ("slots.stop_lens", (0, 0)),
+    ("slots.finished", 0),
+    ("queue.tokens", 0),
+    ("queue.slots", 0),
+    ("queue.positions", 0),
+    ("queue.filled", ()),
+    ("outputs.tokens", (0, 0)),
+    ("outputs.lens", 0),
+    ("outputs.reasons", 0),
+    ("outputs.requests", 0),
+    ("outputs.choices", 0),
+    ("outputs.filled", ()),
+    ("pages.cache", (0, 0, 0, 0)),
+    ("pages.cache", (0, 0, 1, 0)),
 ]
 DEAD = [
-    ("tokens", (0, 3)),
-    ("tokens", (1, 0)),
-    ("max_new", 1),
-    ("queue_tokens", 1),
-    ("out_tokens", (0, 1)),
-    ("out_tokens", (1, 0)),
-    ("out_requests", 1),
-    ("cache", (0, 1, 0, 0)),
-    ("cache", (2, 0, 0, 0)),
+    ("slots.tokens", (0, 3)),
+    ("slots.tokens", (1, 0)),
+    ("slots.max_new", 1),
+    ("queue.tokens", 1),
+    ("outputs.tokens", (0, 1)),
+    ("outputs.tokens", (1, 0)),
+    ("outputs.requests", 1),
+    ("pages.cache", (0, 1, 0, 0)),
+    ("pages.cache", (2, 0, 0, 0)),
 ]
 
 
 @pytest.mark.parametrize(("name", "at"), LIVE)
-def test_what_can_be_observed_is_compared(name: str, at: Any, encoded: State, judged: Any) -> None:
+def test_what_can_be_observed_is_compared(
+    name: str, at: Any, encoded: DeviceState, judged: Any
+) -> None:
     """One wrong number anywhere that matters is seen."""
     assert judged(encoded, encoded)
     assert not judged(changed(encoded, name, at), encoded)
 
 
 @pytest.mark.parametrize(("name", "at"), DEAD)
-def test_what_nobody_can_observe_is_not(name: str, at: Any, encoded: State, judged: Any) -> None:
+def test_what_nobody_can_observe_is_not(
+    name: str, at: Any, encoded: DeviceState, judged: Any
+) -> None:
     """What lies in dead cells, unused slots and past the ends is not compared; `identical` is."""
     other = changed(encoded, name, at)
 
@@ -138,9 +147,10 @@ def test_what_nobody_can_observe_is_not(name: str, at: Any, encoded: State, judg
 
 def test_every_field_of_the_state_is_looked_at() -> None:
     """A field that is new must be compared, or listed as one that cannot be observed."""
-    kept = {"logprobs", "out_logprobs"}  # not kept by this setup, and floats: test_engine has them
+    # Not kept by this setup, and floats: test_engine has them.
+    kept = {"slots.logprobs", "outputs.logprobs"}
 
-    assert {name for name, _ in LIVE} | kept == set(State._fields)
+    assert {name for name, _ in LIVE} | kept == {"pages.cache", *fields(SETUP)}
 
 
 @pytest.mark.parametrize(
@@ -158,19 +168,19 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     ],
 )
 def test_a_refusal_has_a_legal_reason_and_changes_nothing(
-    code: int, mask: int, same: int, fine: int, encoded: State
+    code: int, mask: int, same: int, fine: int, encoded: DeviceState
 ) -> None:
     """Done as expected, or refused for one of the reasons, bit for bit unchanged."""
-    after = encoded if same else changed(encoded, "counts", 0)
+    after = encoded if same else changed(encoded, "pages.counts", 0)
     status = jnp.array([code, 0, 0], jnp.int32)
 
     assert bool(fine) == agrees(SETUP, encoded, after, status, encoded, jnp.uint32(mask))
 
 
 def refined(geometry: Geometry, *, illegal: bool = False, sample: int = 200) -> Refinement:
-    """The allocator layer, refined."""
+    """The allocator instance, refined."""
     run = Refinement()
-    plan = Plan(layer=Allocator(geometry), illegal=illegal)
+    plan = Plan(instance=Allocator(geometry), illegal=illegal)
     refine_allocator(plan, run, allocator_checker(plan, run, sample=sample, seed=0))
     return run
 
@@ -202,13 +212,13 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("contents", TINY, 376, 3797, 12331, 100), ("decode", WIDE, 431, 5163, 15956, 0)],
+    [("lifecycle", TINY, 376, 3797, 12331, 100), ("scheduling", WIDE, 431, 5163, 15956, 0)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
 ) -> None:
     """Whole states with cells, queue and outputs; what is called singly costs compiling it."""
-    run, chosen = Refinement(), layer(name, geometry)
+    run, chosen = Refinement(), instance(name, geometry)
 
     refine_cells(chosen, run, cells_checker(chosen, run, sample=sample, seed=0), illegal=True)
 
@@ -309,7 +319,9 @@ def test_the_commands_agree(tmp_path: Path) -> None:
 
 def test_the_setup_of_a_layer_is_one_engine() -> None:
     """Contents and decoding at one geometry are the same engine, compiled once."""
-    assert contents.setup_of(layer("contents", TINY)) == contents.setup_of(layer("decode", TINY))
+    assert contents.setup_of(instance("lifecycle", TINY)) == contents.setup_of(
+        instance("scheduling", TINY)
+    )
     assert isinstance(SETUP, Setup)
 
 

@@ -19,7 +19,7 @@ from conformance.runtime.compiled_code import VARIABLE, place
 ROOT = Path(compiled_code.__file__).parents[2]
 PROGRAM = """
 import json, sys
-from conformance import compiled_code
+from conformance.runtime import compiled_code
 assert "jax" not in sys.modules
 from jax import config, monitoring
 

@@ -62,7 +62,7 @@ def test_it_ends_with_its_starter_however_that_ends() -> None:
     """A starter that is killed leaves nobody behind, though the process is at work."""
     script = (
         "import time\n"
-        "from conformance import processes\n"
+        "from conformance.runtime import processes\n"
         "one = processes.start('timeit', '-n1', '-r1', 'import time; time.sleep(6041)')\n"
         "print(flush=True); time.sleep(60)\n"
     )

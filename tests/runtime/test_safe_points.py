@@ -83,7 +83,7 @@ def test_an_interrupt_in_a_finalizer_comes_again() -> None:
     """Python drops what is raised there; nothing is printed, and it is raised soon after."""
     script = (
         "import signal, time\n"
-        "from conformance import interrupts\n"
+        "from conformance.runtime import interrupts\n"
         "interrupts.listen()\n"
         "class Dies:\n"
         "    def __del__(self):\n"

@@ -10,15 +10,16 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.fuzzing.campaign import Run
-from conformance.fuzzing.shrinking import replay
+from conformance.history import History
 from conformance.lockstep.comparer import by_clauses
-from conformance.lockstep.history import History
+from conformance.lockstep.run import replay
 from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.catalogue import PLANTS
 from conformance.seeded_bugs.scoring import methods, score, table
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Budget
 from conformance.seeded_bugs.scoring.blind import BLIND
 from conformance.seeded_bugs.scoring.methods import METHODS, blindly
+from conformance.seeded_bugs.scoring.rows import BlindRow
 from conformance.seeded_bugs.scoring.score import Plan
 from spec.machines import actions as act
 from spec.view import View
@@ -123,9 +124,13 @@ def test_a_blind_oracle_is_shown_blind(tmp_path: Path) -> None:
     assert [] == score.not_shown_blind([row])
     assert {} == score.undecided(plan, attempts)
     assert ("AL1", "0/1", "1/1", "CL6", "1/1") == table.blind_cells(row)[1:]
-    for key in ("missed", "seen", "kit"):
-        other = {"tries": 1, "caught": 1 - row[key]["caught"]}
-        assert ["sums"] == score.not_shown_blind([row | {key: other}])
+    turned: list[BlindRow] = [
+        {**row, "missed": {**row["missed"], "caught": 1 - row["missed"]["caught"]}},
+        {**row, "seen": {**row["seen"], "caught": 1 - row["seen"]["caught"]}},
+        {**row, "kit": {**row["kit"], "caught": 1 - row["kit"]["caught"]}},
+    ]
+    for other in turned:
+        assert ["sums"] == score.not_shown_blind([other])
     assert [] == score.blind(evolve(plan, names=(CLEAN, "AL1")), attempts)
     assert "sums" not in score.row(find("AL1"), plan, attempts)["methods"]
 

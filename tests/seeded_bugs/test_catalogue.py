@@ -8,8 +8,8 @@ import pytest
 from spec_engine import small
 
 from conformance.engines import ours
-from conformance.fuzzing.shrinking import replay
-from conformance.lockstep.history import History
+from conformance.history import History
+from conformance.lockstep.run import replay
 from conformance.protocol import Engine
 from conformance.seeded_bugs import Plant, find, planted
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
@@ -70,9 +70,9 @@ def test_a_plant_says_where_it_comes_from(plant: Plant) -> None:
     assert plant.mechanism
     assert not plant.mechanism.endswith(".")
     assert plant.patches
-    for module, name, _ in plant.patches:
-        assert module.startswith("impl.")
-        assert callable(getattr(sys.modules[module], name))
+    for patch in plant.patches:
+        assert patch.module.startswith("impl.")
+        assert callable(getattr(sys.modules[patch.module], patch.name))
 
 
 def test_an_unknown_plant_is_bad_input() -> None:
@@ -102,9 +102,9 @@ def test_a_plant_is_gone_when_its_block_ends(plant: Plant) -> None:
     with planted(plant.id) as found:
         during = functions()
         assert plant is found
-        for module, name, _ in plant.patches:
-            right = before[module, name]
-            assert right is not during[module, name]
+        for patch in plant.patches:
+            right = before[patch.module, patch.name]
+            assert right is not during[patch.module, patch.name]
             assert [] == [at for at, value in during.items() if value is right]
     assert before == functions()
 

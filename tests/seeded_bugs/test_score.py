@@ -9,12 +9,13 @@ import pytest
 from attrs import evolve
 
 from conformance.cli import main
-from conformance.fuzzing.warmup import WARMUP
+from conformance.rungs.registry import WARMUP
 from conformance.seeded_bugs import NO_VIEW, find, planted, replaced
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
 from conformance.seeded_bugs.scoring import score, table, worker
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Budget, stamp
 from conformance.seeded_bugs.scoring.methods import METHODS, Method
+from conformance.seeded_bugs.scoring.rows import Row, Tally
 from conformance.seeded_bugs.scoring.score import Plan
 from conformance.seeded_bugs.scoring.worker import Job, work
 from impl.engine import compiled
@@ -178,15 +179,17 @@ def test_a_row_adds_up_the_tries_of_every_method(tmp_path: Path) -> None:
 
     assert (True, ["fuzz"], 8, 20.25) == (row["caught"], row["by"], row["steps"], row["seconds"])
     assert (round(1 / 3, 3), 3, True) == (row["share"], row["shrunk"], row["changed"])
-    assert (2, 40.0) == (row["methods"]["fuzz"]["caught"], row["methods"]["fuzz"]["worst"])
+    fuzzed = row["methods"]["fuzz"]
+    assert isinstance(fuzzed, dict)
+    assert (2, 40.0) == (fuzzed["caught"], fuzzed["worst"])
     assert ("not checked", "not applicable") == tuple(
         row["methods"][name] for name in ("refine", "kernel")
     )
     missed = score.targets([row | {"decided": True}])
     assert [[], ["CW5"], ["CW5"], [], []] == list(missed.values())
     assert ["CW5"] == score.slow([row])
-    tally = row["methods"]["fuzz"] | {"seconds": 1.0}
-    fast = row | {"decided": True, "methods": row["methods"] | {"fuzz": tally}}
+    quick: Tally = {**fuzzed, "seconds": 1.0}
+    fast: Row = {**row, "decided": True, "methods": row["methods"] | {"fuzz": quick}}
     assert [] == list(score.targets([fast, fast, row | {"decided": True}]).values())[2]
     assert (3, []) == score.clean_findings(plan(METHODS, "CW5", seeds=3), attempts)
 
@@ -200,7 +203,7 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
 
         return raises
 
-    with replaced("impl.sequences", "release", wrong):
+    with replaced("impl.commit", "release", wrong):
         compiled.cache_clear()
         tries = [run(name)("CW5", 0, Budget(steps=60)) for name in ("fuzz", "replay")]
     compiled.cache_clear()

@@ -7,16 +7,17 @@ is the first to see it.
 import pytest
 from attrs import evolve
 from spec_tools import (
+    MACHINE,
     climb,
     counts,
     everything_freed,
     geometry,
     machine,
+    planted,
     span,
 )
 
 from spec import cells, clauses, ladder, model, pool, view
-from spec.ladder import LadderBroken
 from spec.machines import lifecycle, naive, pages, scheduling, sharing
 from spec.machines.actions import (
     Allocate,
@@ -33,23 +34,26 @@ from spec.machines.actions import (
     Sample,
     Write,
 )
-from spec.vocabulary import InvalidInput, Params, Request
+from spec.rung import LadderBroken, Machine, Pages, Part
+from spec.state import Output, State
+from spec.vocabulary import InvalidInput, Params, Request, default_limits
 
+PAGES = ladder.machine("pages")
 SIZES = geometry(pages=8, page_size=4, slots=3, pages_per_seq=4)
 SIX = (10, 11, 12, 13, 14, 15)
 DRAWN = Params(max_new=5, temperature=1.0, seed=3)
 
 
-def table() -> pages.State:
+def table() -> State:
     """A rung-2 machine with six tokens written in slot 0."""
-    state = pages.initial(SIZES)
+    state = PAGES.initial(SIZES, default_limits(SIZES))
     batch = span(0, 0, 6)
     for action in (Reserve(0), Append(0, SIX), Allocate(batch), Write(batch)):
-        state = ladder.check_pages(state, action, None)
+        state = PAGES.climb(state, action)
     return state
 
 
-def prefilled(n: int = 1) -> scheduling.State:
+def prefilled(n: int = 1) -> State:
     """A machine that has prefilled one request of n choices."""
     asked = Request(id=0, prompt=SIX, params=DRAWN, n_generations=n)
     return climb(machine(SIZES), Prefill((asked,)))
@@ -57,7 +61,7 @@ def prefilled(n: int = 1) -> scheduling.State:
 
 def test_an_honest_ladder_holds() -> None:
     """Without a plant the histories below pass every edge."""
-    ladder.check_pages(table(), Sample(0), None)
+    PAGES.climb(table(), Sample(0))
     state = climb(prefilled(2), Clone(0, choice=2), Round(), Enqueue(1, 7), Free(1), Generate())
 
     assert SIZES == climb(state, FreeFinished(), Reset()).geometry
@@ -69,7 +73,7 @@ def test_a_sample_that_skips_a_cell_breaks_cache_to_naive(monkeypatch: pytest.Mo
     monkeypatch.setattr(model, "attend", lambda token, read, draw: honest(token, read[1:], draw))
 
     with pytest.raises(LadderBroken, match=r"^cache to naive on Sample"):
-        ladder.check_pages(state, Sample(0), None)
+        PAGES.climb(state, Sample(0))
 
 
 def test_a_wrong_mapping_breaks_pages_to_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,11 +92,11 @@ def test_a_free_that_kills_a_neighbour_breaks_pages_to_cache(
     """Freeing a sequence must leave the cells of the others alone."""
     state = table()
     for action in (Reserve(1), Append(1, (1,)), Allocate(((1, 0),)), Write(((1, 0),))):
-        state = ladder.check_pages(state, action, None)
+        state = PAGES.climb(state, action)
     monkeypatch.setattr(pages, "kill", lambda found, _: cells.kill(found, range(len(found))))
 
     with pytest.raises(LadderBroken, match=r"^pages to cache on Free"):
-        ladder.check_pages(state, Free(1), None)
+        PAGES.climb(state, Free(1))
 
 
 def test_a_clone_that_does_not_copy_breaks_sharing_to_pages(
@@ -103,33 +107,37 @@ def test_a_clone_that_does_not_copy_breaks_sharing_to_pages(
     monkeypatch.setattr(sharing, "copy_page", lambda found, *_: found)
 
     with pytest.raises(LadderBroken, match=r"^sharing to pages on Clone"):
-        ladder.check_scheduling(state, Clone(0, choice=1))
+        MACHINE.climb(state, Clone(0, choice=1))
 
 
 def shares_the_partial_page(
-    state: sharing.State, parent: int, child: int, _: pages.Pages
-) -> sharing.State:
-    """The bug of seed 000, section 6: every page is shared, the partial one too."""
-    found = pages.used(state.pages, parent)
-    after = pages.with_sequence(state.pages, child, found)
-    return sharing.State(after, pool.hold(state.counts, found.row))
+    _machine: Machine, state: State, action: Clone, _pages: Pages | None
+) -> State:
+    """Every page is shared, the partial one too."""
+    found = pages.used(state, action.parent)
+    after = pages.with_sequence(state, pages.reserved_slot(state, action.child), found)
+    return after._replace(counts=pool.hold(state.counts, found.row))
 
 
-def test_a_clone_that_shares_the_partial_page_breaks_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_clone_that_shares_the_partial_page_breaks_share() -> None:
     """The clause sees it at once; two edges when the two write different tokens there."""
-    before = prefilled()
-    monkeypatch.setattr(sharing, "_clone", shares_the_partial_page)
-    after = ladder.check_scheduling(before, Clone(0, choice=1))
-    same = ladder.check_scheduling(after, Round())
+    machine = planted(MACHINE, Clone, effect=shares_the_partial_page)
+    after = machine.climb(prefilled(), Clone(0, choice=1))
+    same = machine.climb(after, Round())
 
     shared = "page 1 has 2 names, should have 1: slot 0 can write it"
-    assert ("SHARE", shared) in list(clauses.violations(view.of(after)))
+    assert ("SHARE", shared) in list(clauses.violations(view.of(machine, after)))
     with pytest.raises(LadderBroken, match=r"^sharing to pages on Write"):
-        ladder.check_lifecycle_parts(same, Round())
+        machine.climb(same, Round())
     with pytest.raises(LadderBroken, match=r"^scheduling to naive on Round"):
-        ladder.check_scheduling(same, Round())
+        without_edges_below(machine).climb(same, Round())
+
+
+def without_edges_below(machine: Machine) -> Machine:
+    """The machine whose last rung has only the edge to naive."""
+    *below, top = machine.rungs
+    alone = evolve(top, edges=tuple(edge for edge in top.edges if edge.to == "naive"))
+    return Machine((*below, alone), machine.registry)
 
 
 def test_a_free_that_kills_shared_pages_breaks_sharing_to_pages(
@@ -138,13 +146,13 @@ def test_a_free_that_kills_shared_pages_breaks_sharing_to_pages(
     """A page dies with its last owner, not with the first that leaves."""
     state, honest = prefilled(2), pool.release
 
-    def forgets_others(held: pool.Counts, row: pages.Pages) -> pool.Counts:
+    def forgets_others(held: pool.Counts, row: Pages) -> pool.Counts:
         return honest(tuple(min(count, 1) for count in held), row)
 
     monkeypatch.setattr(pool, "release", forgets_others)
 
     with pytest.raises(LadderBroken, match=r"^sharing to pages on Free"):
-        ladder.check_scheduling(state, Free(0))
+        MACHINE.climb(state, Free(0))
 
 
 def test_a_free_that_keeps_its_counts_breaks_cons(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,46 +167,44 @@ def test_a_page_given_twice_is_refused_below(monkeypatch: pytest.MonkeyPatch) ->
     """An allocator that hands out a page in use is stopped by the rung that owns the rows."""
     monkeypatch.setattr(pool, "lowest_free", lambda _, wanted: (0,) * wanted)
 
-    with pytest.raises(InvalidInput, match=r"choice: saw \(0, 0\), allowed: 2 different free"):
+    with pytest.raises(InvalidInput, match=r"pages: saw \(0, 0\), allowed: 2 different free"):
         prefilled()
 
 
-def test_a_skipped_reset_breaks_lifecycle_to_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bug that started seed 001: a reset that leaves the device as it was."""
-    state = prefilled().lifecycle
-    monkeypatch.setattr(lifecycle, "initial", lambda _: state)
+def test_a_skipped_reset_breaks_lifecycle_to_sharing() -> None:
+    """A reset that leaves the device as it was."""
+    machine = planted(
+        ladder.machine("lifecycle"), Reset, effect=lambda _machine, state, _action, _pages: state
+    )
 
     with pytest.raises(LadderBroken, match=r"^lifecycle to sharing on Reset"):
-        ladder.check_lifecycle(state, Reset())
+        machine.climb(machine.project(prefilled()), Reset())
 
 
-def test_one_draw_for_all_choices_breaks_scheduling_to_naive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_draw_for_all_choices_breaks_scheduling_to_naive() -> None:
     """Every choice draws its first token with its own number."""
-    honest = scheduling.prefill_parts
+    honest = MACHINE.rules[Prefill].parts
+    assert honest is not None
 
-    def same_draw(
-        state: scheduling.State, requests: tuple[Request, ...]
-    ) -> tuple[lifecycle.Action, ...]:
+    def same_draw(machine: Machine, state: State, action: Prefill) -> tuple[Part, ...]:
         return tuple(
-            evolve(part, draw=model.draw(DRAWN, choice=0, position=6))
+            (evolve(part, draw=model.draw(DRAWN, choice=0, position=6)), taken)
             if isinstance(part, Sample)
-            else part
-            for part in honest(state, requests)
+            else (part, taken)
+            for part, taken in honest(machine, state, action)
         )
 
-    monkeypatch.setattr(scheduling, "prefill_parts", same_draw)
-
+    lazy = planted(MACHINE, Prefill, parts=same_draw)
+    asked = Prefill((Request(id=0, prompt=SIX, params=DRAWN, n_generations=2),))
     with pytest.raises(LadderBroken, match=r"^scheduling to naive on Prefill"):
-        prefilled(2)
+        lazy.climb(machine(SIZES), asked)
 
 
 def test_an_output_without_its_last_token_breaks_scheduling_to_naive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The finishing token is part of the output."""
-    honest = lifecycle.Output
+    honest = Output
     monkeypatch.setattr(
         lifecycle,
         "Output",
@@ -213,7 +219,7 @@ def test_an_output_without_its_last_token_breaks_scheduling_to_naive(
 
 def test_a_finished_slot_that_is_queued_breaks_q(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has finished is not decoded any further."""
-    monkeypatch.setattr(lifecycle.State, "finished", property(lambda _: ()))
+    monkeypatch.setattr(State, "finished", property(lambda _: ()))
 
     with pytest.raises(AssertionError, match=r"'Q', 'token \d+ is queued for slot 0 position 10"):
         climb(prefilled(), *[Round()] * 4)
@@ -227,18 +233,18 @@ def test_a_wrong_draw_in_a_round_is_seen_by_the_request(monkeypatch: pytest.Monk
     )
     state = climb(prefilled(), *[Round()] * 4)
 
-    assert naive.generate(SIX, DRAWN)[0] != state.lifecycle.outputs[0].tokens
+    assert naive.generate(SIX, DRAWN)[0] != state.outputs[0].tokens
 
 
 def test_a_free_that_kills_nothing_breaks_sharing_to_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A page that is given again holds nothing of its last tenant, even past what is written."""
-    monkeypatch.setattr(sharing, "kill", lambda found, _: found)
+    monkeypatch.setattr(pages, "kill", lambda found, _: found)
     used = everything_freed(prefilled())
 
     assert (0,) * 8 == counts(used)
-    assert machine(SIZES).lifecycle.sharing != used.lifecycle.sharing
+    assert machine(SIZES) != used
     with pytest.raises(LadderBroken, match=r"^sharing to pages on Allocate"):
         climb(used, Prefill((Request(id=1, prompt=(1,), params=DRAWN),)))
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 from attrs import evolve
-from spec_tools import climb, geometry, limits, machine, span
+from spec_tools import MACHINE, SERVING, climb, geometry, limits, machine, span
 
-from spec.machines import admission, scheduling
 from spec.machines.actions import (
+    Action,
     Admit,
     Allocate,
     Assign,
@@ -16,12 +16,15 @@ from spec.machines.actions import (
     Free,
     Pack,
     Prefill,
+    Propose,
     Purge,
     Reserve,
     Round,
     Submit,
+    Truncate,
     Write,
 )
+from spec.state import State
 from spec.vocabulary import Params, Reason, Refusal, Refused, Request, refused
 from spec.vocabulary.errors import (
     BatchRefused,
@@ -41,50 +44,48 @@ def ask(number: int, *, prompt: int = 2, params: Params = LONG, n: int = 1) -> R
     return Request(id=number, prompt=(1,) * prompt, params=params, n_generations=n)
 
 
-def empty() -> scheduling.State:
+def empty() -> State:
     """A new machine."""
     return machine(SIZES, queue=2, outputs=2, prefill_seqs=1)
 
 
-def reserved(state: scheduling.State | None = None) -> scheduling.State:
+def reserved(state: State | None = None) -> State:
     """Slot 0 is used and has no prompt."""
     return climb(state or empty(), Reserve(0))
 
 
-def assigned(state: scheduling.State | None = None) -> scheduling.State:
+def assigned(state: State | None = None) -> State:
     """Slot 0 has a prompt of three tokens, and no cell."""
     return climb(reserved(state), Assign(0, (1, 2, 3), LONG, request=0))
 
 
-def covered() -> scheduling.State:
+def covered() -> State:
     """Slot 0 has four cells for its three tokens, none of them written."""
     return climb(assigned(), Allocate(span(0, 0, 4)))
 
 
-def written(state: scheduling.State | None = None) -> scheduling.State:
+def written(state: State | None = None) -> State:
     """Slot 0 has written its three tokens."""
     return climb(assigned(state), Allocate(span(0, 0, 3)), Write(span(0, 0, 3)))
 
 
-def waiting() -> scheduling.State:
+def waiting() -> State:
     """Slot 0 has a token in the queue, which holds two."""
     return climb(written(), Enqueue(0, 7))
 
 
-def ended() -> scheduling.State:
+def ended() -> State:
     """Slot 0 has finished and is not cleaned up; its output is not taken."""
     return climb(empty(), Prefill((ask(0, params=SHORT),)))
 
 
-def full() -> scheduling.State:
+def full() -> State:
     """Both slots are used, five of six pages taken."""
     state = climb(waiting(), Reserve(1), Assign(1, (1, 2, 3, 4), LONG, request=1))
     return climb(state, Allocate(span(1, 0, 4)), Write(span(1, 0, 4)), Allocate(span(0, 3, 6)))
 
 
-CASES: dict[
-    Reason, tuple[Callable[[], scheduling.State], scheduling.Action, type[Refused], str]
-] = {
+CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
     Reason.SLOT_RANGE: (empty, Free(2), SlotRefused, "saw 2, allowed 0 to 1"),
     Reason.SLOT_UNUSED: (empty, Purge(1), SlotRefused, "saw 1, allowed a slot in use"),
     Reason.SLOT_USED: (reserved, Reserve(0), SlotRefused, "saw 0, allowed an unused slot"),
@@ -143,7 +144,7 @@ CASES: dict[
         lambda: climb(waiting(), Enqueue(0, 8)),
         Enqueue(0, 9),
         CapacityRefused,
-        "saw 2, allowed below 2",
+        "saw 3, allowed up to 2",
     ),
     Reason.QUEUE_EMPTY: (written, Round(), CapacityRefused, "saw 0, allowed at least 1 queued"),
     Reason.OUTPUTS_FULL: (
@@ -157,6 +158,18 @@ CASES: dict[
         Prefill((ask(1), ask(2))),
         CapacityRefused,
         "saw 2 prompts, 4 tokens, allowed 1 to 1 prompts, at most 8 tokens",
+    ),
+    Reason.PROPOSED: (
+        lambda: climb(waiting(), Propose(0, (8,))),
+        Clone(0, choice=1),
+        BatchRefused,
+        "saw 1, allowed 0 proposed tokens",
+    ),
+    Reason.COMMITTED: (
+        waiting,
+        Truncate(0, 1),
+        BatchRefused,
+        "saw 1, allowed at least 3",
     ),
     Reason.STOPS: (
         empty,
@@ -181,7 +194,7 @@ def test_a_reason_is_reached(reason: Reason) -> None:
     state = begin()
 
     with pytest.raises(kind) as caught:
-        scheduling.step(state, action)
+        MACHINE.step(state, action)
     assert reason in caught.value.reasons
     assert f"{reason.name}: {seen_and_allowed}" in str(caught.value)
     assert reason.meaning in str(caught.value)
@@ -198,16 +211,16 @@ def test_a_reason_is_reached(reason: Reason) -> None:
 def test_never_fits_is_reached_at_submission(request_: Request, pages: int, message: str) -> None:
     """A request that no empty engine could run is refused for good, whatever makes it too large."""
     sizes = evolve(SIZES, pages=pages)
-    state = admission.initial(sizes, limits(sizes, prefill_tokens=3))
+    state = SERVING.initial(sizes, limits(sizes, prefill_tokens=3))
 
     with pytest.raises(RequestRefused) as caught:
-        admission.step(state, Submit(request_))
+        SERVING.step(state, Submit(request_))
     assert {Reason.NEVER_FITS} == caught.value.reasons
     assert message in str(caught.value)
     assert Reason.NEVER_FITS.meaning in str(caught.value)
 
 
-MORE: tuple[tuple[Reason, Callable[[], scheduling.State], scheduling.Action, str], ...] = (
+MORE: tuple[tuple[Reason, Callable[[], State], Action, str], ...] = (
     (Reason.SLOT_RANGE, written, Clone(0, 5), "saw 5, allowed 0 to 1"),
     (Reason.SLOT_RANGE, empty, Reserve(-1), "saw -1, allowed 0 to 1"),
     (Reason.SLOT_USED, written, Clone(0, 0), "saw 0, allowed an unused slot"),
@@ -269,7 +282,7 @@ MORE: tuple[tuple[Reason, Callable[[], scheduling.State], scheduling.Action, str
     ),
     (
         Reason.CHOICE_TAKEN,
-        lambda: evolve(empty(), limits=limits(SIZES)),
+        lambda: empty()._replace(limits=limits(SIZES)),
         Prefill((ask(1), ask(1))),
         "saw 1, allowed an unused request id",
     ),
@@ -283,11 +296,11 @@ MORE: tuple[tuple[Reason, Callable[[], scheduling.State], scheduling.Action, str
     [pytest.param(*case, id=f"{type(case[2]).__name__}-{case[0].name}") for case in MORE],
 )
 def test_a_reason_is_reached_in_another_way(
-    reason: Reason, begin: Callable[[], scheduling.State], action: scheduling.Action, message: str
+    reason: Reason, begin: Callable[[], State], action: Action, message: str
 ) -> None:
     """The action is refused with this reason alone."""
     with pytest.raises(Refused) as caught:
-        scheduling.step(begin(), action)
+        MACHINE.step(begin(), action)
 
     assert {reason} == caught.value.reasons
     assert f"{reason.name}: {message}" in str(caught.value)
@@ -310,13 +323,13 @@ def test_a_meaning_says_what_is_wrong_and_what_to_do(reason: Reason) -> None:
 
 def test_admission_says_why_nobody_is_admitted() -> None:
     """Nobody waiting is told as an empty queue; a known id is refused at submission."""
-    state = admission.initial(SIZES, limits(SIZES))
+    state = SERVING.initial(SIZES, limits(SIZES))
 
     with pytest.raises(Refused, match="saw 0, allowed at least 1 waiting request"):
-        admission.step(state, Admit())
-    waits = admission.step(state, Submit(ask(5)))
+        SERVING.step(state, Admit())
+    waits = SERVING.step(state, Submit(ask(5)))
     with pytest.raises(RequestRefused, match="CHOICE_TAKEN: saw 5, allowed an id that nothing"):
-        admission.step(waits, Submit(ask(5)))
+        SERVING.step(waits, Submit(ask(5)))
 
 
 def test_every_reason_that_holds_is_reported() -> None:
@@ -325,10 +338,10 @@ def test_every_reason_that_holds_is_reported() -> None:
     action = Assign(0, (1,) * 9, Params(max_new=1, stops=((1,),) * 3), request=0)
 
     with pytest.raises(SlotRefused) as caught:
-        scheduling.step(state, action)
+        MACHINE.step(state, action)
     names = ["SLOT_ASSIGNED", "TOO_LONG", "STOPS", "CHOICE_TAKEN"]
     assert names == [refusal.reason.name for refusal in caught.value.refusals]
-    assert frozenset(caught.value.refusals) == scheduling.refusals(state, action)
+    assert frozenset(caught.value.refusals) == MACHINE.refusals(state, action)
     assert [name for name in names if f"{name}: saw " in str(caught.value)] == names
 
 

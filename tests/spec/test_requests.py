@@ -17,10 +17,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from spec_draws import one_of, request_of
-from spec_tools import climb, counts, geometry, limits
+from spec_tools import MACHINE, SERVING, counts, geometry, judge, limits
 
-from spec.machines import admission, naive, scheduling
-from spec.machines.actions import Admit, Generate, Prefill, Reset, Round, Submit, TakeOutputs
+from spec.machines import admission, naive
+from spec.machines.actions import (
+    Action,
+    Admit,
+    Generate,
+    Reset,
+    Round,
+    Submit,
+    TakeOutputs,
+)
+from spec.state import State
 from spec.vocabulary import (
     CleanupMode,
     FinishReason,
@@ -90,9 +99,9 @@ def alone(given: tuple[Request, ...]) -> Outputs:
     }
 
 
-def taken(state: admission.State) -> Outputs:
+def taken(state: State) -> Outputs:
     """The outputs that wait to be taken."""
-    found = state.scheduling.lifecycle.outputs
+    found = state.outputs
     return {(one.request, one.choice): (one.tokens, one.reason) for one in found}
 
 
@@ -103,19 +112,19 @@ def serve(
     cleanup: CleanupMode = CleanupMode.INCREMENTAL,
 ) -> Outputs:
     """Submit all, run until idle, in no more steps than admissions and tokens can need."""
-    state = admission.initial(sizes, bounds, cleanup)
+    state = SERVING.initial(sizes, bounds, cleanup)
     for one in given:
-        state = admission.step(state, Submit(one))
+        state = SERVING.step(state, Submit(one))
     outputs: Outputs = {}
     steps = len(given) + sum(one.n_generations * one.params.max_new for one in given)
     while not state.idle:
         assert steps > 0, "no progress"
         steps -= 1
-        state = admission.step(state, Generate() if admission.refusals(state, Admit()) else Admit())
+        state = SERVING.step(state, Generate() if SERVING.refusals(state, Admit()) else Admit())
         assert not taken(state).keys() & outputs.keys()
         outputs |= taken(state)
-        state = admission.step(state, TakeOutputs())
-    assert {0} == set(counts(state.scheduling))
+        state = SERVING.step(state, TakeOutputs())
+    assert {0} == set(counts(state))
     return outputs
 
 
@@ -176,32 +185,25 @@ class AdmissionMachine(RuleBasedStateMachine):
             slots=one_of(rng, 1, 2, 3, 4),
             pages_per_seq=one_of(rng, 3, 4),
         )
-        self.state = admission.initial(sizes, limits(sizes, rounds=2), rng.choice(CLEANING))
+        self.state = SERVING.initial(sizes, limits(sizes, rounds=2), rng.choice(CLEANING))
         self.arrived: tuple[Request, ...] = ()
         self.outputs: Outputs = {}
         self.steps = 0
 
-    def take(self, action: admission.Action) -> None:
+    def take(self, action: Action) -> None:
         """Take an action, or see it refused; the texts are those of the requests by themselves."""
         before, name = self.state, type(action).__name__
-        found = admission.refusals(before, action)
+        found = SERVING.refusals(before, action)
         if found:
             self.reached[f"{name} refused"] += 1
             with pytest.raises(Refused) as caught:
-                admission.step(before, action)
+                SERVING.step(before, action)
             assert found == frozenset(caught.value.refusals)
             return
         self.reached[f"{name} done"] += 1
-        after = admission.step(before, action)
-        assert after == admission.step(before, action)
-        below = admission.abstract(before)
-        for part in admission.lower(before, action):
-            below = naive.step(below, part)
-        assert admission.abstract(after) == below
-        if isinstance(action, Admit):
-            action = Prefill(admission.admissible(before))
-        if not isinstance(action, Submit):
-            assert after.scheduling == climb(before.scheduling, action)
+        after = SERVING.climb(before, action)
+        assert after == SERVING.step(before, action)
+        judge(before, after)
         self.state = after
 
     @rule(seed=SEEDS)
@@ -209,7 +211,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         """A request arrives; some could never fit."""
         self.steps += 1
         rng = Random(seed << 8 | self.steps)
-        request = request_of(self.state.scheduling, rng, self.steps)
+        request = request_of(self.state, rng, self.steps)
         if one_of(rng, 0, 1):
             request = self.exact(rng)
         waiting = self.state.waiting
@@ -219,7 +221,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def exact(self, rng: Random) -> Request:
         """A request that needs all unreserved pages, or one more."""
-        sizes = self.state.scheduling.geometry
+        sizes = self.state.geometry
         left = sizes.pages - admission.reserved_pages(self.state) + one_of(rng, 0, 1)
         whole = max(2, min(left * sizes.page_size, sizes.max_len))
         size = rng.randrange(1, whole)
@@ -229,7 +231,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def admit(self) -> None:
         """Whoever fits is let in."""
         self.take(Admit())
-        if admission.reserved_pages(self.state) == self.state.scheduling.geometry.pages:
+        if admission.reserved_pages(self.state) == self.state.geometry.pages:
             self.reached["pool reserved exactly"] += 1
 
     @rule()
@@ -249,8 +251,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def reset(self) -> None:
         """Everything is forgotten, those who wait included."""
         self.take(Reset())
-        fresh = self.state.scheduling
-        assert self.state == admission.initial(fresh.geometry, fresh.limits, fresh.cleanup)
+        fresh = self.state
+        assert self.state == SERVING.initial(fresh.geometry, fresh.limits, fresh.cleanup)
         self.arrived, self.outputs = (), {}
 
     @invariant()
@@ -261,10 +263,10 @@ class AdmissionMachine(RuleBasedStateMachine):
     @invariant()
     def promises_are_kept(self) -> None:
         """What is promised fits the pool, covers what is in use, and no round lacks a page."""
-        sizes, below = self.state.scheduling.geometry, self.state.scheduling
+        sizes, below = self.state.geometry, self.state
         in_use = sizes.pages - counts(below).count(0)
         assert in_use <= admission.reserved_pages(self.state) <= sizes.pages
-        reasons = {refusal.reason for refusal in scheduling.refusals(below, Round())}
+        reasons = {refusal.reason for refusal in MACHINE.refusals(below, Round())}
         assert reasons <= {Reason.QUEUE_EMPTY, Reason.OUTPUTS_FULL}
 
     def teardown(self) -> None:
@@ -275,7 +277,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.take_outputs()
             if self.state.idle:
                 break
-            self.take(Generate() if admission.refusals(self.state, Admit()) else Admit())
+            self.take(Generate() if SERVING.refusals(self.state, Admit()) else Admit())
         self.take_outputs()
         assert self.state.idle
         assert alone(self.arrived) == self.outputs

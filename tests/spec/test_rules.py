@@ -12,18 +12,20 @@ from typing import Any
 
 import attrs
 import pytest
-from spec_tools import geometry, limits, machine
+from spec_tools import MACHINE, geometry, limits, machine
 
-from spec import vocabulary
-from spec.machines import actions, naive, scheduling
+from spec import ladder, vocabulary
+from spec.machines import actions, naive
 from spec.machines.actions import Allocate, Clone, Free, Name, Reserve, Write
 from spec.table import Batch
 from spec.vocabulary import (
     CleanupMode,
+    Geometry,
     InvalidInput,
     Params,
     Reason,
     Refusal,
+    Refused,
     Request,
     ResetMode,
     Tokens,
@@ -172,7 +174,7 @@ def test_a_slot_out_of_range_is_refused_by_the_machine(slot: int) -> None:
     state = machine(geometry(pages=4, page_size=2, slots=2, pages_per_seq=3))
     entry = ((slot, 0),)
     for action in (Reserve(slot), Free(slot), Clone(0, slot, 1), Allocate(entry), Write(entry)):
-        reasons = {refusal.reason for refusal in scheduling.refusals(state, action)}
+        reasons = {refusal.reason for refusal in MACHINE.refusals(state, action)}
         assert reasons == {Reason.SLOT_RANGE}
 
 
@@ -196,11 +198,11 @@ def test_what_is_built_for_sizes_refuses_other_things(wrong: Any) -> None:
     sizes = geometry(pages=4, page_size=2, slots=2, pages_per_seq=3)
     given = limits(sizes)
     with pytest.raises(InvalidInput, match=r"^geometry: saw"):
-        scheduling.initial(wrong, given)
+        MACHINE.initial(wrong, given)
     with pytest.raises(InvalidInput, match=r"^limits: saw"):
-        scheduling.initial(sizes, wrong)
+        MACHINE.initial(sizes, wrong)
     with pytest.raises(InvalidInput, match=r"^cleanup: saw"):
-        scheduling.initial(sizes, given, wrong)
+        MACHINE.initial(sizes, given, wrong)
     for use in (default_limits, given.check, REQUEST.pages_needed):
         with pytest.raises(InvalidInput, match=r"^geometry: saw"):
             use(wrong)
@@ -215,5 +217,7 @@ def test_a_refusal_without_a_reason_is_none() -> None:
 
 def test_nothing_names_a_text_that_naive_decoding_would_have_to_choose() -> None:
     """Only a machine with slots can take the lowest free one."""
-    with pytest.raises(KeyError):
-        naive.step(naive.State(), Reserve())
+    machine = ladder.machine("naive")
+    sizes = Geometry(pages=1, page_size=1, slots=1, pages_per_seq=1)
+    with pytest.raises(Refused, match="SLOT_RANGE: saw None, allowed the name of a text"):
+        machine.step(machine.initial(sizes, default_limits(sizes)), Reserve())

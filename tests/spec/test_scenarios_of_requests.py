@@ -1,13 +1,25 @@
-"""Histories of requests, statistics and admission, worked out by hand from the seeds."""
+"""Histories of requests, statistics and admission, by hand from docs/sources.md."""
 
 from collections.abc import Iterable
 
 import pytest
-from spec_tools import climb, counts, geometry, limits, machine, rows, sequence, span
+from spec_tools import (
+    MACHINE,
+    SERVING,
+    climb,
+    counts,
+    geometry,
+    limits,
+    machine,
+    rows,
+    sequence,
+    span,
+)
 
 from spec import model, stats, table
-from spec.machines import admission, naive, scheduling
+from spec.machines import admission, naive
 from spec.machines.actions import (
+    Action,
     Admit,
     Allocate,
     Assign,
@@ -22,6 +34,7 @@ from spec.machines.actions import (
     Submit,
     Write,
 )
+from spec.state import State
 from spec.stats import Stats
 from spec.table import BatchPlan
 from spec.vocabulary import CleanupMode, FinishReason, Params, Reason, Refused, Request
@@ -36,9 +49,9 @@ def request(number: int, *, prompt: int, max_new: int, n: int = 1) -> Request:
     return Request(id=number, prompt=tokens, params=Params(max_new=max_new), n_generations=n)
 
 
-def only_output(state: scheduling.State) -> tuple[tuple[int, ...], FinishReason]:
+def only_output(state: State) -> tuple[tuple[int, ...], FinishReason]:
     """Tokens and reason of the one output there is."""
-    (output,) = state.lifecycle.outputs
+    (output,) = state.outputs
     return output.tokens, output.reason
 
 
@@ -78,7 +91,8 @@ def test_prefill_of_two_requests_with_two_choices_each() -> None:
 
 def test_decode_stats_of_the_long_run() -> None:
     """A prompt that fills a page and 2048 new tokens use 0, 1, 33 and again 0 of 48 pages."""
-    # Seed 001, M4. One page after prefill: prompt <= page size. The last token is never written, so
+    # Source: docs/sources.md, "Cleanup modes".
+    # One page after prefill: prompt <= page size. The last token is never written, so
     # 33 pages after decode means 32 * size < prompt + 2047 <= 33 * size. Sizes 63 to 66 allow it,
     # and of these only 64 is a power of two; then the prompt has 2 to 64 tokens. All 2047 tokens
     # before the last are forced here, so that only one is computed.
@@ -87,9 +101,9 @@ def test_decode_stats_of_the_long_run() -> None:
     prompt, decoded = span(0, 0, 64), span(0, 64, 64 + 2046)
     run = [state]
 
-    def go(*actions: scheduling.Action) -> None:
+    def go(*actions: Action) -> None:
         for action in actions:
-            run[-1] = scheduling.step(run[-1], action)
+            run[-1] = MACHINE.step(run[-1], action)
 
     go(Reset())
     run.append(run[-1])
@@ -120,7 +134,7 @@ def test_pages_in_use_over_a_run() -> None:
     )
     run = [state, climb(state, Prefill((request(0, prompt=4, max_new=128),)))]
     for _ in range(127):
-        run.append(scheduling.step(run[-1], Round()))
+        run.append(MACHINE.step(run[-1], Round()))
 
     fours = [pages for pages in range(2, 33) for _ in range(4)]
     assert [0, 1, *fours, 33, 33, 0] == [seen.pages_in_use for seen in stats.timeline(run)]
@@ -129,19 +143,20 @@ def test_pages_in_use_over_a_run() -> None:
 
 def test_sizing_of_a_batched_run() -> None:
     """Five prompts in two rounds of 2048 tokens use 330 of 336 pages; 240 pages are too few."""
-    # Seed 001, M5.1: ceil((5 + 2048) / 64) = 33 pages each, times 10. 336 - 330 = 6. 240 // 33 = 7.
-    # M6: pages_in_use grows from 10 to 330. 5 + 2047 cells are written, in 33 pages.
+    # Source: docs/sources.md, "Page budget".
+    # ceil((5 + 2048) / 64) = 33 pages each, times 10. 336 - 330 = 6. 240 // 33 = 7.
+    # Pages in use grow from 10 to 330. 5 + 2047 cells are written, in 33 pages.
     ten = tuple(request(number, prompt=5, max_new=2048) for number in range(10))
     admitted = {}
     for pages in (336, 240):
         sizes = geometry(pages=pages, page_size=64, slots=10, pages_per_seq=33)
-        state = admission.initial(sizes, limits(sizes, prefill_tokens=20470), CleanupMode.NONE)
+        state = SERVING.initial(sizes, limits(sizes, prefill_tokens=20470), CleanupMode.NONE)
         for one in ten:
-            state = admission.step(state, Submit(one))
-        admitted[pages] = admission.step(state, Admit())
-    prefilled = admitted[336].scheduling
+            state = SERVING.step(state, Submit(one))
+        admitted[pages] = SERVING.step(state, Admit())
+    prefilled = admitted[336]
     rest = tuple(entry for slot in range(10) for entry in span(slot, 5, 5 + 2047))
-    decoded = scheduling.step(prefilled, Allocate(rest))
+    decoded = MACHINE.step(prefilled, Allocate(rest))
 
     assert [33] * 10 == [one.pages_needed(sizes) for one in ten]
     assert [10, 330] == [seen.pages_in_use for seen in stats.timeline((prefilled, decoded))]
@@ -207,12 +222,12 @@ def test_finish_exactly_at_a_page_boundary() -> None:
     assert (0, 0) == counts(climb(state, FreeFinished()))
 
 
-def submitted(pages: int, *requests: Request) -> admission.State:
+def submitted(pages: int, *requests: Request) -> State:
     """An admission machine, pages of 4 and four slots, to which these are submitted."""
     sizes = geometry(pages=pages, page_size=4, slots=4, pages_per_seq=3)
-    state = admission.initial(sizes, limits(sizes))
+    state = SERVING.initial(sizes, limits(sizes))
     for one in requests:
-        state = admission.step(state, Submit(one))
+        state = SERVING.step(state, Submit(one))
     return state
 
 
@@ -224,25 +239,25 @@ ONE_PAGE = request(3, prompt=1, max_new=3)
 
 def test_admission_fills_the_pool_exactly() -> None:
     """Of six pages two requests of three take all, and the third waits for either to end."""
-    state = admission.step(submitted(6, *THREE_PAGES), Admit())
+    state = SERVING.step(submitted(6, *THREE_PAGES), Admit())
 
     assert THREE_PAGES[:2] == state.admitted
     assert THREE_PAGES[2:] == state.waiting
     assert 6 == admission.reserved_pages(state)
     # One token came from the prefill, and 7 rounds draw the other 7 of both.
-    state = admission.step(state, Generate())
+    state = SERVING.step(state, Generate())
     assert ((), 0) == (state.admitted, admission.reserved_pages(state))
-    assert THREE_PAGES[2:] == admission.step(state, Admit()).admitted
+    assert THREE_PAGES[2:] == SERVING.step(state, Admit()).admitted
 
 
 def test_one_page_short_nobody_overtakes() -> None:
     """With five pages the second request waits, and behind it a small one that would fit."""
-    state = admission.step(submitted(5, *THREE_PAGES[:2], ONE_PAGE), Admit())
+    state = SERVING.step(submitted(5, *THREE_PAGES[:2], ONE_PAGE), Admit())
 
     assert THREE_PAGES[:1] == state.admitted
     assert (THREE_PAGES[1], ONE_PAGE) == state.waiting
     with pytest.raises(Refused, match="saw 3, allowed at most 2 unreserved pages") as caught:
-        admission.step(state, Admit())
+        SERVING.step(state, Admit())
     assert {Reason.OUT_OF_PAGES} == caught.value.reasons
 
 
@@ -259,7 +274,8 @@ def test_what_can_never_fit_is_refused_at_submission() -> None:
 
 def test_naive_decoding_projects_5050_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """From one prompt token 100 new ones recompute 5050 positions, where a cache needs 100."""
-    # Seed 004, section 1: 100 * 101 / 2 = 5050. Section 2: one new position per step.
+    # Source: docs/sources.md, "Naive decoding" and "Cached decoding".
+    # 100 * 101 / 2 = 5050. With a cache: one new position per step.
     projected = 0
     forward = model.forward
 
@@ -274,7 +290,7 @@ def test_naive_decoding_projects_5050_positions(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.undo()
     state = machine(geometry(pages=7, page_size=16, slots=1, pages_per_seq=7), rounds=99)
     asked = Request(id=0, prompt=(9,), params=Params(max_new=100))
-    state = scheduling.step(scheduling.step(state, Prefill((asked,))), Generate())
+    state = MACHINE.step(MACHINE.step(state, Prefill((asked,))), Generate())
 
     assert 5050 == projected
     assert 100 == sequence(state, 0).written

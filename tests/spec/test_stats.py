@@ -5,10 +5,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_draws import propose
-from spec_tools import climb, counts, geometry, machine, rows
+from spec_tools import MACHINE, climb, counts, geometry, machine, rows
 
 from spec import stats
-from spec.machines import scheduling
 from spec.machines.actions import Clone, Free, Prefill, Reserve
 from spec.stats import Stats
 from spec.vocabulary import Params, Request
@@ -40,8 +39,8 @@ def test_statistics_add_up(seed: int) -> None:
     rng, state = Random(seed), machine(SIZES)
     for number in range(20):
         action = propose(state, rng, 10 * number)
-        if not scheduling.refusals(state, action):
-            state = scheduling.step(state, action)
+        if not MACHINE.refusals(state, action):
+            state = MACHINE.step(state, action)
     seen = stats.of(state)
 
     assert SIZES.pages == seen.pages_in_use + seen.free_pages

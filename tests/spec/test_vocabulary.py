@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from spec_tools import geometry, limits, machine
+from spec_tools import MACHINE, geometry, limits, machine
 
-from spec.machines import scheduling
 from spec.machines.actions import Assign, Enqueue
 from spec.vocabulary import (
     INVALID,
@@ -144,7 +143,7 @@ def test_errors_form_a_shallow_tree() -> None:
     with pytest.raises(KvspecError) as invalid:
         Params(max_new=0)
     with pytest.raises(KvspecError):
-        scheduling.step(machine(Geometry(**GEOMETRY)), Enqueue(0, 1))
+        MACHINE.step(machine(Geometry(**GEOMETRY)), Enqueue(0, 1))
 
     assert isinstance(invalid.value, ValueError)
 

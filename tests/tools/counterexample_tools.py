@@ -5,8 +5,8 @@ from spec_engine import small
 
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files.histories import Recorded
-from conformance.fuzzing.shrinking import replay
-from conformance.lockstep.history import History
+from conformance.history import History
+from conformance.lockstep.run import replay
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 

@@ -11,15 +11,18 @@ import numpy as np
 from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
+from spec_tools import MACHINE
 
 from impl.engine import Engine
 from impl.models.integer import IntegerModel
 from impl.models.protocol import Cache
 from impl.setup import Setup
-from impl.state import FINISH_CODES, State
+from impl.state import FINISH_CODES
+from impl.state import State as DeviceState
 from spec import model
 from spec.machines import actions as act
-from spec.machines import lifecycle, scheduling
+from spec.machines.actions import Action
+from spec.state import Output, State
 from spec.vocabulary import (
     INVALID,
     CleanupMode,
@@ -69,12 +72,12 @@ def request(number: int, prompt: Tokens, max_new: int, choices: int = 1, **how: 
     return Request(id=number, prompt=prompt, params=given, n_generations=choices)
 
 
-def specification(setup: Setup) -> scheduling.State:
+def specification(setup: Setup) -> State:
     """The specification in its initial state, with the sizes of an engine."""
-    return scheduling.initial(setup.geometry, setup.limits, setup.cleanup)
+    return MACHINE.initial(setup.geometry, setup.limits, setup.cleanup)
 
 
-def do(engine: Engine, action: scheduling.Action) -> Any:
+def do(engine: Engine, action: Action) -> Any:
     """An action of the specification as a call of the engine; what the engine returns."""
     match action:
         case act.Assign(slot, prompt, given):
@@ -108,54 +111,61 @@ _PLAIN = {
 }
 
 
-def run(engine: Engine, *history: scheduling.Action) -> Engine:
+def run(engine: Engine, *history: Action) -> Engine:
     """Take these actions."""
     for action in history:
         do(engine, action)
     return engine
 
 
-def leaves(state: State) -> Leaves:
+def leaves(state: DeviceState) -> Leaves:
     """Copies of all arrays of a state."""
     return [np.array(leaf) for leaf in jax.tree.leaves(state)]
 
 
-def assert_identical(expected: State, seen: State, *, cache: bool = True) -> None:
+def assert_identical(expected: DeviceState, seen: DeviceState, *, cache: bool = True) -> None:
     """Two states are the same, bit for bit; without the cache: their metadata is."""
-    for name, old, new in zip(State._fields, expected, seen, strict=True):
-        if name != "cache" or cache:
-            for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
-                np.testing.assert_array_equal(_bits(before), _bits(after), err_msg=name)
+    both = (expected, seen) if cache else (with_cache(expected, ()), with_cache(seen, ()))
+    leaves = (jax.tree_util.tree_leaves_with_path(state) for state in both)
+    for (path, before), (same_path, after) in zip(*leaves, strict=True):
+        assert path == same_path
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_array_equal(_bits(before), _bits(after), err_msg=name)
 
 
-def garbage(engine: Engine, seed: int = 0) -> State:
+def with_cache(state: DeviceState, cache: Cache) -> DeviceState:
+    """The state with other pools."""
+    return state._replace(pages=state.pages._replace(cache=cache))
+
+
+def garbage(engine: Engine, seed: int = 0) -> DeviceState:
     """The engine's state with random words in every cell of the pool."""
     rng, held = np.random.default_rng(seed), engine.extract()
-    words = [rng.integers(1, 2**32, pool.shape, dtype=np.uint32) for pool in held.cache]
-    return held._replace(cache=cast(Cache, tuple(words)))
+    words = [rng.integers(1, 2**32, pool.shape, dtype=np.uint32) for pool in held.pages.cache]
+    return with_cache(held, cast(Cache, tuple(words)))
 
 
-def assert_holds(engine: Engine, state: scheduling.State) -> None:
+def assert_holds(engine: Engine, state: State) -> None:
     """The engine's arrays say what the specification's state says, each live cell included."""
-    held, below = engine.extract(), state.lifecycle
+    held = engine.extract()
     slots = [index for index, found in enumerate(state.sequences) if found is not None]
-    assert slots == np.flatnonzero(held.used).tolist()
-    assert [*below.sharing.counts] == held.counts.tolist()
+    assert slots == np.flatnonzero(held.slots.used).tolist()
+    assert [*state.counts] == held.pages.counts.tolist()
     for slot in slots:
-        sequence, detail = state.sequences[slot], below.details[slot]
+        sequence, detail = state.sequences[slot], state.details[slot]
         assert sequence is not None
-        row = held.rows[slot].tolist()
+        row = held.pages.rows[slot].tolist()
         assert [*sequence.row] == [page for page in row if page != INVALID]
         lengths = [len(sequence.tokens), sequence.allocated, sequence.written]
-        assert lengths == _column(slot, held.known, held.allocated, held.written)
-        assert [*sequence.tokens] == held.tokens[slot][: lengths[0]].tolist()
+        assert lengths == _column(slot, held.slots.known, held.slots.allocated, held.slots.written)
+        assert [*sequence.tokens] == held.slots.tokens[slot][: lengths[0]].tolist()
         finished = detail.finished if detail else None
-        assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.finished)
+        assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.slots.finished)
         _assert_contents(held, slot, sequence.tokens, sequence.written)
     queue = [[queued.token, queued.slot, queued.position] for queued in state.queue]
-    columns = (held.queue_tokens, held.queue_slots, held.queue_positions)
-    assert queue == [_column(index, *columns) for index in range(int(held.queued))]
-    _assert_outputs(held, below.outputs)
+    columns = (held.queue.tokens, held.queue.slots, held.queue.positions)
+    assert queue == [_column(index, *columns) for index in range(int(held.queue.filled))]
+    _assert_outputs(held, state.outputs)
 
 
 def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
@@ -164,21 +174,24 @@ def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
     return tuple(-(row >> 8) / 2**24 for row in rows[len(prompt) - 1 : -1])
 
 
-def _assert_contents(held: State, slot: int, tokens: Tokens, written: int) -> None:
-    size = held.cache[0].shape[1]
+def _assert_contents(held: DeviceState, slot: int, tokens: Tokens, written: int) -> None:
+    size = held.pages.cache[0].shape[1]
     for position in range(written):
-        page = held.rows[slot][position // size]
-        cell = [int(word) for pool in held.cache for word in pool[page, position % size].ravel()]
+        page = held.pages.rows[slot][position // size]
+        cell = [
+            int(word) for pool in held.pages.cache for word in pool[page, position % size].ravel()
+        ]
         assert model.contents(tokens[: position + 1]) == tuple(cell)
 
 
-def _assert_outputs(held: State, outputs: tuple[lifecycle.Output, ...]) -> None:
-    columns = (held.out_requests, held.out_choices, held.out_reasons, held.out_lens)
-    assert len(outputs) == int(held.outputs)
+def _assert_outputs(held: DeviceState, outputs: tuple[Output, ...]) -> None:
+    kept = held.outputs
+    columns = (kept.requests, kept.choices, kept.reasons, kept.lens)
+    assert len(outputs) == int(kept.filled)
     for index, output in enumerate(outputs):
         names = [output.request, output.choice, FINISH_CODES[output.reason], len(output.tokens)]
         assert names == _column(index, *columns)
-        assert [*output.tokens] == held.out_tokens[index][: names[3]].tolist()
+        assert [*output.tokens] == kept.tokens[index][: names[3]].tolist()
 
 
 def _column(index: int, *arrays: Array) -> list[int]:

@@ -25,12 +25,12 @@ def sizes(numbers: Sizes) -> Geometry:
 
 
 def plan(numbers: Sizes, **rest: Any) -> Plan:
-    """A plan for the allocator layer."""
-    return Plan(layer=Allocator(sizes(numbers)), **rest)
+    """A plan for the allocator instance."""
+    return Plan(instance=Allocator(sizes(numbers)), **rest)
 
 
 def silent(done: float, note: str) -> None:
-    """Take news and say nothing."""
+    """Discard the update."""
 
 
 def explored(chosen: Plan) -> tuple[Graph, Broken | None]:
@@ -55,9 +55,9 @@ def every_state(chosen: Plan) -> States:
     return states
 
 
-def compact(layer: Allocator, slots: Slots, counts: tuple[int, ...] | None = None) -> States:
+def compact(instance: Allocator, slots: Slots, counts: tuple[int, ...] | None = None) -> States:
     """One compact state by hand. counts: counted, unless given."""
-    width, pages = layer.geometry.pages_per_seq, layer.geometry.pages
+    width, pages = instance.geometry.pages_per_seq, instance.geometry.pages
     lengths = [UNUSED if slot is None else slot[0] for slot in slots]
     rows = [() if slot is None else slot[1] for slot in slots]
     padded = [page for row in rows for page in (*row, *(NO_PAGE,) * (width - len(row)))]
@@ -65,12 +65,12 @@ def compact(layer: Allocator, slots: Slots, counts: tuple[int, ...] | None = Non
     return np.array([[*lengths, *padded, *(counted if counts is None else counts)]], np.uint8)
 
 
-def renamed(layer: Allocator, states: States, seed: int) -> States:
+def renamed(instance: Allocator, states: States, seed: int) -> States:
     """Each state with its pages and slots renamed at random, one by one."""
     rng = np.random.default_rng(seed)
-    geometry, changed = layer.geometry, states.copy()
-    lengths, rows, counts = layer.parts(states)
-    new_lengths, new_rows, new_counts = layer.parts(changed)
+    geometry, changed = instance.geometry, states.copy()
+    lengths, rows, counts = instance.parts(states)
+    new_lengths, new_rows, new_counts = instance.parts(changed)
     for at in range(len(states)):
         order, names = rng.permutation(geometry.slots), rng.permutation(geometry.pages)
         known = np.append(names, [NO_PAGE] * (256 - geometry.pages))

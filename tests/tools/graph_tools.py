@@ -4,7 +4,7 @@ from explore_tools import explored, plan
 
 from conformance.exploration.graph import Graph
 
-ABOUT: dict[str, object] = {"layer": "allocator", "geometry": {"pages": 3}}
+ABOUT: dict[str, object] = {"rung": "sharing", "geometry": {"pages": 3}}
 
 
 SMALL = (3, 2, 2, 2)

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 from spec_engine import SpecEngine
 
-from conformance.fuzzing.state_machine import LEVELS, Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.lockstep.comparer import Violation
 from conformance.protocol import Engine
 from conformance.recordings.fast_table import ACTIONS
@@ -35,7 +35,7 @@ def random_steps(engine: Callable[[], Engine], level: str, seed: int) -> Iterato
     """The session after each of the random steps that the fuzzer takes at this level."""
     session = Session(Campaign(make=engine), level)
     draws = random.Random(seed)
-    plans = list(LEVELS[level].values())
+    plans = list(session.rules.values())
     for _ in range(60):
         plan, drawn = draws.choice(plans), draws.randrange(2**24)
         session.take(plan(session, spread(drawn)))

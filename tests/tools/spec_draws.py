@@ -8,27 +8,31 @@ from collections.abc import Callable
 from random import Random
 
 from attrs import evolve
-from spec_tools import counts, sequence, span
+from spec_tools import MACHINE, counts, sequence, span
 
 from spec.machines import naive
 from spec.machines.actions import (
+    Action,
     Allocate,
     Assign,
     Clone,
+    Commit,
     Enqueue,
     Free,
     FreeFinished,
     Generate,
     Pack,
     Prefill,
+    Propose,
     Purge,
     Reserve,
     Reset,
     Round,
     TakeOutputs,
+    Truncate,
     Write,
 )
-from spec.machines.scheduling import Action, State
+from spec.state import State
 from spec.table import Batch, Entry
 from spec.vocabulary import Params, Request, ResetMode, Tokens
 
@@ -58,8 +62,11 @@ def _weights(state: State) -> dict[Proposer, int]:
         _write: 5 * ready,
         _enqueue: 3 * bool(complete(state)),
         _clone: 4 * bool(free and settled(state)),
+        _propose: 2 * bool(settled(state)),
+        _commit: 3 * bool(uncommitted(state)),
+        _truncate: 3 * bool(proposing(state)),
         _free: bool(used),
-        _tidy: 2 * bool(state.lifecycle.outputs or state.lifecycle.finished),
+        _tidy: 2 * bool(state.outputs or state.finished),
         _interrupt: 1,
     }
 
@@ -86,12 +93,12 @@ def used_slots(state: State) -> list[int]:
 
 def bare(state: State) -> list[int]:
     """Slots in use without a prompt."""
-    return [slot for slot in used_slots(state) if state.lifecycle.details[slot] is None]
+    return [slot for slot in used_slots(state) if state.details[slot] is None]
 
 
 def decoding(state: State) -> list[int]:
     """Slots with a prompt that have not finished."""
-    return [slot for slot in state.lifecycle.live if state.lifecycle.details[slot]]
+    return [slot for slot in state.live if state.details[slot]]
 
 
 def settled(state: State) -> list[int]:
@@ -103,6 +110,18 @@ def complete(state: State) -> list[int]:
     """Decoding slots whose every known token is written."""
     sequences = {slot: sequence(state, slot) for slot in decoding(state)}
     return [slot for slot, found in sequences.items() if len(found.tokens) == found.written]
+
+
+def proposing(state: State) -> list[int]:
+    """Slots with proposed tokens."""
+    return [slot for slot in used_slots(state) if state.proposed[slot]]
+
+
+def uncommitted(state: State) -> list[int]:
+    """Slots with written cells that are not committed."""
+    return [
+        slot for slot in used_slots(state) if sequence(state, slot).written > state.committed[slot]
+    ]
 
 
 def not_waiting(state: State) -> list[int]:
@@ -167,7 +186,7 @@ def _allocate(state: State, rng: Random, _: int) -> Allocate:
     size, fill = state.geometry.page_size, counts(state).count(0)
     entries: list[Entry] = []
     for slot in used_slots(state) if mistaken(rng) else not_waiting(state):
-        start, known = sequence(state, slot).allocated, len(sequence(state, slot).tokens)
+        start, known = sequence(state, slot).allocated, len(MACHINE.known(state, slot))
         rest = -start % size
         options = (rest or size, rest + 1, fill * size + rest, fill * size + rest + 1)
         more = one_of(rng, *options) if mistaken(rng) else one_of(rng, max(0, known - start), rest)
@@ -194,6 +213,26 @@ def _clone(state: State, rng: Random, _: int) -> Clone:
     return Clone(_slot(state, rng, settled(state)), child, one_of(rng, 1, 2, 3, 4))
 
 
+def _propose(state: State, rng: Random, _: int) -> Propose:
+    return Propose(_slot(state, rng, settled(state)), (one_of(rng, 0, 1),) * one_of(rng, 1, 2, 3))
+
+
+def _commit(state: State, rng: Random, _: int) -> Commit:
+    slot = _slot(state, rng, uncommitted(state))
+    if slot not in used_slots(state):
+        return Commit(slot, 1)
+    written = sequence(state, slot).written
+    return Commit(slot, written + mistaken(rng) - one_of(rng, 0, 0, 1) * bool(written))
+
+
+def _truncate(state: State, rng: Random, _: int) -> Truncate:
+    slot = _slot(state, rng, proposing(state))
+    if slot not in used_slots(state):
+        return Truncate(slot, 1)
+    low, high = state.committed[slot], sequence(state, slot).allocated
+    return Truncate(slot, max(0, one_of(rng, low, high, (low + high) // 2) - mistaken(rng)))
+
+
 def _free(state: State, rng: Random, _: int) -> Free:
     return Free(_slot(state, rng, used_slots(state)))
 
@@ -218,7 +257,8 @@ def _slot(state: State, rng: Random, good: list[int]) -> int:
 def _writable(state: State, slot: int) -> int:
     found = sequence(state, slot)
     waiting = [queued.position for queued in state.queue if queued.slot == slot]
-    return max(0, min(found.allocated, len(found.tokens), *waiting) - found.written)
+    known = len(MACHINE.known(state, slot))
+    return max(0, min(found.allocated, known, *waiting) - found.written)
 
 
 def _arranged(rng: Random, entries: list[Entry]) -> Batch:

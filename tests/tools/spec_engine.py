@@ -1,19 +1,18 @@
 """The specification itself behind the engine protocol: every action, exact refusals, no jax."""
 
 from collections.abc import Mapping
-from typing import get_args
 
 from attrs import evolve
 
-from conformance.lockstep.comparer import expected_result
 from conformance.protocol import Action, Poison, Profile, Result
-from spec import table, view
-from spec.machines import admission
+from conformance.rungs.registry import expected_result
+from spec import ladder, table, view
 from spec.machines.actions import Allocate
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
-ACTIONS: frozenset[type] = frozenset(get_args(Action))
+MACHINE = ladder.whole()
+ACTIONS = MACHINE.calls
 
 
 def small(
@@ -34,20 +33,20 @@ class SpecEngine:
             cleanup=cleanup,
             actions=ACTIONS,
         )
-        self.state = admission.initial(geometry, limits, cleanup)
+        self.state = MACHINE.initial(geometry, limits, cleanup)
 
     def apply(self, action: Action) -> Result:
         """Take the action by the specification."""
         before = self.state
-        self.state = admission.step(before, action)
+        self.state = MACHINE.step(before, action)
         if isinstance(action, Allocate):
-            after = self.state.scheduling
+            after = self.state
             return table.plan(after.sequences, action.batch, after.geometry.page_size)
-        return expected_result(before, action)
+        return expected_result(MACHINE, before, action)
 
     def observe(self) -> View:
         """The specification's own view."""
-        return view.of(self.state.scheduling)
+        return view.of(MACHINE, self.state)
 
     def poison(self, kind: Poison) -> None:
         """A dead cell of the specification is POISON already."""
@@ -55,7 +54,7 @@ class SpecEngine:
 
     def attend(self) -> Mapping[int, Mapping[int, int]]:
         """The read set of each slot's last query."""
-        below = self.state.scheduling
+        below = self.state
         size = below.geometry.page_size
         return {
             slot: dict.fromkeys(table.read_set(sequence, sequence.written - 1, size), 1)

@@ -1,11 +1,19 @@
 """What the tests of the specification share: a machine in one call, and steps that check it all."""
 
+from typing import Any
+
+from attrs import evolve
+
 from spec import clauses, ladder, view
 from spec.cells import Cells
-from spec.machines import scheduling
-from spec.machines.actions import Free
+from spec.machines.actions import Action, Free
+from spec.rung import Machine
+from spec.state import State
 from spec.table import Entry, Sequence
 from spec.vocabulary import CleanupMode, Geometry, Limits, default_limits
+
+MACHINE = ladder.machine("scheduling", "rollback")
+SERVING = ladder.machine("admission", "rollback")
 
 
 def geometry(*, pages: int, page_size: int, slots: int, pages_per_seq: int) -> Geometry:
@@ -21,26 +29,35 @@ def limits(sizes: Geometry, **changed: int) -> Limits:
     return Limits(**{**kept, **changed})
 
 
-def machine(
-    sizes: Geometry, cleanup: CleanupMode = CleanupMode.NONE, **changed: int
-) -> scheduling.State:
+def machine(sizes: Geometry, cleanup: CleanupMode = CleanupMode.NONE, **changed: int) -> State:
     """A new scheduling machine."""
-    return scheduling.initial(sizes, limits(sizes, **changed), cleanup)
+    return MACHINE.initial(sizes, limits(sizes, **changed), cleanup)
 
 
-def climb(state: scheduling.State, *actions: scheduling.Action) -> scheduling.State:
+def planted(machine: Machine, kind: type, **changed: Any) -> Machine:
+    """The machine with another rule for one action."""
+    rungs = tuple(
+        evolve(rung, rules={**rung.rules, kind: evolve(rung.rules[kind], **changed)})
+        if kind in rung.rules
+        else rung
+        for rung in machine.rungs
+    )
+    return Machine(rungs, machine.registry)
+
+
+def climb(state: State, *actions: Action) -> State:
     """Take actions, checking every edge of the ladder and every clause at each."""
     for action in actions:
-        after = ladder.check_scheduling(state, action)
+        after = MACHINE.climb(state, action)
         judge(state, after)
         state = after
     return state
 
 
-def judge(before: scheduling.State, after: scheduling.State) -> None:
+def judge(before: State, after: State) -> None:
     """Every clause that has a predicate holds of a step of the specification."""
-    seen = view.of(after)
-    wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(before), seen)]
+    seen = view.of(MACHINE, after)
+    wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(MACHINE, before), seen)]
     assert not wrong, wrong
 
 
@@ -49,31 +66,31 @@ def span(slot: int, start: int, stop: int) -> tuple[Entry, ...]:
     return tuple((slot, position) for position in range(start, stop))
 
 
-def counts(state: scheduling.State) -> tuple[int, ...]:
+def counts(state: State) -> tuple[int, ...]:
     """The reference counts."""
-    return state.lifecycle.sharing.counts
+    return state.counts
 
 
-def cells(state: scheduling.State) -> Cells:
+def cells(state: State) -> Cells:
     """The pool."""
-    return state.lifecycle.sharing.pages.cells
+    return state.cells
 
 
-def sequence(state: scheduling.State, slot: int) -> Sequence:
+def sequence(state: State, slot: int) -> Sequence:
     """The sequence in a used slot."""
     found = state.sequences[slot]
     assert found is not None
     return found
 
 
-def rows(state: scheduling.State) -> tuple[tuple[int, ...] | None, ...]:
+def rows(state: State) -> tuple[tuple[int, ...] | None, ...]:
     """The row of each slot, None where it is unused."""
     return tuple(None if found is None else found.row for found in state.sequences)
 
 
-def everything_freed(state: scheduling.State) -> scheduling.State:
+def everything_freed(state: State) -> State:
     """Free every used slot, lowest first."""
     for slot, found in enumerate(state.sequences):
         if found is not None:
-            state = scheduling.step(state, Free(slot))
+            state = MACHINE.step(state, Free(slot))
     return state

@@ -17,10 +17,10 @@ from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.cli import main
-from conformance.fuzzing.coverage import REFUSABLE
 from conformance.recordings.validate import validate
+from conformance.rungs.registry import REFUSABLE
 from conformance.seeded_bugs import planted
-from conformance.seeded_bugs.scoring import vectors as playing
+from conformance.seeded_bugs.scoring import vectors
 from conformance.seeded_bugs.scoring.attempts import Budget
 from conformance.vectors import build, files
 from conformance.vectors.build import Cover
@@ -254,10 +254,10 @@ def test_bugs_of_the_host_are_caught(
 ) -> None:
     """Of letting requests in: what never fits, without reserving, a page too many, out of turn."""
     requests = next(cover for cover in covers if cover.suite.name == "requests")
-    monkeypatch.setattr(playing, "suites", lambda: (requests.suite,))
-    monkeypatch.setattr(playing, "build", lambda _suite: requests)
+    monkeypatch.setattr(vectors, "suites", lambda: (requests.suite,))
+    monkeypatch.setattr(vectors, "build", lambda _suite: requests)
     with planted(bug) if bug else nullcontext():
-        found = playing.vectors(bug, 0, Budget(steps=1))
+        found = vectors.vectors(bug, 0, Budget(steps=1))
 
     assert found.error is None
     assert found.caught == (bug is not None)
@@ -267,11 +267,11 @@ def test_a_planted_bug_is_caught_and_the_engine_without_it_is_not(
     covers: list[Cover], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The method of `kvspec plant`, with the vectors of one table."""
-    monkeypatch.setattr(playing, "suites", lambda: suites()[:1])
-    monkeypatch.setattr(playing, "build", lambda _suite: covers[0])
-    clean = playing.vectors(None, 0, Budget(steps=1))
+    monkeypatch.setattr(vectors, "suites", lambda: suites()[:1])
+    monkeypatch.setattr(vectors, "build", lambda _suite: covers[0])
+    clean = vectors.vectors(None, 0, Budget(steps=1))
     with planted("RC2"):
-        caught = playing.vectors("RC2", 0, Budget(steps=1))
+        caught = vectors.vectors("RC2", 0, Budget(steps=1))
 
     assert (False, None) == (clean.caught, clean.error)
     assert clean.steps == sum(len(vector.lines) for vector in covers[0].vectors)
@@ -293,11 +293,11 @@ def test_an_allocator_in_c(bug: int, compiler: str, folder: Path, tmp_path: Path
     program = tmp_path / "allocator"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-DBUG={bug}"]
     subprocess.run([compiler, *flags, "-o", program, ALLOCATOR], check=True)
-    vectors = sorted(map(str, folder.glob("table-*.txt")))
-    run = subprocess.run([program, *vectors], check=False, capture_output=True, text=True)
+    tables = sorted(map(str, folder.glob("table-*.txt")))
+    run = subprocess.run([program, *tables], check=False, capture_output=True, text=True)
 
     failed = {line.partition(":")[0] for line in run.stdout.splitlines() if "wrong" in line}
     assert (1 if bug else 0) == run.returncode
-    assert f"{len(failed)} of {len(vectors)} vectors failed" in run.stdout
-    assert failed <= set(vectors)
+    assert f"{len(failed)} of {len(tables)} vectors failed" in run.stdout
+    assert failed <= set(tables)
     assert bool(failed) == bool(bug)

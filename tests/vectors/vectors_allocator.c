@@ -1,7 +1,7 @@
 /* A deliberately plain page allocator with reference counts, which passes the vectors of tables.
  *
  *     kvspec vectors build/vectors
- *     cc -std=c11 -o allocator tests/vectors_allocator.c && ./allocator build/vectors/table-*.txt
+ *     cc -std=c11 -o allocator tests/vectors/vectors_allocator.c && ./allocator build/vectors/table-*.txt
  *
  * Built with -DBUG=n it has a known bug. Each action returns the reason of its refusal, or NULL. */
 #include "vectors_reader.h"

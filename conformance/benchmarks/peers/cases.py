@@ -1,7 +1,7 @@
 """The batches for the timing of attention, and the rows of each answer that the oracle judges."""
 
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,9 +115,9 @@ class Case:
             np.arange(count + 1),
             np.asarray(count),
         )
-        narrow: dict[str, Any] = {} if self.size.dtype == "float32" else {"weights": "bfloat16"}
+        weights = None if self.size.dtype == "float32" else "bfloat16"
         exact = oracle.ragged_paged_attention(*batch, scale=self.scale)
-        return exact, oracle.error_bound(*batch, scale=self.scale, **narrow)
+        return exact, oracle.error_bound(*batch, scale=self.scale, weights=weights)
 
     def wrong(self, answer: Array) -> str | None:
         """The reason why an answer is wrong, or None: its judged rows against the oracle."""

@@ -144,7 +144,7 @@ def _suite(
     """
     from attrs import evolve
 
-    from conformance.cli.options import parse_geometry
+    from conformance.files.geometries import parse_geometry
     from conformance.fuzzing.suite import Where
     from conformance.fuzzing.suite_process import Ended, Job, answers
 

@@ -5,15 +5,15 @@ regression makes the new figures the baseline.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal, TypeGuard, get_args
 
 from conformance.files.jsonl import no_number
-from conformance.kernels.compile.outcome import VERDICTS
+from conformance.kernels.compile.outcome import VERDICTS, CompiledData, PassData
 from spec.vocabulary.errors import InvalidInput
 
-KEY: Final = (
+Key = Literal[
     "kernel",
     "chip",
     "shape",
@@ -24,17 +24,19 @@ KEY: Final = (
     "seqs",
     "positions",
     "pages",
-)
+]
+KEY: Final[tuple[Key, ...]] = get_args(Key)
 """The fields that identify a grid point."""
 MORE_BYTES: Final = 0
 MORE_CYCLES: Final = 0
 """The extra cycles of one pass of an inner loop, for equal work, that are no regression."""
-FIGURES: Final = ("vmem", "decode", "prefill")
+Part = Literal["decode", "prefill"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+Figure = Literal["vmem", "decode", "prefill"]
+FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
 
-Target = Mapping[str, Any]
 
-
-def load(path: Path) -> list[dict[str, Any]]:
+def load(path: Path) -> list[CompiledData]:
     """The `targets` of an earlier result. Raises InvalidInput if there are none in the file."""
     try:
         data = json.loads(path.read_bytes().decode("utf-8"), parse_constant=no_number)
@@ -47,10 +49,12 @@ def load(path: Path) -> list[dict[str, Any]]:
     found = data.get("targets") if isinstance(data, dict) else None
     if not isinstance(found, list) or not found:
         raise _bad(path, "no list of targets")
+    targets: list[CompiledData] = []
     for number, one in enumerate(found, start=1):
         if not _is_target(one):
             raise _bad(path, f"target {number}, which lacks a field or has one of another type")
-    return found
+        targets.append(one)
+    return targets
 
 
 def _bad(path: Path, seen: str) -> InvalidInput:
@@ -62,7 +66,8 @@ def _bad(path: Path, seen: str) -> InvalidInput:
     )
 
 
-def _is_target(one: object) -> bool:
+def _is_target(one: object) -> TypeGuard[CompiledData]:
+    """Whether what is compared of it is there; the rest is not looked at."""
     if not isinstance(one, dict) or not {*KEY, *FIGURES, "verdict"} <= one.keys():
         return False
     versions = one.get("versions", {})
@@ -70,7 +75,7 @@ def _is_target(one: object) -> bool:
         all(type(one[name]) in (str, int) for name in KEY)
         and one["verdict"] in VERDICTS
         and (one["vmem"] is None or type(one["vmem"]) is int)
-        and all(one[part] is None or _is_pass(one[part]) for part in ("decode", "prefill"))
+        and all(one[part] is None or _is_pass(one[part]) for part in PARTS)
         and isinstance(versions, dict)
         and all(isinstance(value, str) for value in versions.values())
     )
@@ -83,12 +88,12 @@ def _is_pass(one: object) -> bool:
     )
 
 
-def regressions(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
+def regressions(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> list[str]:
     """A sentence for every grid point that is lost, or takes more vector memory or cycles."""
     return [text for before, after in _pairs(earlier, now) for text in _worse(before, after)]
 
 
-def not_compared(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
+def not_compared(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> list[str]:
     """Figures of the baseline that this run lacks, and differing compiler versions."""
     present = {_key(one) for one in now}
     gone = [f"{_name(one)}: not in this run" for one in earlier if _key(one) not in present]
@@ -96,59 +101,59 @@ def not_compared(earlier: Sequence[Target], now: Sequence[Target]) -> list[str]:
     return [*gone, *unsaid, *_compilers(earlier, now)]
 
 
-def _pairs(earlier: Sequence[Target], now: Sequence[Target]) -> Iterator[tuple[Target, Target]]:
+def _pairs(
+    earlier: Sequence[CompiledData], now: Sequence[CompiledData]
+) -> Iterator[tuple[CompiledData, CompiledData]]:
     known = {_key(one): one for one in earlier}
     for after in now:
         if _key(after) in known:
             yield known[_key(after)], after
 
 
-def _key(one: Target) -> tuple[Any, ...]:
+def _key(one: CompiledData) -> tuple[str | int, ...]:
     return tuple(one[name] for name in KEY)
 
 
-def _name(one: Target) -> str:
+def _name(one: CompiledData) -> str:
     return f"{one['shape']} {one['kv']} page {one['page_size']} on {one['chip']}"
 
 
-def _worse(before: Target, after: Target) -> Iterator[str]:
+def _worse(before: CompiledData, after: CompiledData) -> Iterator[str]:
     name = _name(after)
     if before["verdict"] == "ok" and after["verdict"] in {"fails", "refused"}:
         yield f"{name}: compiled, and now it {_now(after)}"
     if before["verdict"] != "ok" or after["verdict"] != "ok":
         return
-    if _both(before, after, "vmem") and after["vmem"] > before["vmem"] + MORE_BYTES:
-        yield f"{name}: {after['vmem']} bytes of vector memory, before {before['vmem']}"
-    for part in ("decode", "prefill"):
-        if _both(before, after, part) and _slower(before[part], after[part]):
-            yield f"{name}: {part} takes {_cost(after[part])}, before {_cost(before[part])}"
+    had, has = before["vmem"], after["vmem"]
+    if had is not None and has is not None and has > had + MORE_BYTES:
+        yield f"{name}: {has} bytes of vector memory, before {had}"
+    for part in PARTS:
+        took, takes = before[part], after[part]
+        if took is not None and takes is not None and _slower(took, takes):
+            yield f"{name}: {part} takes {_cost(takes)}, before {_cost(took)}"
 
 
-def _now(after: Target) -> str:
+def _now(after: CompiledData) -> str:
     verb = "fails" if after["verdict"] == "fails" else "is refused"
     return f"{verb}: {after['reason']}"
 
 
-def _both(before: Target, after: Target, figure: str) -> bool:
-    return before[figure] is not None and after[figure] is not None
-
-
-def _slower(before: Target, after: Target) -> bool:
+def _slower(before: PassData, after: PassData) -> bool:
     """More cycles for the same work: integers, multiplied with the other's size."""
-    return bool(after["cycles"] * _work(before) > (before["cycles"] + MORE_CYCLES) * _work(after))
+    return after["cycles"] * _work(before) > (before["cycles"] + MORE_CYCLES) * _work(after)
 
 
-def _work(one: Target) -> int:
+def _work(one: PassData) -> int:
     """KV tokens times queries of a pass: larger blocks of queries are no regression."""
-    return int(one["cells"]) * int(one["tokens"])
+    return one["cells"] * one["tokens"]
 
 
-def _cost(one: Target) -> str:
+def _cost(one: PassData) -> str:
     each = one["cycles"] / one["cells"]
     return f"{one['cycles']} cycles for {one['cells']} KV tokens ({each:.3f} each)"
 
 
-def _unsaid(before: Target, after: Target) -> Iterator[str]:
+def _unsaid(before: CompiledData, after: CompiledData) -> Iterator[str]:
     name = _name(after)
     if before["verdict"] == "ok" and after["verdict"] == "undecided":
         yield f"{name}: compiled, and now it is undecided: {after['reason']}"
@@ -159,7 +164,7 @@ def _unsaid(before: Target, after: Target) -> Iterator[str]:
             yield f"{name}: {figure} was known, and now it is not"
 
 
-def _compilers(earlier: Sequence[Target], now: Sequence[Target]) -> Iterator[str]:
+def _compilers(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> Iterator[str]:
     """The differing versions; a regression may be due to the compiler."""
     seen = [
         {tuple(sorted(one.get("versions", {}).items())) for one in part} - {()}

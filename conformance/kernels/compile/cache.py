@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final
+from typing import Final, cast
 
 from conformance.files.results import Results
 from conformance.kernels import kernel_under_test
 from conformance.kernels.compile import compiler, outcome
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
+from conformance.kernels.compile.outcome import NOT_ASKED, Compiled, CompiledData
 from conformance.kernels.parallelism import cores
 from conformance.runtime import processes
 
@@ -73,10 +73,10 @@ def load(results: Results, kernel: str, *, plain: Collection[Cell] = ()) -> dict
     return found
 
 
-def _record(data: Any) -> Compiled | None:
+def _record(data: object) -> Compiled | None:
     """The record from plain data; None if it is damaged."""
     try:
-        record = outcome.from_dict(data)
+        record = outcome.from_dict(cast(CompiledData, data))  # it is, if it comes back the same
         counts = (record.vmem, record.spilled, record.capacity, record.smem)
         hash(record.cell)
         whole = record.as_dict() == data and all(type(one) in (int, NoneType) for one in counts)

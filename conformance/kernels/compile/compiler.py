@@ -12,15 +12,16 @@ import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from attrs import evolve
 
 from conformance.kernels import kernel_under_test
+from conformance.kernels.batches import PLAIN, Options
 from conformance.kernels.compile import bundles, loops, vmem
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.job import Job
-from conformance.kernels.compile.outcome import NOT_ASKED, NOTHING, Compiled
+from conformance.kernels.compile.job import Found, Job
+from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
 from conformance.kernels.compile.reasons import short
 from conformance.runtime import processes
 from conformance.runtime.optional_dependencies import EXTRAS
@@ -63,8 +64,8 @@ def compile_cell(
     kernel: str,
     *,
     seconds: float = SECONDS,
-    options: Mapping[str, Any] = NOTHING,
-    given: Mapping[str, Any] | None = None,
+    options: Options = PLAIN,
+    given: Mapping[str, int] | None = None,
     figures: bool = True,
 ) -> Compiled:
     """Compile one grid point in a process of its own.
@@ -84,22 +85,22 @@ def compile_cell(
         job = Job(
             kernel=kernel,
             cell=cell,
-            options=dict(options),
+            options=options,
             given=None if given is None else dict(given),
             result=str(folder / RESULT),
         )
         found = _run(job.to_json(), folder, seconds, figures=figures)
-        if found["verdict"] == "bad input":
+        if "error" in found:
             raise InvalidInput(**found["error"])
         record = _record(nothing, found)
-        if record.verdict != "ok":  # only of a grid point that compiled there is a whole dump
+        if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
             return record
         if not figures:
             return evolve(record, not_known=NOT_ASKED)
         return _measured(record, found.get("sizes"), folder)
 
 
-def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> dict[str, Any]:
+def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> Found:
     """Run the job; return its last output, and how the process ended."""
     flags = _dumping(folder / "dump") if figures else ""
     environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
@@ -110,9 +111,10 @@ def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> dict[str, 
         ended = processes.finish(process, seconds=seconds)
     said = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
     found = _written(folder / RESULT)
-    if found["verdict"] == "bad input" or "seconds" in found:
+    if "error" in found or "seconds" in found:
         return found
-    return {**found, **_ending(ended, found.get("stage", "starting"), said, seconds)}
+    ending = _ending(ended, found.get("stage", "starting"), said, seconds)
+    return {**found, **ending}
 
 
 def _dumping(folder: Path) -> str:
@@ -125,15 +127,15 @@ def _dumping(folder: Path) -> str:
     return " ".join(f"--{name}={value}" for name, value in options.items())
 
 
-def _written(result: Path) -> dict[str, Any]:
+def _written(result: Path) -> Found:
     try:
-        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        found: Found = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"verdict": "undecided"}
     return found
 
 
-def _ending(ended: int | None, stage: str, said: str, seconds: float) -> dict[str, str]:
+def _ending(ended: int | None, stage: str, said: str, seconds: float) -> Found:
     """The verdict for a process without one. A crash of the compiler fails the kernel."""
     if ended is None:
         why = f"no answer within {seconds:g} seconds, {stage}; allow more"
@@ -148,9 +150,20 @@ def _ending(ended: int | None, stage: str, said: str, seconds: float) -> dict[st
     }
 
 
-def _record(nothing: Compiled, found: Mapping[str, Any]) -> Compiled:
-    names = ("verdict", "reason", "cause", "smem", "cores", "given", "seconds", "versions")
-    return evolve(nothing, **{name: found[name] for name in names if name in found})
+def _record(nothing: Compiled, found: Found) -> Compiled:
+    verdict = found["verdict"]
+    assert verdict != "bad input"  # which was raised
+    return evolve(
+        nothing,
+        verdict=verdict,
+        reason=found.get("reason", nothing.reason),
+        cause=found.get("cause", nothing.cause),
+        smem=found.get("smem", nothing.smem),
+        cores=found.get("cores", nothing.cores),
+        given=found.get("given", nothing.given),
+        seconds=found.get("seconds", nothing.seconds),
+        versions=found.get("versions", nothing.versions),
+    )
 
 
 def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:

@@ -1,12 +1,41 @@
-"""The job of a compiling process, and its form as data."""
+"""The job of a compiling process and its result, with their forms as data."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal, TypedDict
 
 from attrs import asdict, frozen
 
+from conformance.kernels.batches import Options
 from conformance.kernels.compile.grid import Cell, Heads
+
+
+class BadInput(TypedDict):
+    """What an InvalidInput is made of."""
+
+    name: str
+    seen: str
+    allowed: str
+    remedy: str
+
+
+class Found(TypedDict, total=False):
+    """The result so far, as the process writes it. stage: how far it came.
+
+    sizes: what the kernel works with, None where that is not known. error: of a bad input.
+    """
+
+    verdict: Literal["ok", "fails", "refused", "undecided", "bad input"]
+    reason: str
+    cause: str
+    stage: str
+    versions: dict[str, str]
+    given: dict[str, int]
+    smem: int
+    cores: int
+    seconds: float
+    sizes: dict[str, int] | None
+    error: BadInput
 
 
 @frozen(kw_only=True)
@@ -18,8 +47,8 @@ class Job:
 
     kernel: str
     cell: Cell
-    options: Mapping[str, Any]
-    given: Mapping[str, Any] | None
+    options: Options
+    given: Mapping[str, int] | None
     result: str
 
     @classmethod

@@ -4,11 +4,12 @@ Only the compiling process imports this module: it needs jax.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
 from attrs import asdict
+from jax.typing import DTypeLike
 
 from conformance.kernels.compile.grid import Cell
 from impl.attention.tpu import blocks as planning
@@ -28,7 +29,9 @@ def arguments(name: str, cell: Cell) -> dict[str, int]:
     return maker(cell) if maker else {}
 
 
-def sizes(name: str, cell: Cell, given: Mapping[str, int], scratch: list[list[int]]) -> Any:
+def sizes(
+    name: str, cell: Cell, given: Mapping[str, int], scratch: list[list[int]]
+) -> dict[str, int] | None:
     """The sizes with which the kernel works, for `loops`; None where unknown.
 
     given: the arguments above. scratch: the shapes that it requested in vector memory.
@@ -84,14 +87,18 @@ def _sizes_of_jax(cell: Cell, given: Mapping[str, int], _: list[list[int]]) -> d
     }
 
 
+def shaped(shape: tuple[int, ...], dtype: DTypeLike) -> jax.ShapeDtypeStruct:
+    """An array of which there is the shape alone."""
+    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))  # type: ignore[no-untyped-call]
+
+
 def planned(cell: Cell) -> Shape:
     """Our kernel's sizes for this grid point, with planned blocks. Raises InvalidInput."""
     heads = cell.heads
-    struct: Any = jax.ShapeDtypeStruct
     return shape_of(
-        struct((cell.tokens, heads.q, heads.dim), jnp.dtype(cell.q)),
-        struct((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), jnp.dtype(cell.kv)),
-        struct((cell.seqs, cell.pages_per_seq), jnp.int32),
+        shaped((cell.tokens, heads.q, heads.dim), cell.q),
+        shaped((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), cell.kv),
+        shaped((cell.seqs, cell.pages_per_seq), jnp.int32),
         chip=cell.chip,
         append=cell.append,
     )

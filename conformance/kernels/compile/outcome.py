@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal, NotRequired, TypedDict
 
-from attrs import asdict, fields, frozen
+from attrs import frozen
 
 from conformance.kernels.compile import peaks
 from conformance.kernels.compile.bundles import Loop
@@ -13,9 +13,75 @@ from conformance.kernels.compile.loops import Pass
 
 Verdict = Literal["ok", "fails", "refused", "undecided"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "fails", "refused", "undecided")
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
 NOT_ASKED: Final = "vector memory and cycles: only the verdict was requested"
 """The reason of a record without figures: they take the compiler several times as long."""
+
+
+class CellData(TypedDict):
+    """A cell as plain data. Files from before `append` was known lack it."""
+
+    chip: str
+    shape: str
+    page_size: int
+    kv: str
+    q: str
+    tokens: int
+    seqs: int
+    positions: int
+    pages: int
+    append: NotRequired[bool]
+
+
+class LoopData(TypedDict):
+    """A `Loop` as plain data."""
+
+    start: int
+    end: int
+    products: int
+
+
+class PassData(TypedDict):
+    """A `Pass` as plain data."""
+
+    cycles: int
+    cells: int
+    tokens: int
+    cycles_per_kv_token: float | None
+
+
+class CompiledData(TypedDict):
+    """A record as plain data: with that of its cell, and with the ceilings."""
+
+    kernel: str
+    chip: str
+    shape: str
+    page_size: int
+    kv: str
+    q: str
+    tokens: int
+    seqs: int
+    positions: int
+    pages: int
+    append: NotRequired[bool]
+    verdict: Verdict
+    reason: str
+    cause: str
+    vmem: int | None
+    spilled: int | None
+    capacity: int | None
+    smem: int | None
+    cores: int
+    loops: list[LoopData]
+    decode: PassData | None
+    prefill: PassData | None
+    not_known: str
+    mbu_ceiling: float | None
+    mfu_ceiling: float | None
+    given: dict[str, int]
+    seconds: float | None
+    versions: NotRequired[dict[str, str]]
 
 
 @frozen(kw_only=True)
@@ -43,9 +109,9 @@ class Compiled:
     decode: Pass | None = None
     prefill: Pass | None = None
     not_known: str = ""
-    given: Mapping[str, Any] = NOTHING
+    given: Mapping[str, int] = NOTHING
     seconds: float | None = None
-    versions: Mapping[str, str] = NOTHING
+    versions: Mapping[str, str] = NO_VERSIONS
 
     @property
     def mbu(self) -> float | None:
@@ -68,7 +134,7 @@ class Compiled:
             cores=self.cores,
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> CompiledData:
         """Plain data for JSON."""
         return {
             "kernel": self.kernel,
@@ -81,7 +147,9 @@ class Compiled:
             "capacity": self.capacity,
             "smem": self.smem,
             "cores": self.cores,
-            "loops": [asdict(loop) for loop in self.loops],
+            "loops": [
+                LoopData(start=one.start, end=one.end, products=one.products) for one in self.loops
+            ],
             "decode": _pass(self.decode),
             "prefill": _pass(self.prefill),
             "not_known": self.not_known,
@@ -93,23 +161,34 @@ class Compiled:
         }
 
 
-def from_dict(data: Mapping[str, Any]) -> Compiled:
+def from_dict(data: CompiledData) -> Compiled:
     """The inverse of `as_dict`."""
-    own = {field.name for field in fields(Compiled)} - {"cell", "loops", "decode", "prefill"}
     return Compiled(
+        kernel=data["kernel"],
         cell=cell_from_dict(data),
+        verdict=data["verdict"],
+        reason=data["reason"],
+        cause=data["cause"],
+        vmem=data["vmem"],
+        spilled=data["spilled"],
+        capacity=data["capacity"],
+        smem=data["smem"],
+        cores=data["cores"],
         loops=tuple(Loop(**loop) for loop in data["loops"]),
         decode=_passed(data["decode"]),
         prefill=_passed(data["prefill"]),
-        **{name: data[name] for name in own},
+        not_known=data["not_known"],
+        given=data["given"],
+        seconds=data["seconds"],
+        versions=data["versions"],
     )
 
 
-def _passed(data: Mapping[str, Any] | None) -> Pass | None:
+def _passed(data: PassData | None) -> Pass | None:
     return None if data is None else Pass(data["cycles"], data["cells"], data["tokens"])
 
 
-def cell_as_dict(cell: Cell) -> dict[str, Any]:
+def cell_as_dict(cell: Cell) -> CellData:
     """The grid point alone, by the fields that identify it."""
     return {
         "chip": cell.chip,
@@ -125,15 +204,24 @@ def cell_as_dict(cell: Cell) -> dict[str, Any]:
     }
 
 
-def cell_from_dict(data: Mapping[str, Any]) -> Cell:
+def cell_from_dict(data: CellData | CompiledData) -> Cell:
     """The inverse; other data is ignored."""
     q, kv, dim = map(int, data["shape"].split("x"))
-    names = ("chip", "page_size", "kv", "q", "tokens", "seqs", "positions", "pages")
-    sizes = {name: data[name] for name in names}
-    return Cell(heads=Heads(q, kv, dim), append=data.get("append", False), **sizes)
+    return Cell(
+        heads=Heads(q, kv, dim),
+        chip=data["chip"],
+        page_size=data["page_size"],
+        kv=data["kv"],
+        q=data["q"],
+        tokens=data["tokens"],
+        seqs=data["seqs"],
+        positions=data["positions"],
+        pages=data["pages"],
+        append=data.get("append", False),
+    )
 
 
-def _pass(found: Pass | None) -> dict[str, Any] | None:
+def _pass(found: Pass | None) -> PassData | None:
     if found is None:
         return None
     return {

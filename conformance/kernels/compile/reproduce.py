@@ -1,12 +1,11 @@
 """A standalone file that compiles one grid point; it needs only jax and the kernel's module."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from conformance.kernels import kernel_under_test
+from conformance.kernels.batches import PLAIN, Options
 from conformance.kernels.compile.compiler import ENVIRONMENT, SHORT
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.outcome import NOTHING
 from conformance.kernels.compile.peaks import PEAKS
 
 FILE = '''\
@@ -61,8 +60,8 @@ def source(
     cell: Cell,
     kernel: str,
     *,
-    options: Mapping[str, Any] = NOTHING,
-    given: Mapping[str, Any] | None = None,
+    options: Options = PLAIN,
+    given: Mapping[str, int] | None = None,
 ) -> str:
     """The text of the file; arguments as of `compiler.compile_cell`. Raises InvalidInput.
 
@@ -74,8 +73,10 @@ def source(
         if cell.append
         else kernel_under_test.KNOWN
     )
-    found = kernel_under_test.appending(kernel) if cell.append else kernel_under_test.find(kernel)
-    assert found is not None  # a grid point that appends is only made for a kernel that does
+    found = (
+        kernel_under_test.find_appending(kernel) if cell.append else kernel_under_test.find(kernel)
+    )
+    assert found is not None  # a cell that appends is only made for a kernel that does
     if given is None:
         from conformance.kernels.compile import known_kernels
 
@@ -106,5 +107,5 @@ def source(
     )
 
 
-def _named(arguments: Mapping[str, Any]) -> str:
+def _named(arguments: Mapping[str, object]) -> str:
     return "".join(f", {name}={value!r}" for name, value in arguments.items())

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from conformance.kernels.compile import grid
-from conformance.kernels.compile.outcome import VERDICTS, Compiled
+from conformance.kernels.compile.outcome import VERDICTS, Compiled, CompiledData
 from conformance.kernels.compile.peaks import ASSUMPTIONS
 
 COLUMNS = (
@@ -21,7 +20,7 @@ COLUMNS = (
 )
 
 
-def targets(records: Sequence[Compiled]) -> list[dict[str, Any]]:
+def targets(records: Sequence[Compiled]) -> list[CompiledData]:
     """One plain object for each grid point, for `targets` of a result."""
     return [record.as_dict() for record in records]
 

@@ -2,10 +2,36 @@
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 
-def kernels(program: Any) -> Iterator[Mapping[str, Any]]:
+class Reference(Protocol):
+    """What a kernel reads or writes, and the memory that it lies in."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a number; that of a semaphore has no size."""
+        ...
+
+    @property
+    def memory_space(self) -> object:
+        """Which memory; its text is the name."""
+        ...
+
+
+def kernels(program: object) -> Iterator[Mapping[str, Any]]:
     """The parameters of every kernel of a traced program."""
     program = getattr(program, "jaxpr", program)
     for equation in getattr(program, "eqns", ()):
@@ -17,7 +43,7 @@ def kernels(program: Any) -> Iterator[Mapping[str, Any]]:
                 yield from kernels(part)
 
 
-def references(program: Any) -> Iterator[Any]:
+def references(program: object) -> Iterator[Reference]:
     """The buffers that every kernel of a traced program reads and writes, with their memory."""
     for kernel in kernels(program):
         for variable in kernel["jaxpr"].invars:
@@ -25,7 +51,7 @@ def references(program: Any) -> Iterator[Any]:
                 yield variable.aval
 
 
-def cores(program: Any, *, most: int) -> int:
+def cores(program: object, *, most: int) -> int:
     """The number of cores of a device that the program uses, that of its most parallel kernel.
 
     A kernel is split along the parallel axes of its grid, and along no others. most: cores of the

@@ -13,45 +13,57 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, Protocol, TypeVar, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
 
 from conformance.kernels import kernel_under_test
 from conformance.kernels.compile import known_kernels
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.job import BadInput, Found, Job
 from conformance.kernels.compile.peaks import PEAKS
 from conformance.kernels.compile.reasons import explain, short
-from conformance.kernels.compile.traced import cores, references
+from conformance.kernels.compile.traced import Reference, cores, references
 from spec.vocabulary.errors import InvalidInput
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def work(job: Job) -> dict[str, Any]:
+
+class Tell(Protocol):
+    """Adds to the result, which is written at once."""
+
+    def __call__(self, **news: Unpack[Found]) -> None:
+        """Add these."""
+        ...
+
+
+def work(job: Job) -> Found:
     """Compile, and record a verdict with its reason, and the figures so far."""
-    found: dict[str, Any] = {"verdict": "undecided", "reason": "the compiler did not start"}
+    found = Found(verdict="undecided", reason="the compiler did not start")
     told: list[str] = []
 
-    def tell(**news: Any) -> None:
+    def tell(**news: Unpack[Found]) -> None:
         found.update(news)
         Path(job.result).write_text(json.dumps(found), encoding="utf-8")
 
-    def end(**news: Any) -> None:
-        tell(**news, seconds=round(time.perf_counter() - started, 2))
+    def end(**news: Unpack[Found]) -> None:
+        news["seconds"] = round(time.perf_counter() - started, 2)
+        tell(**news)
 
     tell()
     try:
         under_test = (
-            kernel_under_test.appending(job.kernel)
+            kernel_under_test.find_appending(job.kernel)
             if job.cell.append
             else kernel_under_test.find(job.kernel)
         )
     except InvalidInput as error:
-        known = {"name": error.name, "seen": str(error.seen)}
-        known |= {"allowed": error.allowed, "remedy": error.remedy}
+        known = BadInput(
+            name=error.name, seen=str(error.seen), allowed=error.allowed, remedy=error.remedy
+        )
         tell(verdict="bad input", error=known)
         return found
     if under_test is None:
@@ -84,9 +96,9 @@ def work(job: Job) -> dict[str, Any]:
 def _compile(
     job: Job,
     under_test: kernel_under_test.Subject,
-    device: Any,
-    given: Mapping[str, Any],
-    tell: Callable[..., None],
+    device: jax.Device,
+    given: Mapping[str, int],
+    tell: Tell,
 ) -> list[list[int]]:
     """Trace, lower and compile; the chip is in the mesh, where kernels may look it up.
 
@@ -98,10 +110,11 @@ def _compile(
 
     new = kernel_under_test.NEW_CELLS if cell.append else ()
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: jax.Array) -> object:
         shared, cells = arrays[: len(arrays) - len(new)], arrays[len(arrays) - len(new) :]
-        more = dict(zip(new, cells, strict=True)) | dict(given)
-        return under_test.call(*shared, options=job.options, chip=cell.chip, **more)
+        operands = dict(zip(new, cells, strict=True))
+        own = {"chip": cell.chip, **operands, **given}
+        return under_test.call(*shared, options=job.options, **own)
 
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         jitted = jax.jit(
@@ -120,7 +133,7 @@ def _compile(
     return scratch(declared)
 
 
-def arguments(cell: Cell) -> tuple[Any, ...]:
+def arguments(cell: Cell) -> tuple[jax.ShapeDtypeStruct, ...]:
     """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: as shapes."""
     heads = cell.heads
     shapes = (
@@ -132,16 +145,15 @@ def arguments(cell: Cell) -> tuple[Any, ...]:
         ((1,), "int32"),
         *[((cell.tokens, heads.kv, heads.dim), cell.kv)] * (2 * cell.append),
     )
-    struct: Any = jax.ShapeDtypeStruct
-    return tuple(struct(shape, jnp.dtype(dtype)) for shape, dtype in shapes)
+    return tuple(known_kernels.shaped(shape, dtype) for shape, dtype in shapes)
 
 
-def scratch(declared: Iterable[Any]) -> list[list[int]]:
+def scratch(declared: Iterable[Reference]) -> list[list[int]]:
     """The shapes that kernels request in vector memory, from `traced.references`."""
     return [list(one.shape) for one in declared if str(one.memory_space) == "vmem"]
 
 
-def _is_scalar(reference: Any) -> bool:
+def _is_scalar(reference: Reference) -> bool:
     return str(reference.memory_space) == "smem" and hasattr(reference.dtype, "itemsize")
 
 
@@ -152,8 +164,15 @@ def _asked_for_devices(told: list[str]) -> Iterator[None]:
     A failure of tracing after that is not the kernel's.
     """
     real = jax.devices
+    jax.devices = _noting(real, told)
+    try:
+        yield
+    finally:
+        jax.devices = real
 
-    def devices(*given: Any, **named: Any) -> Any:
+
+def _noting(real: Callable[P, R], told: list[str]) -> Callable[P, R]:
+    def devices(*given: P.args, **named: P.kwargs) -> R:
         if not told:
             told.append(
                 "It asks for the device that it runs on, and there is none ahead of time: let it"
@@ -161,11 +180,7 @@ def _asked_for_devices(told: list[str]) -> Iterator[None]:
             )
         return real(*given, **named)
 
-    jax.devices = devices
-    try:
-        yield
-    finally:
-        jax.devices = real
+    return devices
 
 
 def _versions(kernel: str) -> dict[str, str]:

@@ -10,14 +10,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from attrs import field, frozen
 
 from conformance.files.results import Results
 from conformance.files.serialisation import decoder
-from conformance.lockstep.history import History
+from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
 
 CLEAN: Final = "clean"
@@ -93,10 +93,10 @@ class Attempts:
             self.made.clear()
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """What of the file is not used, and why: for a report."""
+        """The unused parts of the file, with reasons: for a report."""
         return self._results.notes()
 
-    def _take(self, row: dict[str, Any]) -> None:
+    def _take(self, row: dict[str, object]) -> None:
         if row.get("forget") is True:
             self.made.clear()
             return

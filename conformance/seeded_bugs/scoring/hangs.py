@@ -15,8 +15,9 @@ from attrs import evolve
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import counterexamples
-from conformance.fuzzing.shrinking import Finding, replay, shrink_with
-from conformance.lockstep.history import History
+from conformance.fuzzing.shrinking import shrink_with
+from conformance.history import History
+from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Watchdog
 from conformance.runtime import processes
 

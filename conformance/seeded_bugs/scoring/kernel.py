@@ -4,11 +4,12 @@ Every cell that no query may see holds NaN, so that whatever is read past a mask
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import jax.numpy as jnp
 import numpy as np
 from attrs import frozen
+from jax import Array
 from numpy.typing import NDArray
 
 from conformance.numerics import oracle
@@ -68,7 +69,7 @@ def compile_all() -> None:
         attend(shape, build(shape, np.random.default_rng(0)))
 
 
-def attend(shape: Shape, case: Case) -> Any:
+def attend(shape: Shape, case: Case) -> Array:
     """What the reference attention, as it now is, answers."""
     return reference.ragged_paged_attention(
         *map(jnp.asarray, case),
@@ -82,9 +83,9 @@ def attend(shape: Shape, case: Case) -> Any:
 def within_bound(shape: Shape, case: Case) -> bool:
     """Whether every element is as near the oracle as a correct kernel must be."""
     cells = min(shape.kv_block_pages, shape.pages_per_seq) * shape.page_size
-    options: dict[str, Any] = {"scale": SCALE, "sliding_window": shape.window}
-    expected = oracle.ragged_paged_attention(*case, **options)
-    bound = oracle.error_bound(*case, **options, block_cells=cells)
+    window = shape.window
+    expected = oracle.ragged_paged_attention(*case, scale=SCALE, sliding_window=window)
+    bound = oracle.error_bound(*case, scale=SCALE, sliding_window=window, block_cells=cells)
     out = np.asarray(attend(shape, case), np.float64)
     return bool((np.abs(out - expected) <= bound).all())
 

@@ -4,7 +4,6 @@ A method runs the engine as it finds it: who calls it has planted the bug. Anoth
 joins by one more entry in METHODS.
 """
 
-import math
 import random
 import time
 from collections.abc import Iterator
@@ -17,10 +16,11 @@ from conformance.engines import ours
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import Recorded
-from conformance.fuzzing import campaign as fuzzing
-from conformance.fuzzing.shrinking import Finding, replay, shrink
+from conformance.fuzzing import campaign
+from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.comparer import Oracle, by_clauses
+from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Patience
 from conformance.protocol import Engine
 from conformance.seeded_bugs import Plant
@@ -76,7 +76,7 @@ class Method:
         if self.only is not None:
             return plant.id in self.only
         family = next(key for key, plants in FAMILIES.items() if plant in plants)
-        reached = any(module not in self.past for module, _, _ in plant.patches)
+        reached = any(patch.module not in self.past for patch in plant.patches)
         return family in self.families and reached and name not in plant.blind
 
 
@@ -88,7 +88,7 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
         return found
     assert report.finding is not None
     assert report.geometry is not None
-    make = partial(fuzzing.make, ours.make, report.geometry, report.cleanup)
+    make = partial(campaign.make, ours.make, report.geometry, report.cleanup)
     small = shrink(make, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
     text = histories.dump(recorded(small, report.geometry, report.cleanup, plant=plant))
     return evolve(found, shrunk=len(small.history), example=text)
@@ -111,14 +111,14 @@ def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attem
     if not found.caught:
         return evolve(found, error=found.error or "the kit found nothing to show to the oracle")
     assert shown.geometry is not None
-    make = partial(fuzzing.make, ours.make, shown.geometry, shown.cleanup)
+    make = partial(campaign.make, ours.make, shown.geometry, shown.cleanup)
     seen = replay(make, history, watchdog=budget.watchdog, oracle=blind.judge)
     return evolve(found, caught=seen is not None, clause=seen.clause if seen else None)
 
 
 def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
     """Made-up traffic, served in lockstep: every output is held to decoding its request alone."""
-    make = partial(fuzzing.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
+    make = partial(campaign.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
     tally = traffic.Tally()
     compile_first(make, budget)
     budget.watchdog.begin(tally.history, TRAFFIC_SECONDS)
@@ -231,25 +231,26 @@ def made_up(seed: int, *, count: int) -> Iterator[Request]:
         yield Request(id=index, prompt=tokens, params=params, n_generations=choices)
 
 
-def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> fuzzing.Run:
-    report = fuzzing.Run()
-    fuzzing.run(
+def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> campaign.Run:
+    report = campaign.Run()
+    campaign.run(
         ours.make,
-        GEOMETRY,
-        start_seed=SEED_STRIDE * seed,
-        seconds=math.inf,
+        campaign.Options(
+            geometry=GEOMETRY,
+            seed=SEED_STRIDE * seed,
+            steps=budget.steps,
+            ceiling=False,
+            oracle=oracle,
+            patience=Patience(first=FIRST_SECONDS),
+        ),
         report=report,
         update=lambda _done, _note: None,
         watchdog=budget.watchdog,
-        steps=budget.steps,
-        ceiling=False,
-        oracle=oracle,
-        patience=Patience(first=FIRST_SECONDS),
     )
     return report
 
 
-def _attempt(report: fuzzing.Run) -> Attempt:
+def _attempt(report: campaign.Run) -> Attempt:
     """A finding of the warm-up, which is not counted, is counted by its own length."""
     found = report.finding
     warm, error = found is not None and not report.steps, _raised(found)

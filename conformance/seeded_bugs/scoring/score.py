@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from attrs import asdict, frozen
 
@@ -19,6 +19,7 @@ from conformance.seeded_bugs import Plant
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Key
 from conformance.seeded_bugs.scoring.blind import BLIND
 from conformance.seeded_bugs.scoring.methods import Method
+from conformance.seeded_bugs.scoring.rows import BlindRow, CleanFinding, Row, Tally
 from conformance.seeded_bugs.scoring.worker import Job, pending
 
 WORKER: Final = "conformance.seeded_bugs.scoring.worker"
@@ -31,7 +32,6 @@ FUZZ_MEDIAN_SECONDS: Final = 5.0
 MOST_SHRUNK: Final = 8
 
 Start = Callable[[Job], Process]
-Row = dict[str, Any]
 
 
 def start(job: Job) -> Process:
@@ -141,7 +141,7 @@ def _why_not(name: str, plan: Plan, plant: Plant) -> str:
     return "not applicable" if not method.applies(name, plant) else "not checked"
 
 
-def _tally(plant: str, method: str, plan: Plan, attempts: Attempts) -> Row:
+def _tally(plant: str, method: str, plan: Plan, attempts: Attempts) -> Tally:
     """One method at one plant: how many seeds caught it, the median of what it took, the worst."""
     tries = [
         attempts.made[plant, method, seed]
@@ -178,12 +178,12 @@ def _changed(plant: Plant, attempts: Attempts) -> bool | None:
     return True if any(one and not one.caught for one in clean) else None
 
 
-def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[Row]]:
+def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[CleanFinding]]:
     """How often the engine without a bug was tried, and what was found in it, which is wrong."""
     tries = [(key, one) for key, one in attempts.made.items() if key[0] == CLEAN]
     wanted = [(key, one) for key, one in tries if key[1] in plan.methods and key[2] < plan.seeds]
     found = [
-        {"method": key[1], "seed": key[2], "clause": one.clause}
+        CleanFinding(method=key[1], seed=key[2], clause=one.clause)
         for key, one in wanted
         if one.caught
     ]
@@ -224,7 +224,7 @@ def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
     }
 
 
-def blind(plan: Plan, attempts: Attempts) -> list[Row]:
+def blind(plan: Plan, attempts: Attempts) -> list[BlindRow]:
     """For each blind oracle that was tried: what it caught of the bug it misses and of one it sees.
 
     kit: what fuzzing caught of the former.
@@ -244,7 +244,7 @@ def blind(plan: Plan, attempts: Attempts) -> list[Row]:
     ]
 
 
-def not_shown_blind(rows: Sequence[Row]) -> list[str]:
+def not_shown_blind(rows: Sequence[BlindRow]) -> list[str]:
     """The oracles that are not blind after all, or see nothing, or miss what the kit misses too.
 
     Those without the tries to say are in `undecided`.
@@ -252,16 +252,16 @@ def not_shown_blind(rows: Sequence[Row]) -> list[str]:
     return _names(
         (
             one["oracle"],
-            one["missed"]["caught"] or not one["seen"]["caught"] or not one["kit"]["caught"],
+            bool(one["missed"]["caught"]) or not (one["seen"]["caught"] and one["kit"]["caught"]),
         )
         for one in rows
         if _compared(one)
     )
 
 
-def _compared(blind: Row) -> bool:
+def _compared(blind: BlindRow) -> bool:
     """Whether there are tries of the oracle at both bugs, and of the kit."""
-    return all(blind[tally]["tries"] for tally in ("missed", "seen", "kit"))
+    return all(tally["tries"] for tally in (blind["missed"], blind["seen"], blind["kit"]))
 
 
 def slow(rows: Sequence[Row]) -> list[str]:
@@ -274,13 +274,13 @@ def slow(rows: Sequence[Row]) -> list[str]:
     )
 
 
-def _median_seconds(tallies: Sequence[tuple[str, Row]]) -> float:
+def _median_seconds(tallies: Sequence[tuple[str, Tally]]) -> float:
     """Of all plants, each with as many tries: one that was missed took for ever."""
     return median(_seconds(tally) for _, tally in tallies) if tallies else 0.0
 
 
-def _seconds(tally: Row) -> float:
-    return math.inf if tally["seconds"] is None else float(tally["seconds"])
+def _seconds(tally: Tally) -> float:
+    return math.inf if tally["seconds"] is None else tally["seconds"]
 
 
 def _names(misses: Iterable[tuple[str, bool]]) -> list[str]:

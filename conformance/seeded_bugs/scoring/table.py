@@ -2,12 +2,11 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from conformance.seeded_bugs.scoring.rows import BlindRow, Row, Score, Tally
 from spec import SPEC_VERSION
 
-Row = dict[str, Any]
 HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
 
 BLIND_NOTE = (
@@ -27,15 +26,15 @@ def versions() -> dict[str, str]:
 
 def cells(row: Row) -> tuple[str, ...]:
     """One line of the table."""
-    methods: Mapping[str, Any] = row["methods"]
+    methods = row["methods"]
     fuzz = methods.get("fuzz")
-    main = fuzz if isinstance(fuzz, dict) else {}
+    main = fuzz if isinstance(fuzz, dict) else None
     others = [
         f"{name} {tally['caught']}/{tally['tries']}"
         for name, tally in methods.items()
         if name != "fuzz" and isinstance(tally, dict)
     ]
-    clauses = main.get("clauses") or [
+    clauses = (main and main["clauses"]) or [
         clause
         for tally in methods.values()
         if isinstance(tally, dict)
@@ -44,9 +43,9 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row["id"],
         f"{main['caught']}/{main['tries']}" if main else str(fuzz or ""),
-        _number(main.get("steps"), ".0f"),
-        _number(main.get("seconds"), ".1f"),
-        _number(main.get("shrunk"), "d"),
+        _number(main and main["steps"], ".0f"),
+        _number(main and main["seconds"], ".1f"),
+        _number(main and main["shrunk"], "d"),
         " ".join(sorted(set(clauses))),
         ", ".join(others),
     )
@@ -59,7 +58,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
 
 
-def blind_cells(row: Row) -> tuple[str, ...]:
+def blind_cells(row: BlindRow) -> tuple[str, ...]:
     """One line of the table of blind oracles."""
     return (
         row["what"],
@@ -71,7 +70,7 @@ def blind_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def blind_lines(rows: Sequence[Row]) -> list[str]:
+def blind_lines(rows: Sequence[BlindRow]) -> list[str]:
     """That table, in sentences; nothing where no such oracle was tried."""
     return [
         f"  blind: {what}: {missed} of {misses} (the kit {kit}), {seen} of {sees}"
@@ -79,7 +78,7 @@ def blind_lines(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
+def page(result: Score, *, date: str) -> str:
     """The score as a page of Markdown."""
     known = ", ".join(f"{name} {version}" for name, version in versions().items())
     text = [
@@ -98,7 +97,7 @@ def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
         "",
         f"| {' | '.join((*HEAD, 'mechanism'))} |",
         f"|{'---|' * (len(HEAD) + 1)}",
-        *(_linked(row) for row in rows),
+        *(_linked(row) for row in result["bugs"]),
         "",
         "## Blind oracles",
         "",
@@ -112,7 +111,7 @@ def page(result: Mapping[str, Any], rows: Sequence[Row], *, date: str) -> str:
     return "\n".join(text) + "\n"
 
 
-def _summary(result: Mapping[str, Any]) -> str:
+def _summary(result: Score) -> str:
     score, controls = result["score"], result["controls"]
     return (
         f"{score['caught']} of {score['plants']} plants are caught. There are {score['seeds']} "
@@ -123,7 +122,7 @@ def _summary(result: Mapping[str, Any]) -> str:
     )
 
 
-def _open_ends(result: Mapping[str, Any]) -> list[str]:
+def _open_ends(result: Score) -> list[str]:
     """What came to nothing."""
     lines = [f"- {name}: {why}" for name, why in result["score"]["undecided"].items()]
     if result["tries_left"]:
@@ -136,7 +135,7 @@ def _linked(row: Row) -> str:
     return f"| [{first}]({row['thread']}) | {' | '.join((*rest, row['mechanism']))} |"
 
 
-def _share(tally: Row) -> str:
+def _share(tally: Tally) -> str:
     return f"{tally['caught']}/{tally['tries']}"
 
 

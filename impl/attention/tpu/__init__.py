@@ -17,6 +17,7 @@ from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.typing import ArrayLike
+from jaxtyping import Float, Int32, Shaped
 
 from impl.attention import places
 from impl.attention.interface import check_new, check_options, check_shapes, require
@@ -210,16 +211,16 @@ def _check_kinds(q: Array, kv_pages: Array) -> None:
 def _call(
     shape: Shape,
     interpret: Any,
-    q: Array,
-    kv_pages: Array,
-    kv_lens: Array,
-    page_indices: Array,
-    cu_q_lens: Array,
-    num_seqs: Array,
+    q: Float[Array, "T H D"],
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_lens: Int32[Array, " B"],
+    page_indices: Int32[Array, "B M"],
+    cu_q_lens: Int32[Array, " B+1"],
+    num_seqs: Int32[Array, "1"],
     *,
-    cells: Array | None = None,
-) -> Array:
-    """Attend; cells [T, 2 * kv_heads, head_dim] of the queries' own tokens if they are operands."""
+    cells: Shaped[Array, "T KV D"] | None = None,
+) -> Float[Array, "T H D"]:
+    """Attend; cells: of the queries' own tokens, if they are operands."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
     missing = shape.table_rows * LANES - shape.pages_per_seq
@@ -253,12 +254,12 @@ def _call(
 def _appended(
     shape: Shape,
     interpret: Any,
-    kv_pages: Array,
-    cells: Array,
-    destinations: Array,
-    q: Array,
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    cells: Shaped[Array, "T KV D"],
+    destinations: Int32[Array, " T"],
+    q: Float[Array, "T H D"],
     *arrays: Array,
-) -> tuple[Array, Array]:
+) -> tuple[Float[Array, "T H D"], Shaped[Array, "P page_size KV D"]]:
     """What attention answers, and the pool; whichever comes second waits for the other."""
     if shape.fresh:
         out = _call(shape, interpret, q, kv_pages, *arrays, cells=cells)

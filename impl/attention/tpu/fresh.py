@@ -8,13 +8,21 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Int32, Shaped
 
 from impl.attention.places import owners
 from impl.attention.tpu.shape import Shape
 
 
-def rows(shape: Shape, cells: Array, kv_lens: Array, cu_q_lens: Array, num_seqs: Array) -> Array:
-    """[n * 2 * kv_heads, head_dim]: cells [T, 2 * kv_heads, head_dim], each where `place` says."""
+def rows(
+    shape: Shape,
+    cells: Shaped[Array, "T KV D"],
+    kv_lens: Int32[Array, " B"],
+    cu_q_lens: Int32[Array, " B+1"],
+    num_seqs: Array,
+) -> Shaped[Array, "rows D"]:
+    """The cells, each where `place` says, and each of KV rows."""
+    assert cells.shape[0] == shape.tokens, "there is a cell for each token"
     if shape.unit > 1:
         seq, owned = owners(cu_q_lens, num_seqs, tokens=shape.tokens)
         size = shape.tokens + (shape.seqs + 1) * shape.unit

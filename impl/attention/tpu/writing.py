@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Int32, Shaped
 
 from impl.attention.tpu.copies import copy, in_powers
 
@@ -19,13 +20,19 @@ NOWHERE: Final = -1
 
 
 def write(
-    kv_pages: Array, cells: Array, destinations: Array, *, after: Array, interpret: Any
-) -> Array:
-    """The pool, in the same place, with cells [T, 2 * kv_heads, head_dim] where they belong.
+    kv_pages: Shaped[Array, "P page_size KV D"],
+    cells: Shaped[Array, "T KV D"],
+    destinations: Int32[Array, " T"],
+    *,
+    after: Array,
+    interpret: Any,
+) -> Shaped[Array, "P page_size KV D"]:
+    """The pool, in the same place, with the cells where they belong.
 
-    kv_pages [pages, page_size, 2 * kv_heads, head_dim]. destinations i32[T]: cells of the pool;
-    what is out of range is dropped. after: what has to be there first; it is not looked at.
+    destinations: what is out of range is dropped. after: what has to be there first; it is not
+    looked at.
     """
+    assert cells.dtype == kv_pages.dtype, "a copy does not convert"
     page_size, tokens = kv_pages.shape[1], cells.shape[0]
     inside = (destinations >= 0) & (destinations < kv_pages.shape[0] * page_size)
     starts = jnp.where(inside, destinations, NOWHERE)
@@ -49,8 +56,8 @@ def write(
     return pool
 
 
-def runs(starts: Array, page_size: int) -> Array:
-    """i32[T]: how many tokens from each one on are neighbours in one page, or have no cell."""
+def runs(starts: Int32[Array, " T"], page_size: int) -> Int32[Array, " T"]:
+    """How many tokens from each one on are neighbours in one page, or have no cell."""
     before = jnp.concatenate([jnp.full((1,), NOWHERE - 1, starts.dtype), starts[:-1]])
     neighbours = (starts == before + 1) & (starts % page_size != 0) & (before >= 0)
     goes_on = neighbours | ((starts == NOWHERE) & (before == NOWHERE))

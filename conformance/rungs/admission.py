@@ -1,0 +1,69 @@
+"""Rung admission: draws of requests that wait, and what they must reach."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from conformance.history import Step
+from conformance.rungs.draws import Digits, constant, has_queued, rarely, request, when
+from conformance.rungs.record import ActionKit, RungKit, Session
+from conformance.rungs.scheduling import ROUND
+from conformance.rungs.simpler import simpler_requests
+from spec.machines.actions import Admit, Submit
+from spec.state import State
+from spec.vocabulary import Params, Reason, Request
+
+
+def submit(state: State, drawn: int, serial: int) -> Submit:
+    """A request for the queue of those waiting; rarely one that can never fit, or a known id."""
+    digits = Digits(drawn)
+    known = (*state.waiting, *state.admitted)
+    if digits.rarely(6) and known:
+        return Submit(digits.one_of(known))
+    return Submit(request(state, digits, serial))
+
+
+def reserving(state: State, drawn: int, serial: int) -> Submit:
+    """A request whose worst case takes what admission has not promised yet, or one page more."""
+    digits, geometry = Digits(drawn), state.geometry
+    known = (*state.waiting, *state.admitted)
+    promised = sum(request.pages_needed(geometry) for request in known)
+    left = max(0, geometry.pages - promised) + digits.below(2)
+    whole = max(1, min(left, geometry.pages_per_seq)) * geometry.page_size
+    length = max(1, min(1 + digits.below(whole), state.limits.prefill_tokens, whole - 1))
+    params = Params(max_new=max(1, whole - length))
+    return Submit(Request(id=serial, prompt=(0,) * length, params=params))
+
+
+def _submit(session: Session, drawn: int) -> Step:
+    draw = reserving if drawn % 3 == 2 else submit
+    return draw(session.state, drawn // 3, session.next_id())
+
+
+def _has_waiting(state: State) -> object:
+    return state.waiting
+
+
+def _simpler(action: Submit) -> Iterator[Step]:
+    for smaller in simpler_requests(action.request):
+        yield Submit(smaller)
+
+
+KIT: Final = RungKit(
+    rung="admission",
+    actions={
+        Submit: ActionKit(
+            refusable=(Reason.TOO_LONG, Reason.NEVER_FITS, Reason.CHOICE_TAKEN), simpler=_simpler
+        ),
+        Admit: ActionKit(refusable=(Reason.QUEUE_EMPTY, Reason.NO_FREE_SLOT, Reason.OUT_OF_PAGES)),
+    },
+    rules={
+        "admission": {
+            "submit": _submit,
+            "admit": when(_has_waiting, constant(Admit()), "submit"),
+            "admit_again": rarely(3, constant(Admit()), "admit"),
+            "serve": when(has_queued, ROUND, "admit"),
+        }
+    },
+    needs=frozenset({Submit, Admit}),
+    warmup=(Submit(Request(id=3, prompt=(1,), params=Params(max_new=1))), Admit()),
+)

@@ -1,0 +1,198 @@
+"""Rung lifecycle: draws of prompts, of cleanup and of resets, and what they must reach."""
+
+from collections.abc import Iterator
+from itertools import permutations, product
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Attend, PoisonDead, Step
+from conformance.protocol import Action, Poison, Result
+from conformance.rungs.draws import (
+    Digits,
+    allocated,
+    constant,
+    first_queued,
+    named,
+    params_of,
+    prompt_of,
+    rarely,
+    used_slots,
+    when,
+    wild_slot,
+)
+from conformance.rungs.moves import assign_again, assign_another, batches, fixed, slots_of
+from conformance.rungs.pages import SLOT_REASONS, brim, needs_page
+from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.scheduling import enqueue
+from conformance.rungs.simpler import simpler_params
+from spec.fields import output_entry
+from spec.machines import actions as act
+from spec.machines import lifecycle
+from spec.machines.actions import (
+    Allocate,
+    Assign,
+    Clone,
+    Free,
+    FreeFinished,
+    Pack,
+    Prefill,
+    Reserve,
+    Reset,
+    TakeOutputs,
+    Write,
+)
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Geometry, Params, Reason, Request, ResetMode
+
+RESET: Final = constant(Reset(), Reset(ResetMode.PHYSICAL))
+TAKE_OUTPUTS: Final = constant(TakeOutputs())
+_PARAMS: Final = Params(max_new=1)
+
+
+def assign(state: State, drawn: int, serial: int) -> Assign:
+    """A prompt, and a limit that often ends exactly at a page boundary."""
+    digits = Digits(drawn)
+    details = state.details
+    taken = sorted(lifecycle.taken_keys(state))
+    name = digits.one_of(taken) if taken and digits.rarely(10) else (serial, digits.below(2))
+    bare = [slot for slot in used_slots(state) if details[slot] is None]
+    slot = wild_slot(state, digits, bare or used_slots(state))
+    prompt = prompt_of(state, digits)
+    params = params_of(state, digits, prompt, choice=0)
+    return Assign(slot, prompt, params, *name)
+
+
+def advance(state: State, drawn: int, serial: int) -> Action:
+    """The next thing some sequence needs on its way to being written; else a new sequence."""
+    digits = Digits(drawn)
+    used = used_slots(state)
+    start = digits.below(max(len(used), 1))
+    for slot in used[start:] + used[:start]:
+        sequence, detail = state.sequences[slot], state.details[slot]
+        if sequence is None or (detail and detail.finished):
+            continue
+        if detail is None:
+            return evolve(assign(state, drawn // 8, serial), slot=slot)
+        ready = first_queued(state, slot, len(sequence.tokens))
+        if sequence.written < min(ready, sequence.allocated):
+            last = min(ready, sequence.allocated)
+            return Write(tuple((slot, position) for position in range(sequence.written, last)))
+        if sequence.allocated < len(sequence.tokens):
+            more = range(sequence.allocated, len(sequence.tokens))
+            return Allocate(tuple((slot, position) for position in more))
+        if ready < len(sequence.tokens):
+            return Pack()
+    return Reserve() if None in state.sequences else enqueue(state, drawn)
+
+
+def overfill(state: State, drawn: int, serial: int) -> Action:
+    """What needs one page more than a full pool has."""
+    digits = Digits(drawn)
+    size = state.geometry.page_size
+    partial = [slot for slot in state.live if needs_page(state, slot)]
+    grows = [
+        slot
+        for slot in used_slots(state)
+        if slot not in state.finished and allocated(state, slot) + size <= state.geometry.max_len
+    ]
+    wanted = digits.below(3)
+    if wanted != 1 and partial:
+        return Clone(digits.one_of(partial), None, 1 + digits.below(5))
+    if wanted != 2 and grows:
+        slot = digits.one_of(grows)
+        start = allocated(state, slot)
+        return Allocate(tuple((slot, start + step) for step in range((-start) % size + 1)))
+    return Prefill((Request(id=serial, prompt=(0,), params=Params(max_new=1)),))
+
+
+def _simpler_assign(action: Assign) -> Iterator[Step]:
+    if len(action.prompt) > 1:
+        yield evolve(action, prompt=action.prompt[:-1])
+    for params in simpler_params(action.params):
+        yield evolve(action, params=params)
+
+
+def _outputs(_machine: Machine, state: State, _action: TakeOutputs) -> Result:
+    return tuple(map(output_entry, state.outputs))
+
+
+def _has_outputs(state: State) -> object:
+    return state.outputs
+
+
+def _has_finished(state: State) -> object:
+    return state.finished
+
+
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """Prompts of two kinds, as long as they can be; a sequence's choice is its slot."""
+    ids = range(geometry.slots + 1)
+    for slot in ids:
+        yield fixed(act.Reserve(slot), f"reserve({slot})")
+    for slot, first in product(ids, (1, 2)):
+        prompt = (first,) * max(1, geometry.max_len - 1)
+        assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
+        yield fixed(assign, f"assign({slot}, {first})")
+    for slot in range(geometry.slots):
+        yield assign_another(slot, geometry.slots)
+    for slot, other in permutations(range(geometry.slots), 2):
+        yield assign_again(slot, other)
+    yield from batches(range(geometry.slots), geometry.page_size)
+    yield from slots_of(geometry, lambda child: child, lambda parent: parent)
+
+
+KIT: Final = RungKit(
+    rung="lifecycle",
+    actions={
+        Assign: ActionKit(
+            refusable=(
+                *SLOT_REASONS,
+                Reason.SLOT_ASSIGNED,
+                Reason.TOO_LONG,
+                Reason.CHOICE_TAKEN,
+            ),
+            simpler=_simpler_assign,
+        ),
+        FreeFinished: ActionKit(),
+        Reset: ActionKit(state_clause="RESET"),
+        TakeOutputs: ActionKit(result=_outputs, result_clause="OUT"),
+    },
+    rules={
+        "lifecycle": {
+            "assign": named(assign),
+            "advance": named(advance),
+            "advance_again": named(advance),
+            "brim": brim("advance", named(overfill)),
+            "brim_again": brim("advance", named(overfill)),
+            "reset": rarely(8, RESET, "allocate"),
+        },
+        "scheduling": {
+            "brim": brim("prefill", named(overfill)),
+            "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
+            "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
+            "reset": rarely(8, RESET, "prefill"),
+        },
+        "admission": {
+            "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "serve"),
+            "reset": rarely(8, RESET, "serve"),
+        },
+    },
+    needs=frozenset({Reserve}),
+    warmup=(
+        Reserve(),
+        Assign(0, (1,), _PARAMS, 1),
+        Allocate(((0, 0),)),
+        Write(((0, 0),)),
+        Attend(),
+        PoisonDead(Poison.NAN),
+        PoisonDead(Poison.LIVE),
+        Free(0),
+        FreeFinished(),
+        TakeOutputs(),
+        Reset(),
+        Reset(ResetMode.PHYSICAL),
+    ),
+    alphabet=alphabet,
+)

@@ -1,0 +1,91 @@
+"""Moves that alphabets share: batches of the next cells, clones, releases and resets."""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations, product
+
+from conformance.protocol import Action
+from conformance.rungs.record import Move
+from spec.machines import actions as act
+from spec.state import State
+from spec.table import Sequence
+from spec.vocabulary import Geometry, Params, ResetMode
+
+
+def fixed(action: Action, name: str) -> Move:
+    """The same action in every state."""
+    return Move(name, lambda _state: action)
+
+
+def allocating(name: str, *places: tuple[int, int]) -> Move:
+    """Allocate cells of slots: (slot, how far past what it has allocated)."""
+    return Move(name, lambda state: act.Allocate(_batch(state, places, write=False)))
+
+
+def writing(name: str, *places: tuple[int, int]) -> Move:
+    """Write cells of slots: (slot, how far past what it has written)."""
+    return Move(name, lambda state: act.Write(_batch(state, places, write=True)))
+
+
+def _batch(
+    state: State, places: tuple[tuple[int, int], ...], *, write: bool
+) -> tuple[tuple[int, int], ...]:
+    """Positions after what each slot has; from 0 if it is unused."""
+
+    def start(slot: int) -> int:
+        sequence = state.sequences[slot] or Sequence()
+        return sequence.written if write else sequence.allocated
+
+    return tuple((slot, start(slot) + offset) for slot, offset in places)
+
+
+def batches(slots: range, page_size: int) -> Iterator[Move]:
+    """The next cells of one slot or two, and batches that a caller must not ask for."""
+    for slot, count in product(slots, range(1, page_size + 1)):
+        places = tuple((slot, offset) for offset in range(count))
+        yield allocating(f"allocate({slot}, {count})", *places)
+        yield writing(f"write({slot}, {count})", *places)
+    for low, high in combinations(slots, 2):
+        yield allocating(f"allocate({high} and {low})", (high, 0), (low, 0))
+    for slot in slots:
+        yield allocating(f"gap({slot})", (slot, 1))
+        yield allocating(f"twice({slot})", (slot, 0), (slot, 0))
+        yield allocating(f"rewrite({slot})", (slot, -1))
+
+
+def slots_of(
+    geometry: Geometry, free: Callable[[int], int], taken: Callable[[int], int]
+) -> Iterator[Move]:
+    """What both instances do with slots; a slot past the last one is never legal.
+
+    free: the choice that a child's number gives; taken: one that the parent's may have already.
+    """
+    ids = range(geometry.slots + 1)
+    for slot in ids:
+        yield fixed(act.Free(slot), f"free({slot})")
+    for parent, child in product(ids, ids):
+        yield fixed(act.Clone(parent, child, free(child)), f"clone({parent}, {child})")
+    for parent, child in permutations(range(geometry.slots), 2):
+        again = act.Clone(parent, child, taken(parent))
+        yield fixed(again, f"clone_again({parent}, {child})")
+    for mode in ResetMode:
+        yield fixed(act.Reset(mode), f"reset({mode.value})")
+
+
+def assign_another(slot: int, choice: int) -> Move:
+    """Give a slot that has a prompt another one, as a choice that nobody has."""
+
+    def action(state: State) -> act.Assign | None:
+        there = state.details[slot] is not None
+        return act.Assign(slot, (1,), Params(max_new=1), 1, choice) if there else None
+
+    return Move(f"assign_another({slot})", action)
+
+
+def assign_again(slot: int, other: int) -> Move:
+    """Give a slot the choice that another one has; only where that one has it."""
+
+    def action(state: State) -> act.Assign | None:
+        there = state.details[other] is not None
+        return act.Assign(slot, (1,), Params(max_new=1), 1, other) if there else None
+
+    return Move(f"assign_again({slot}, {other})", action)

@@ -1,0 +1,305 @@
+"""Rung pages: draws of cells, boundary cases of the pool, and what they must reach."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Step
+from conformance.protocol import Action, Result
+from conformance.rungs.draws import (
+    Digits,
+    allocated,
+    first_queued,
+    free_slots,
+    has_used,
+    one,
+    used_slots,
+    when,
+    wild_slot,
+)
+from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
+from spec import pool
+from spec.machines import actions as act
+from spec.machines.actions import Allocate, Free, Reserve, Write
+from spec.machines.pages import reserved_slot
+from spec.rung import Machine
+from spec.state import State
+from spec.table import Batch, Sequence, by_slot
+from spec.vocabulary import INVALID, Reason
+
+_ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
+"""Enough for `_arranged` to choose everything it chooses."""
+FILLING: Final = 6
+"""Steps at most by which the rule `brim` fills the pool."""
+SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
+
+
+def reserve(state: State, drawn: int) -> Reserve:
+    """Any free slot, a given one, rarely one out of range."""
+    digits = Digits(drawn)
+    if digits.below(2) == 0:
+        return Reserve()
+    return Reserve(wild_slot(state, digits, free_slots(state)))
+
+
+def allocate(state: State, drawn: int) -> Allocate:
+    """The next cells of some slots, up to, past or short of a page boundary."""
+    digits = Digits(drawn)
+    arrangement = digits.below(_ARRANGEMENTS)
+    batch: list[tuple[int, int] | None] = []
+    for slot in used_slots(state):
+        sequence = state.sequences[slot]
+        if sequence is not None and digits.below(3) != 2:
+            start = sequence.allocated
+            batch += [(slot, start + step) for step in range(_stretch(state, digits, start))]
+    return Allocate(_arranged(state, Digits(arrangement), batch))
+
+
+def write(state: State, drawn: int) -> Write:
+    """The next known, allocated cells of some slots."""
+    digits = Digits(drawn)
+    arrangement = digits.below(_ARRANGEMENTS)
+    batch: list[tuple[int, int] | None] = []
+    for slot in used_slots(state):
+        sequence = state.sequences[slot]
+        if sequence is None or digits.below(4) == 3:
+            continue
+        ready = min(sequence.allocated, first_queued(state, slot, len(sequence.tokens)))
+        count = ready - sequence.written - digits.below(2) * digits.below(3)
+        batch += [(slot, sequence.written + step) for step in range(count)]
+    if not batch and used_slots(state):
+        slot = digits.one_of(used_slots(state))
+        batch.append((slot, _written(state, slot)))
+    return Write(_arranged(state, Digits(arrangement), batch))
+
+
+def release(state: State, drawn: int) -> Free:
+    """A used slot, often one that shares pages; rarely an unused one."""
+    digits = Digits(drawn)
+    counts, used = state.counts, used_slots(state)
+    sharing = [
+        slot for slot in used if any(pool.is_shared(counts, page) for page in _row(state, slot))
+    ]
+    return Free(wild_slot(state, digits, sharing if sharing and digits.below(2) else used))
+
+
+def _row(state: State, slot: int) -> tuple[int, ...]:
+    sequence = state.sequences[slot]
+    return () if sequence is None else sequence.row
+
+
+def _written(state: State, slot: int) -> int:
+    sequence = state.sequences[slot]
+    return 0 if sequence is None else sequence.written
+
+
+def _stretch(state: State, digits: Digits, start: int) -> int:
+    """How many cells to add: to the boundary, just past it, one, or all that is known."""
+    size = state.geometry.page_size
+    boundary = size - start % size
+    free = pool.free_count(state.counts)
+    fill = free * size + (-start) % size
+    most = state.limits.prefill_tokens + digits.rarely(16)
+    return min(most, digits.one_of((boundary, fill, 1, boundary + 1, fill + 1, fill)))
+
+
+def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None]) -> Batch:
+    """In some order, with padding somewhere, rarely with a wrong entry."""
+    spoiled = digits.rarely(8)
+    order = digits.below(3)
+    if order == 1:
+        batch.reverse()
+    elif order == 2:
+        batch = batch[1::2] + batch[::2]
+    if digits.below(3) == 1:
+        batch.insert(digits.below(len(batch) + 1), None)
+    if spoiled and batch:
+        batch = _spoiled(state, digits, batch)
+    return tuple(batch[: state.limits.prefill_tokens + 1])
+
+
+def _spoiled(
+    state: State, digits: Digits, batch: list[tuple[int, int] | None]
+) -> list[tuple[int, int] | None]:
+    """A duplicate, a gap, a rewrite, or a slot that is not there."""
+    at = digits.below(len(batch))
+    slot, position = batch[at] or (0, 0)
+    wrong = digits.one_of(
+        (
+            (slot, position),
+            (slot, position + 1),
+            (slot, max(position - 1, 0)),
+            (state.geometry.slots, position),
+            (INVALID, position),
+            (slot, -1),
+        )
+    )
+    return [*batch, wrong] if digits.below(2) == 0 else [*batch[:at], wrong, *batch[at + 1 :]]
+
+
+def fill(state: State, drawn: int) -> Action | None:
+    """A step towards a full pool, looking ahead in slots without a prompt; None if none is left.
+
+    The last free slot is left free, so that a clone can be asked for when the pool is full.
+    """
+    size, details = state.geometry.page_size, state.details
+    free = pool.free_count(state.counts)
+    bare = [slot for slot in used_slots(state) if details[slot] is None]
+    room = [slot for slot in bare if allocated(state, slot) < state.geometry.max_len]
+    if not free or not (room or state.sequences.count(None) > 1):
+        return None
+    if not room:
+        return Reserve()
+    slot = Digits(drawn).one_of(room)
+    start = allocated(state, slot)
+    most = min(state.limits.prefill_tokens, state.geometry.max_len - start)
+    cells = min(most, free * size + (-start) % size)
+    return Allocate(tuple((slot, start + step) for step in range(cells)))
+
+
+def brim(first: str, overfill: DrawRule) -> DrawRule:
+    """Fill the pool, and ask for one page more; first, mostly, have something to clone."""
+
+    def chosen(session: Session, drawn: int) -> Step:
+        if drawn % 3 and not has_partial(session.state):
+            return session.rules[first](session, drawn // 3)
+        for _ in range(FILLING):
+            step = fill(session.state, drawn)
+            if step is None:
+                break
+            session.take(step)
+        return overfill(session, drawn)
+
+    return chosen
+
+
+def has_partial(state: State) -> bool:
+    """Whether a clone of some slot would need a page of its own."""
+    return any(needs_page(state, slot) for slot in state.live)
+
+
+def needs_page(state: State, slot: int) -> bool:
+    """Whether a clone of this slot would need a page of its own."""
+    sequence = state.sequences[slot]
+    if sequence is None or not sequence.settled or state.details[slot] is None:
+        return False
+    return sequence.written % state.geometry.page_size != 0
+
+
+def reserved(_machine: Machine, state: State, action: Reserve) -> Result:
+    """The slot that is reserved."""
+    return reserved_slot(state, action.slot)
+
+
+def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
+    """Without an entry; in order."""
+    batch = action.batch
+    for index in range(len(batch)):
+        yield evolve(action, batch=batch[:index] + batch[index + 1 :])
+    ordered = tuple(sorted(entry for entry in batch if entry is not None))
+    if ordered != batch:
+        yield evolve(action, batch=ordered)
+
+
+def _simpler_reserve(action: Reserve) -> Iterator[Step]:
+    if isinstance(action.slot, int):
+        yield Reserve()
+
+
+def _batch_corners(_before: State, action: Allocate | Write, _after: State) -> Iterator[str]:
+    entries = [entry for entry in action.batch if entry is not None]
+    slots = list(by_slot(action.batch))
+    if None in action.batch[:-1] and entries:
+        yield "batch with padding inside"
+    if entries != sorted(entries):
+        yield "batch not sorted"
+    if len(slots) > 1:
+        yield "several slots in one batch"
+    if slots and slots != list(range(len(slots))):
+        yield "holes in the slot ids of a batch"
+
+
+def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
+    size, sequence = before.geometry.page_size, before.sequences[reserved_slot(before, action.slot)]
+    if sequence is None or not sequence.written:
+        return
+    if sequence.written % size == 0:
+        yield "free at a page boundary"
+    if any(pool.is_shared(before.counts, page) for page in sequence.row):
+        yield "free a parent before its clone"
+
+
+def place(sequence: Sequence | None, page_size: int) -> str:
+    """Where in a page the written cells of a sequence end."""
+    boundary = sequence is not None and sequence.written % page_size == 0
+    return "at a page boundary" if boundary else "inside a page"
+
+
+def _always(before: State, _action: Action, after: State) -> Iterator[str]:
+    if before.geometry.page_size == 1:
+        yield "page size 1"
+    if pool.free_count(before.counts) and not pool.free_count(after.counts):
+        yield "pool exactly full"
+
+
+def _pages_wanted(state: State, action: Allocate) -> int:
+    size = state.geometry.page_size
+    return sum(entry is not None and entry[1] % size == 0 for entry in action.batch)
+
+
+_FILLS: Final = "Write|Prefill"
+_BATCH: Final = "Allocate|Write"
+KIT: Final = RungKit(
+    rung="pages",
+    actions={
+        Reserve: ActionKit(
+            refusable=(Reason.SLOT_RANGE, Reason.SLOT_USED, Reason.NO_FREE_SLOT),
+            simpler=_simpler_reserve,
+            result=reserved,
+        ),
+        act.Append: ActionKit(),
+        Allocate: ActionKit(
+            refusable=(
+                Reason.SLOT_RANGE,
+                Reason.BATCH_POSITIONS,
+                Reason.TOO_LONG,
+                Reason.OUT_OF_PAGES,
+            ),
+            corners=_batch_corners,
+            pages_wanted=_pages_wanted,
+            simpler=simpler_batch,
+        ),
+        Write: ActionKit(
+            refusable=(Reason.SLOT_RANGE, Reason.SLOT_EMPTY, Reason.BATCH_POSITIONS),
+            corners=_batch_corners,
+            simpler=simpler_batch,
+        ),
+        act.Sample: ActionKit(),
+        Free: ActionKit(refusable=SLOT_REASONS, corners=_free_corners),
+    },
+    corners={
+        "free at a page boundary": ("Free", _FILLS),
+        "free a parent before its clone": ("Free", "Clone", _FILLS),
+        "holes in the slot ids of a batch": (_BATCH,),
+        "pool exactly full": ("Allocate|Prefill",),
+        "one page short": ("Allocate|Prefill",),
+        "slot reused by a shorter, then a longer sequence": (_FILLS,),
+        "batch with padding inside": (_BATCH,),
+        "batch not sorted": (_BATCH,),
+        "several slots in one batch": (_BATCH,),
+        "poisoned dead cells read past": ("PoisonDead",),
+        "page size 1": (),
+    },
+    always=_always,
+    rules={
+        "lifecycle": {
+            "reserve": one(reserve),
+            "allocate": when(has_used, one(allocate), "advance"),
+            "write": when(has_used, one(write), "advance"),
+            "free": when(has_used, one(release), "advance"),
+        },
+        "scheduling": {"free": when(has_used, one(release), "prefill")},
+    },
+    warmup=(Reserve(), Free(0)),
+)

@@ -1,0 +1,116 @@
+"""The record of a rung: everything that the kit must know of it, and of each of its actions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from attrs import field, frozen
+
+from conformance.history import History, Step
+from conformance.protocol import Action, Result
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Geometry, Reason
+
+A = TypeVar("A")
+
+
+class Session(Protocol):
+    """A random history that is being drawn: see `conformance.fuzzing.state_machine.Session`."""
+
+    @property
+    def state(self) -> State:
+        """The state of the specification."""
+        ...
+
+    def next_id(self) -> int:
+        """A request id that no request of this history has."""
+        ...
+
+    def take(self, step: Step) -> None:
+        """Take a step at once."""
+        ...
+
+    @property
+    def rules(self) -> Mapping[str, "DrawRule"]:
+        """The rules of the level of this history."""
+        ...
+
+    def times_seen(self, step: Step) -> int:
+        """How often this history had an action of this kind with the outcome it would have now."""
+        ...
+
+
+DrawRule = Callable[[Session, int], Step]
+"""From a session and a drawn integer to the step of one rule of the state machine."""
+
+
+@frozen
+class Move:
+    """One entry of an alphabet. action: None in a state where the entry means nothing."""
+
+    name: str
+    action: Callable[[State], Action | None]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _no_result(_machine: Machine, _state: State, _action: object) -> Result:
+    return None
+
+
+def _not_simpler(_action: object) -> Iterator[Step]:
+    return iter(())
+
+
+def _no_corners(_before: State, _action: object, _after: State) -> Iterator[str]:
+    return iter(())
+
+
+def _no_page(_state: State, _action: object) -> int:
+    return -1
+
+
+@frozen(kw_only=True)
+class ActionKit(Generic[A]):
+    """What the kit knows of one action.
+
+    refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
+    the names of the corner states that a step which was done has reached. pages_wanted: how many
+    free pages it needs in a state. simpler: the same action with less in it, never larger, so that
+    shrinking ends. result: what the engine must answer; None if there is nothing to say.
+    result_clause: the invariant that another answer violates. state_clause: the invariant that any
+    difference after this action violates; None: that of the field.
+    """
+
+    refusable: tuple[Reason, ...] = ()
+    corners: Callable[[State, A, State], Iterator[str]] = _no_corners
+    pages_wanted: Callable[[State, A], int] = _no_page
+    simpler: Callable[[A], Iterator[Step]] = _not_simpler
+    result: Callable[[Machine, State, A], Result] = _no_result
+    result_clause: str = "DET"
+    state_clause: str | None = None
+
+
+@frozen(kw_only=True)
+class RungKit:
+    """What the kit knows of one rung.
+
+    rung: its name. actions: an entry for each action that it adds. corners: the corner states that
+    fuzzing must reach, each with groups of actions (`|` between them) of which an engine must offer
+    one each. always: the corner states that any step which was done may reach. rules: what it adds
+    to the state machine of each level, by the name of the rule. needs: the actions that an engine
+    must offer for the level of this rung to be worth a turn; empty if it has no level. warmup: a
+    short legal history from the initial state that calls each of its actions. alphabet: its moves
+    for exploration at a geometry; explored: further rungs of the machine that is explored.
+    """
+
+    rung: str
+    actions: Mapping[type, ActionKit[Any]]
+    corners: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    always: Callable[[State, Any, State], Iterator[str]] = _no_corners
+    rules: Mapping[str, Mapping[str, DrawRule]] = field(factory=dict)
+    needs: frozenset[type] = frozenset()
+    warmup: History = ()
+    alphabet: Callable[[Geometry], Iterator[Move]] | None = None
+    explored: tuple[str, ...] = ()

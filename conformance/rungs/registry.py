@@ -1,0 +1,76 @@
+"""The records of all rungs, in the order of the ladder, and what follows from them together."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from conformance.history import History, Step
+from conformance.protocol import Action, Result
+from conformance.rungs import admission, lifecycle, pages, rollback, scheduling, sharing
+from conformance.rungs.record import ActionKit, DrawRule, RungKit
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Reason
+
+KITS: Final[tuple[RungKit, ...]] = (
+    pages.KIT,
+    sharing.KIT,
+    rollback.KIT,
+    lifecycle.KIT,
+    scheduling.KIT,
+    admission.KIT,
+)
+ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {
+    kind: kit for rung in KITS for kind, kit in rung.actions.items()
+}
+"""The entry of each action."""
+REFUSABLE: Final[Mapping[str, tuple[Reason, ...]]] = {
+    kind.__name__: kit.refusable for kind, kit in ACTIONS.items()
+}
+"""For each action the refusals that a run must reach."""
+CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
+    name: needs for rung in KITS for name, needs in rung.corners.items()
+}
+"""The corner states, and of which actions an engine must offer one each to get there."""
+WARMUP: Final[History] = tuple(step for rung in KITS for step in rung.warmup)
+LEVELS: Final[tuple[RungKit, ...]] = tuple(rung for rung in KITS if rung.needs)
+"""The rungs that have a level of the fuzzer: a state machine of their own."""
+
+
+@cache
+def rules(level: str, names: tuple[str, ...]) -> Mapping[str, DrawRule]:
+    """The rules of a level that these rungs contribute, by name."""
+    return {
+        name: rule
+        for rung in KITS
+        if rung.rung in names
+        for name, rule in rung.rules.get(level, {}).items()
+    }
+
+
+def corners(before: State, action: Action, after: State) -> Iterator[str]:
+    """The corner states that a step which was done has reached."""
+    for rung in KITS:
+        yield from rung.always(before, action, after)
+    yield from ACTIONS[type(action)].corners(before, action, after)
+
+
+def simpler_steps(step: Step) -> Iterator[Step]:
+    """The same step with less in it, if it can have less."""
+    kit = ACTIONS.get(type(step))
+    if kit is not None:
+        yield from kit.simpler(step)
+
+
+def expected_result(machine: Machine, state: State, action: Action) -> Result:
+    """What an action returns by the specification; None where there is nothing to say.
+
+    An allocation's plan depends on the pages taken, and is planned from the engine's own rows.
+    """
+    return ACTIONS[type(action)].result(machine, state, action)
+
+
+def clause_of(step: object, clause: str) -> str:
+    """The invariant that a difference violates after a step, if by itself it violates `clause`."""
+    kit = ACTIONS.get(type(step))
+    return (kit and kit.state_clause) or clause

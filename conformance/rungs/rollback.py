@@ -1,0 +1,236 @@
+"""Rung rollback: draws of proposals, commits and truncations, and what they must reach."""
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Step
+from conformance.rungs.draws import (
+    ALPHABET,
+    Digits,
+    allocated,
+    has_used,
+    one,
+    used_slots,
+    when,
+    wild_slot,
+)
+from conformance.rungs.moves import allocating, fixed, writing
+from conformance.rungs.pages import SLOT_REASONS
+from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from spec import pool
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Assign,
+    Clone,
+    Commit,
+    Enqueue,
+    Free,
+    FreeFinished,
+    Pack,
+    Prefill,
+    Propose,
+    Purge,
+    Reserve,
+    Reset,
+    Round,
+    TakeOutputs,
+    Truncate,
+    Write,
+)
+from spec.machines.pages import reserved_slot
+from spec.state import State
+from spec.vocabulary import Geometry, Params, Reason, Request
+
+
+def propose(state: State, drawn: int) -> Propose:
+    """A few draft tokens for a slot that has written all it knows; rarely for any other."""
+    digits = Digits(drawn)
+    live = [slot for slot in state.live if state.details[slot]]
+    ready = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
+    count = digits.one_of((1, 2, state.geometry.page_size, state.geometry.page_size + 1))
+    tokens = tuple(digits.below(ALPHABET) for _ in range(count))
+    return Propose(wild_slot(state, digits, ready or live), tokens)
+
+
+def verify(session: Session, drawn: int) -> Step:
+    """The next step of some proposal on its way: packed, allocated, written, then cut or kept."""
+    state, digits = session.state, Digits(drawn)
+    proposing = [slot for slot in used_slots(state) if state.proposed[slot]]
+    if not proposing:
+        return session.rules["propose"](session, drawn)
+    slot = digits.one_of(proposing)
+    return _next(state, slot, digits)
+
+
+def _next(state: State, slot: int, digits: Digits) -> Action:
+    sequence = state.sequences[slot]
+    assert sequence is not None
+    known = len(sequence.tokens) + len(state.proposed[slot])
+    if any(queued.slot == slot for queued in state.queue) and not digits.rarely(4):
+        return Pack()
+    if sequence.allocated < known and not digits.rarely(4):
+        return Allocate(_positions(slot, sequence.allocated, known))
+    ready = min(sequence.allocated, known)
+    if sequence.written < ready and not digits.rarely(4):
+        return Write(_positions(slot, sequence.written, ready))
+    if sequence.written > state.committed[slot] and digits.below(2):
+        span = sequence.written - state.committed[slot]
+        return Commit(slot, state.committed[slot] + 1 + digits.below(span))
+    return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
+
+
+def _positions(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    return tuple((slot, position) for position in range(start, stop))
+
+
+def _cells_kept(state: State, slot: int, digits: Digits) -> int:
+    """None, some or all of the cells that are not committed; often up to a page boundary."""
+    cells, size = allocated(state, slot) - state.committed[slot], state.geometry.page_size
+    boundary = min(cells, -state.committed[slot] % size)
+    return digits.one_of((0, boundary, cells, digits.below(cells + 1)))
+
+
+def commit(state: State, drawn: int) -> Commit:
+    """A length at, below or past what is written."""
+    digits = Digits(drawn)
+    slot = wild_slot(state, digits, used_slots(state))
+    sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
+    return Commit(slot, max(0, (sequence.written if sequence else 1) + 1 - digits.below(3)))
+
+
+def truncate(state: State, drawn: int) -> Truncate:
+    """A length at, below or past what is committed."""
+    digits = Digits(drawn)
+    slot = wild_slot(state, digits, used_slots(state))
+    there = 0 <= slot < len(state.sequences) and state.sequences[slot] is not None
+    return Truncate(slot, max(0, (state.committed[slot] if there else 1) - 1 + digits.below(4)))
+
+
+def _simpler_propose(action: Propose) -> Iterator[Step]:
+    if len(action.tokens) > 1:
+        yield evolve(action, tokens=action.tokens[:-1])
+
+
+def _truncate_corners(before: State, action: Truncate, _after: State) -> Iterator[str]:
+    sequence, size = before.sequences[action.slot], before.geometry.page_size
+    if sequence is None or action.length == sequence.allocated:
+        return
+    if sequence.written > action.length:
+        boundary = action.length % size == 0
+        yield "truncate at a page boundary" if boundary else "truncate inside a page"
+    if any(pool.is_shared(before.counts, page) for page in sequence.row):
+        yield "truncate a slot that shares pages"
+    queued = {queued.position for queued in before.queue if queued.slot == action.slot}
+    if queued and max(queued) >= len(sequence.tokens):
+        yield "truncate with a proposed token in the queue"
+
+
+def _commit_corners(before: State, action: Commit, _after: State) -> Iterator[str]:
+    sequence = before.sequences[action.slot]
+    if sequence is not None and action.length < sequence.written:
+        yield "commit part of what is written"
+
+
+def _always(before: State, action: Action, _after: State) -> Iterator[str]:
+    if not isinstance(action, Free) or not any(before.proposed):
+        return
+    if before.proposed[reserved_slot(before, action.slot)]:
+        yield "free a slot with proposed tokens"
+
+
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """A request or two, drafts for either, and every length at which a draft may be cut or kept.
+
+    Lengths count from what is committed, so that few of them reach every boundary.
+    """
+    for number, prompt in ((1, (1,)), (2, (2, 1))):
+        params = Params(max_new=max(1, geometry.max_len - len(prompt)))
+        request = Request(id=number, prompt=prompt, params=params)
+        yield fixed(Prefill((request,)), f"prefill({number})")
+    yield fixed(Round(), "round")
+    yield fixed(Pack(), "pack")
+    yield fixed(FreeFinished(), "free_finished")
+    yield fixed(TakeOutputs(), "take_outputs")
+    for slot in range(geometry.slots + 1):
+        yield fixed(Propose(slot, (4,)), f"propose({slot}, 1)")
+        yield fixed(Propose(slot, (4, 3)), f"propose({slot}, 2)")
+        yield fixed(Purge(slot), f"purge({slot})")
+        yield fixed(Free(slot), f"free({slot})")
+        for more in range(-1, geometry.page_size + 2):
+            yield _counted(Commit, slot, more)
+            yield _counted(Truncate, slot, more)
+    for slot in range(geometry.slots):
+        yield fixed(Enqueue(slot, 1), f"enqueue({slot})")
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    for parent, child in permutations(range(geometry.slots), 2):
+        yield fixed(Clone(parent, child, 1), f"clone({parent}, {child})")
+    yield fixed(Reset(), "reset(logical)")
+
+
+def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
+    """Commit or truncate at so many cells past what is committed."""
+
+    def action(state: State) -> Action:
+        committed = state.committed[slot] if slot < len(state.committed) else 0
+        return kind(slot, max(0, committed + more))
+
+    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
+
+
+_BATCHES: Final = ("Propose", "Allocate", "Write")
+KIT: Final = RungKit(
+    rung="rollback",
+    actions={
+        Propose: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG, Reason.QUEUE_FULL),
+            simpler=_simpler_propose,
+        ),
+        Commit: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.UNWRITTEN, Reason.COMMITTED), corners=_commit_corners
+        ),
+        Truncate: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.TOO_LONG, Reason.COMMITTED),
+            corners=_truncate_corners,
+            state_clause="RB",
+        ),
+    },
+    corners={
+        "truncate at a page boundary": ("Truncate", *_BATCHES),
+        "truncate inside a page": ("Truncate", *_BATCHES),
+        "truncate a slot that shares pages": ("Truncate", "Clone", *_BATCHES),
+        "truncate with a proposed token in the queue": ("Truncate", "Propose", "Allocate"),
+        "commit part of what is written": ("Commit", *_BATCHES),
+        "free a slot with proposed tokens": ("Free", "Propose"),
+    },
+    always=_always,
+    rules={
+        "lifecycle": {
+            "propose": when(has_used, one(propose), "advance"),
+            "verify": when(has_used, verify, "advance"),
+        },
+        "scheduling": {
+            "propose": when(has_used, one(propose), "prefill"),
+            "verify": when(has_used, verify, "prefill"),
+            "commit": when(has_used, one(commit), "verify"),
+            "truncate": when(has_used, one(truncate), "verify"),
+        },
+    },
+    warmup=(
+        Reserve(),
+        Assign(0, (1,), Params(max_new=3), 1),
+        Propose(0, (1,)),
+        Pack(),
+        Allocate(((0, 0),)),
+        Write(((0, 0),)),
+        Commit(0, 1),
+        Truncate(0, 1),
+        Free(0),
+    ),
+    alphabet=alphabet,
+    explored=("scheduling",),
+)

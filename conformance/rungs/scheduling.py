@@ -1,0 +1,229 @@
+"""Rung scheduling: draws of requests and of the queue, and what they must reach."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+from conformance.history import Step
+from conformance.protocol import Result, Rounds
+from conformance.rungs.draws import (
+    ALPHABET,
+    Digits,
+    constant,
+    has_queued,
+    has_used,
+    named,
+    one,
+    rarely,
+    request,
+    when,
+    wild_slot,
+)
+from conformance.rungs.moves import allocating, fixed, slots_of, writing
+from conformance.rungs.pages import SLOT_REASONS, reserve
+from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.simpler import simpler_requests
+from spec import pool
+from spec.machines import actions as act
+from spec.machines import scheduling
+from spec.machines.actions import (
+    Assign,
+    Enqueue,
+    Free,
+    Generate,
+    Pack,
+    Prefill,
+    Purge,
+    Reserve,
+    Round,
+)
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Geometry, Params, Reason, Request
+
+ROUND: Final = constant(Round(), Round(), Generate())
+
+
+def enqueue(state: State, drawn: int) -> Enqueue:
+    """A forced token for a live slot."""
+    digits = Digits(drawn)
+    live = [slot for slot in state.live if state.details[slot]]
+    return Enqueue(wild_slot(state, digits, live), digits.below(ALPHABET))
+
+
+def purge(state: State, drawn: int) -> Purge:
+    """Drop what is queued for a slot."""
+    digits = Digits(drawn)
+    queued = sorted({queued.slot for queued in state.queue})
+    return Purge(wild_slot(state, digits, queued))
+
+
+def prefill(state: State, drawn: int, serial: int) -> Prefill:
+    """One to three requests, sometimes of several choices; often they just fit, or just do not."""
+    digits = Digits(drawn)
+    count = 1 + digits.below(2) * digits.below(3)
+    requests = [request(state, digits, serial + index) for index in range(count)]
+    if digits.rarely(12):
+        requests.append(requests[0])
+    return Prefill(tuple(requests))
+
+
+def snug(state: State, drawn: int, serial: int) -> Prefill:
+    """A prefill that takes exactly the pages that are free, as far as its width goes.
+
+    First, if no page is shared, one that shares: only then do pages and row entries differ.
+    """
+    digits, size = Digits(drawn), state.geometry.page_size
+    counts = state.counts
+    longest = min(state.geometry.max_len, state.limits.prefill_tokens) - 1
+    if max(counts) < 2 and digits.below(4) != 3:
+        prompt = (digits.below(ALPHABET),) * max(1, (longest - 1) // size * size)
+        params = Params(max_new=state.geometry.max_len - len(prompt))
+        choices = max(2, state.geometry.slots - 1)
+        request = Request(id=serial, prompt=prompt, params=params, n_generations=choices)
+        return Prefill((request,))
+    free, left = pool.free_count(counts), state.limits.prefill_tokens
+    requests: list[Request] = []
+    most = min(state.limits.prefill_seqs, state.sequences.count(None))
+    while free and left and len(requests) < most:
+        length = min(left, longest, (free - 1) * size + 1)
+        request = Request(id=serial + len(requests), prompt=(0,) * length, params=Params(max_new=1))
+        requests.append(request)
+        left, free = left - length, free - state.geometry.pages_for(length)
+    return Prefill(tuple(requests)) if requests else prefill(state, drawn, serial)
+
+
+def _simpler_prefill(action: Prefill) -> Iterator[Step]:
+    requests = action.requests
+    for index in range(len(requests)):
+        if len(requests) > 1:
+            yield Prefill(requests[:index] + requests[index + 1 :])
+        for smaller in simpler_requests(requests[index]):
+            yield Prefill((*requests[:index], smaller, *requests[index + 1 :]))
+
+
+def _simpler_generate(_action: Generate) -> Iterator[Step]:
+    yield Round()
+
+
+def _packed(_machine: Machine, state: State, _action: Pack) -> Result:
+    leaving = scheduling.packed(state)
+    return tuple((queued.token, queued.slot, queued.position) for queued in leaving)
+
+
+def _rounds(machine: Machine, state: State, _action: Generate) -> Result:
+    _, done, refusals = scheduling.generate(machine, state)
+    return Rounds(done, min((refusal.reason for refusal in refusals), default=None))
+
+
+def _finish_corners(before: State, _action: Round | Prefill, after: State) -> Iterator[str]:
+    for output in after.outputs[len(before.outputs) :]:
+        length = len(output.prompt) + len(output.tokens)
+        boundary = length % before.geometry.page_size == 0
+        yield "finish at a page boundary" if boundary else "finish inside a page"
+
+
+def _pages_wanted(state: State, action: Prefill) -> int:
+    return sum(scheduling.prefill_pages(state.geometry, asked) for asked in action.requests)
+
+
+PROMPTS: Final = ((1,), (2, 1))
+
+
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
+
+    A clone is the second choice of its request. The twins live for a round, so that one of them can
+    end before the other: its output then waits while the request goes on.
+    """
+    for number, prompt, choices, new in product((1, 2), PROMPTS, (1, 2), (1, 3)):
+        request = Request(
+            id=number,
+            prompt=prompt,
+            params=Params(
+                max_new=new,
+                stops=((3,),)[: len(prompt) - 1],
+                temperature=float(len(prompt) - 1),
+                seed=number,
+            ),
+            n_generations=choices,
+        )
+        yield fixed(act.Prefill((request,)), f"prefill({number}: {prompt} x {choices}, {new})")
+    pair = tuple(
+        Request(id=number, prompt=prompt, params=Params(max_new=2))
+        for number, prompt in zip((1, 2), PROMPTS, strict=True)
+    )
+    yield fixed(act.Prefill(pair), "prefill(both)")
+    twins = Request(id=1, prompt=(1,), params=Params(max_new=2), n_generations=2)
+    yield fixed(act.Prefill((twins,)), "prefill(twins)")
+    yield fixed(act.Round(), "round")
+    yield fixed(act.Generate(), "generate")
+    yield fixed(act.FreeFinished(), "free_finished")
+    yield fixed(act.TakeOutputs(), "take_outputs")
+    yield fixed(act.Pack(), "pack")
+    for slot in range(geometry.slots + 1):
+        yield fixed(act.Enqueue(slot, 1), f"enqueue({slot})")
+        yield fixed(act.Purge(slot), f"purge({slot})")
+    for slot in range(geometry.slots):
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    yield from slots_of(geometry, lambda _child: 1, lambda _parent: 0)
+
+
+KIT: Final = RungKit(
+    rung="scheduling",
+    actions={
+        Enqueue: ActionKit(refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG)),
+        Pack: ActionKit(result=_packed, result_clause="Q"),
+        Purge: ActionKit(refusable=SLOT_REASONS),
+        Prefill: ActionKit(
+            refusable=(
+                Reason.PREFILL_WIDTH,
+                Reason.TOO_LONG,
+                Reason.NO_FREE_SLOT,
+                Reason.OUT_OF_PAGES,
+                Reason.OUTPUTS_FULL,
+            ),
+            corners=_finish_corners,
+            pages_wanted=_pages_wanted,
+            simpler=_simpler_prefill,
+        ),
+        Round: ActionKit(
+            refusable=(Reason.QUEUE_EMPTY, Reason.OUT_OF_PAGES, Reason.OUTPUTS_FULL),
+            corners=_finish_corners,
+        ),
+        Generate: ActionKit(simpler=_simpler_generate, result=_rounds, result_clause="PROG"),
+    },
+    corners={
+        "finish at a page boundary": ("Round|Prefill",),
+        "finish inside a page": ("Round|Prefill",),
+    },
+    rules={
+        "lifecycle": {
+            "enqueue": when(has_used, one(enqueue), "advance"),
+            "pack": when(has_queued, constant(Pack()), "enqueue"),
+            "purge": when(has_queued, one(purge), "enqueue"),
+        },
+        "scheduling": {
+            "prefill": named(prefill),
+            "round": when(has_queued, constant(Round()), "prefill"),
+            "go_on": when(has_queued, ROUND, "prefill"),
+            "reserve": rarely(3, one(reserve), "go_on"),
+            "snug": named(snug),
+            "enqueue": when(has_queued, one(enqueue), "prefill"),
+        },
+    },
+    needs=frozenset({Prefill, Round}),
+    warmup=(
+        Reserve(),
+        Assign(0, (1,), Params(max_new=1), 1),
+        Enqueue(0, 1),
+        Purge(0),
+        Free(0),
+        Pack(),
+        Round(),
+        Prefill((Request(id=2, prompt=(1,), params=Params(max_new=1)),)),
+        Generate(),
+    ),
+    alphabet=alphabet,
+)

@@ -1,0 +1,80 @@
+"""Rung sharing: draws of clones, and what they must reach."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Step
+from conformance.protocol import Result
+from conformance.rungs.draws import Digits, free_slots, has_settled, one, when, wild_slot
+from conformance.rungs.pages import SLOT_REASONS, place
+from conformance.rungs.record import ActionKit, RungKit
+from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
+from spec.machines.pages import reserved_slot
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Params, Reason
+
+
+def clone(state: State, drawn: int) -> Clone:
+    """A clone of a slot with cells, at a boundary or not, into any free slot or a given one."""
+    digits = Digits(drawn)
+    child = None if digits.below(2) == 0 else wild_slot(state, digits, free_slots(state))
+    live = [slot for slot in state.live if state.details[slot]]
+    settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
+    return Clone(wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
+
+
+def _child(_machine: Machine, state: State, action: Clone) -> Result:
+    return reserved_slot(state, action.child)
+
+
+def _simpler(action: Clone) -> Iterator[Step]:
+    if action.child is not None:
+        yield evolve(action, child=None)
+
+
+def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:
+    yield "clone " + place(before.sequences[action.parent], before.geometry.page_size)
+
+
+_FILLS: Final = "Write|Prefill"
+KIT: Final = RungKit(
+    rung="sharing",
+    actions={
+        Clone: ActionKit(
+            refusable=(
+                *SLOT_REASONS,
+                Reason.SLOT_USED,
+                Reason.NO_FREE_SLOT,
+                Reason.UNWRITTEN,
+                Reason.CHOICE_TAKEN,
+                Reason.OUT_OF_PAGES,
+            ),
+            corners=_corners,
+            pages_wanted=lambda _state, _action: 1,
+            simpler=_simpler,
+            result=_child,
+        )
+    },
+    corners={
+        "clone at a page boundary": ("Clone", _FILLS),
+        "clone inside a page": ("Clone", _FILLS),
+    },
+    rules={
+        "lifecycle": {
+            "clone": when(has_settled, one(clone), "advance"),
+            "clone_again": when(has_settled, one(clone), "advance"),
+        },
+        "scheduling": {"clone": when(has_settled, one(clone), "prefill")},
+    },
+    warmup=(
+        Reserve(),
+        Assign(0, (1,), Params(max_new=1), 1),
+        Allocate(((0, 0),)),
+        Write(((0, 0),)),
+        Clone(0, 0, 1),
+        Free(0),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Smaller requests and parameters, for shrinking: never larger, so that shrinking ends."""
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from spec.vocabulary import Params, Request
+
+
+def simpler_params(params: Params) -> Iterator[Params]:
+    """Fewer tokens, no stop sequence, greedy, seed 0."""
+    default = Params(max_new=1)
+    for field in ("stops", "temperature", "seed"):
+        if getattr(params, field) != getattr(default, field):
+            yield evolve(params, **{field: getattr(default, field)})
+    if params.max_new > 1:
+        yield evolve(params, max_new=params.max_new // 2)
+        yield evolve(params, max_new=params.max_new - 1)
+
+
+def simpler_requests(request: Request) -> Iterator[Request]:
+    """Fewer choices, a shorter prompt, simpler parameters."""
+    if request.n_generations > 1:
+        yield evolve(request, n_generations=request.n_generations - 1)
+    if len(request.prompt) > 1:
+        yield evolve(request, prompt=request.prompt[: len(request.prompt) // 2])
+        yield evolve(request, prompt=request.prompt[:-1])
+    for params in simpler_params(request.params):
+        yield evolve(request, params=params)

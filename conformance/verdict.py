@@ -1,0 +1,28 @@
+"""The answer of a command or of a harness: verdict, scope and exit status."""
+
+from enum import Enum
+from typing import Final
+
+BAD_INPUT: Final = 2
+UNDECIDED: Final = 3
+"""Exit status of bad usage or bad input, and of what is not decided."""
+
+
+class Verdict(Enum):
+    """The answer of a command. Its exit status is 0, 1 or 3."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the process."""
+        return {Verdict.HOLDS: 0, Verdict.FAILS: 1, Verdict.UNDECIDED: UNDECIDED}[self]
+
+
+class Scope(Enum):
+    """Whether every case was examined, or a sample."""
+
+    COMPLETE = "complete"
+    SAMPLED = "sampled"

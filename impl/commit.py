@@ -1,0 +1,69 @@
+"""Carrying a plan out: each change of a whole state, handed on to the components it concerns.
+
+Only the functions of this module change which pages a slot has; that a refused plan changes nothing
+is in the indices it hands on, which are then out of range. Source: docs/sources.md, "Plan, then
+commit".
+"""
+
+from jax import Array
+from jaxtyping import Bool, Int32
+
+from impl.plan import Batch, Grant
+from impl.setup import Setup
+from impl.state import Params, State, pages, slots
+from impl.status import target
+from spec.vocabulary import Geometry
+
+
+def commit_pages(
+    state: State, batch: Batch, grant: Grant, ok: Bool[Array, ""], geometry: Geometry
+) -> State:
+    """Enter the granted pages in counts and rows, and advance the lengths."""
+    goes, entries = ok & grant.begins, batch.positions // geometry.page_size
+    at = target(ok, batch.slot_ids, geometry.slots)
+    allocated = state.slots.allocated.at[at].add(batch.q_lens, mode="drop")
+    return state._replace(
+        pages=pages.grow(state.pages, batch.slots, entries, grant.pages, goes, geometry),
+        slots=state.slots._replace(allocated=allocated),
+    )
+
+
+def begin(
+    state: State,
+    at: Int32[Array, " N"],
+    choices: Int32[Array, " N"],
+    prompt_lens: Int32[Array, " N"],
+    params: Params,
+) -> State:
+    """Give prompts' lengths and params to N slots; a slot id past the table is dropped."""
+    return state._replace(slots=slots.begin(state.slots, at, choices, prompt_lens, params))
+
+
+def fork(
+    state: State,
+    parents: Int32[Array, " N"],
+    children: Int32[Array, " N"],
+    choices: Int32[Array, " N"],
+    fresh: Int32[Array, " N"],
+    setup: Setup,
+) -> State:
+    """Make N children of N parents; a child past the table is dropped.
+
+    Full pages are shared; a partial last page is copied to `fresh`, past the pool if there is none.
+    What is queued for a parent is not queued for its children.
+    """
+    full = state.slots.written[parents] // setup.geometry.page_size
+    return state._replace(
+        pages=pages.fork(state.pages, parents, children, full, fresh, setup.geometry),
+        slots=slots.fork(state.slots, parents, children, choices),
+    )
+
+
+def release(state: State, at: Int32[Array, " N"], geometry: Geometry) -> State:
+    """Free N slots; INVALID or a slot past the table is dropped. No K or V byte is touched.
+
+    What is queued for them stays: see `impl.state.queue.purge`.
+    """
+    return state._replace(
+        pages=pages.release(state.pages, at, geometry), slots=slots.release(state.slots, at)
+    )

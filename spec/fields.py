@@ -1,0 +1,215 @@
+"""The registry of fields: what can be observed of an engine, one record for each.
+
+The view, the comparer, recordings, the wire protocol and the picture loop over it. A rung that adds
+something to be observed adds a record here, and an attribute to `spec.view.View`.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, Final, Literal
+
+from attrs import frozen
+
+from spec import pool
+from spec.state import Output, State
+from spec.table import Sequence
+from spec.vocabulary import INVALID, FinishReason, Tokens
+
+QueueEntry = tuple[int, int, int]
+"""(token, slot, position)."""
+
+OutputEntry = tuple[int, int, Tokens, FinishReason]
+"""(request, choice, generated tokens, reason)."""
+
+Index = Literal["slot", "page", "cell", "whole"]
+"""What a field has one entry for; `whole`: it is one entry, without an index."""
+
+
+def _as_it_is(entry: Any) -> Any:
+    return entry
+
+
+@frozen(kw_only=True)
+class Field:
+    """One field.
+
+    index: what it has an entry for. owner: the rung that adds it. clause: the invariant that is
+    violated if this field alone differs from the specification; after a reset it is RESET. of: its
+    entries in a state of the specification; every slot has one, used or not. record: the type of an
+    entry in a recording, None if recordings do not have the field. to_record, from_record: an entry
+    of a view as a recording has it, and back. viewed: whether it is an attribute of View. paged:
+    whether it names pages, so that it is compared under the page policy of the engine.
+    """
+
+    name: str
+    index: Index
+    owner: str
+    clause: str
+    of: Callable[[State], Any]
+    record: Any = None
+    to_record: Callable[[Any], Any] = _as_it_is
+    from_record: Callable[[Any], Any] = _as_it_is
+    viewed: bool = True
+    paged: bool = False
+
+
+def output_entry(output: Output) -> OutputEntry:
+    """What a caller receives of a finished choice."""
+    return output.request, output.choice, output.tokens, output.reason
+
+
+def _per_slot(entry: Callable[[Sequence], Any]) -> Callable[[State], Any]:
+    """The same of the sequence in each slot; an unused slot is like an empty sequence."""
+    empty = entry(Sequence())
+    return lambda state: tuple(
+        entry(sequence) if sequence else empty for sequence in state.sequences
+    )
+
+
+def _rows(state: State) -> tuple[tuple[int, ...], ...]:
+    """Full width, INVALID where there is no page."""
+    width = state.geometry.pages_per_seq
+    empty = (INVALID,) * width
+    return tuple(
+        sequence.row + empty[len(sequence.row) :] if sequence else empty
+        for sequence in state.sequences
+    )
+
+
+def _valid_pages(row: tuple[int, ...]) -> tuple[int, ...]:
+    """A row up to its last page; a hole before that is wrong, and stays to be seen."""
+    end = len(row)
+    while end and row[end - 1] == INVALID:
+        end -= 1
+    return tuple(row[:end])
+
+
+def _outputs_to_record(outputs: tuple[OutputEntry, ...]) -> tuple[tuple[object, ...], ...]:
+    return tuple((*rest, reason.value) for *rest, reason in outputs)
+
+
+def _outputs_from_record(outputs: Any) -> tuple[Any, ...]:
+    return tuple((*rest, FinishReason(reason)) for *rest, reason in outputs)
+
+
+FIELDS: Final = (
+    Field(
+        name="used",
+        index="slot",
+        owner="pages",
+        clause="DET",
+        of=lambda state: tuple(sequence is not None for sequence in state.sequences),
+        record=bool,
+    ),
+    Field(
+        name="rows",
+        index="slot",
+        owner="pages",
+        clause="ROW",
+        of=_rows,
+        record=tuple[int, ...],
+        to_record=_valid_pages,
+        paged=True,
+    ),
+    Field(
+        name="counts",
+        index="page",
+        owner="pages",
+        clause="RC",
+        of=lambda state: state.counts,
+        record=int,
+        paged=True,
+    ),
+    Field(
+        name="free",
+        index="whole",
+        owner="pages",
+        clause="CONS",
+        of=lambda state: pool.free_count(state.counts),
+        record=int,
+        viewed=False,
+    ),
+    Field(
+        name="allocated",
+        index="slot",
+        owner="pages",
+        clause="LEN",
+        of=_per_slot(lambda sequence: sequence.allocated),
+        record=int,
+    ),
+    Field(
+        name="written",
+        index="slot",
+        owner="pages",
+        clause="LEN",
+        of=_per_slot(lambda sequence: sequence.written),
+        record=int,
+    ),
+    Field(
+        name="committed",
+        index="slot",
+        owner="rollback",
+        clause="LEN",
+        of=lambda state: state.committed,
+        record=int,
+    ),
+    Field(
+        name="tokens",
+        index="slot",
+        owner="pages",
+        clause="ALONE",
+        of=_per_slot(lambda sequence: sequence.tokens),
+        record=tuple[int, ...],
+    ),
+    Field(
+        name="proposed",
+        index="slot",
+        owner="rollback",
+        clause="RB",
+        of=lambda state: state.proposed,
+        record=tuple[int, ...],
+    ),
+    Field(
+        name="finished",
+        index="slot",
+        owner="lifecycle",
+        clause="OUT",
+        of=lambda state: tuple(bool(found and found.finished) for found in state.details),
+        record=bool,
+    ),
+    Field(
+        name="queue",
+        index="whole",
+        owner="scheduling",
+        clause="Q",
+        of=lambda state: tuple((one.token, one.slot, one.position) for one in state.queue),
+        record=tuple[tuple[int, int, int], ...],
+    ),
+    Field(
+        name="outputs",
+        index="whole",
+        owner="lifecycle",
+        clause="OUT",
+        of=lambda state: tuple(map(output_entry, state.outputs)),
+        record=tuple[tuple[int, int, tuple[int, ...], str], ...],
+        to_record=_outputs_to_record,
+        from_record=_outputs_from_record,
+    ),
+    Field(
+        name="cells",
+        index="cell",
+        owner="pages",
+        clause="CONTENT",
+        of=lambda state: tuple(chain.from_iterable(state.cells)),
+        paged=True,
+    ),
+)
+
+BY_NAME: Final = {field.name: field for field in FIELDS}
+VIEWED: Final = tuple(field for field in FIELDS if field.viewed)
+RECORDED: Final = tuple(field for field in FIELDS if field.record is not None)
+
+
+def entries(field: Field, value: Any) -> dict[int, Any]:
+    """The entries of a field by index; what has no index is at index 0."""
+    return {0: value} if field.index == "whole" else dict(enumerate(value))

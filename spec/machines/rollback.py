@@ -1,0 +1,244 @@
+"""Rung rollback: cells are written before their tokens are final, and cut off again.
+
+`committed` counts the leading cells whose tokens are final. A write of known tokens commits as part
+of itself. Cells of proposed tokens are committed by Commit, which makes the tokens known, or cut
+off by Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
+
+Seen from below, only committed cells are there: what was not committed was never there. Source:
+docs/sources.md, "Committed cells".
+"""
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from spec.cells import POISON
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Append,
+    Clone,
+    Commit,
+    Free,
+    Propose,
+    Reserve,
+    Sample,
+    Truncate,
+    Write,
+)
+from spec.machines.pages import (
+    live_cells,
+    release_row,
+    require_used,
+    reserved_slot,
+    taken_pages,
+    used,
+    with_entry,
+    with_sequence,
+)
+from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.state import State
+from spec.table import by_slot
+from spec.vocabulary import Reason, Refusal
+from spec.vocabulary.errors import Family
+
+Refusals = frozenset[Refusal]
+
+
+def _propose_refusals(machine: Machine, state: State, action: Propose) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
+    yield from problems
+    if not problems:
+        length = len(machine.known(state, action.slot)) + len(action.tokens)
+        if length > state.geometry.max_len:
+            yield Refusal(Reason.TOO_LONG, length, f"at most {state.geometry.max_len} tokens")
+
+
+def _propose(_machine: Machine, state: State, action: Propose, _pages: Pages | None) -> State:
+    proposed = state.proposed[action.slot] + action.tokens
+    return state._replace(proposed=with_entry(state.proposed, action.slot, proposed))
+
+
+def _commit_refusals(_machine: Machine, state: State, action: Commit) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
+    yield from problems
+    if not problems:
+        written, committed = used(state, action.slot).written, state.committed[action.slot]
+        if action.length <= committed:
+            yield Refusal(Reason.COMMITTED, action.length, f"above {committed}")
+        elif action.length > written:
+            yield Refusal(Reason.UNWRITTEN, action.length, f"at most {written} written")
+
+
+def _commit(_machine: Machine, state: State, action: Commit, _pages: Pages | None) -> State:
+    slot, sequence = action.slot, used(state, action.slot)
+    accepted = _accepted(state, action)
+    rest = state.proposed[slot][len(accepted) :]
+    state = state._replace(
+        committed=with_entry(state.committed, slot, action.length),
+        proposed=with_entry(state.proposed, slot, rest),
+    )
+    return with_sequence(state, slot, evolve(sequence, tokens=sequence.tokens + accepted))
+
+
+def _accepted(state: State, action: Commit) -> tuple[int, ...]:
+    """The proposed tokens that a commit makes known."""
+    return state.proposed[action.slot][: action.length - len(used(state, action.slot).tokens)]
+
+
+def _truncate_refusals(_machine: Machine, state: State, action: Truncate) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
+    yield from problems
+    if not problems:
+        allocated, committed = used(state, action.slot).allocated, state.committed[action.slot]
+        if action.length < committed:
+            yield Refusal(Reason.COMMITTED, action.length, f"at least {committed}")
+        elif action.length > allocated:
+            yield Refusal(Reason.TOO_LONG, action.length, f"at most {allocated} allocated")
+
+
+def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages | None) -> State:
+    slot, length = action.slot, action.length
+    proposed = state.proposed[slot][: max(0, length - len(used(state, slot).tokens))]
+    return _cut(state, slot, length)._replace(proposed=with_entry(state.proposed, slot, proposed))
+
+
+def _cut(state: State, slot: int, length: int) -> State:
+    """Without the cells of a slot from `length` on; they are dead, and emptied pages return."""
+    sequence, size = used(state, slot), state.geometry.page_size
+    kept = state.geometry.pages_for(length)
+    cells = list(state.cells)
+    if length % size:
+        page = sequence.row[kept - 1]
+        live = cells[page][: length % size]
+        cells[page] = live + (POISON,) * (size - len(live))
+    shorter = evolve(
+        sequence,
+        row=sequence.row[:kept],
+        allocated=length,
+        written=min(sequence.written, length),
+    )
+    state = with_sequence(state._replace(cells=tuple(cells)), slot, shorter)
+    return release_row(state, sequence.row[kept:])
+
+
+def _write_commits(_machine: Machine, _before: State, action: Write, after: State) -> State:
+    """What is written of known tokens is final as soon as it is written."""
+    committed = after.committed
+    for slot in by_slot(action.batch):
+        sequence = used(after, slot)
+        committed = with_entry(committed, slot, min(sequence.written, len(sequence.tokens)))
+    return after._replace(committed=committed)
+
+
+def _clone_copies(_machine: Machine, before: State, action: Clone, after: State) -> State:
+    child = reserved_slot(before, action.child)
+    committed = with_entry(after.committed, child, before.committed[action.parent])
+    return after._replace(committed=committed)
+
+
+def _free_forgets(_machine: Machine, before: State, action: Free, after: State) -> State:
+    slot = reserved_slot(before, action.slot)
+    return after._replace(
+        committed=with_entry(after.committed, slot, 0),
+        proposed=with_entry(after.proposed, slot, ()),
+    )
+
+
+def _nothing_proposed(
+    _machine: Machine, state: State, action: Append | Sample, found: Refusals
+) -> Refusals:
+    """A known token cannot follow proposed ones."""
+    if any(refusal.reason.family is Family.SLOT for refusal in found):
+        return found
+    return found | _proposals(state, reserved_slot(state, action.slot))
+
+
+def _parent_committed(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
+    """Only what is final is shared or copied."""
+    if any(refusal.reason.family is Family.SLOT for refusal in found):
+        return found
+    return found | _proposals(state, action.parent)
+
+
+def _proposals(state: State, slot: int) -> Refusals:
+    waiting = len(state.proposed[slot])
+    return frozenset([Refusal(Reason.PROPOSED, waiting, "0 proposed tokens")] * bool(waiting))
+
+
+def _committed_cells(state: State) -> State:
+    """The state without the cells that are not committed, and without proposed tokens."""
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is not None:
+            state = _cut(state, slot, state.committed[slot])
+    return state
+
+
+def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
+    """What is committed is appended, allocated and written; all else is itself, or nothing."""
+    match action:
+        case Propose() | Truncate() | Allocate():
+            return ()
+        case Commit(slot, length):
+            accepted = _accepted(state, action)
+            grow = ((Append(slot, accepted), None),) if accepted else ()
+            return (*grow, *_committing(state, {slot: length}))
+        case Write(batch):
+            lengths = {
+                slot: min(positions[-1] + 1, len(used(state, slot).tokens))
+                for slot, positions in by_slot(batch).items()
+            }
+            return _committing(state, lengths)
+        case Clone():
+            wanted = machine.pages_wanted(state, action)
+            return ((action, taken_pages(state, wanted, pages)),)
+        case Reserve(slot):
+            return ((Reserve(reserved_slot(state, slot)), None),)
+        case _:
+            return ((action, None),)
+
+
+def _committing(state: State, lengths: dict[int, int]) -> tuple[Part, ...]:
+    """Allocate, in the pages that they have, and write the cells up to these lengths."""
+    size = state.geometry.page_size
+    batch = tuple(
+        (slot, position)
+        for slot, length in lengths.items()
+        for position in range(state.committed[slot], length)
+    )
+    row = {slot: used(state, slot).row for slot in lengths}
+    taken = tuple(row[slot][at // size] for slot, at in batch if at % size == 0)
+    return ((Allocate(batch), taken), (Write(batch), None)) if batch else ()
+
+
+def _initial(state: State) -> State:
+    slots = state.geometry.slots
+    return state._replace(committed=(0,) * slots, proposed=((),) * slots)
+
+
+RUNG = Rung(
+    name="rollback",
+    requires=("sharing",),
+    owns=("committed", "proposed"),
+    initial=_initial,
+    rules={
+        Propose: Rule(refusals=_propose_refusals, effect=_propose),
+        Commit: Rule(
+            refusals=_commit_refusals,
+            effect=_commit,
+            appends=lambda _machine, state, action: {action.slot: _accepted(state, action)},
+        ),
+        Truncate: Rule(refusals=_truncate_refusals, effect=_truncate),
+    },
+    guards={Append: _nothing_proposed, Sample: _nothing_proposed, Clone: _parent_committed},
+    follows={Write: _write_commits, Clone: _clone_copies, Free: _free_forgets},
+    known=lambda state, slot: state.proposed[slot],
+    clauses=("RB",),
+    edges=(Edge(abstract=_committed_cells, lower=_lower, compared=live_cells),),
+    meets={
+        "naive": "independent",
+        "cache": "independent",
+        "pages": Meet("LEN", "truncate inside a page"),
+        "sharing": Meet("RB", "truncate a slot that shares pages"),
+    },
+)

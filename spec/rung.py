@@ -1,0 +1,344 @@
+"""A rung is one record: what it adds to the rungs below it, and how they see it.
+
+A machine is a set of rungs that is closed under `requires`, composed in the order of the registry
+(`spec.ladder`). An action is refused by its own rule first; then every rung that guards it adds to
+what was found. Its effect is that of its own rule; then every rung that follows it adds its part.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from attrs import field, frozen
+
+from spec.machines.actions import Action, Name
+from spec.state import State
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Refusal,
+    Tokens,
+    refused,
+)
+from spec.vocabulary.rules import a
+
+Pages = tuple[int, ...]
+Part = tuple[Action, Pages | None]
+"""An action, and the pages that it takes; None: the lowest free ones."""
+
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+
+
+def _no_refusals(_machine: "Machine", _state: State, _action: object) -> Iterable[Refusal]:
+    return ()
+
+
+def _no_tokens(_machine: "Machine", _state: State, _action: object) -> Mapping[Name, Tokens]:
+    return {}
+
+
+def _no_pages(_machine: "Machine", _state: State, _action: object) -> int:
+    return 0
+
+
+@frozen(kw_only=True)
+class Rule(Generic[A]):
+    """One action of a rung.
+
+    effect: what it does when nothing refuses it; `pages` are the pages to take, in the order of
+    taking. refusals: why it cannot be done. pages_wanted: how many free pages it takes. appends:
+    the tokens that become known by it, for each slot, without being drawn. parts: the actions of
+    this machine that it is a fold of, if it is one.
+    """
+
+    effect: Callable[["Machine", State, A, Pages | None], State]
+    refusals: Callable[["Machine", State, A], Iterable[Refusal]] = _no_refusals
+    pages_wanted: Callable[["Machine", State, A], int] = _no_pages
+    appends: Callable[["Machine", State, A], Mapping[Name, Tokens]] = _no_tokens
+    parts: Callable[["Machine", State, A], tuple[Part, ...]] | None = None
+
+
+Guard = Callable[["Machine", State, A_contra, frozenset[Refusal]], frozenset[Refusal]]
+"""From an action of another rung and what refuses it so far to what refuses it here."""
+
+Follow = Callable[["Machine", State, A_contra, State], State]
+"""From the states before and after an action of another rung to the state after it here."""
+
+
+def _same(state: State) -> State:
+    return state
+
+
+def _itself(
+    _machine: "Machine", _state: State, action: Action, pages: Pages | None
+) -> tuple[Part, ...]:
+    return ((action, pages),)
+
+
+@frozen(kw_only=True)
+class Edge:
+    """How a lower machine sees a rung.
+
+    to: the rung that the lower machine is named for; None: this machine without its last rung.
+    abstract: the state as the lower machine has it; of what it gives, the components of that
+    machine count. lower: what an action is for the lower machine. compared: what must be equal.
+    """
+
+    to: str | None = None
+    abstract: Callable[[State], State] = _same
+    lower: Callable[["Machine", State, Action, Pages | None], tuple[Part, ...]] = _itself
+    compared: Callable[[State], object] = _same
+
+    @property
+    def extension(self) -> bool:
+        """Whether `abstract` is a projection: then the edge claims only what `lower` does."""
+        return self.abstract is _same
+
+
+@frozen
+class Meet:
+    """How two rungs meet. clause: the invariant at stake. corner: what fuzzing must reach for it.
+
+    A corner is an item of coverage: a state by its name, or an action with its outcome.
+    """
+
+    clause: str
+    corner: str
+
+
+Pair = Literal["independent"] | Meet
+
+
+@frozen(kw_only=True)
+class Rung:
+    """A rung of the ladder.
+
+    requires: rungs without which it means nothing. owns: components of the state. initial: gives
+    them their first values. rules: the actions that it adds. folds: actions of lower rungs that no
+    caller of an engine asks for any more, since those of this rung are folds of them. guards,
+    follows: what it adds to refusals and effects of other rungs' actions. known: tokens that follow
+    a slot's own ones and may be written. clauses: the invariants that it adds, by id. edges: how
+    lower machines see it. meets: an entry for each rung before it in the registry.
+    """
+
+    name: str
+    requires: tuple[str, ...] = ()
+    owns: tuple[str, ...] = ()
+    initial: Callable[[State], State] = lambda state: state
+    rules: Mapping[type, Rule[Any]] = field(factory=dict)
+    folds: frozenset[type] = frozenset()
+    guards: Mapping[type, Guard[Any]] = field(factory=dict)
+    follows: Mapping[type, Follow[Any]] = field(factory=dict)
+    known: Callable[[State, int], Tokens] | None = None
+    clauses: tuple[str, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    meets: Mapping[str, Pair] = field(factory=dict)
+
+
+class LadderBroken(AssertionError):
+    """A rung differs from what the machine below it does with the lowered actions."""
+
+    def __init__(self, edge: str, action: object, above: object, below: object) -> None:
+        super().__init__(f"{edge} on {action}:\n  above, abstracted: {above}\n  below: {below}")
+
+
+class _Composed(NamedTuple):
+    """The rule of an action, and what the other rungs of a machine add to it."""
+
+    rule: Rule[Any]
+    guards: tuple[Guard[Any], ...]
+    follows: tuple[Follow[Any], ...]
+
+
+@frozen(eq=False, slots=False)
+class Machine:
+    """Rungs in the order of the registry, closed under `requires`. registry: all that there are."""
+
+    rungs: tuple[Rung, ...]
+    registry: tuple[Rung, ...] = field(repr=False)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the rungs, in order."""
+        return tuple(rung.name for rung in self.rungs)
+
+    @cached_property
+    def rules(self) -> Mapping[type, Rule[Any]]:
+        """The rule of each action."""
+        return {kind: rule for rung in self.rungs for kind, rule in rung.rules.items()}
+
+    @cached_property
+    def calls(self) -> frozenset[type]:
+        """The actions that a caller of an engine may ask for."""
+        return frozenset(self.rules).difference(*(rung.folds for rung in self.rungs))
+
+    @cached_property
+    def components(self) -> tuple[str, ...]:
+        """The components of the state that its rungs own."""
+        return tuple(name for rung in self.rungs for name in rung.owns)
+
+    @cached_property
+    def edges(self) -> tuple[str, ...]:
+        """What `climb` checks, by the names that LadderBroken prints."""
+        top, named = self.rungs[-1], dict[str, None]()
+        for edge in top.edges:
+            lower = self.target(edge)
+            named[f"{top.name} to {lower.rungs[-1].name}"] = None
+            named |= dict.fromkeys(lower.edges)
+        return tuple(named)
+
+    @cached_property
+    def _composed(self) -> Mapping[type, "_Composed"]:
+        return {
+            kind: _Composed(
+                rule,
+                tuple(rung.guards[kind] for rung in self.rungs if kind in rung.guards),
+                tuple(rung.follows[kind] for rung in self.rungs if kind in rung.follows),
+            )
+            for kind, rule in self.rules.items()
+        }
+
+    @cached_property
+    def _known(self) -> tuple[Callable[[State, int], Tokens], ...]:
+        return tuple(rung.known for rung in self.rungs if rung.known is not None)
+
+    @cached_property
+    def _below(self) -> dict[str | None, "Machine"]:
+        return {}
+
+    def below(self, name: str) -> "Machine":
+        """This machine without a rung and all that come after it."""
+        if name not in self._below:
+            self._below[name] = Machine(self.rungs[: self.names.index(name)], self.registry)
+        return self._below[name]
+
+    def target(self, edge: Edge) -> "Machine":
+        """The lower machine of an edge of the last rung."""
+        if edge.to is None:
+            return self.below(self.rungs[-1].name)
+        if f"to {edge.to}" not in self._below:
+            self._below[f"to {edge.to}"] = closure((edge.to,), self.registry)
+        return self._below[f"to {edge.to}"]
+
+    def initial(
+        self,
+        geometry: Geometry,
+        limits: Limits,
+        cleanup: CleanupMode = CleanupMode.INCREMENTAL,
+    ) -> State:
+        """The state in which nothing has happened. Raises InvalidInput."""
+        a(Geometry).require("geometry", geometry)
+        a(Limits).require("limits", limits)
+        a(CleanupMode).require("cleanup", cleanup)
+        limits.check(geometry)
+        state = State(geometry=geometry, limits=limits, cleanup=cleanup)
+        for rung in self.rungs:
+            state = rung.initial(state)
+        return state
+
+    def cleared(self, state: State) -> State:
+        """The initial state with the configuration of this one."""
+        return self.initial(state.geometry, state.limits, state.cleanup)
+
+    def known(self, state: State, slot: int) -> Tokens:
+        """The tokens of a used slot, final or proposed: what its cells may hold."""
+        sequence = state.sequences[slot]
+        tokens = () if sequence is None else sequence.tokens
+        for further in self._known:
+            tokens += further(state, slot)
+        return tokens
+
+    def rule(self, action: Action) -> Rule[Any]:
+        """The rule of an action. Raises InvalidInput if no rung of this machine adds it."""
+        return self._of(action).rule
+
+    def _of(self, action: Action) -> "_Composed":
+        found = self._composed.get(type(action))
+        if found is None:
+            raise InvalidInput(
+                "action",
+                seen=action,
+                allowed=", ".join(sorted(kind.__name__ for kind in self.rules)),
+                remedy="Take a machine with the rung that adds this action; see spec.ladder.",
+            )
+        return found
+
+    def refusals(self, state: State, action: Action) -> frozenset[Refusal]:
+        """Why the action cannot be done; empty exactly if it can."""
+        rule, guards, _ = self._of(action)
+        found = frozenset(rule.refusals(self, state, action))
+        for guard in guards:
+            found = guard(self, state, action, found)
+        return found
+
+    def pages_wanted(self, state: State, action: Action) -> int:
+        """How many free pages an action takes."""
+        return self.rule(action).pages_wanted(self, state, action)
+
+    def step(self, state: State, action: Action, pages: Pages | None = None) -> State:
+        """Apply an action, or raise Refused. pages: those to take, in the order of taking."""
+        found = self.refusals(state, action)
+        if found:
+            raise refused(found)
+        return self.effect(state, action, pages)
+
+    def effect(self, state: State, action: Action, pages: Pages | None = None) -> State:
+        """What an action does that nothing refuses."""
+        rule, _, follows = self._of(action)
+        after = rule.effect(self, state, action, pages)
+        for follow in follows:
+            after = follow(self, state, action, after)
+        return after
+
+    def fold(self, state: State, parts: Iterable[Part]) -> State:
+        """Apply actions that nothing refuses, one after another."""
+        for action, pages in parts:
+            state = self.effect(state, action, pages)
+        return state
+
+    def parts(self, state: State, action: Action) -> Iterator[Part]:
+        """The actions that an action is a fold of; itself, if it is none."""
+        split = self.rule(action).parts
+        yield from ((action, None),) if split is None else split(self, state, action)
+
+    def project(self, state: State) -> State:
+        """The components of this machine's rungs; all others as in a state without their rung."""
+        kept = {name: getattr(state, name) for name in self.components}
+        return State(geometry=state.geometry, limits=state.limits, cleanup=state.cleanup, **kept)
+
+    def climb(self, state: State, action: Action, pages: Pages | None = None) -> State:
+        """Step, and check every edge on the way down. Raises Refused, or LadderBroken.
+
+        For each edge, `abstract(step(s, a)) == fold(lower.step, abstract(s), lower(s, a))`.
+        """
+        after = self.step(state, action, pages)
+        top = self.rungs[-1]
+        for edge in top.edges:
+            lower = self.target(edge)
+            below = lower.project(edge.abstract(state))
+            for part, taken in edge.lower(self, state, action, pages):
+                below = lower.climb(below, part, taken)
+            seen = edge.compared(lower.project(edge.abstract(after)))
+            wanted = edge.compared(below)
+            if seen != wanted:
+                name = f"{top.name} to {lower.rungs[-1].name}"
+                raise LadderBroken(name, action, seen, wanted)
+        return after
+
+
+def closure(names: Iterable[str], registry: tuple[Rung, ...]) -> Machine:
+    """The machine of these rungs and of all that they require. Raises InvalidInput."""
+    known = {rung.name: rung for rung in registry}
+    wanted, chosen = list(names), set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name not in known:
+            raise InvalidInput(
+                "rung", seen=name, allowed=", ".join(known), remedy="Name rungs of the ladder."
+            )
+        chosen.add(name)
+        wanted += [other for other in known[name].requires if other not in chosen]
+    return Machine(tuple(rung for rung in registry if rung.name in chosen), registry)

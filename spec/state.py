@@ -1,0 +1,101 @@
+"""The state of a machine: one flat record, of which each rung owns some components.
+
+A machine without a rung leaves that rung's components as they are here by default. So the part of a
+state that a lower machine has is found by its components alone, and nothing is nested.
+"""
+
+from typing import NamedTuple
+
+from attrs import frozen
+
+from spec.cells import Cells
+from spec.machines.actions import Name
+from spec.pool import Counts
+from spec.table import Sequences
+from spec.vocabulary import CleanupMode, FinishReason, Geometry, Limits, Params, Request, Tokens
+
+
+@frozen
+class Cached:
+    """One sequence in a contiguous cache: its tokens, and the tags of its written cells."""
+
+    tokens: Tokens = ()
+    cells: tuple[Tokens, ...] = ()
+
+
+@frozen
+class Detail:
+    """The request that a sequence belongs to. finished: why the sequence has ended, if it has."""
+
+    request: int
+    choice: int
+    prompt_len: int
+    params: Params
+    finished: FinishReason | None = None
+
+
+@frozen
+class Output:
+    """One finished choice, kept until it is taken. tokens: generated, a stop token included."""
+
+    request: int
+    choice: int
+    prompt: Tokens
+    tokens: Tokens
+    reason: FinishReason
+
+
+@frozen
+class Queued:
+    """A known token that waits to be decoded."""
+
+    token: int
+    slot: int
+    position: int
+
+
+class State(NamedTuple):
+    """The configuration, which no action changes, and the components of every rung.
+
+    texts: of naive, by name. contiguous: of cache, per slot. sequences (per slot, None if unused),
+    cells and counts: of pages. committed (cells whose tokens are final) and proposed (draft tokens
+    after the known ones), per slot: of rollback. details (per slot, None without a prompt) and
+    outputs: of lifecycle. queue, in order of arrival: of scheduling. waiting (in order of arrival)
+    and admitted (still holding a slot): of admission.
+
+    A tuple, since searches hash and compare states by the million.
+    """
+
+    geometry: Geometry
+    limits: Limits
+    cleanup: CleanupMode
+    texts: frozenset[tuple[Name, Tokens]] = frozenset()
+    contiguous: tuple[Cached | None, ...] = ()
+    sequences: Sequences = ()
+    cells: Cells = ()
+    counts: Counts = ()
+    committed: tuple[int, ...] = ()
+    proposed: tuple[Tokens, ...] = ()
+    details: tuple[Detail | None, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    queue: tuple[Queued, ...] = ()
+    waiting: tuple[Request, ...] = ()
+    admitted: tuple[Request, ...] = ()
+
+    @property
+    def finished(self) -> tuple[int, ...]:
+        """Slots whose sequence has finished and is not yet freed."""
+        return tuple(slot for slot, detail in enumerate(self.details) if detail and detail.finished)
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Slots in use whose sequence has not finished."""
+        done = self.finished
+        return tuple(
+            slot for slot, sequence in enumerate(self.sequences) if sequence and slot not in done
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is waiting and none decodes."""
+        return not self.waiting and not self.queue

@@ -1,0 +1,64 @@
+"""The measurement of long recordings: it says what the validator says, and when that is wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from conformance.benchmarks import soak
+from conformance.recordings.answers import Found
+from conformance.recordings.validate import Outcome, validate
+
+EVENTS = 450
+SMALL = soak.GEOMETRIES["the sizes of kvspec fuzz"]
+
+
+@pytest.fixture(autouse=True)
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file repeats its events after some 200."""
+    monkeypatch.setattr(soak, "PART", 200)
+
+
+def test_a_long_recording_holds_and_the_altered_line_is_named(tmp_path: Path) -> None:
+    """As many events as were asked for, repeated from a reset; the altered one is in the middle."""
+    found = soak.measure(SMALL, EVENTS, seed=0, folder=tmp_path)
+    part, same, other = (
+        (tmp_path / name).read_text(encoding="utf-8").splitlines()
+        for name in ("part.jsonl", "long.jsonl", "altered.jsonl")
+    )
+
+    assert found.holds
+    assert found.events == EVENTS == len(same) - 1
+    assert "Reset" == json.loads(part[-1])["step"]
+    assert len(part) < EVENTS
+    assert same == [part[0], *(part[1:] * EVENTS)[:EVENTS]]
+    assert EVENTS // 2 < found.altered <= EVENTS
+    pairs = enumerate(zip(same, other, strict=True), start=1)
+    assert [found.altered] == [number for number, (one, two) in pairs if one != two]
+
+
+WRONG = Found(3, "RC", "counts[0]", seen=2, expected=1)
+BLIND: dict[str, Callable[[Outcome], Outcome]] = {
+    "sees nothing": lambda outcome: evolve(outcome, found=None),
+    "finds what is legal": lambda outcome: evolve(outcome, found=outcome.found or WRONG),
+    "names another line": lambda outcome: evolve(outcome, found=outcome.found and WRONG),
+}
+
+
+@pytest.mark.parametrize("blind", BLIND)
+def test_a_validator_that_is_wrong_fails(
+    blind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever of the two files it is wrong about, the verdict is `fails` and the status 1."""
+    result = tmp_path / "long.json"
+    argv = ["--events", str(EVENTS), "--json", str(result)]
+    monkeypatch.setattr(soak, "GEOMETRIES", {"small": SMALL})
+    assert 0 == soak.main(argv)
+    assert "holds" == json.loads(result.read_text(encoding="utf-8"))["verdict"]
+
+    monkeypatch.setattr(soak, "validate", lambda path: BLIND[blind](validate(path)))
+    assert 1 == soak.main(argv)
+    assert "fails" == json.loads(result.read_text(encoding="utf-8"))["verdict"]
+    assert "small: fails" in capsys.readouterr().out

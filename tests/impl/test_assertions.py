@@ -1,0 +1,277 @@
+"""Mistakes in the engine's own code: the static facts it relies on are asserted while tracing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from attrs import evolve, frozen
+from engine_tools import GEOMETRY, KEPT, LIMITS, SETUPS
+from jax import Array
+
+from impl import arguments, plan
+from impl.attention import reference, tpu
+from impl.attention.tpu import fresh, writing
+from impl.models.integer import IntegerModel
+from impl.models.llama import Llama
+from impl.models.protocol import BatchPlan
+from impl.state import initial, pages, slots
+from impl.state.packing import assert_same_shapes, pack, unpack
+from impl.status import first_refusal, target
+from impl.steps import decode, prefill, sequences
+from impl.steps import writing as steps_writing
+from spec.vocabulary import CleanupMode, Params, Reason, Request
+
+WIDER = evolve(GEOMETRY, pages=GEOMETRY.pages + 1)
+LLAMA = Llama(vocabulary=8, layers=1, embed=4, q_heads=2, kv_heads=1, head_dim=2, mlp=4)
+YES = jnp.ones((), jnp.bool_)
+
+
+def ints(*shape: int) -> Array:
+    """Zeros of this shape."""
+    return jnp.zeros(shape, jnp.int32)
+
+
+def floats(*shape: int) -> Array:
+    """Zeros of this shape."""
+    return jnp.zeros(shape, jnp.float32)
+
+
+def batch() -> plan.Batch:
+    """One token and padding."""
+    width = LIMITS.prefill_tokens
+    return plan.sort_batch(ints(width), ints(width), seqs=KEPT.batch_seqs)
+
+
+def batch_plan(**changed: Array) -> BatchPlan:
+    """A plan of 8 tokens of 4 sequences, with some arrays replaced."""
+    return plan.batch_plan(initial(KEPT), batch(), YES, GEOMETRY)._replace(**changed)
+
+
+def assign(length: int = GEOMETRY.max_len, requests: int = 1) -> object:
+    """A prompt of this padded length and params of this many requests."""
+    params = arguments.params(KEPT, [Params(max_new=1)] * requests, range(requests))
+    params = jax.tree.map(jnp.asarray, params)
+    slot = jnp.int32(0)
+    return sequences.assign(KEPT, (), initial(KEPT), slot, slot, ints(length), slot, params)
+
+
+def work(**changed: Array) -> object:
+    """A prefill, with some arrays replaced."""
+    given = arguments.prefill_work(KEPT, [Request(id=1, prompt=(1,), params=Params(max_new=1))])
+    given = jax.tree.map(jnp.asarray, given)._replace(**changed)
+    return prefill.prefill(KEPT, (), initial(KEPT), given)
+
+
+@frozen
+class Wrong:
+    """The exact model, but for what is said. Satisfies `protocol.Model`."""
+
+    vocabulary = IntegerModel().vocabulary
+    row: bool = False
+    pool: bool = False
+    count: bool = False
+    dtype: bool = False
+
+    def weight_shapes(self) -> tuple[()]:
+        """None."""
+        return ()
+
+    def empty_cache(self, geometry: Any) -> Any:
+        """Of the exact model."""
+        return IntegerModel().empty_cache(geometry)
+
+    def decode(self, *given: Any) -> Any:
+        """A row too few, or pools of another dtype."""
+        rows, cache = IntegerModel().decode(*given)
+        pools = tuple(pool.astype(jnp.float32) for pool in cache) if self.pool else cache
+        return rows[: len(rows) - self.row], pools
+
+    def sample(self, *given: Any) -> Any:
+        """A draw too few, or tokens of another dtype."""
+        tokens, logprobs = IntegerModel().sample(*given)
+        kept = tokens[: len(tokens) - self.count]
+        return kept.astype(jnp.uint32 if self.dtype else jnp.int32), logprobs
+
+
+def forward(model: Wrong) -> object:
+    """A step of a model."""
+    return steps_writing.forward(evolve(KEPT, model=model), (), initial(KEPT), batch(), YES)
+
+
+def draw(model: Wrong) -> object:
+    """A draw of a model."""
+    setup, draws = evolve(KEPT, model=model), jnp.ones((4,), jnp.bool_)
+    rows = jnp.zeros((4,), jnp.uint32)
+    return decode.take_samples(setup, (), initial(KEPT), ints(4), rows, draws, ok=YES)
+
+
+def wide_stops() -> object:
+    """Stop sequences that are padded beyond the limit."""
+    held = initial(KEPT).slots
+    return decode.finish_reasons(KEPT, held._replace(stops=ints(4, 2, 4)), ints(2))
+
+
+def attend(q_heads: int, kv_heads: int) -> object:
+    """Reference attention past the check of its arguments."""
+    options = reference._Options(
+        scale=1.0,
+        soft_cap=None,
+        sliding_window=None,
+        q_block=1,
+        kv_block_pages=1,
+        step_elements=0,
+    )
+    given = ints(1), ints(1, 1), ints(2), jnp.int32(1)
+    return reference._attend(floats(1, q_heads, 2), floats(1, 1, 2 * kv_heads, 2), *given, options)
+
+
+def logits() -> object:
+    """A head for another vocabulary."""
+    weights = LLAMA.init(jax.random.key(0))
+    return LLAMA.logits(weights._replace(head=floats(4, 9)), floats(1, 4))
+
+
+def operands(cells: Array) -> object:
+    """New cells, as an operand of the kernel for one token."""
+    shape = tpu.shape_of(floats(1, 2, 128), floats(2, 16, 2, 128), ints(1, 2), chip="v5e")
+    return fresh.rows(shape, cells, ints(1), ints(2), ints(1))
+
+
+def stored(cells: Array) -> object:
+    """New cells, put into a pool of float32."""
+    pool = floats(2, 4, 2, 128)
+    return writing.write(pool, cells, ints(1), after=pool, interpret=False)
+
+
+def retyped() -> None:
+    """A step that makes flags of counts."""
+    state = initial(KEPT)
+    counts = state.pages.counts != 0
+    assert_same_shapes(KEPT, state._replace(pages=state.pages._replace(counts=counts)))
+
+
+COUNTS = initial(KEPT).pages.counts
+MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
+    "pool of another geometry": (
+        "a pool has the geometry's pages",
+        lambda: pages.make(evolve(KEPT, geometry=WIDER), initial(KEPT).pages.cache),
+    ),
+    "more pages than there are": (
+        "the pool has this many pages",
+        lambda: pages.lowest_free(COUNTS, GEOMETRY.pages + 1),
+    ),
+    "no pages": ("the pool has this many pages", lambda: pages.lowest_free(COUNTS, 0)),
+    "more slots than there are": (
+        "the table has this many slots",
+        lambda: slots.lowest_unused(initial(KEPT).slots, GEOMETRY.slots + 1),
+    ),
+    "packed with other fields": (
+        "the packed state is of this setup",
+        lambda: unpack(SETUPS[CleanupMode.END], pack(initial(KEPT))),
+    ),
+    "packed with other sizes": (
+        "the packed state is of this setup",
+        lambda: unpack(evolve(KEPT, limits=evolve(LIMITS, queue=6)), pack(initial(KEPT))),
+    ),
+    "a field of another dtype": ("a step keeps shapes and dtypes", retyped),
+    "no guard": ("a status judges something", first_refusal),
+    "a guard that counts": (
+        "SLOT_RANGE: a guard refuses or does not",
+        lambda: first_refusal((jnp.int32(2), Reason.SLOT_RANGE, 0, 0)),
+    ),
+    "an unsigned index": (
+        "an index below 0",
+        lambda: target(True, jnp.zeros((1,), jnp.uint32), 3),  # noqa: FBT003
+    ),
+    "no sequences": ("no more sequences than", lambda: plan.sort_batch(ints(3), ints(3), seqs=0)),
+    "more sequences than tokens": (
+        "no more sequences than tokens",
+        lambda: plan.sort_batch(ints(3), ints(3), seqs=4),
+    ),
+    "counts of another geometry": (
+        "the counts are of this geometry",
+        lambda: plan.plan_pages(COUNTS, batch(), WIDER),
+    ),
+    "rows of another geometry": (
+        "the rows are of this geometry",
+        lambda: plan.batch_plan(initial(KEPT), batch(), YES, evolve(GEOMETRY, pages_per_seq=5)),
+    ),
+    "a prompt that is not padded": ("a prompt is padded", lambda: assign(length=3)),
+    "two requests for a slot": ("a slot is given one request", lambda: assign(requests=2)),
+    "a row too few": ("a model gives a row for each token", lambda: forward(Wrong(row=True))),
+    "another pool": ("a model keeps its pools", lambda: forward(Wrong(pool=True))),
+    "a draw too few": ("a model draws once from each row", lambda: draw(Wrong(count=True))),
+    "a draw that is no id": ("a model draws token ids", lambda: draw(Wrong(dtype=True))),
+    "stops beyond the limit": ("stop sequences are padded to the limit", wide_stops),
+    "prompts that are not padded": ("prompts are padded", lambda: work(tokens=ints(3))),
+    "a prompt too few": ("a row for each prompt", lambda: work(lens=ints(2))),
+    "a destination too few": (
+        "a plan has a destination for each token",
+        lambda: batch_plan(destinations=ints(7)).assert_fits(ints(8)),
+    ),
+    "a place too few": (
+        "a plan has a place for each token",
+        lambda: batch_plan(order=ints(7)).assert_fits(ints(8)),
+    ),
+    "a row of the table too few": (
+        "a plan has a row for each sequence",
+        lambda: batch_plan(page_indices=ints(3, 4)).assert_fits(ints(8)),
+    ),
+    "a length too few": (
+        "a plan has a length for each sequence",
+        lambda: batch_plan(kv_lens=ints(3)).assert_fits(ints(8)),
+    ),
+    "a bound too few": (
+        "a plan has the bounds of each sequence",
+        lambda: batch_plan(cu_q_lens=ints(4)).assert_fits(ints(8)),
+    ),
+    "a pool too few": (
+        "there is a pool for each layer",
+        lambda: IntegerModel().decode(
+            (), initial(KEPT).pages.cache[:1], batch_plan(), ints(8), ints(8)
+        ),
+    ),
+    "logits of another vocabulary": ("the sampler draws from the vocabulary", logits),
+    "no divisor": ("a division has a divisor", lambda: reference._div(ints(1), 0)),
+    "a group that is not whole": (
+        "a KV head serves a whole group",
+        lambda: attend(q_heads=3, kv_heads=2),
+    ),
+    "a cell too few": (
+        "there is a cell for each token",
+        lambda: operands(floats(2, 2, 128)),
+    ),
+    "cells of another dtype": (
+        "a copy does not convert",
+        lambda: stored(jnp.zeros((1, 2, 128), jnp.float16)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_met_while_tracing(name: str) -> None:
+    """A static fact that does not hold is named before anything is compiled."""
+    says, mistake = MISTAKES[name]
+
+    with pytest.raises(AssertionError, match=says):
+        jax.eval_shape(mistake)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        assign,
+        work,
+        lambda: forward(Wrong()),
+        lambda: draw(Wrong()),
+        lambda: batch_plan().assert_fits(ints(8)),
+        lambda: attend(q_heads=4, kv_heads=2),
+        lambda: operands(floats(1, 2, 128)),
+        lambda: assert_same_shapes(KEPT, unpack(KEPT, pack(initial(KEPT)))),
+    ],
+)
+def test_what_the_mistakes_are_made_of_is_right(right: Callable[[], object]) -> None:
+    """Without the mistake nothing is asserted."""
+    jax.eval_shape(right)

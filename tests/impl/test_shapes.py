@@ -1,0 +1,82 @@
+"""Signatures name shapes and dtypes: in tests a wrong one is caught while a step is traced."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from conftest import TRACED
+from engine_tools import KEPT
+from jaxtyping import TypeCheckError
+
+import impl
+from impl.state import initial, queue
+from impl.steps import queueing
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = {
+    "impl.arguments",
+    "impl.engine",
+    "impl.entries",
+    "impl.host",
+    "impl.interrupts",
+    "impl.setup",
+}
+"""The modules that are not traced."""
+CHECK_NOTHING = """\
+import sys
+from impl.engine import Engine
+from impl.state import queue
+assert not hasattr(queue.push, "__wrapped__")
+assert "beartype" not in sys.modules"""
+
+
+def numbers(count: int, dtype: str = "int32") -> jax.Array:
+    """This many numbers."""
+    return jnp.zeros((count,), dtype)
+
+
+@pytest.mark.parametrize(
+    ("slots", "tokens", "dtype"),
+    [(2, 3, "int32"), (3, 2, "int32"), (2, 2, "float32"), (2, 2, "uint32")],
+)
+def test_a_wrong_shape_is_caught_while_tracing(slots: int, tokens: int, dtype: str) -> None:
+    """Two arrays that must be of one length are not, or one is of another dtype."""
+
+    def push() -> object:
+        there = jnp.ones((2,), jnp.bool_)
+        held = initial(KEPT).queue
+        return queue.push(held, numbers(slots), numbers(tokens, dtype), numbers(2), there)
+
+    with pytest.raises(TypeCheckError, match=r"impl\.state\.queue\.push"):
+        jax.eval_shape(push)
+
+
+def test_an_entry_point_is_checked_by_what_calls_it() -> None:
+    """A slot that is no scalar does not reach the step."""
+    enqueue = partial(queueing.enqueue, KEPT, ())
+
+    with pytest.raises(TypeCheckError, match=r"impl\.steps\.queueing\.enqueue"):
+        jax.eval_shape(enqueue, initial(KEPT), numbers(2), jnp.int32(1))
+
+
+def test_every_module_is_traced_and_checked_or_is_of_the_host() -> None:
+    """A module that is new is put in one of the two lists, and its functions are checked."""
+    names = {found.name for found in pkgutil.walk_packages(impl.__path__, "impl.")}
+    traced = {name for name in names if f"{name}.".startswith(tuple(f"{one}." for one in TRACED))}
+
+    assert names - traced == HOST
+    for module in (importlib.import_module(name) for name in traced):
+        own = [one for _, one in inspect.getmembers(module, inspect.isfunction)]
+        assert all(hasattr(one, "__wrapped__") for one in own if one.__module__ == module.__name__)
+
+
+def test_outside_the_tests_nothing_is_checked() -> None:
+    """In a process of its own the engine has bare functions, and the checker is not loaded."""
+    subprocess.run([sys.executable, "-c", CHECK_NOTHING], cwd=ROOT, check=True)
