@@ -84,10 +84,10 @@ def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints
     return slots, positions
 
 
-def prompt(setup: Setup, tokens: Tokens) -> tuple[Ints, np.int32]:
+def prompt(setup: Setup, tokens: Tokens, *, name: str = "prompt") -> tuple[Ints, np.int32]:
     """Tokens i32[L], padded, and their number; too many are cut, and refused by their number."""
-    PROMPT.require("prompt", tokens)
-    _check_vocabulary(setup, "prompt", tokens)
+    PROMPT.require(name, tokens)
+    _check_vocabulary(setup, name, tokens)
     length = setup.geometry.max_len
     padded = np.zeros((length,), np.int32)
     kept = tokens[:length]

@@ -5,12 +5,13 @@ is in the indices it hands on, which are then out of range. Source: docs/sources
 commit".
 """
 
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int32
 
 from impl.plan import Batch, Grant
 from impl.setup import Setup
-from impl.state import Params, State, pages, slots
+from impl.state import Params, State, pages, queue, slots
 from impl.status import target
 from spec.vocabulary import Geometry
 
@@ -25,6 +26,29 @@ def commit_pages(
     return state._replace(
         pages=pages.grow(state.pages, batch.slots, entries, grant.pages, goes, geometry),
         slots=state.slots._replace(allocated=allocated),
+    )
+
+
+def commit_cells(state: State, slot: Int32[Array, ""], length: Int32[Array, ""]) -> State:
+    """Make the cells of a slot below `length` final, and proposed tokens there known."""
+    held = state.slots
+    accepted = jnp.clip(length - held.known[slot], 0, held.proposed[slot])
+    lengths = {"known": held.known[slot] + accepted, "proposed": held.proposed[slot] - accepted}
+    return state._replace(slots=slots.put(held, slot, committed=length, **lengths))
+
+
+def truncate(
+    state: State, slot: Int32[Array, ""], length: Int32[Array, ""], geometry: Geometry
+) -> State:
+    """Cut a slot off at `length`: its cells, its pages, its proposed tokens and their queue."""
+    held = state.slots
+    proposed = jnp.clip(length - held.known[slot], 0, held.proposed[slot])
+    lengths = {"written": jnp.minimum(held.written[slot], length), "allocated": length}
+    kept = (length + geometry.page_size - 1) // geometry.page_size
+    return state._replace(
+        pages=pages.cut(state.pages, slot, kept, geometry),
+        slots=slots.put(held, slot, proposed=proposed, **lengths),
+        queue=queue.truncate(state.queue, slot, held.known[slot] + proposed),
     )
 
 

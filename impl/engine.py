@@ -220,6 +220,19 @@ class Engine:
         """Drop the queued tokens of a slot."""
         self._call("purge", arguments.slot(self.setup, slot))
 
+    def propose(self, slot: int, tokens: Tokens) -> None:
+        """Let draft tokens follow those of a slot, and queue them."""
+        given = arguments.prompt(self.setup, tokens, name="tokens")
+        self._call("propose", arguments.slot(self.setup, slot), *given)
+
+    def commit(self, slot: int, length: int) -> None:
+        """Make the written cells of a slot below `length` final, and drafts there known."""
+        self._call("commit", arguments.slot(self.setup, slot), arguments.number("length", length))
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Cut cells and drafts of a slot off from `length` on; pages that this empties return."""
+        self._call("truncate", arguments.slot(self.setup, slot), arguments.number("length", length))
+
     def prefill(self, requests: Sequence[Request]) -> None:
         """Read prompts at once and draw the first token of every choice."""
         arguments.check_prefill(self.setup, requests)

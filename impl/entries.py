@@ -9,6 +9,7 @@ from impl.steps.allocation import allocate
 from impl.steps.lifecycle import reset_logical, reset_physical, stats, take_outputs
 from impl.steps.prefill import prefill_requests
 from impl.steps.queueing import enqueue, pack, purge
+from impl.steps.rollback import commit, propose, truncate
 from impl.steps.round import generate, run_round
 from impl.steps.sequences import assign, clone, free, free_finished, reserve
 from impl.steps.writing import write
@@ -17,12 +18,14 @@ __all__ = (
     "allocate",
     "assign",
     "clone",
+    "commit",
     "enqueue",
     "free",
     "free_finished",
     "generate",
     "pack",
     "prefill_requests",
+    "propose",
     "purge",
     "reserve",
     "reset_logical",
@@ -30,6 +33,7 @@ __all__ = (
     "run_round",
     "stats",
     "take_outputs",
+    "truncate",
     "write",
 )
 

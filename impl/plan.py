@@ -146,6 +146,20 @@ def require_unused(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> 
     )
 
 
+def require_prompt(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tuple[Guard, ...]:
+    """The slot, if it is in use, has a prompt and has not finished."""
+    last = geometry.slots - 1
+    return (
+        (slots.prompt_lens[slot] == 0, Reason.SLOT_EMPTY, slot, last),
+        (slots.finished[slot] != 0, Reason.SLOT_FINISHED, slot, last),
+    )
+
+
+def require_no_proposal(slots: Slots, slot: Int32[Array, ""]) -> Guard:
+    """The slot has no proposed tokens."""
+    return (slots.proposed[slot] > 0, Reason.PROPOSED, slots.proposed[slot], 0)
+
+
 def require_live(slots: Slots, batch: Batch, geometry: Geometry) -> tuple[Guard, ...]:
     """Every slot of the batch is in range, in use, and not finished."""
     outside = batch.valid & ((batch.slots < 0) | (batch.slots >= geometry.slots))

@@ -146,6 +146,9 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "free": (one,),
         "enqueue": (one, one),
         "purge": (one,),
+        "propose": (one, *arguments.prompt(setup, (1,))),
+        "commit": (one, one),
+        "truncate": (one, one),
         "prefill_requests": (
             arguments.prefill_work(setup, [Request(id=1, prompt=(1,), params=params)]),
         ),

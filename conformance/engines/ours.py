@@ -41,14 +41,17 @@ ACTIONS = frozenset(
         act.Allocate,
         act.Write,
         act.Clone,
+        act.Commit,
         act.Free,
         act.FreeFinished,
         act.Reset,
         act.TakeOutputs,
+        act.Truncate,
         act.Enqueue,
         act.Pack,
         act.Purge,
         act.Prefill,
+        act.Propose,
         act.Round,
         act.Generate,
         act.Submit,
@@ -169,6 +172,12 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             return engine.pack()
         case act.Purge(slot):
             engine.purge(slot)
+        case act.Propose(slot, tokens):
+            engine.propose(slot, tokens)
+        case act.Commit(slot, length):
+            engine.commit(slot, length)
+        case act.Truncate(slot, length):
+            engine.truncate(slot, length)
         case act.Prefill(requests):
             engine.prefill(requests)
         case act.Generate():
@@ -248,6 +257,7 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
         return values[spans[name]]
 
     rows, tokens, texts = part("pages.rows"), part("slots.tokens"), part("outputs.tokens")
+    known, starts = part("slots.known"), range(0, len(tokens), length)
     queue: list[QueueEntry] = list(
         zip(part("queue.tokens"), part("queue.slots"), part("queue.positions"), strict=True)
     )
@@ -266,9 +276,13 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
         rows=tuple(tuple(rows[at : at + width]) for at in range(0, len(rows), width)),
         allocated=tuple(part("slots.allocated")),
         written=tuple(part("slots.written")),
+        committed=tuple(part("slots.committed")),
         tokens=tuple(
-            tuple(tokens[slot * length : slot * length + count])
-            for slot, count in enumerate(part("slots.known"))
+            tuple(tokens[start : start + count]) for start, count in zip(starts, known, strict=True)
+        ),
+        proposed=tuple(
+            tuple(tokens[start + after : start + after + count])
+            for start, after, count in zip(starts, known, part("slots.proposed"), strict=True)
         ),
         finished=tuple(map(bool, part("slots.finished"))),
         queue=tuple(queue[: part("queue.filled")[0]]),

@@ -131,6 +131,7 @@ def inject(setup: Setup, row: Array) -> State:
             known=jnp.maximum(lengths, prompted),
             allocated=lengths,
             written=lengths,
+            committed=lengths,
             prompt_lens=prompted,
             max_new=prompted,
             choices=jnp.where(in_use, jnp.arange(sizes.slots), 0),
@@ -158,7 +159,7 @@ def settle(setup: Setup, name: str, state: State, status: Array, arguments: Argu
         slots = state.slots
         covered = jnp.where(accepted(status), slots.allocated, slots.written)
         known = jnp.maximum(slots.known, covered)
-        return state._replace(slots=slots._replace(written=covered, known=known))
+        return state._replace(slots=slots._replace(written=covered, committed=covered, known=known))
     return state
 
 

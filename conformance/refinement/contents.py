@@ -171,6 +171,11 @@ def _set_slot(setup: Setup, held: Any, state: State, slot: int) -> None:
     slots.known[slot] = len(sequence.tokens)
     slots.allocated[slot] = sequence.allocated
     slots.written[slot] = sequence.written
+    slots.committed[slot] = state.committed[slot] if state.committed else sequence.written
+    if state.proposed:
+        drafts = state.proposed[slot]
+        slots.tokens[slot, len(sequence.tokens) : len(sequence.tokens) + len(drafts)] = drafts
+        slots.proposed[slot] = len(drafts)
     if detail is None:
         return
     slots.prompt_lens[slot] = detail.prompt_len

@@ -15,7 +15,15 @@ from jax import Array
 from impl.setup import Setup
 from impl.state import State
 
-PER_SLOT = ("allocated", "written", "known", "finished", "prompt_lens")
+PER_SLOT = (
+    "allocated",
+    "written",
+    "committed",
+    "known",
+    "proposed",
+    "finished",
+    "prompt_lens",
+)
 PER_PROMPT = ("max_new", "requests", "choices", "seeds", "temperatures", "stops", "stop_lens")
 QUEUE = ("tokens", "slots", "positions")
 OUTPUTS = ("lens", "reasons", "requests", "choices")
@@ -44,7 +52,8 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
     """bool[]: whether nobody who looks at the engine can tell it from the expected state."""
     length = setup.geometry.max_len
     used, prompted = right.slots.used, right.slots.used & (right.slots.prompt_lens > 0)
-    known = used[:, None] & (jnp.arange(length) < right.slots.known[:, None])
+    ends = right.slots.known + right.slots.proposed
+    known = used[:, None] & (jnp.arange(length) < ends[:, None])
     queued = jnp.arange(right.queue.slots.shape[0]) < right.queue.filled
     kept = jnp.arange(right.outputs.lens.shape[0]) < right.outputs.filled
     said = kept[:, None] & (jnp.arange(length) < right.outputs.lens[:, None])

@@ -98,6 +98,19 @@ def fork(
     )
 
 
+def cut(pages: Pages, slot: Int32[Array, ""], kept: Int32[Array, ""], geometry: Geometry) -> Pages:
+    """Empty the entries of a row from `kept` on; a slot past the table is dropped.
+
+    No K or V byte is touched.
+    """
+    row = pages.rows.at[slot].get(mode="fill", fill_value=INVALID)
+    gone = (jnp.arange(geometry.pages_per_seq) >= kept) & (row != INVALID)
+    return pages._replace(
+        counts=pages.counts.at[target(gone, row, geometry.pages)].add(-1, mode="drop"),
+        rows=pages.rows.at[slot].set(jnp.where(gone, INVALID, row), mode="drop"),
+    )
+
+
 def release(pages: Pages, slots: Int32[Array, " N"], geometry: Geometry) -> Pages:
     """Empty the rows of N slots; INVALID, or a slot past the table, is dropped.
 

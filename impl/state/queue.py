@@ -80,6 +80,11 @@ def purge(queue: Queue, slots: Int32[Array, " N"]) -> Queue:
     return _keep(queue, ~jnp.any(queue.slots[:, None] == slots, axis=1))
 
 
+def truncate(queue: Queue, slot: Int32[Array, ""], length: Int32[Array, ""]) -> Queue:
+    """Drop the queued tokens of a slot from a position on; a slot past the table has none."""
+    return _keep(queue, (queue.slots != slot) | (queue.positions < length))
+
+
 def pending(queue: Queue, slot: Int32[Array, ""]) -> Bool[Array, " Q"]:
     """Which entries belong to a slot."""
     return (queue.slots == slot) & (jnp.arange(queue.slots.shape[0]) < queue.filled)

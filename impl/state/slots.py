@@ -41,8 +41,9 @@ class Params(NamedTuple):
 class Slots(NamedTuple):
     """known, allocated, written: the three lengths. prompt_lens: 0 while no prompt is assigned.
 
-    stops: right-aligned, NO_TOKEN before the first. finished: see FINISH_CODES. logprobs: K is L,
-    or 0 where they are not kept.
+    committed: leading cells whose tokens are final. proposed: draft tokens; they stand in `tokens`
+    from `known` on. stops: right-aligned, NO_TOKEN before the first. finished: see FINISH_CODES.
+    logprobs: K is L, or 0 where they are not kept.
     """
 
     used: Bool[Array, " S"]
@@ -50,6 +51,8 @@ class Slots(NamedTuple):
     known: Int32[Array, " S"]
     allocated: Int32[Array, " S"]
     written: Int32[Array, " S"]
+    committed: Int32[Array, " S"]
+    proposed: Int32[Array, " S"]
     prompt_lens: Int32[Array, " S"]
     max_new: Int32[Array, " S"]
     requests: Int32[Array, " S"]
@@ -72,6 +75,8 @@ def make(setup: Setup) -> Slots:
         known=jnp.zeros(per_slot, number),
         allocated=jnp.zeros(per_slot, number),
         written=jnp.zeros(per_slot, number),
+        committed=jnp.zeros(per_slot, number),
+        proposed=jnp.zeros(per_slot, number),
         prompt_lens=jnp.zeros(per_slot, number),
         max_new=jnp.zeros(per_slot, number),
         requests=jnp.zeros(per_slot, number),

@@ -5,7 +5,7 @@ from jax import Array, lax
 from jaxtyping import Int32
 
 from impl.models.protocol import Weights
-from impl.plan import require_used
+from impl.plan import require_no_proposal, require_prompt, require_used
 from impl.setup import Setup
 from impl.state import State, queue
 from impl.status import accepted, first_refusal, target
@@ -26,8 +26,8 @@ def enqueue(
     room = held.max_new[slot] - 1
     status = first_refusal(
         *require_used(held, slot, geometry),
-        (held.prompt_lens[slot] == 0, Reason.SLOT_EMPTY, slot, geometry.slots - 1),
-        (held.finished[slot] != 0, Reason.SLOT_FINISHED, slot, geometry.slots - 1),
+        *require_prompt(held, slot, geometry),
+        require_no_proposal(held, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
         (state.queue.filled >= limits.queue, Reason.QUEUE_FULL, state.queue.filled, limits.queue),
     )

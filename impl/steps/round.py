@@ -40,10 +40,12 @@ def decode_round(setup: Setup, weights: Weights, state: State) -> tuple[State, I
     draws = _draws(held, batch)
     grant = plan_pages(state.pages.counts, batch, geometry)
     open_cells = batch.valid & (held.allocated[batch.slots] != held.written[batch.slots])
+    proposed = batch.valid & (held.proposed[batch.slots] > 0)
     outputs = state.outputs.filled + jnp.sum(draws, dtype=jnp.int32)
     status = first_refusal(
         (state.queue.filled == 0, Reason.QUEUE_EMPTY, 0, 1),
         (jnp.any(open_cells), Reason.UNWRITTEN, jnp.sum(open_cells), 0),
+        (jnp.any(proposed), Reason.PROPOSED, jnp.sum(proposed), 0),
         require_next(held.allocated, batch),
         require_length(batch, geometry),
         require_pages(grant),

@@ -9,7 +9,14 @@ from jaxtyping import Int32
 
 from impl import commit
 from impl.models.protocol import Weights
-from impl.plan import choice_taken, fork_pages, require_unused, require_used
+from impl.plan import (
+    choice_taken,
+    fork_pages,
+    require_no_proposal,
+    require_prompt,
+    require_unused,
+    require_used,
+)
 from impl.setup import Setup
 from impl.state import Params, Slots, State, queue
 from impl.state import slots as table
@@ -76,8 +83,8 @@ def clone(
         (~inside, Reason.SLOT_RANGE, child, geometry.slots - 1),
         unused,
         *require_unused(held, child, geometry),
-        (held.prompt_lens[parent] == 0, Reason.SLOT_EMPTY, parent, geometry.slots - 1),
-        (held.finished[parent] != 0, Reason.SLOT_FINISHED, parent, geometry.slots - 1),
+        *require_prompt(held, parent, geometry),
+        require_no_proposal(held, parent),
         (
             held.allocated[parent] != held.written[parent],
             Reason.UNWRITTEN,

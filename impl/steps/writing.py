@@ -37,7 +37,7 @@ def write(
         (jnp.any(empty), Reason.SLOT_EMPTY, jnp.sum(empty), 0),
         require_next(held.written, batch),
         require_below(held.allocated, batch, Reason.BATCH_POSITIONS),
-        require_below(held.known, batch, Reason.BATCH_UNKNOWN),
+        require_below(held.known + held.proposed, batch, Reason.BATCH_UNKNOWN),
         require_unqueued(state, batch),
     )
     _, state = forward(setup, weights, state, batch, accepted(status))
@@ -47,7 +47,10 @@ def write(
 def forward(
     setup: Setup, weights: Weights, state: State, batch: Batch, ok: Bool[Array, ""]
 ) -> tuple[Shaped[Array, "T ..."], State]:
-    """Write K and V of an allocated batch and run the model on it: its rows, in plan order."""
+    """Write K and V of an allocated batch and run the model on it: its rows, in plan order.
+
+    Cells of known tokens are final as soon as they are written.
+    """
     plan = batch_plan(state, batch, ok, setup.geometry)
     tokens = state.slots.tokens[batch.slots, batch.positions]
     before = state.pages.cache
@@ -56,7 +59,11 @@ def forward(
     kept = [(pool.shape, pool.dtype) for pool in cache]
     assert kept == [(pool.shape, pool.dtype) for pool in before], "a model keeps its pools"
     at = target(ok, batch.slot_ids, setup.geometry.slots)
-    written = state.slots.written.at[at].add(batch.q_lens, mode="drop")
+    held = state.slots
+    written = held.written.at[at].add(batch.q_lens, mode="drop")
+    final = jnp.minimum(written, held.known).at[batch.slot_ids].get(mode="fill", fill_value=0)
+    committed = held.committed.at[at].set(final, mode="drop")
     return rows, state._replace(
-        pages=state.pages._replace(cache=cache), slots=state.slots._replace(written=written)
+        pages=state.pages._replace(cache=cache),
+        slots=held._replace(written=written, committed=committed),
     )

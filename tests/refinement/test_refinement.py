@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spec_tools import MACHINE
 
 from conformance.cli.main import main
 from conformance.exploration.alphabets import instance
@@ -46,7 +45,7 @@ def live() -> State:
     for number, new in ((1, 1), (2, 3)):
         params = Params(max_new=new, stops=((7,),))
         request = Request(id=number, prompt=(number,), params=params)
-        state = MACHINE.step(state, act.Prefill((request,)))
+        state = INSTANCE.machine.step(state, act.Prefill((request,)))
     return state
 
 
