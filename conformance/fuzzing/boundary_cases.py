@@ -1,6 +1,6 @@
 """Moves that meet the edge of the pool: filled exactly, one page past full, or just fitting.
 
-Chance rarely gets there. `moves` says how a drawn integer becomes an action.
+Chance rarely gets there. `generators` says how a drawn integer becomes an action.
 """
 
 from conformance.fuzzing.generators import ALPHABET, Digits, prefill, used_slots
