@@ -265,7 +265,7 @@ STATE_CLAUSES: Final = (
     ),
     Clause(
         "LEN",
-        "0 <= committed <= written <= allocated <= max_len and written <= tokens",
+        "0 <= committed <= written <= allocated <= max_len and written <= tokens + proposed",
         "Allocation invariants",
         "state",
         ("allocated", "written", "tokens"),
@@ -340,6 +340,8 @@ OTHER_CLAUSES: Final = (
            "successor exists", "Refusals", "engine"),
     Clause("RESET", "after a reset the engine cannot be told from a new one, from every state",
            "Reset invariants", "engine"),
+    Clause("RB", "after drafts are rejected nothing is observable of them, in any view",
+           "Committed cells", "engine"),
     Clause("ATT", "attention equals the oracle within its bound, whatever dead cells hold",
            "Masking of stale cells", "engine"),
     Clause("DET", "same actions, same states; the lowest free page, slots ascending",
