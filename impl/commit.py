@@ -37,7 +37,7 @@ def commit_cells(state: State, slot: Int32[Array, ""], length: Int32[Array, ""])
     return state._replace(slots=slots.put(held, slot, committed=length, **lengths))
 
 
-def truncate(
+def cut_cells(
     state: State, slot: Int32[Array, ""], length: Int32[Array, ""], geometry: Geometry
 ) -> State:
     """Cut a slot off at `length`: its cells, its pages, its proposed tokens and their queue."""

@@ -66,16 +66,22 @@ def verify(session: Session, drawn: int) -> Step:
     return _next(state, slot, digits)
 
 
+def _has_proposed(state: State) -> bool:
+    return any(state.proposed)
+
+
 def _next(state: State, slot: int, digits: Digits) -> Action:
     sequence = state.sequences[slot]
     assert sequence is not None
     known = len(sequence.tokens) + len(state.proposed[slot])
-    if any(queued.slot == slot for queued in state.queue) and not digits.rarely(4):
+    if digits.rarely(5):
+        return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
+    if any(queued.slot == slot for queued in state.queue):
         return Pack()
-    if sequence.allocated < known and not digits.rarely(4):
+    if sequence.allocated < known and not digits.rarely(6):
         return Allocate(_positions(slot, sequence.allocated, known))
     ready = min(sequence.allocated, known)
-    if sequence.written < ready and not digits.rarely(4):
+    if sequence.written < ready and not digits.rarely(6):
         return Write(_positions(slot, sequence.written, ready))
     if sequence.written > state.committed[slot] and digits.below(2):
         span = sequence.written - state.committed[slot]
@@ -117,15 +123,16 @@ def _simpler_propose(action: Propose) -> Iterator[Step]:
 
 def _truncate_corners(before: State, action: Truncate, _after: State) -> Iterator[str]:
     sequence, size = before.sequences[action.slot], before.geometry.page_size
-    if sequence is None or action.length == sequence.allocated:
+    if sequence is None:
         return
     if sequence.written > action.length:
         boundary = action.length % size == 0
         yield "truncate at a page boundary" if boundary else "truncate inside a page"
-    if any(pool.is_shared(before.counts, page) for page in sequence.row):
+    shares = any(pool.is_shared(before.counts, page) for page in sequence.row)
+    if shares and action.length < sequence.allocated:
         yield "truncate a slot that shares pages"
-    queued = {queued.position for queued in before.queue if queued.slot == action.slot}
-    if queued and max(queued) >= len(sequence.tokens):
+    kept = max(action.length, len(sequence.tokens))
+    if any(one.slot == action.slot and one.position >= kept for one in before.queue):
         yield "truncate with a proposed token in the queue"
 
 
@@ -187,7 +194,7 @@ KIT: Final = RungKit(
     rung="rollback",
     actions={
         Propose: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG, Reason.QUEUE_FULL),
+            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG),
             simpler=_simpler_propose,
         ),
         Commit: ActionKit(
@@ -203,7 +210,7 @@ KIT: Final = RungKit(
         "truncate at a page boundary": ("Truncate", *_BATCHES),
         "truncate inside a page": ("Truncate", *_BATCHES),
         "truncate a slot that shares pages": ("Truncate", "Clone", *_BATCHES),
-        "truncate with a proposed token in the queue": ("Truncate", "Propose", "Allocate"),
+        "truncate with a proposed token in the queue": ("Truncate", "Propose", "Enqueue"),
         "commit part of what is written": ("Commit", *_BATCHES),
         "free a slot with proposed tokens": ("Free", "Propose"),
     },
@@ -212,10 +219,13 @@ KIT: Final = RungKit(
         "lifecycle": {
             "propose": when(has_used, one(propose), "advance"),
             "verify": when(has_used, verify, "advance"),
+            "verify_again": when(_has_proposed, verify, "advance"),
+            "verify_once_more": when(_has_proposed, verify, "advance"),
         },
         "scheduling": {
             "propose": when(has_used, one(propose), "prefill"),
             "verify": when(has_used, verify, "prefill"),
+            "verify_again": when(_has_proposed, verify, "go_on"),
             "commit": when(has_used, one(commit), "verify"),
             "truncate": when(has_used, one(truncate), "verify"),
         },
