@@ -52,6 +52,7 @@ NEEDS: Final = (
     Need("rich", "", "anything"),
     Need("jax", "jax", "the reference engine"),
     Need("jaxlib", "jax", "the reference engine"),
+    Need("jaxtyping", "jax", "the reference engine"),
     Need("numpy", "jax", "the reference engine and the float64 oracle"),
     Need("libtpu", "tpu", "compilation by the real TPU compiler"),
     Need("crosshair-tool", "dev", "pure functions, symbolically"),

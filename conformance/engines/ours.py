@@ -251,7 +251,8 @@ _snapshots = jax.jit(_snapshot, static_argnames="cells")
 def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> View:
     """The view of a snapshot, see `layout`."""
     length, width = geometry.max_len, geometry.pages_per_seq
-    values: list[int] = snapshot[: spans["outputs.filled"].stop].tolist()
+    cells = spans.get("cache", slice(len(snapshot), None))
+    values: list[int] = snapshot[: cells.start].tolist()
 
     def part(name: str) -> list[int]:
         return values[spans[name]]
@@ -290,7 +291,7 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
             (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
             for request, choice, reason, count, at in islice(outputs, part("outputs.filled")[0])
         ),
-        cells=Cells(snapshot[spans["cache"]]) if "cache" in spans else None,
+        cells=Cells(snapshot[cells]) if "cache" in spans else None,
         expected=model.contents,
     )
 

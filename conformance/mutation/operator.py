@@ -30,7 +30,7 @@ TARGETS: Final = {
     "impl.steps.allocation": ("allocate",),
     "impl.steps.writing": ("write",),
     "impl.steps.queueing": ("enqueue", "pack", "purge"),
-    "impl.steps.lifecycle": ("reset_logical", "reset_physical"),
+    "impl.steps.reset": ("reset_logical", "reset_physical"),
     "impl.status": ("first_refusal", "accepted", "target"),
     "impl.cache.paged": ("write", "copy_page", "zero"),
 }

@@ -5,6 +5,7 @@ from typing import Final
 EXTRAS: Final = {
     "jax": "jax",
     "jaxlib": "jax",
+    "jaxtyping": "jax",
     "numpy": "jax",
     "libtpu": "tpu",
     "crosshair": "dev",

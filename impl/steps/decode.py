@@ -1,4 +1,4 @@
-"""What prefill and decode rounds share: take the sampled tokens in.
+"""The end of a prefill and of a decode round: draw, append, finish or queue, clean up.
 
 Source: docs/sources.md, "Prefill and decode", "Sampling" and "Finish".
 """
