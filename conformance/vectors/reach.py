@@ -11,7 +11,7 @@ from itertools import pairwise
 from attrs import frozen
 
 from conformance.fuzzing.coverage import Coverage
-from conformance.vectors.suites import MACHINE, Suite
+from conformance.vectors.suites import Suite
 from spec.machines.actions import Action, Admit, Round
 from spec.state import State
 from spec.vocabulary import Reason, Request
@@ -54,12 +54,13 @@ class Reach:
         self, state: State
     ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], State | None]]:
         """Each move that means something here, its kind and items, and the state it leads to."""
+        machine = self.suite.machine
         for number, move in enumerate(self.suite.moves):
             action = move.action(state)
             if action is None:
                 continue
-            reasons = frozenset(found.reason for found in MACHINE.refusals(state, action))
-            after = None if reasons else MACHINE.effect(state, action)
+            reasons = frozenset(found.reason for found in machine.refusals(state, action))
+            after = None if reasons else machine.effect(state, action)
             why = "+".join(sorted(reason.name for reason in reasons))
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"
