@@ -1,7 +1,8 @@
 """Carrying a plan out: each change of a whole state, handed on to the components it concerns.
 
 Only the functions of this module change which pages a slot has; that a refused plan changes nothing
-is in the indices it hands on, which are then out of range. Source: DESIGN, "Plan, then commit".
+is in the indices it hands on, which are then out of range. Source: docs/sources.md, "Plan, then
+commit".
 """
 
 import jax.numpy as jnp

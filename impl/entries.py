@@ -1,6 +1,6 @@
 """The entry points: each is compiled once for a setup, and an engine calls nothing else.
 
-Source: seed 000, section 4; seed 001, M4.
+Source: docs/sources.md, "Prefill and decode" and "Cleanup modes".
 """
 
 from typing import Final

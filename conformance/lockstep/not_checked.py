@@ -21,6 +21,7 @@ DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
     "RESET": (act.Reset,),
     "ALONE": (act.Prefill, act.Round, act.Generate),
     "PROG": (act.Admit,),
+    "RB": (act.Truncate,),
 }
 """Clauses without a predicate, and the actions of which one must be offered for them to mean it."""
 

@@ -1,4 +1,4 @@
-"""Mutants that nothing can notice, and why: by their ids."""
+"""Equivalent mutants and the reason of each, by id."""
 
 from typing import Final
 

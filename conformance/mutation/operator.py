@@ -1,7 +1,7 @@
-"""Every comparison, constant and index of some functions of the engine, changed one at a time.
+"""The mutation operator: each comparison, constant and index of some engine functions is changed.
 
-A mutant is made from the source of a function, never stored. What a refusal shows of itself, the
-value seen and the value allowed, is left alone: no contract says what it is.
+A mutant is made from the source of a function, never stored. The diagnostics of a refusal, the
+value seen and the value allowed, are not mutated: no contract fixes them.
 """
 
 import ast
@@ -34,7 +34,7 @@ TARGETS: Final = {
     "impl.status": ("first_refusal", "accepted", "target"),
     "impl.cache.paged": ("write", "copy_page", "zero"),
 }
-"""What is changed: allocation, clone, free, reset, the queue, and what they stand on."""
+"""The mutated functions: allocation, clone, free, reset, the queue, and their helpers."""
 
 FLIPPED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
@@ -52,7 +52,7 @@ Site = tuple[ast.expr, Callable[[], None]]
 
 @frozen
 class Mutant:
-    """One change. before, after: the expression. number: which of the same expressions."""
+    """One change. before, after: the expression. number: among equal expressions."""
 
     module: str
     function: str
@@ -63,7 +63,7 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """Stable as long as the function's text is."""
+        """Stable as long as the text of the function is."""
         again = f" ({self.number})" if self.number else ""
         return f"{self.module}.{self.function}: {self.before} -> {self.after}{again}"
 
@@ -76,7 +76,7 @@ class Mutant:
 
 
 def mutants() -> Iterator[Mutant]:
-    """All of them, in order of the source."""
+    """All mutants, in order of the source."""
     for module, functions in TARGETS.items():
         held = importlib.import_module(module)
         for function in functions:
@@ -99,7 +99,7 @@ def _of(module: str, function: str, source: str) -> Iterator[Mutant]:
 
 
 def _sites(tree: ast.AST) -> Iterator[Site]:
-    """What to change: in the body alone, not in annotations or documentation."""
+    """The nodes to change: in the body, not annotations or documentation."""
     for node in tree.body[0].body:  # type: ignore[attr-defined]
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             yield from _inside(node)
@@ -130,7 +130,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """(refuses, Reason, seen, allowed)."""
+    """Whether a node is a guard tuple (refuses, Reason, seen, allowed)."""
     return (
         isinstance(node, ast.Tuple)
         and len(node.elts) == GUARD_SIZE

@@ -1,6 +1,6 @@
 """Draft tokens of one slot: proposed, and then committed or cut off.
 
-Source: DESIGN, "Committed".
+Source: docs/sources.md, "Committed cells".
 """
 
 import jax.numpy as jnp

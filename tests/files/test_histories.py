@@ -125,7 +125,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
         ('{"step": ["Free"], "slot": 0}', "step ['Free'] is not one of"),
         ('{"step": "Free", "slot": 0, "page": 1}', "Free has no field 'page'"),
         ('{"step": "Free"}', "Free lacks the field slot"),
-        ('{"step": "Free", "slot": 0, "slot": 0}', "a key stands twice"),
+        ('{"step": "Free", "slot": 0, "slot": 0}', "a key occurs twice"),
         ('{"step": "Enqueue", "slot": true, "token": 1}', "True should be an integer"),
         ('{"step": "Enqueue", "slot": 0.0, "token": 1}', "0.0 should be an integer"),
         ('{"step": "Enqueue", "slot": "0", "token": 1}', "'0' should be an integer"),

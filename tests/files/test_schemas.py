@@ -201,7 +201,7 @@ def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> No
 
     found = json.loads(result.read_text())
     assert validator("result").is_valid(found)
-    assert ["what specification 0.0.1 says of this history"] == [
+    assert ["the verdict of specification 0.0.1 on this history"] == [
         line.partition(":")[0] for line in found["not_checked"]
     ]
 

@@ -232,6 +232,16 @@ def test_every_arrow_between_rooms_is_needed() -> None:
     assert ["b does not import a"] == unused_arrows({"a": (), "b": ("a",)}, set())
 
 
+def test_the_page_of_the_house_has_the_table_of_rooms() -> None:
+    """Each row names a room and the rooms that it may import, in the order of the table here."""
+    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    shown = {room.strip("`"): others for room, _, others in rows}
+
+    assert list(ROOMS) == list(shown)
+    assert {room: ", ".join(others) or "-" for room, others in ROOMS.items()} == shown
+
+
 def test_spec_needs_only_attrs() -> None:
     """The specification imports the standard library and attrs, so neither numpy nor JAX."""
     assert [] == violations(foreign_needs, "spec")
