@@ -7,6 +7,7 @@ and what can follow is the same. Where nothing is drawn, no guard looks at token
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
+from typing import Final
 
 from attrs import frozen
 
@@ -38,14 +39,14 @@ class Reach:
         self.suite = suite
         self.steps: list[dict[int, Step]] = []
         states = [suite.initial()]
-        numbers = {_named(states[0], texts=suite.texts): 0}
+        numbers = {_named(suite, states[0]): 0}
         for state in states:  # grows as it is walked
             steps = self.steps_of(state)
             self.steps.append({})
             for number, step, after in steps:
                 known = len(self.steps) - 1
                 if after is not None:
-                    known = numbers.setdefault(_named(after, texts=suite.texts), len(states))
+                    known = numbers.setdefault(_named(suite, after), len(states))
                     if known == len(states):
                         states.append(after)
                 self.steps[-1][number] = Step(number, *step, known)
@@ -158,18 +159,22 @@ def covered(steps: list[Step]) -> set[str]:
     return found
 
 
-def _named(state: State, *, texts: bool) -> Hashable:
+def _named(suite: Suite, state: State) -> Hashable:
     """The same for two states exactly if they differ in names alone."""
     names: dict[int, int] = {}
     rows = tuple(
         sequence
         and (
             tuple(names.setdefault(page, len(names)) for page in sequence.row),
-            sequence.tokens if texts else len(sequence.tokens),
+            sequence.tokens if suite.texts else len(sequence.tokens),
             sequence.allocated,
             sequence.written,
         )
         for sequence in state.sequences
     )
-    below, queue = state, state.queue
-    return rows, below.details, below.outputs, queue, state.waiting, state.admitted
+    others = (name for name in suite.machine.components if name not in _NAMING_PAGES)
+    return rows, tuple(getattr(state, name) for name in others)
+
+
+_NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts"})
+"""Components that name pages; the rows say all that they say."""
