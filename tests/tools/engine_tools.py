@@ -86,6 +86,11 @@ def do(engine: Engine, action: Action) -> Any:
             return engine.clone(parent, child, choice=action.choice)
         case act.Enqueue(slot, token):
             return engine.enqueue(slot, token)
+        case act.Propose(slot, tokens):
+            return engine.propose(slot, tokens)
+        case act.Commit(slot, length) | act.Truncate(slot, length):
+            call = engine.commit if isinstance(action, act.Commit) else engine.truncate
+            return call(slot, length)
         case act.Reserve(slot) if slot is None or isinstance(slot, int):
             return engine.reserve(slot)
         case act.Free(int(slot)) | act.Purge(slot):
