@@ -99,7 +99,7 @@ def _checkpoint() -> bytes:
     """A checkpoint of the exploration of SMALL, before its first level."""
     geometry = parse_geometry(SMALL)
     asked = argparse.Namespace(
-        instance="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
+        rung="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
     )
     about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:

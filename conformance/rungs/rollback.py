@@ -45,6 +45,9 @@ from spec.machines.pages import reserved_slot
 from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
+MOST_AT_ONCE: Final = 5
+"""Steps that the rule `verify` takes at most: others in between would often end the proposal."""
+
 
 def propose(state: State, drawn: int) -> Propose:
     """A few draft tokens for a slot that has written all it knows; rarely for any other."""
@@ -57,17 +60,17 @@ def propose(state: State, drawn: int) -> Propose:
 
 
 def verify(session: Session, drawn: int) -> Step:
-    """The next step of some proposal on its way: packed, allocated, written, then cut or kept."""
-    state, digits = session.state, Digits(drawn)
-    proposing = [slot for slot in used_slots(state) if state.proposed[slot]]
+    """A few steps of some proposal on its way: packed, allocated, written, then cut or kept."""
+    digits = Digits(drawn)
+    proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
     if not proposing:
         return session.rules["propose"](session, drawn)
     slot = digits.one_of(proposing)
-    return _next(state, slot, digits)
-
-
-def _has_proposed(state: State) -> bool:
-    return any(state.proposed)
+    for _ in range(digits.below(MOST_AT_ONCE)):
+        if not session.state.proposed[slot]:
+            break
+        session.take(_next(session.state, slot, digits))
+    return _next(session.state, slot, digits)
 
 
 def _next(state: State, slot: int, digits: Digits) -> Action:
@@ -219,13 +222,10 @@ KIT: Final = RungKit(
         "lifecycle": {
             "propose": when(has_used, one(propose), "advance"),
             "verify": when(has_used, verify, "advance"),
-            "verify_again": when(_has_proposed, verify, "advance"),
-            "verify_once_more": when(_has_proposed, verify, "advance"),
         },
         "scheduling": {
             "propose": when(has_used, one(propose), "prefill"),
             "verify": when(has_used, verify, "prefill"),
-            "verify_again": when(_has_proposed, verify, "go_on"),
             "commit": when(has_used, one(commit), "verify"),
             "truncate": when(has_used, one(truncate), "verify"),
         },

@@ -117,4 +117,5 @@ RUNG = Rung(
         Free: Rule(refusals=_require_used, effect=_free),
     },
     edges=(Edge(to="naive", abstract=_texts, lower=_lower),),
+    meets={"naive": "independent"},
 )
