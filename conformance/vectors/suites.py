@@ -191,7 +191,10 @@ def _rollback_suite() -> Suite:
         name="rollback",
         level="rollback",
         instance=chosen,
-        moves=tuple(Ask(move.name, move.action) for move in chosen.moves),
+        moves=(
+            _always(act.Reserve(0)),
+            *(Ask(move.name, move.action) for move in chosen.moves),
+        ),
         actions=frozenset({act.Propose, act.Commit, act.Truncate, act.Round}),
         texts=True,
     )
