@@ -19,22 +19,26 @@ TARGETS: Final = {
     "impl.plan": (
         *("sort_batch", "plan_pages", "fork_pages", "batch_plan", "in_range", "choice_taken"),
         *("require_used", "require_unused", "require_live", "require_next", "require_below"),
-        *("require_length", "require_pages", "require_unqueued"),
+        *("require_length", "require_pages", "require_unqueued", "require_prompt"),
+        "require_no_proposal",
     ),
-    "impl.commit": ("commit_pages", "begin", "fork", "release"),
-    "impl.state.pages": ("make", "is_free", "lowest_free", "grow", "fork", "release"),
+    "impl.commit": ("commit_pages", "commit_cells", "cut_cells", "begin", "fork", "release"),
+    "impl.state.pages": ("make", "is_free", "lowest_free", "grow", "fork", "cut", "release"),
     "impl.state.slots": ("make", "lowest_unused", "put", "begin", "fork", "release"),
-    "impl.state.queue": ("make", "head", "pop", "push", "fork", "purge", "pending", "_keep"),
+    "impl.state.queue": (
+        *("make", "head", "pop", "push", "fork", "purge", "truncate", "pending", "_keep"),
+    ),
     "impl.state.outputs": ("make", "waiting"),
     "impl.steps.sequences": ("reserve", "assign", "clone", "free", "free_finished"),
     "impl.steps.allocation": ("allocate",),
     "impl.steps.writing": ("write",),
     "impl.steps.queueing": ("enqueue", "pack", "purge"),
+    "impl.steps.rollback": ("propose", "commit", "truncate"),
     "impl.steps.reset": ("reset_logical", "reset_physical"),
     "impl.status": ("first_refusal", "accepted", "target"),
     "impl.cache.paged": ("write", "copy_page", "zero"),
 }
-"""The mutated functions: allocation, clone, free, reset, the queue, and their helpers."""
+"""The mutated functions: allocation, clone, free, rollback, reset, the queue, their helpers."""
 
 FLIPPED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,

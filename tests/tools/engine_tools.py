@@ -86,11 +86,6 @@ def do(engine: Engine, action: Action) -> Any:
             return engine.clone(parent, child, choice=action.choice)
         case act.Enqueue(slot, token):
             return engine.enqueue(slot, token)
-        case act.Propose(slot, tokens):
-            return engine.propose(slot, tokens)
-        case act.Commit(slot, length) | act.Truncate(slot, length):
-            call = engine.commit if isinstance(action, act.Commit) else engine.truncate
-            return call(slot, length)
         case act.Reserve(slot) if slot is None or isinstance(slot, int):
             return engine.reserve(slot)
         case act.Free(int(slot)) | act.Purge(slot):
@@ -103,6 +98,18 @@ def do(engine: Engine, action: Action) -> Any:
             return engine.prefill(requests)
         case act.Reset(mode):
             return engine.reset(mode)
+        case _:
+            return _others(engine, action)
+
+
+def _others(engine: Engine, action: Action) -> Any:
+    match action:
+        case act.Propose(slot, tokens):
+            return engine.propose(slot, tokens)
+        case act.Commit(slot, length):
+            return engine.commit(slot, length)
+        case act.Truncate(slot, length):
+            return engine.truncate(slot, length)
         case _:
             return _PLAIN[type(action)](engine)
 
