@@ -45,7 +45,8 @@ setup: $(STAMP) ## make .venv from requirements.lock, once; again when it or pyp
 test: $(STAMP) ## run every test, with the compiler of TPUs where that can be installed
 	@$(MAKE) --no-print-directory $(TPU_STAMP) || \
 	  echo "make: no compiler of TPUs here: the tests that need it say NOT CHECKED" >&2
-	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist loadfile \
+	  --no-loadscope-reorder
 
 fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 	$(BIN)/kvspec fuzz --seconds 60

@@ -1,6 +1,15 @@
-"""Every test that traces the engine checks the shapes and dtypes that its signatures name."""
+"""What all tests share: checked signatures, kept compiled code, and the order of the files.
 
+Every test that traces the engine checks the shapes and dtypes that its signatures name.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
 from jaxtyping import install_import_hook
+
+from conformance.runtime import compiled_code
 
 TRACED = (
     "impl.attention",
@@ -15,3 +24,37 @@ TRACED = (
 """The modules that are traced. Outside the tests nothing is checked, and nothing is slower."""
 
 install_import_hook(TRACED, "shape_checks.checked")
+
+SLOW = (
+    "impl/test_tpu_kernel.py",
+    "refinement/test_refinement.py",
+    "kernels/test_bench.py",
+    "kernels/test_compiler.py",
+    "vectors/test_vectors.py",
+    "fuzzing/test_shrinking.py",
+    "fuzzing/test_pytest_plugin.py",
+    "seeded_bugs/test_score.py",
+    "impl/test_engine_llama.py",
+    "docs/test_docs.py",
+    "runtime/test_compiled_code.py",
+    "seeded_bugs/test_catalogue.py",
+    "kernels/test_appending.py",
+    "fuzzing/test_coverage.py",
+    "hostile/test_hostile_schemas.py",
+    "packaging/test_foreign_package.py",
+)
+"""The files that take longest, the longest first. A wrong order costs time and nothing else."""
+
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow files, so that several workers end at about the same time."""
+    ranks = {TESTS / name: rank for rank, name in enumerate(SLOW)}
+    items.sort(key=lambda item: ranks.get(item.path, len(SLOW)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is compiled in the folder of the user, if any of these tests uses jax."""
+    if "jax" in sys.modules:
+        compiled_code.keep()
