@@ -85,7 +85,7 @@ def _fill(
 ) -> None:
     """Compile what is missing for this kernel and add each record as it arrives."""
     from conformance.kernels import comparison
-    from conformance.kernels.compile import cache, compiler
+    from conformance.kernels.compile import cache, launch
 
     cells, plain = comparison.cells(), comparison.plain()
     results = cache.results_of(path)
@@ -93,7 +93,7 @@ def _fill(
     for what, why in results.notes():
         report.skip(what, why=why)
     held.update({cell: known[cell] for cell in cells if cell in known})
-    lacking = compiler.missing() or _absent(kernel)
+    lacking = launch.missing() or _absent(kernel)
     if lacking:
         report.skip(f"{kernel}: {len(cells) - len(held)} grid points", why=lacking)
     elif compiling:

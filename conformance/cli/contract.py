@@ -22,7 +22,7 @@ import attrs
 from attrs import Factory, define
 
 import spec
-from conformance.cli import result
+from conformance.cli import result_json
 from conformance.cli.options import check_distinct, integer, output_file, written
 from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
@@ -66,7 +66,7 @@ class Report:
 
         Raises ValueError for a key that belongs to every result.
         """
-        taken = sorted(set(values) & set(result.KEYS))
+        taken = sorted(set(values) & set(result_json.KEYS))
         if taken:
             raise ValueError(f"{taken} are keys of every result; a command counts under its own")
         self.counts.update(values)
@@ -151,7 +151,7 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
         known = as_json(report, Verdict.UNDECIDED, time.monotonic() - started)
         place = None if target is None else str(target)
         news = {"known": known, "json": place, "quiet": report.quiet, "outputs": outputs}
-        tell({"result": result.plain(news)})
+        tell({"result": result_json.plain(news)})
 
     report.abort, report.changed = abort, changed
     changed()
@@ -206,7 +206,7 @@ def conclude(
         scope=Scope(values["scope"]),
         not_checked=values["not_checked"],
         failures=values["failures"],
-        counts={key: value for key, value in values.items() if key not in result.KEYS},
+        counts={key: value for key, value in values.items() if key not in result_json.KEYS},
         interrupted=interrupted,
         error=error,
     )
@@ -270,7 +270,7 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
 def _write(target: Path, value: dict[str, object]) -> str | None:
     """Write a result; returns the reason if it cannot be written."""
     try:
-        atomic.write(target, result.to_text(value))
+        atomic.write(target, result_json.to_text(value))
     except OSError as error:
         return error.strerror or type(error).__name__
     return None

@@ -79,7 +79,7 @@ def _allocator(
 def _cells(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.exploration.alphabets import instance
+    from conformance.exploration.instances import instance
     from conformance.exploration.search import Search, told
     from spec import clauses
 

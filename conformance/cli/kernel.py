@@ -284,7 +284,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _compile(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Compile every requested grid point, and print what the compiler reports."""
     from conformance.kernels import kernel_under_test
-    from conformance.kernels.compile import baseline, cache, compiler, table
+    from conformance.kernels.compile import baseline, cache, launch, table
     from spec.vocabulary import InvalidInput
 
     report.skip("whether its answers are right", why="leave --target out")
@@ -297,7 +297,7 @@ def _compile(arguments: argparse.Namespace, report: Report) -> Verdict:
             allowed=f"a kernel that takes {' and '.join(kernel_under_test.NEW_CELLS)}",
             remedy="Leave it out.",
         )
-    lacking = compiler.missing()
+    lacking = launch.missing()
     if lacking:
         report.skip("every grid point", why=lacking)
         report.count(targets=[])

@@ -101,7 +101,7 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance.exploration import alphabets
+    from conformance.exploration import instances
     from conformance.exploration.packed_search import Plan
     from conformance.exploration.packed_states import Allocator
     from conformance.refinement.run import (
@@ -130,7 +130,7 @@ def _refine(
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = alphabets.instance(
+            chosen = instances.instance(
                 arguments.rung, arguments.geometry, graphs.cleanup(arguments)
             )
             checker = cells_checker(chosen, state, **how)

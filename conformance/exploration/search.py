@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph, names
+from conformance.exploration.instances import Instance, instance, legal
 from conformance.rungs.record import Move
 from spec import clauses, pool, view
 from spec.cells import blank

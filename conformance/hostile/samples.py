@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from conformance.cli import graphs
 from conformance.cli.contract import Report, as_json
-from conformance.cli.result import to_text
+from conformance.cli.result_json import to_text
 from conformance.exploration import graph
 from conformance.files import histories
 from conformance.files.geometries import parse_geometry

@@ -12,7 +12,7 @@ from typing import Final
 from attrs import Factory, asdict, define, evolve, field
 
 from conformance.kernels.batches import BatchData
-from conformance.kernels.compile.compiler import FROM_OUTSIDE
+from conformance.kernels.compile.launch import FROM_OUTSIDE
 from conformance.kernels.parallelism import cores
 from conformance.kernels.trials import Job, Line
 from conformance.runtime import processes

@@ -20,7 +20,7 @@ from attrs import astuple, define, field, frozen
 from rich.console import Console
 from rich.progress import track
 
-from conformance.exploration.alphabets import instance
+from conformance.exploration.instances import instance
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents

@@ -14,7 +14,7 @@ from attrs import frozen
 from jax import Array
 
 from conformance.engines.ours import call_of
-from conformance.exploration.alphabets import Instance
+from conformance.exploration.instances import Instance
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.transition import agrees
 from conformance.refinement.vmapped import Kind

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from attrs import asdict, define, field
 
-from conformance.exploration.alphabets import Instance, instance
 from conformance.exploration.graph import Graph
+from conformance.exploration.instances import Instance, instance
 from conformance.exploration.packed_search import Plan, explore, history_of
 from conformance.exploration.packed_states import Allocator, Expansion, States
 from conformance.exploration.search import Search, Step, told

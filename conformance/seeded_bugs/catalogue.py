@@ -5,11 +5,19 @@ The mechanisms are planted again from the public threads that describe them; no 
 
 from typing import Final
 
-from conformance.seeded_bugs import Plant, attention, clones, lifecycle, pages, requests, rollback
+from conformance.seeded_bugs import (
+    Plant,
+    attention,
+    counts_and_clones,
+    lifecycle,
+    pages,
+    requests,
+    rollback,
+)
 
 FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "pages": pages.PLANTS,
-    "clones": clones.PLANTS,
+    "clones": counts_and_clones.PLANTS,
     "lifecycle": lifecycle.PLANTS,
     "requests": requests.PLANTS,
     "rollback": rollback.PLANTS,

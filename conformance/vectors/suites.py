@@ -13,8 +13,8 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.exploration import alphabets
-from conformance.exploration.alphabets import Instance
+from conformance.exploration import instances
+from conformance.exploration.instances import Instance
 from conformance.recordings.fast_table import ACTIONS
 from conformance.rungs import moves
 from conformance.rungs.moves import allocating, fixed, writing
@@ -170,7 +170,7 @@ def _always(action: Action) -> Ask:
 
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
-    chosen = alphabets.instance("scheduling", geometry, CleanupMode.END)
+    chosen = instances.instance("scheduling", geometry, CleanupMode.END)
     once = (act.Admit(), act.Round(), act.Generate(), act.TakeOutputs(), act.Reset())
     asked: tuple[Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
@@ -186,7 +186,7 @@ def _requests_suite() -> Suite:
 def _rollback_suite() -> Suite:
     """The alphabet of the rung at one slot: every length at which a draft can be cut or kept."""
     geometry = Geometry(pages=2, page_size=2, slots=1, pages_per_seq=3)
-    chosen = alphabets.instance("rollback", geometry)
+    chosen = instances.instance("rollback", geometry)
     return Suite(
         name="rollback",
         level="rollback",
@@ -217,7 +217,7 @@ def _table_suite(geometry: Geometry) -> Suite:
     return Suite(
         name=f"table-{geometry.page_size}",
         level="lifecycle",
-        instance=alphabets.instance("lifecycle", geometry),
+        instance=instances.instance("lifecycle", geometry),
         moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
         texts=False,
@@ -225,7 +225,7 @@ def _table_suite(geometry: Geometry) -> Suite:
 
 
 def _decode_suite(one: Decode) -> Suite:
-    chosen = alphabets.instance("scheduling", one.geometry, one.cleanup)
+    chosen = instances.instance("scheduling", one.geometry, one.cleanup)
     limits = evolve(
         chosen.limits,
         round_tokens=one.round_tokens,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cli import options, result
+from conformance.cli import options, result_json
 from conformance.cli.contract import Report
 from conformance.cli.main import main
 from conformance.cli.progress import progress
@@ -90,7 +90,7 @@ def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     value = {"a": Verdict.HOLDS, "b": {3, 1}, "c": (1, None), "d": float("inf")}
 
-    atomic.write(target, result.to_text(value))
+    atomic.write(target, result_json.to_text(value))
     assert {"a": "holds", "b": [1, 3], "c": [1, None], "d": None} == json.loads(target.read_text())
     assert [target] == list(tmp_path.iterdir())
 
@@ -148,7 +148,7 @@ def test_a_result_follows_links(tmp_path: Path) -> None:
     link, target = tmp_path / "link.json", tmp_path / "target.json"
     link.symlink_to(target)
 
-    atomic.write(link, result.to_text({"a": 1}))
+    atomic.write(link, result_json.to_text({"a": 1}))
     assert link.is_symlink()
     assert {"a": 1} == json.loads(target.read_text())
 

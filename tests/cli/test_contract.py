@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.cli import main, options, result
+from conformance.cli import main, options, result_json
 from conformance.cli.contract import Command, Report, execute
 from conformance.files import atomic
 from conformance.verdict import Scope, Verdict
@@ -103,7 +103,7 @@ def test_a_verdict_is_the_exit_status_and_the_result_says_all(
         "error": None,
         "steps": 3,
     } == found
-    assert {"seconds", "steps", *found} == {*result.KEYS, "steps"}
+    assert {"seconds", "steps", *found} == {*result_json.KEYS, "steps"}
 
 
 def test_the_summary_ends_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:

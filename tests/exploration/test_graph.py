@@ -12,8 +12,8 @@ from explore_tools import explored, plan, silent, sizes, work_alone
 from graph_tools import ABOUT, SMALL, small
 
 from conformance.exploration import packed_search
-from conformance.exploration.alphabets import instance
 from conformance.exploration.graph import FORMAT, Graph, load, names, save
+from conformance.exploration.instances import instance
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.search import Search
 from spec.vocabulary import InvalidInput, Reason

@@ -11,7 +11,7 @@ import pytest
 from explore_tools import Sizes, compact, every_state, plan, renamed, sizes
 from spec_tools import span
 
-from conformance.exploration.alphabets import legal
+from conformance.exploration.instances import legal
 from conformance.exploration.packed_clauses import state_violations
 from conformance.exploration.packed_states import (
     BATCH_FAULTS,

@@ -7,8 +7,8 @@ import pytest
 from explore_tools import silent, sizes, work_alone
 from spec_tools import planted
 
-from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph
+from conformance.exploration.instances import Instance, instance, legal
 from conformance.exploration.search import Expanded, Search, Wrong, expand, told
 from spec import pool
 from spec.cells import POISON, kill

@@ -16,7 +16,7 @@ import spec
 from conformance.cli import contract
 from conformance.cli.contract import Report
 from conformance.cli.main import main
-from conformance.cli.result import KEYS, to_text
+from conformance.cli.result_json import KEYS, to_text
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import STEPS, Recorded, step_to_data

@@ -12,7 +12,7 @@ import pytest
 from counterexample_tools import GROW, SIZES, THREE, recorded, toy
 from spec_engine import small
 
-from conformance.cli import result
+from conformance.cli import result_json
 from conformance.cli.contract import Report
 from conformance.files import histories
 from conformance.files.histories import Recorded
@@ -268,7 +268,7 @@ def test_the_command_finds_a_planted_bug_and_keeps_it(tmp_path: Path) -> None:
     history, test = Path(found["counterexample"]), Path(found["test"])
     pytest_words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", test)
 
-    assert set(result.KEYS) <= set(found)
+    assert set(result_json.KEYS) <= set(found)
     assert ("fuzz", "fails", "sampled") == (found["command"], found["verdict"], found["scope"])
     assert ("CW5", "CONTENT") == (histories.load(history).plant, histories.load(history).clause)
     assert 5 >= found["shrunk_steps"]

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from cell_tools import EIGHT_BILLION, GOOD
 
-from conformance.kernels.compile import baseline, cache, compiler, grid, outcome, peaks, table
+from conformance.kernels.compile import baseline, cache, grid, launch, outcome, peaks, table
 from conformance.kernels.compile.bundles import Loop
 from conformance.kernels.compile.grid import Cell, Heads, heads
 from conformance.kernels.compile.loops import Pass
@@ -185,7 +185,7 @@ def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Mon
         asked.append(kernel)
         return Compiled(kernel=kernel, cell=cell, verdict="ok", vmem=7)
 
-    monkeypatch.setattr(compiler, "compile_cell", compile_cell)
+    monkeypatch.setattr(launch, "compile_cell", compile_cell)
     cells, path = grid.cells(grid.SHAPES[:1], chips=("v5e",), page_sizes=(16,)), tmp_path / "kept"
 
     def run(kernel: str) -> list[int | None]:
@@ -212,7 +212,7 @@ def test_a_verdict_alone_is_kept_for_those_who_ask_for_no_more(
         known: dict[str, Any] = {"vmem": 7} if figures else {"not_known": outcome.NOT_ASKED}
         return Compiled(kernel=kernel, cell=cell, verdict="ok", **known)
 
-    monkeypatch.setattr(compiler, "compile_cell", compile_cell)
+    monkeypatch.setattr(launch, "compile_cell", compile_cell)
     cells, path = grid.cells(grid.SHAPES[:1], chips=("v5e",), page_sizes=(16,)), tmp_path / "kept"
 
     def run(plain: Collection[grid.Cell]) -> list[int | None]:

@@ -17,10 +17,17 @@ from jax.experimental import pallas as pl
 from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 
-from conformance.kernels.compile import compiler, grid, known_kernels, reproduce, traced, worker
-from conformance.kernels.compile.compiler import compile_cell, missing
+from conformance.kernels.compile import (
+    compiling_process,
+    grid,
+    known_kernels,
+    launch,
+    reproduce,
+    traced,
+)
 from conformance.kernels.compile.grid import Cell, Heads
 from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.launch import compile_cell, missing
 from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
 from impl.attention.tpu import ragged_paged_attention
 from impl.attention.tpu.blocks import CHIPS, need
@@ -36,7 +43,7 @@ needs_libtpu = pytest.mark.skipif(
 
 def test_without_libtpu_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record says what to install, and no process is started."""
-    monkeypatch.setattr(compiler, "find_spec", lambda name: None if name == "libtpu" else name)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None if name == "libtpu" else name)
     found = compile_cell(EIGHT_BILLION, "tpu")
 
     assert "undecided" == found.verdict
@@ -73,8 +80,8 @@ def test_a_process_that_ends_otherwise_is_told_apart(
     """A crash of the compiler fails the cell; whatever else ends a process decides nothing."""
     (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(compiler, "PROCESS", "stand_in")
-    monkeypatch.setattr(compiler, "missing", lambda: None)
+    monkeypatch.setattr(launch, "PROCESS", "stand_in")
+    monkeypatch.setattr(launch, "missing", lambda: None)
     found = compile_cell(SHARE, "tpu", seconds=2.0)
 
     assert (verdict, cause) == (found.verdict, found.cause)
@@ -117,7 +124,7 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
     monkeypatch.setattr(topologies, "get_topology_desc", lambda *_, **__: anything)
     result = tmp_path / "result.json"
     job = Job(kernel=kernel, cell=cell, options={}, given=None, result=str(result))
-    found = worker.work(Job.from_json(job.to_json()))
+    found = compiling_process.work(Job.from_json(job.to_json()))
 
     assert verdict == found["verdict"]
     assert reason in found.get("reason", "")
@@ -127,9 +134,9 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
 def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     """Our planner's sizes are believed only beside exactly their buffers; jax's are its own."""
     call = partial(ragged_paged_attention, chip=SHARE.chip)
-    program: Any = jax.jit(call).trace(*worker.arguments(SHARE))
+    program: Any = jax.jit(call).trace(*compiling_process.arguments(SHARE))
     declared = list(traced.references(program.jaxpr))
-    asked = worker.scratch(declared)
+    asked = compiling_process.scratch(declared)
 
     sizes = known_kernels.sizes("tpu", SHARE, {}, asked)
     assert sizes is not None
@@ -197,7 +204,7 @@ def alone(path: Path) -> "subprocess.CompletedProcess[str]":
     """A file that is run in a process of its own."""
     return subprocess.run(
         [sys.executable, path],
-        env=os.environ | compiler.ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | launch.ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

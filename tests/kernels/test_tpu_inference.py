@@ -143,7 +143,7 @@ def test_kept_cells_depend_on_what_made_them() -> None:
     }
 
     for names in files.values():
-        assert {"worker.py", "loops.py", "kernel_under_test.py"} <= names
+        assert {"compiling_process.py", "loops.py", "kernel_under_test.py"} <= names
         assert not {"table.py", "cache.py", "comparison.py"} & names
     assert "tpu_inference.py" in files["tpu-inference"]
     assert "decode.py" in files["tpu"]

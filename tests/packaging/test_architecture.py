@@ -350,7 +350,11 @@ def test_each_check_finds_a_planted_violation(check: Check, path: str, source: s
             "from conformance.seeded_bugs.scoring import score",
         ),
         (wrong_rooms, "conformance/seeded_bugs/scoring/score.py", "from .. import catalogue"),
-        (foreign_needs, "spec/pool.py", "import math\nfrom attrs import frozen\nimport spec.table"),
+        (
+            foreign_needs,
+            "spec/pool.py",
+            "import math\nfrom attrs import frozen\nimport spec.table",
+        ),
         (undocumented, "spec/pool.py", '"""M."""\ndef _f(): ...\nx = lambda: 1'),
         (silent_tests, "tests/test_x.py", 'def test_a():\n    """It holds."""\ndef helper(): ...'),
     ],

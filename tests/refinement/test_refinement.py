@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conformance.cli.main import main
-from conformance.exploration.alphabets import instance
+from conformance.exploration.instances import instance
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.packed_states import Allocator
 from conformance.lockstep.watchdog import Watchdog

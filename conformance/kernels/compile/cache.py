@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from conformance.files.results import Results
 from conformance.kernels import kernel_under_test
-from conformance.kernels.compile import compiler, outcome
+from conformance.kernels.compile import launch, outcome
 from conformance.kernels.compile.grid import Cell
 from conformance.kernels.compile.outcome import NOT_ASKED, Compiled, CompiledData
 from conformance.kernels.parallelism import cores
@@ -91,14 +91,14 @@ def compile_all(
     *,
     path: Path,
     update: Callable[[float, str], None],
-    seconds: float = compiler.SECONDS,
+    seconds: float = launch.SECONDS,
     plain: Collection[Cell] = (),
 ) -> Iterator[Compiled]:
     """The records of the file, then the others, as many at once as there are cores; each is kept.
 
     plain: grid points that need only a verdict.
     """
-    kernel = compiler.SHORT.get(kernel, kernel)
+    kernel = launch.SHORT.get(kernel, kernel)
     begun = stamp(kernel)
     results = results_of(path)
     held = load(results, kernel, plain=plain)
@@ -109,7 +109,7 @@ def compile_all(
     with ThreadPoolExecutor(cores()) as pool:
         work = [
             pool.submit(
-                compiler.compile_cell, cell, kernel, seconds=seconds, figures=cell not in plain
+                launch.compile_cell, cell, kernel, seconds=seconds, figures=cell not in plain
             )
             for cell in left
         ]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from conformance.kernels import kernel_under_test
 from conformance.kernels.batches import PLAIN, Options
-from conformance.kernels.compile.compiler import ENVIRONMENT, SHORT
 from conformance.kernels.compile.grid import Cell
+from conformance.kernels.compile.launch import ENVIRONMENT, SHORT
 from conformance.kernels.compile.peaks import PEAKS
 
 FILE = '''\

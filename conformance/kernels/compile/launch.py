@@ -29,7 +29,7 @@ from spec.vocabulary.errors import InvalidInput
 
 SECONDS: Final = 600.0
 """Time limit of one grid point."""
-PROCESS: Final = "conformance.kernels.compile.worker"
+PROCESS: Final = "conformance.kernels.compile.compiling_process"
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
