@@ -98,7 +98,7 @@ def lines() -> list[dict[str, Any]]:
 
 
 def test_the_schemas_list_every_step_field_and_reason() -> None:
-    """Each enumeration names what the registries name, in whatever order."""
+    """Each enumeration names what the registries and suites name, in whatever order."""
     recording = registry().contents("recording.schema.json")["$defs"]
     vectors = registry().contents("vectors.schema.json")["$defs"]
     steps = [line["properties"]["step"]["const"] for line in recording["line"]["oneOf"]]
@@ -110,6 +110,8 @@ def test_the_schemas_list_every_step_field_and_reason() -> None:
     assert sorted(action.__name__ for action in CALLS) == sorted(
         vectors["suite"]["properties"]["actions"]["items"]["enum"]
     )
+    levels = vectors["suite"]["properties"]["level"]["enum"]
+    assert {suite.level for suite in suites()} == set(levels)
 
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: str(line["step"]))
