@@ -19,6 +19,7 @@ from spec.vocabulary import (
     InvalidInput,
     Limits,
     Refusal,
+    Refused,
     Tokens,
     refused,
 )
@@ -185,10 +186,12 @@ class Machine:
         """What `climb` checks, by the names that LadderBroken prints."""
         top, named = self.rungs[-1], dict[str, None]()
         for edge in top.edges:
-            lower = self.target(edge)
-            named[f"{top.name} to {lower.rungs[-1].name}"] = None
-            named |= dict.fromkeys(lower.edges)
+            named[self._name(edge)] = None
+            named |= dict.fromkeys(self.target(edge).edges)
         return tuple(named)
+
+    def _name(self, edge: Edge) -> str:
+        return f"{self.rungs[-1].name} to {self.target(edge).rungs[-1].name}"
 
     @cached_property
     def _composed(self) -> Mapping[type, "_Composed"]:
@@ -317,14 +320,16 @@ class Machine:
         after = self.step(state, action, pages)
         top = self.rungs[-1]
         for edge in top.edges:
-            lower = self.target(edge)
+            lower, name = self.target(edge), self._name(edge)
             below = lower.project(edge.abstract(state))
             for part, taken in edge.lower(self, state, action, pages):
-                below = lower.climb(below, part, taken)
+                try:
+                    below = lower.climb(below, part, taken)
+                except Refused as refusal:
+                    raise LadderBroken(name, action, "done", f"{part}: {refusal}") from refusal
             seen = edge.compared(lower.project(edge.abstract(after)))
             wanted = edge.compared(below)
             if seen != wanted:
-                name = f"{top.name} to {lower.rungs[-1].name}"
                 raise LadderBroken(name, action, seen, wanted)
         return after
 

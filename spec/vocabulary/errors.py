@@ -101,7 +101,7 @@ _MEANINGS = {
     Reason.COMMITTED: "the length lies below what is committed, or is it; commit more, cut less",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
     Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
-    Reason.TOO_LONG: "the sequence would outgrow its row or max_new; shorten it or raise the limit",
+    Reason.TOO_LONG: "the length is past what the sequence may have; shorten it or raise the limit",
     Reason.QUEUE_FULL: "the queue has no room; pack or purge first",
     Reason.QUEUE_EMPTY: "nothing is queued; prefill or enqueue first",
     Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",

@@ -23,11 +23,13 @@ from spec.machines.actions import (
     Allocate,
     Append,
     Clone,
+    Commit,
     Enqueue,
     Free,
     FreeFinished,
     Generate,
     Prefill,
+    Propose,
     Reserve,
     Reset,
     Round,
@@ -253,3 +255,13 @@ def test_reading_poison_is_an_error() -> None:
     """A read set that names a dead cell has no meaning, and is not given one."""
     with pytest.raises(ValueError, match="POISON"):
         model.attend(1, ((1,), cells.POISON), 0)
+
+
+def test_what_a_lower_rung_refuses_breaks_the_edge() -> None:
+    """A guard that is forgotten above is no refusal: the edge to the rung that has it is broken."""
+    lax = planted(MACHINE, Commit, refusals=lambda _machine, _state, _action: ())
+    state = prefilled()
+    state = lax.fold(state, [(Propose(0, (1,)), None)])
+
+    with pytest.raises(LadderBroken, match=r"^rollback to sharing on Commit"):
+        lax.climb(state, Commit(0, 8))
