@@ -3,7 +3,9 @@
 Every test that traces the engine checks the shapes and dtypes that its signatures name.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,16 @@ SLOW = (
 """The files that take longest, the longest first. A wrong order costs time and nothing else."""
 
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers_stay() -> Iterator[None]:
+    """A test that listens to signals leaves them to the next one as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

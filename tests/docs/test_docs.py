@@ -6,6 +6,7 @@ that fail.
 
 import json
 import re
+import signal
 import tomllib
 from collections import Counter
 from contextlib import redirect_stdout
@@ -60,6 +61,7 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     """Every python block of the page runs, asserts what holds, and prints what its remarks say."""
     monkeypatch.chdir(tmp_path)  # where a page writes its files
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a new Python
     printed, text = StringIO(), text_of(page)
     with redirect_stdout(printed):
         run(str(ROOT / page), text)
