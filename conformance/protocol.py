@@ -4,7 +4,7 @@ An adapter is an object with a `profile`, `apply` and `observe`; nothing is inhe
 the specification's actions to its engine's calls and the engine's refusals to `Refused`. What it
 cannot show it leaves None in the View, and the clauses that need it are reported as not checked. A
 factory takes (geometry, limits, cleanup) and returns an adapter whose engine is in its initial
-state. Source: DESIGN, sections 2 and 5.
+state. Source: docs/sources.md, "Adapters".
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Factory(Protocol):
     """Makes an engine in its initial state."""
 
     def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Engine:
-        """Make one."""
+        """Make an engine."""
         ...
 
 

@@ -17,12 +17,12 @@ class Verdict(Enum):
 
     @property
     def exit_status(self) -> int:
-        """What the process returns."""
+        """The exit status of the process."""
         return {Verdict.HOLDS: 0, Verdict.FAILS: 1, Verdict.UNDECIDED: UNDECIDED}[self]
 
 
 class Scope(Enum):
-    """Whether every case was looked at or a sample."""
+    """Whether every case was examined, or a sample."""
 
     COMPLETE = "complete"
     SAMPLED = "sampled"

@@ -1,7 +1,8 @@
 """Carrying a plan out: each change of a whole state, handed on to the components it concerns.
 
 Only the functions of this module change which pages a slot has; that a refused plan changes nothing
-is in the indices it hands on, which are then out of range. Source: DESIGN, "Plan, then commit".
+is in the indices it hands on, which are then out of range. Source: docs/sources.md, "Plan, then
+commit".
 """
 
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ def commit_cells(state: State, slot: Int32[Array, ""], length: Int32[Array, ""])
     return state._replace(slots=slots.put(held, slot, committed=length, **lengths))
 
 
-def truncate(
+def cut_cells(
     state: State, slot: Int32[Array, ""], length: Int32[Array, ""], geometry: Geometry
 ) -> State:
     """Cut a slot off at `length`: its cells, its pages, its proposed tokens and their queue."""

@@ -1,8 +1,8 @@
 """The driver: one device state, one compiled entry point per action, refusals as typed errors.
 
-It plans nothing. Ids and sizes are brought into the static shapes of the entry points, the state
-is donated and rebound before anything is raised, and one packed array is read back per call.
-Source: seed 000, section 3.6; DESIGN, "Plan, then commit".
+It plans nothing. Ids and sizes are brought into the static shapes of the entry points, the state is
+donated and rebound before anything is raised, and one packed array is read back per call. Source:
+docs/sources.md, "Host and device" and "Plan, then commit".
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Output:
 
 @frozen
 class Stats:
-    """A few numbers for logs and admission (seed 001, M1).
+    """A few numbers for logs and admission (docs/sources.md, "Decode statistics").
 
     active: slots in use, finished ones included. queued, outputs: entries of the queue and of the
     outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: the same of

@@ -1,17 +1,19 @@
 """The entry points: each is compiled once for a setup, and an engine calls nothing else.
 
-Source: seed 000, section 4; seed 001, M4.
+Source: docs/sources.md, "Prefill and decode" and "Cleanup modes".
 """
 
 from typing import Final
 
 from impl.steps.allocation import allocate
-from impl.steps.lifecycle import reset_logical, reset_physical, stats, take_outputs
+from impl.steps.outputs import take_outputs
 from impl.steps.prefill import prefill_requests
 from impl.steps.queueing import enqueue, pack, purge
+from impl.steps.reset import reset_logical, reset_physical
 from impl.steps.rollback import commit, propose, truncate
 from impl.steps.round import generate, run_round
 from impl.steps.sequences import assign, clone, free, free_finished, reserve
+from impl.steps.statistics import stats
 from impl.steps.writing import write
 
 __all__ = (

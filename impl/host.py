@@ -2,7 +2,7 @@
 
 A request is admitted, first come first served, when the pages it could ever hold are there, so that
 no round of an admitted request is refused for lack of pages. What the device knows is asked of it
-and not remembered here. Source: DESIGN, "Admission"; seed 001, M5.1.
+and not remembered here. Source: docs/sources.md, "Worst-case admission" and "Page budget".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

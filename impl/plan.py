@@ -3,7 +3,7 @@
 Nothing here changes a state. Tokens may come in any order, from any slots, with padding anywhere;
 sorting them once by slot and position gives every later step a contiguous segment per sequence.
 Pages are given lowest first, slots ascending. Each `require_*` is a guard, or several, that refuses
-unless what its name says holds. Source: seed 000, section 5.2; DESIGN, "Batches".
+unless what its name says holds. Source: docs/sources.md, "Batch plan" and "Batches".
 """
 
 from typing import NamedTuple

@@ -2,8 +2,9 @@
 
 A query at position p of a sequence reads the cells `visible(p, kv_len, window)`, in order, and no
 other. `naive` says what the answer is; `online` says why a kernel may find it in one pass over
-tiles (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; seed 004,
-sections 5 and 6). Both take the read set alone, so a cell that is not read cannot matter.
+tiles (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; docs/sources.md,
+"Tiled attention" and "Online softmax"). Both take the read set alone, so a cell that is not read
+cannot matter.
 """
 
 import math
@@ -18,7 +19,7 @@ def visible(query_position: int, kv_len: int, window: int | None = None) -> rang
     """The positions that a query reads: causal, below `kv_len`, and within the window if any.
 
     With a window of w the query sees itself and the w - 1 positions before it. A query at a
-    negative position reads nothing. Source: seed 000, section 5.1 (`kv_tok < kv_len`).
+    negative position reads nothing. Source: docs/sources.md, "Masking of stale cells".
     """
     if window is not None and window < 1:
         raise InvalidInput(

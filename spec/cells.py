@@ -2,7 +2,7 @@
 
 A tag is the chain of tokens up to and including the one written, so it fixes the position too, and
 never names the sequence that wrote it: two sequences with one prefix may share a page. A cell that
-dies becomes POISON. Source: DESIGN, "Contents are part of the state".
+dies becomes POISON. Source: docs/sources.md, "Contents as state".
 """
 
 from collections.abc import Iterable

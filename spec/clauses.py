@@ -22,7 +22,11 @@ StepPredicate = Callable[[View, View], Iterator[str]]
 
 @frozen
 class Clause:
-    """One invariant. `needs`: fields of the view without which it is not checked."""
+    """One invariant.
+
+    source: sections of docs/sources.md, by title. needs: fields of the view without which it is not
+    checked.
+    """
 
     id: str
     text: str
@@ -229,7 +233,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "CONS",
         "every page is in exactly one of free, idle, live; the three add up to the pool",
-        "seed 000, section 3.2; seed 001, allocation invariants 3 and 4",
+        "Page counts; Allocation invariants",
         "state",
         ("counts",),
         _conserved,
@@ -237,7 +241,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "UAF",
         "no row, index entry or step in flight names a free page",
-        "seed 001, allocation invariant 4",
+        "Allocation invariants",
         "state",
         ("counts",),
         _used_after_free,
@@ -245,7 +249,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "RC",
         "a page's count is the number of row entries of used slots that name it; never negative",
-        "seed 001, clone and refcount invariant 2",
+        "Count invariants",
         "state",
         ("counts",),
         _counted,
@@ -254,15 +258,15 @@ STATE_CLAUSES: Final = (
         "ROW",
         "a used slot's row has exactly the valid entries that cover `allocated`, none twice; "
         "everything else is invalid; unused slots have none",
-        "seed 000, section 5.1",
+        "Mapping",
         "state",
         ("allocated",),
         _rows,
     ),
     Clause(
         "LEN",
-        "0 <= committed <= written <= allocated <= max_len and written <= tokens",
-        "seed 001, allocation invariants 1 and 2",
+        "0 <= committed <= written <= allocated <= max_len and written <= tokens + proposed",
+        "Allocation invariants",
         "state",
         ("allocated", "written", "tokens"),
         _lengths,
@@ -270,7 +274,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "SHARE",
         "only full, committed pages have a count above 1; a copy equals its original when made",
-        "seed 000, section 6; seed 001, clone invariant 1",
+        "Clones; Count invariants",
         "state",
         ("written",),
         _shared,
@@ -278,7 +282,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "CONTENT",
         "every written cell holds the tag of exactly its prefix",
-        "seed 001, ground truth 6",
+        "Reads and writes",
         "state",
         ("written", "tokens", "cells"),
         _contents,
@@ -286,7 +290,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "READ",
         "the read set of a query is its own visible history, in order, without POISON",
-        "seed 000, section 5.1, attention masking prevents stale reads",
+        "Masking of stale cells",
         "state",
         ("written", "cells"),
         _reads,
@@ -295,7 +299,7 @@ STATE_CLAUSES: Final = (
         "Q",
         "a sequence's tokens are consumed once and in order; none is queued for a dead or "
         "finished slot",
-        "seed 000, sections 3.5 and 10.1",
+        "Token queue; Cleanup",
         "state",
         ("queue", "tokens", "written"),
         _queued,
@@ -303,7 +307,7 @@ STATE_CLAUSES: Final = (
     Clause(
         "OUT",
         "outputs and reasons survive cleanup; none is lost or doubled",
-        "seed 001, M4 step 2",
+        "Cleanup modes",
         "state",
         ("outputs",),
         _outputs,
@@ -314,7 +318,7 @@ STEP_CLAUSES: Final = (
     Clause(
         "WX",
         "a page that is written has count 1 and is not published",
-        "seed 000, section 6, the page immutability contract",
+        "Clones",
         "step",
         ("written",),
         None,
@@ -323,7 +327,7 @@ STEP_CLAUSES: Final = (
     Clause(
         "FRAME",
         "an action on one sequence changes nothing observable of another; padding writes nothing",
-        "seed 000, section 5; DESIGN, section 4",
+        "Mapping; Frame",
         "step",
         ("written", "tokens", "cells"),
         None,
@@ -333,19 +337,21 @@ STEP_CLAUSES: Final = (
 
 OTHER_CLAUSES: Final = (
     Clause("ATOMIC", "a refused action changes nothing; one is refused exactly if no legal "
-           "successor exists", "DESIGN, Refusals", "engine"),
+           "successor exists", "Refusals", "engine"),
     Clause("RESET", "after a reset the engine cannot be told from a new one, from every state",
-           "seed 001, reset invariants 1 and 2", "engine"),
+           "Reset invariants", "engine"),
+    Clause("RB", "after drafts are rejected nothing is observable of them, in any view",
+           "Committed cells", "engine"),
     Clause("ATT", "attention equals the oracle within its bound, whatever dead cells hold",
-           "seed 000, section 5.1", "engine"),
+           "Masking of stale cells", "engine"),
     Clause("DET", "same actions, same states; the lowest free page, slots ascending",
-           "seed 001, determinism invariants", "engine"),
-    Clause("KNOB", "outputs do not depend on scheduling limits", "seed 001, M6.6", "run"),
-    Clause("PROG", "an admitted request finishes; nothing starves", "seed 001, M5", "run"),
+           "Determinism between hosts", "engine"),
+    Clause("KNOB", "outputs do not depend on scheduling limits", "Scheduling limits", "run"),
+    Clause("PROG", "an admitted request finishes; nothing starves", "Completion", "run"),
     Clause("ALONE", "each request gets the tokens of naive decode of it alone",
-           "seed 004, section 1", "run"),
+           "Naive decoding", "run"),
     Clause("GEOM", "outputs do not depend on page size, block sizes, padding or the order of "
-           "slots", "seed 001, M6.3", "run"),
+           "slots", "Block sizes", "run"),
 )  # fmt: skip
 
 CLAUSES: Final = {clause.id: clause for clause in STATE_CLAUSES + STEP_CLAUSES + OTHER_CLAUSES}

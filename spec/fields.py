@@ -121,15 +121,6 @@ FIELDS: Final = (
         paged=True,
     ),
     Field(
-        name="free",
-        index="whole",
-        owner="pages",
-        clause="CONS",
-        of=lambda state: pool.free_count(state.counts),
-        record=int,
-        viewed=False,
-    ),
-    Field(
         name="allocated",
         index="slot",
         owner="pages",
@@ -194,6 +185,15 @@ FIELDS: Final = (
         record=tuple[tuple[int, int, tuple[int, ...], str], ...],
         to_record=_outputs_to_record,
         from_record=_outputs_from_record,
+    ),
+    Field(
+        name="free",
+        index="whole",
+        owner="pages",
+        clause="CONS",
+        of=lambda state: pool.free_count(state.counts),
+        record=int,
+        viewed=False,
     ),
     Field(
         name="cells",

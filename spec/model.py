@@ -4,7 +4,7 @@ Layer l keeps K and V of position p, both functions of the hidden state h_l(p); 
 over visible cells j of (2j + 1) * (K factor * K_j + V factor * V_j), so that order and multiplicity
 matter, and h_{l+1}(p) = mix(h_l(p) + attention). As in a transformer, K and V of the first layer
 depend on token and position alone and those of the second on the whole prefix. All arithmetic wraps
-at 32 bits. Source: DESIGN, "Exactness"; seed 004, sections 1 and 2.
+at 32 bits. Source: docs/sources.md, "Exactness", "Naive decoding" and "Cached decoding".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,7 +76,10 @@ def forward(tokens: Iterable[int]) -> Iterator[tuple[Contents, int]]:
 
 
 def next_token(tokens: Tokens, draw: int) -> int:
-    """Recompute the prefix, take the last row, draw one token. Source: seed 004, section 1."""
+    """Recompute the prefix, take the last row, draw one token.
+
+    Source: docs/sources.md, "Naive decoding".
+    """
     hidden = [last for _, last in forward(tokens)][-1]
     return unembed(hidden, draw)
 
@@ -96,7 +99,10 @@ def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
 
 
 def contents(tag: Tokens) -> Contents:
-    """What the engine must hold in a cell with this tag. Source: DESIGN, "Contents are part"."""
+    """What the engine must hold in a cell with this tag.
+
+    Source: docs/sources.md, "Contents as state".
+    """
     return _known(tag)[0]
 
 

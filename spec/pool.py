@@ -1,8 +1,8 @@
 """Reference counts: what a free page is, and the only code that changes a count.
 
 Counts are reference counts: a page's count is the number of row entries that name it. Nothing is
-clamped: a count below zero is a bug of the engine that shows it. Source: seed 000, section 3.2;
-seed 001, "Clone/Refcount Invariants".
+clamped: a count below zero is a bug of the engine that shows it. Source: docs/sources.md, "Page
+counts" and "Count invariants".
 """
 
 from collections.abc import Iterable

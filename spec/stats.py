@@ -1,6 +1,6 @@
 """Numbers for logs: how many pages are in use, and by whom, at one moment or over a run.
 
-Source: seed 001, M1 (`DecodeStats`); seed 000, section 11.
+Source: docs/sources.md, "Decode statistics" and "Page statistics".
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """The mapping from (slot, position) to (page, offset), and the plan of a batch.
 
 There is one mapping and no mirror of it: `row[position // page_size]` is the page and `position %
-page_size` the offset. By hand: page size 4, row (2, 7), position 5 is destination 29. Source: seed
-000, sections 5 to 5.2.
+page_size` the offset. By hand: page size 4, row (2, 7), position 5 is destination 29. Source:
+docs/sources.md, "Mapping" and "Batch plan".
 """
 
 from collections.abc import Iterable
@@ -88,7 +88,7 @@ def by_slot(batch: Batch) -> dict[int, list[int]]:
 
 
 def plan(sequences: Sequences, batch: Batch, page_size: int) -> BatchPlan:
-    """Plan a batch whose cells are allocated. Source: seed 000, section 5.2, phase D."""
+    """Plan a batch whose cells are allocated. Source: docs/sources.md, "Batch plan"."""
     order = sorted(
         (index for index, entry in enumerate(batch) if entry is not None),
         key=lambda index: batch[index] or (0, 0),

@@ -1,1 +1,1 @@
-"""Measurements: ratios within one run, and whether an entry point copies the pool."""
+"""Benchmarks: ratios measured in one run, and the check that no entry point copies the pool."""

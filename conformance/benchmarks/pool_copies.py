@@ -1,10 +1,10 @@
-"""The gate: no entry point copies the pool. Read from what XLA made of it, not from a clock.
+"""The pool-copy check: no compiled entry point copies the pool, as its optimised HLO shows.
 
 An entry point takes the state, donated, and returns it. It passes if the bytes of the pool are
 aliased from input to output, if temporary memory stays well below them, and if every instruction of
 the optimised HLO that makes a value as large as one layer's pool updates a pool in place. A select
-between the old and the new pool reports full aliasing and still copies it, so that no one of the
-three is enough. Source: DESIGN, "Plan, then commit".
+between the old and the new pool reports full aliasing and still copies it, so none of the three
+conditions is enough by itself. Source: docs/sources.md, "Plan, then commit".
 """
 
 import re
@@ -36,13 +36,13 @@ IN_PLACE: Final = frozenset(
         "dynamic-update-slice",
     }
 )
-"""Opcodes whose result may be as large as a pool: it is one, or one with some cells replaced."""
+"""Opcodes whose result may be as large as a pool: a pool, or one with some cells replaced."""
 
 ZEROING: Final = frozenset({"broadcast", "copy"})
-"""What a physical reset may do besides: it writes every byte, and one zeroed pool over another."""
+"""Further opcodes of a physical reset, which writes every byte of the pool."""
 
 TEMPORARY_SHARE: Final = 4
-"""Temporary memory stays below the pool's bytes divided by this."""
+"""Temporary memory must stay below the pool's bytes divided by this."""
 
 _INSTRUCTION: Final = re.compile(
     r"^\s*(?:ROOT )?%?\S+ = (?P<type>\w+)\[(?P<shape>[\d,]*)\]\S* (?P<opcode>[\w-]+)\("
@@ -58,10 +58,10 @@ _HLO_TYPES: Final = {
 
 @frozen
 class PoolUse:
-    """What one compiled entry point does with the pools; sizes in bytes.
+    """The use of the pools by one compiled entry point; sizes in bytes.
 
-    pool: all layers together. aliased: what is returned in the buffers it came in. temporary: what
-    is allocated meanwhile. opcodes: of the instructions that make a value as large as a pool.
+    pool: all layers together. aliased: returned in the input's buffers. temporary: allocated
+    meanwhile. opcodes: of the instructions that make a value as large as a pool.
     """
 
     pool: int
@@ -71,9 +71,9 @@ class PoolUse:
 
 
 def inspect(program: jax.stages.Compiled, state: Packed) -> PoolUse:
-    """What became of the pools in a compiled (weights, state, *rest) to (state, report).
+    """The use of the pools by a compiled (weights, state, *rest) to (state, report).
 
-    Nothing is run, so that the state may be abstract; it must be donated.
+    Nothing is run, so the state may be abstract; it must be donated.
     """
     memory, text = program.memory_analysis(), program.as_text()
     assert memory is not None  # XLA has both on every backend
@@ -92,7 +92,7 @@ def pool_bytes(state: Packed) -> int:
 
 
 def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, ...]:
-    """Why an entry point does not pass; empty if it does."""
+    """The reasons why an entry point does not pass; empty if it does."""
     found = []
     if use.aliased < use.pool:
         found.append(f"aliased {use.aliased} bytes, should be at least the pool's {use.pool}")
@@ -104,7 +104,7 @@ def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, 
 
 
 def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
-    """Why the entry point with this name, as shipped, does not pass; empty if it does."""
+    """The problems of the entry point with this name, as shipped; empty if it passes."""
     state = abstract_state(setup)
     entry = compiled(setup, name)
     program = entry.lower(weights, state, *example_arguments(setup)[name]).compile()
@@ -112,7 +112,7 @@ def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ..
 
 
 def entry_problems(name: str, program: jax.stages.Compiled, state: Packed) -> tuple[str, ...]:
-    """The same of a program that was compiled from the entry point with this name."""
+    """The problems of a program that was compiled from the entry point with this name."""
     allowed = IN_PLACE | ZEROING if name == "reset_physical" else IN_PLACE
     return problems(inspect(program, state), allowed=allowed)
 
@@ -126,7 +126,8 @@ def abstract_state(setup: Setup) -> Packed:
 def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     """For each entry point, arguments after (weights, state), legal in shape and dtype.
 
-    On a new state with slot 0 reserved and prefilled most of them are refused: they are to compile.
+    On a new state with slot 0 reserved and prefilled most of them are refused: they serve
+    compilation.
     """
     one = np.int32(0)
     params = Params(max_new=1)

@@ -1,8 +1,8 @@
-"""`python -m conformance.benchmarks.run`: what must not grow, as ratios measured in the same run.
+"""`python -m conformance.benchmarks.run`: growth and overhead as ratios, measured in the same run.
 
-Each figure is a time over that of a peer, taken in turns with it, medians of both. Whether an entry
-point copies the pool is read from the compiled program and is the only thing that can fail here:
-clocks of shared machines drift, so that a missed target is reported and not asserted.
+Each figure is a time over that of a reference, in turns with it, medians of both. Whether an entry
+point copies the pool is read from the compiled program, and only that can fail: clocks of shared
+machines drift, so a missed target is reported and not asserted.
 """
 
 import argparse
@@ -49,14 +49,14 @@ MANY_PAGES: Final = 65_536
 MANY_SLOTS: Final = 1_024
 POOL_PAGES: Final = 4_096
 COPY_SHARE: Final = 0.25
-"""What an entry point may take longer in the large pool, as a share of one copy of that pool."""
+"""The extra time allowed in the large pool, as a share of one copy of that pool."""
 TOUCHING: Final = ("write", "clone", "prefill_requests", "run_round", "generate", "reset_logical")
-"""Those that --quick times: the others have no reason to touch a pool. The gate judges all."""
+"""The entry points that --quick times. The pool-copy check covers all."""
 
 
 @frozen
 class Figure:
-    """One measured number. most: the target; None where the number is only told."""
+    """One measured number. most: the target; None if there is none."""
 
     name: str
     value: float
@@ -65,13 +65,13 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, if there is one."""
+        """Whether the target is met; None without a target."""
         return None if self.most is None else self.value <= self.most
 
 
 @frozen
 class Result:
-    """copying: entry points that do not pass the gate, and why."""
+    """copying: entry points that copy the pool, and why."""
 
     figures: tuple[Figure, ...]
     copying: dict[str, tuple[str, ...]]
@@ -100,7 +100,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def measure(names: Sequence[str], *, turns: int) -> Result:
-    """Every figure, `turns` repetitions of each side, and the gate; names: entry points to time."""
+    """Every figure, `turns` repetitions of each side, and the pool-copy check. names: to time."""
     compiled = {pages: programs(pages) for pages in (GEOMETRY.pages, POOL_PAGES)}
     figures = (
         *import_times(turns=max(3, turns // 6)),
@@ -119,7 +119,7 @@ def measure(names: Sequence[str], *, turns: int) -> Result:
 
 
 def import_times(*, turns: int) -> Iterator[Figure]:
-    """Milliseconds of imports in fresh processes, the interpreter's own start left out."""
+    """Milliseconds of imports in fresh processes, without the start of the interpreter."""
     everything = "import pkgutil, spec\nfor part in pkgutil.walk_packages(spec.__path__, 'spec.'):"
     statements = {
         "import spec": "import spec",
@@ -131,14 +131,14 @@ def import_times(*, turns: int) -> Iterator[Figure]:
 
 
 def reset_growth(*, turns: int) -> Figure:
-    """Logical reset of many pages over that of few."""
+    """Logical reset with many pages, relative to few."""
     calls = [calling(Engine(exact(pages=pages)), "reset_logical") for pages in (MANY_PAGES, 64)]
     many, few = take_turns(calls, turns=turns)
     return Figure(f"logical reset: {MANY_PAGES} pages over 64", many / few, "x", 2.0)
 
 
 def allocation_growth(*, turns: int) -> Iterator[Figure]:
-    """What allocation takes longer with many pages, over one pass that finds free pages alone."""
+    """The extra time of allocation with many pages, over one pass that finds free pages."""
     width = LIMITS.prefill_tokens // GEOMETRY.page_size + GEOMETRY.slots
     find = jax.jit(lambda counts: lowest_free(counts, width))
     counts = jnp.zeros((MANY_PAGES,), jnp.int32)
@@ -157,7 +157,7 @@ def allocation_growth(*, turns: int) -> Iterator[Figure]:
 
 
 def slots_growth(*, turns: int) -> Figure:
-    """Allocation of the same batch with many slots over that with few."""
+    """Allocation of the same batch with many slots, relative to few."""
     calls = [allocating(exact(slots=slots)) for slots in (MANY_SLOTS, GEOMETRY.slots)]
     many, few = take_turns(calls, turns=turns)
     name = f"allocation of one batch: {MANY_SLOTS} slots over {GEOMETRY.slots}"
@@ -167,7 +167,7 @@ def slots_growth(*, turns: int) -> Figure:
 def pool_growth(
     compiled: dict[int, dict[str, jax.stages.Compiled]], names: Sequence[str], *, turns: int
 ) -> Iterator[Figure]:
-    """For each entry point, what it takes longer in a large pool, over one copy of that pool."""
+    """For each entry point, the extra time in a large pool, over one copy of that pool."""
     large, small = (Prepared(pages, compiled[pages]) for pages in (POOL_PAGES, GEOMETRY.pages))
     pools = jax.tree.map(jnp.copy, large.cache)
     copy = jax.jit(lambda cache: jax.tree.map(lambda pool: pool + 1, cache))
@@ -187,7 +187,7 @@ def pool_growth(
 
 
 def round_over_model(*, turns: int) -> Iterator[Figure]:
-    """A decode round over the model's own step and draw on the same batch."""
+    """A decode round, relative to the model's own step and draw on the same batch."""
     real = evolve(WIDE, layers=4, embed=256, mlp=1024, vocabulary=1024)
     for name, model in (("integer model", IntegerModel()), ("small Llama", real)):
         setup = Setup(geometry=GEOMETRY, limits=LIMITS, model=model)
@@ -202,7 +202,7 @@ def round_over_model(*, turns: int) -> Iterator[Figure]:
 
 
 def show(result: Result) -> None:
-    """Print a table of the figures, and what the gate says."""
+    """Print a table of the figures, and the result of the pool-copy check."""
     table = Table("figure", "value", "target", "")
     for one in result.figures:
         target = "" if one.most is None else f"at most {one.most:g} {one.unit}"
@@ -217,7 +217,7 @@ def show(result: Result) -> None:
 
 
 def to_json(result: Result, seconds: float) -> str:
-    """One JSON object: the verdict is the gate's."""
+    """One JSON object; its verdict is that of the pool-copy check."""
     figures = [asdict(one) | {"met": one.met} for one in result.figures]
     content = {
         "command": "bench",

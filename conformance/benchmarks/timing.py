@@ -1,7 +1,7 @@
-"""What `make bench` times: imports, entry points on a prepared state, the model alone.
+"""The timed calls of `make bench`: imports, entry points on a prepared state, the model alone.
 
-Each is a call that does its work once and returns the seconds of the part that counts; calls are
-taken in turns, so that the drift of a shared machine meets all of them alike.
+Each call does its work once and returns the seconds of the measured part. Calls are made in turns,
+so that the drift of a shared machine affects all of them alike.
 """
 
 import subprocess
@@ -43,21 +43,21 @@ LIMITS: Final = Limits(
 WIDE: Final = Llama(
     vocabulary=64, layers=1, embed=32, q_heads=4, kv_heads=4, head_dim=64, mlp=32, q_block=4
 )
-"""A cell of 2 KiB: 4,096 pages are 128 MiB, whose copy nobody can overlook."""
+"""A cell of 2 KiB: 4,096 pages are 128 MiB, and a copy of them shows in the time."""
 T = TypeVar("T")
 
 Timed = Callable[[], float]
-"""Does something once and returns the seconds that the part of it which counts took."""
+"""Does its work once and returns the seconds of the measured part."""
 
 
 def take_turns(calls: list[Timed], *, turns: int) -> list[float]:
-    """The median seconds of each call, taken in turns, so that drift meets all alike."""
+    """The median seconds of each call, made in turns, so that drift affects all alike."""
     taken = [[call() for call in calls] for _ in range(turns)]
     return [median(column) for column in zip(*taken, strict=True)]
 
 
 def wait(tree: T) -> T:
-    """The same arrays, when they are there."""
+    """The same arrays, after they are computed."""
     there: T = jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
     return there
 
@@ -81,7 +81,7 @@ def request(number: int, prompt: int, max_new: int, choices: int = 1) -> Request
 
 
 def importing(code: str) -> Timed:
-    """Import in a fresh process; the start of the interpreter does not count."""
+    """An import in a fresh process, without the start of the interpreter."""
     script = f"import time\nt = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
 
     def call() -> float:
@@ -92,7 +92,7 @@ def importing(code: str) -> Timed:
 
 
 def calling(engine: Engine, name: str, *rest: object) -> Timed:
-    """Calls of an entry point, one after another on what the last one left."""
+    """Calls of an entry point, each on the state that the last one left."""
     run = compiled(engine.setup, name)
 
     def call() -> float:
@@ -106,7 +106,7 @@ def calling(engine: Engine, name: str, *rest: object) -> Timed:
 
 
 def allocating(setup: Setup) -> Timed:
-    """Allocate the same two pages of slot 0 again and again; it is freed and reserved between."""
+    """Allocation of the same two pages of slot 0, which is freed and reserved in between."""
     engine = Engine(setup)
     engine.reserve(0)
     batch = arguments.batch(setup, [(0, position) for position in range(17)])
@@ -123,7 +123,7 @@ def allocating(setup: Setup) -> Timed:
 class Prepared:
     """Entry points of the wide model, each called on the same metadata, in which it is legal.
 
-    The pool is handed on from call to call, so that the time of making one is not measured.
+    The pool is passed from call to call, so that its creation is not measured.
     """
 
     def __init__(self, pages: int, compiled_entries: dict[str, jax.stages.Compiled]) -> None:
@@ -139,7 +139,7 @@ class Prepared:
         self._programs, self._arguments = compiled_entries, legal_arguments(wide(pages))
 
     def entry(self, name: str) -> Timed:
-        """One call of this entry point, which must be done."""
+        """One call of this entry point, which must not be refused."""
         program, rest = self._programs[name], self._arguments[name]
 
         def call() -> float:
@@ -158,7 +158,7 @@ class Prepared:
 
 
 def programs(pages: int) -> dict[str, jax.stages.Compiled]:
-    """Every entry point of the wide model, compiled ahead of time, as the gate inspects it."""
+    """Every entry point of the wide model, compiled ahead of time, for the pool-copy check."""
     setup = wide(pages)
     state, weights = pool_copies.abstract_state(setup), jax.eval_shape(WIDE.init, jax.random.key(0))
     return {
@@ -168,7 +168,7 @@ def programs(pages: int) -> dict[str, jax.stages.Compiled]:
 
 
 def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
-    """Arguments that are legal in the state that `Prepared` makes."""
+    """Arguments that are legal in the state of `Prepared`."""
     one_page = [(3, position) for position in range(16)]
     changed: dict[str, tuple[object, ...]] = {
         "reserve": (np.int32(INVALID),),
@@ -188,7 +188,7 @@ def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
 
 
 def rounding(engine: Engine, weights: Weights, held: State) -> Timed:
-    """The next round, again and again."""
+    """Decode rounds, one after another."""
     run = compiled(engine.setup, "run_round")
 
     def call() -> float:
@@ -204,7 +204,7 @@ def rounding(engine: Engine, weights: Weights, held: State) -> Timed:
 
 
 def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
-    """The model's step and draw alone, on the batch that the next round would take."""
+    """The model's step and draw alone, on the batch of the next round."""
     width, geometry, done = LIMITS.round_tokens, setup.geometry, jnp.ones((), jnp.bool_)
 
     @jax.jit

@@ -1,1 +1,1 @@
-"""The command `kvspec`: `main` dispatches, `contract` is what every command keeps to."""
+"""The command `kvspec`: `main` dispatches, `contract` defines what every command has in common."""

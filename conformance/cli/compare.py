@@ -1,4 +1,4 @@
-"""`kvspec compare`: jax's kernel, that of tpu-inference and ours through the same compilers."""
+"""`kvspec compare`: the TPU kernels of ours, jax and tpu-inference under the same compilers."""
 
 import argparse
 from datetime import UTC, datetime
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 NAME: Final = "compare"
 HELP: Final = "compiles three TPU kernels of paged attention for every chip, and compares them"
 EXAMPLES: Final = (
-    "kvspec compare --json c.json              # goes on where it was cut off",
-    "kvspec compare --kept                     # what is there; compiles nothing",
+    "kvspec compare --json c.json              # resumes an interrupted run",
+    "kvspec compare --kept                     # kept results only; compiles nothing",
     "kvspec compare --write docs/compare.md",
 )
 SECONDS: Final = 7200.0
-"""For one cell: some kernels take the compiler many minutes."""
+"""Time limit for one grid point: the compiler takes many minutes for some kernels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where cells are kept, and where the page goes."""
+    """The results file and the page to write."""
     parser.add_argument(
         "--results",
         type=output_file,
         metavar="FILE",
         default=RESULTS,
-        help=f"cells are kept here, and not compiled again (default {RESULTS})",
+        help=f"the file of compiled grid points, which are not compiled again (default {RESULTS})",
     )
     parser.add_argument(
-        "--kept", action="store_true", help="compile nothing: compare the cells that are kept"
+        "--kept", action="store_true", help="compile nothing: compare the kept grid points"
     )
     parser.add_argument(
         "--write",
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile what is left, and hold our kernel to the targets of the table."""
+    """Compile the missing grid points of the table, and compare our kernel with the targets."""
     from conformance.kernels import comparison, comparison_page
     from conformance.kernels.compile import table
 
-    report.skip("whether their answers are right", why="kvspec kernel says so of each")
-    report.skip("bandwidth, latency, overlap", why="no TPU is here: shares are ceilings")
+    report.skip("whether their answers are right", why="kvspec kernel checks each")
+    report.skip("bandwidth, latency, overlap", why="there is no TPU here: shares are ceilings")
     records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in comparison.KERNELS}
     path, unwritten = Path(arguments.results), None
     try:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 def _fill(
     held: "dict[Cell, Compiled]", kernel: str, path: Path, report: Report, *, compiling: bool
 ) -> None:
-    """Put what is known of this kernel in there, as it comes."""
+    """Compile what is missing for this kernel and add each record as it arrives."""
     from conformance.kernels import comparison
     from conformance.kernels.compile import cache, compiler
 
@@ -95,7 +95,7 @@ def _fill(
     held.update({cell: known[cell] for cell in cells if cell in known})
     lacking = compiler.missing() or _absent(kernel)
     if lacking:
-        report.skip(f"{kernel}: {len(cells) - len(held)} cells", why=lacking)
+        report.skip(f"{kernel}: {len(cells) - len(held)} grid points", why=lacking)
     elif compiling:
         with report.progress(kernel, total=len(cells)) as update:
             for record in cache.compile_all(
@@ -105,7 +105,7 @@ def _fill(
 
 
 def _absent(kernel: str) -> str | None:
-    """What has to be installed before this kernel is there; None if nothing."""
+    """What must be installed for this kernel; None if nothing is missing."""
     from conformance.kernels.kernel_under_test import INSTALLED
 
     module = INSTALLED.get(kernel)
@@ -115,7 +115,7 @@ def _absent(kernel: str) -> str | None:
 
 
 def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
-    """Record what misses a target; whether anything is open."""
+    """Record each missed target; return whether anything is undecided."""
     from conformance.kernels import comparison
 
     open_ends = False
@@ -128,7 +128,7 @@ def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
         absent = [cell for cell in comparison.cells() if cell not in records[kernel]]
         if absent:
             open_ends = True
-            report.skip(f"{title}, {len(absent)} cells", why="not measured")
+            report.skip(f"{title}, {len(absent)} grid points", why="not measured")
         for cell, record in records[kernel].items():
             if record.verdict == "undecided":
                 open_ends = True

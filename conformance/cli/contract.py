@@ -1,12 +1,12 @@
-"""What every command keeps to: verdicts, exit status, the JSON result, options, interruption.
+"""The contract of every command: verdicts, exit status, JSON result, common options, interrupts.
 
-A command is a module that looks like `Command`. `execute` parses its options, runs it, prints a
-summary, writes `--json FILE`, and turns what happened into the exit status:
+A command is a module that implements `Command`. `execute` parses its options, runs it, prints a
+summary, writes `--json FILE`, and maps the outcome to the exit status:
 
 - 0 holds, 1 fails, 3 not decided;
 - 2 for bad usage, bad input or a missing extra, with one line on stderr and no result file;
-- Ctrl-C and an internal error leave the verdict undecided (3), and what is known is still reported;
-- a failure that was already recorded wins over all of these: 1.
+- Ctrl-C and an internal error leave the verdict undecided (3); what is known is still reported;
+- a failure that was already recorded takes precedence over all of these: 1.
 """
 
 import argparse
@@ -37,14 +37,14 @@ from spec.vocabulary.geometry import Geometry
 
 @define(kw_only=True)
 class Report:
-    """What a command has found so far; kept current, so that Ctrl-C loses nothing.
+    """The findings of a command so far, kept current so that Ctrl-C loses nothing.
 
-    command: its name. seed: as given. geometry: of the engine under test, None where none is.
-    quiet: print only the verdict, failures and errors. scope: set by the command. not_checked: what
-    a reader might take for checked and is not. failures: one text each. counts: the command's own
-    keys of the JSON result. interrupted and error are set by `execute`. abort: writes the result
-    and ends the process at once, for a failure that leaves the main thread stuck. changed: called
-    when there is news, so that it is not lost with the process.
+    command: its name. seed: the value of `--seed`. geometry: of the engine under test, None without
+    an engine. quiet: print only the verdict, failures and errors. scope: set by the command.
+    not_checked: what a reader might assume to be checked and is not. failures: one text each.
+    counts: the command's own keys of the JSON result. interrupted and error are set by `execute`.
+    abort: writes the result and ends the process at once, for a failure that leaves the main thread
+    stuck. changed: called after every change, so that the news survives the process.
     """
 
     command: str
@@ -64,7 +64,7 @@ class Report:
     def count(self, **values: object) -> None:
         """Set the command's own keys of the JSON result: plain data, replaced when set again.
 
-        Raises ValueError for a key that every result has.
+        Raises ValueError for a key that belongs to every result.
         """
         taken = sorted(set(values) & set(result.KEYS))
         if taken:
@@ -78,7 +78,7 @@ class Report:
         self.changed()
 
     def skip(self, what: str, *, why: str) -> None:
-        """Record what is not checked, and why or how to change that. Once each."""
+        """Record something that is not checked, with the reason or the remedy. Each entry once."""
         line = f"{what}: {why}"
         if line not in self.not_checked:
             self.not_checked.append(line)
@@ -116,7 +116,7 @@ class Command(Protocol):
 def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) -> int:
     """Run one command on its own arguments and return the exit status, whatever it raises.
 
-    tell: is told what is known, see `supervisor`.
+    tell: receives the current findings, see `supervisor`.
     """
     try:
         arguments = _parser(command).parse_args(argv)
@@ -186,9 +186,10 @@ def _run(
 def conclude(
     known: Mapping[str, Any] | None, *, process: int, error: str | None, interrupted: bool
 ) -> int:
-    """Finish for a process that ended before it could; returns the exit status.
+    """Write the result of a process that ended early; returns the exit status.
 
-    known: what `execute` told last, None if it had not begun. error: how the process ended.
+    known: the last findings that `execute` sent, None if it had not begun. error: how the process
+    ended.
     """
     if known is None:
         complain("", "interrupted" if interrupted else str(error))
@@ -215,7 +216,7 @@ def conclude(
 
 
 def _printed(command: str, output: Output) -> int:
-    """The exit status after printing, which may have come to nothing."""
+    """The exit status after printing; 2 if standard output could not be written."""
     output.flush()
     if output.lost is not None:
         return _bad_usage(command, f"standard output cannot be written: {output.lost}")
@@ -228,7 +229,7 @@ def _bad_usage(command: str, message: str) -> int:
 
 
 def _bad_input(error: BaseException) -> str | None:
-    """What to tell the caller if it is theirs to mend; None for an error of ours."""
+    """The message for an error that the user can correct; None for an internal error."""
     if isinstance(error, InvalidInput):
         return str(error)
     extra = extra_of(error)
@@ -236,9 +237,9 @@ def _bad_input(error: BaseException) -> str | None:
 
 
 def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | None) -> int:
-    """Write the result, then print the summary: a closed pipe costs only the latter.
+    """Write the result, then print the summary: a closed pipe loses only the summary.
 
-    What cannot be written or printed is bad usage, unless something worse has happened.
+    An unwritable result or output is bad usage, unless the command failed or was stopped.
     """
     status, output = verdict.exit_status, report.output
     unwritten = None if target is None else _write(target, as_json(report, verdict, seconds))
@@ -267,7 +268,7 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
 
 
 def _write(target: Path, value: dict[str, object]) -> str | None:
-    """Write a result; returns why it could not be."""
+    """Write a result; returns the reason if it cannot be written."""
     try:
         atomic.write(target, result.to_text(value))
     except OSError as error:
@@ -276,7 +277,7 @@ def _write(target: Path, value: dict[str, object]) -> str | None:
 
 
 def as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, object]:
-    """What `--json` writes; schemas/result.schema.json says what every command has."""
+    """The JSON result. files/schemas/result.schema.json describes the common keys."""
     return {
         "command": report.command,
         "verdict": verdict,
@@ -298,7 +299,7 @@ class _Usage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argparse, with bad usage as an exception: one line, not two."""
+    """An argparse parser that raises an exception for bad usage: one line, not two."""
 
     def error(self, message: str) -> Never:
         raise _Usage(message)

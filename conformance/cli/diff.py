@@ -29,7 +29,7 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two engines, where they live, their sizes and the budget."""
+    """The two engines, their interpreters, their sizes and the budget."""
     for name in ("A", "B"):
         parser.add_argument(name, help="an engine, as --engine of kvspec fuzz names it")
     for name in ("A", "B"):
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="wall time of the run, without what is compiled for the first time (default 60)",
+        help="wall time of the run, without first compilations (default 60)",
     )
     add_hang_seconds(parser)
     parser.add_argument(
@@ -50,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help=f"findings are kept here ({CORPUS})",
+        help=f"the folder of findings ({CORPUS})",
     )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Fuzz the pair; fails if one of the two violates a clause. Legal differences are listed."""
+    """Fuzz the pair; fails if one engine violates a clause. Legal differences are listed."""
     clock = Clock()  # before what is imported here
     from conformance.fuzzing import campaign
     from conformance.lockstep.differential import PairFactory
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _say_differences(pairs: "PairFactory", report: Report) -> None:
-    """Each legal difference, how often it was met, and the shortest way to it."""
+    """Print each legal difference, how often it occurred, and the shortest history to it."""
     from conformance.fuzzing.shrinking import shrink_difference
 
     if not pairs.seen.counts:
@@ -128,7 +128,7 @@ def _keep(
     report: Report,
     watchdog: "Watchdog",
 ) -> None:
-    """Shrink the finding on the engine that went wrong, alone."""
+    """Shrink the finding on the failing engine alone."""
     from functools import partial
 
     from conformance.fuzzing import campaign
@@ -163,7 +163,7 @@ def _blame(
     arguments: argparse.Namespace,
     report: Report,
 ) -> None:
-    """Print a finding as that of one engine, and write its files for that engine."""
+    """Print a finding as one of the failing engine, and write its files for that engine."""
     from conformance.files.histories import Recorded
     from conformance.fuzzing import counterexamples
     from spec.vocabulary import default_limits

@@ -1,4 +1,4 @@
-"""`kvspec doctor`: what is installed, and what will therefore not be checked."""
+"""`kvspec doctor`: what is installed, and what therefore cannot be checked."""
 
 import argparse
 import importlib.metadata
@@ -19,7 +19,7 @@ from conformance.runtime import compiled_code
 from conformance.verdict import Scope, Verdict
 
 NAME: Final = "doctor"
-HELP: Final = "what is installed, where it comes from, and what will not be checked"
+HELP: Final = "what is installed, where it comes from, and what cannot be checked"
 EXAMPLES: Final = ("kvspec doctor", "kvspec doctor --json doctor.json")
 
 OUR_PACKAGES: Final = ("spec", "impl", "conformance")
@@ -35,10 +35,10 @@ _REQUIREMENT: Final = re.compile(
 
 @frozen
 class Need:
-    """Something that a part of kvspec needs.
+    """A dependency of a part of kvspec.
 
     distribution: its name in a package index. extra: the extra that installs it, "" for the core.
-    unchecked: what is not checked without it.
+    unchecked: what cannot be checked without it.
     """
 
     distribution: str
@@ -52,6 +52,7 @@ NEEDS: Final = (
     Need("rich", "", "anything"),
     Need("jax", "jax", "the reference engine"),
     Need("jaxlib", "jax", "the reference engine"),
+    Need("jaxtyping", "jax", "the reference engine"),
     Need("numpy", "jax", "the reference engine and the float64 oracle"),
     Need("libtpu", "tpu", "compilation by the real TPU compiler"),
     Need("crosshair-tool", "dev", "pure functions, symbolically"),
@@ -65,7 +66,7 @@ TOOLS: Final = ("spin", "cc")
 
 @frozen
 class Finding:
-    """One need, looked up. installed: its version or None. needed: the least version or None."""
+    """The state of one dependency. installed: version or None. needed: minimum version or None."""
 
     name: str
     extra: str
@@ -75,12 +76,12 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Doctor has the common options only."""
+    """Doctor has only the common options."""
     del parser
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Holds if core and engine can run, undecided if only the core can, fails if it cannot."""
+    """Holds if core and engine run, undecided if only the core does, fails if the core does not."""
     del arguments
     report.scope = Scope.COMPLETE
     least = needed_versions()
@@ -118,7 +119,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def needed_versions() -> dict[str, str]:
-    """The least version of each distribution, as kvspec's own metadata says; {} if uninstalled."""
+    """The minimum version of each distribution, from kvspec's own metadata; {} if uninstalled."""
     try:
         lines = importlib.metadata.requires("kvspec") or []
     except importlib.metadata.PackageNotFoundError:
@@ -128,14 +129,14 @@ def needed_versions() -> dict[str, str]:
 
 
 def look_up(need: Need, least: str | None) -> Finding:
-    """What is installed for one need; not ok if it is absent or older than `least`."""
+    """The installed version of one dependency; not ok if absent or older than `least`."""
     installed = _version(need.distribution)
     new_enough = installed is not None and (least is None or _at_least(installed, least))
     return Finding(need.distribution, need.extra, installed, least, new_enough)
 
 
 def sources() -> dict[str, str]:
-    """The folder that each of our packages is imported from, without importing more of them."""
+    """The folder of each of our packages; imports nothing else of them."""
     homes = {}
     for name in OUR_PACKAGES:
         found = importlib.util.find_spec(name)
@@ -144,9 +145,9 @@ def sources() -> dict[str, str]:
 
 
 def probe_jax() -> dict[str, object] | str:
-    """The backend and devices that JAX finds, or why it finds none.
+    """The backend and devices that JAX finds, or the reason if it finds none.
 
-    In a process of its own: an accelerator that is missing or busy can end or hang the process.
+    Runs in a process of its own: a missing or busy accelerator can end or block the process.
     """
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`kvspec explore`: every state of the specification at a small geometry, no engine."""
+"""`kvspec explore`: every state of the specification at a small geometry, without an engine."""
 
 import argparse
 import time
@@ -17,14 +17,14 @@ HELP: Final = "every reachable state and transition of the specification at a sm
 EXAMPLES: Final = (
     "kvspec explore --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
     "kvspec explore --pages open                    # any free page; states up to renaming",
-    "kvspec explore --alphabet illegal              # what a caller must not ask, too",
+    "kvspec explore --alphabet illegal              # also actions that a caller must not take",
     "kvspec explore --rung scheduling --geometry pages=2,slots=2,page_size=2,pages_per_seq=2",
     "kvspec explore --geometry pages=7,slots=3,page_size=2,pages_per_seq=3 --checkpoint e.npz",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which graph, and whose choice the pages are."""
+    """The graph, and whether any free page may be taken."""
     graphs.add_arguments(parser)
     parser.add_argument(
         "--pages",
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Explore, and say what there is."""
+    """Explore the graph and report what was found."""
     from conformance.exploration.graph import Graph
 
     graphs.check_pages(arguments)
@@ -86,7 +86,7 @@ def _cells(
     chosen = instance(arguments.rung, arguments.geometry, graphs.cleanup(arguments))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
     report.count(invariants=[*checked, "RESET", "ATOMIC", *chosen.machine.edges])
-    report.skip("ATOMIC: refusing for want of a queue entry, an output or length", why=graphs.ROOM)
+    report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)
     with report.progress("explore", total=None) as update:
         search = Search(chosen, graph)
         wrong = search.run(

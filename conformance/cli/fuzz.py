@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.protocol import Engine, Factory
 
 NAME: Final = "fuzz"
-HELP: Final = "random histories on an engine and the spec, step for step; shrinks what fails"
+HELP: Final = "random histories on an engine in lockstep with the spec; shrinks failures"
 EXAMPLES: Final = (
     "kvspec fuzz --seconds 60",
     "kvspec fuzz --plant CW5                        # plant a bug in our engine and watch",
@@ -36,14 +36,14 @@ GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The engine, its sizes, the budget, and where findings go."""
+    """The engine, its sizes, the budget, and where findings are kept."""
     add_geometry(parser, default=GEOMETRY)
     add_engine(parser)
     parser.add_argument(
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="wall time of the run, without what is compiled for the first time (default 60)",
+        help="wall time of the run, without first compilations (default 60)",
     )
     add_hang_seconds(parser)
     parser.add_argument(
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help=f"findings are kept here and taken again first (default {CORPUS})",
+        help=f"the folder of findings, which are replayed first (default {CORPUS})",
     )
 
 
@@ -129,7 +129,7 @@ def _replay_corpus(
     report: Report,
     step_seconds: float,
 ) -> None:
-    """Histories of this engine that failed before: each still failing is a failure now."""
+    """Run the kept histories of this engine again: each that still fails is a failure."""
     from conformance.fuzzing import campaign, counterexamples
     from conformance.lockstep.run import replay
     from conformance.lockstep.watchdog import Watchdog
@@ -146,7 +146,7 @@ def _replay_corpus(
         made_by = (recorded.engine, recorded.python)
         usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
         if made_by != (arguments.engine, arguments.python) or not usual:
-            report.skip(path.name, why="recorded with another engine or sizes; kvspec rerun it")
+            report.skip(path.name, why="recorded with another engine or sizes; use kvspec rerun")
             continue
         taken.append(path)
         again = counterexamples.maker(recorded, factory)
@@ -158,7 +158,7 @@ def _replay_corpus(
 
 
 def count(state: "Run", report: Report) -> None:
-    """Put what a run has done into the report."""
+    """Copy the counts of a run into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
         steps=state.steps + state.warmup_steps,
@@ -178,7 +178,7 @@ def count(state: "Run", report: Report) -> None:
 
 
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
-    """Holds only if all that a run must reach was reached."""
+    """Return `holds` only if all required coverage was reached."""
     coverable = state.coverage.coverable_on(engine)
     covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED
@@ -195,7 +195,7 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
         report.say(
             f"  undecided: {len(missing)} required items were not reached; give more seconds"
         )
-        report.skip("what was not reached in this time", why="; ".join(missing))
+        report.skip("coverage that was not reached in this time", why="; ".join(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 

@@ -1,4 +1,4 @@
-"""What `explore` and `refine` share: which graph, how far, where to go on, and how it is told."""
+"""Options, checkpoints and counts that `explore` and `refine` share."""
 
 import argparse
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
 RUNGS: Final = ("sharing", "lifecycle", "scheduling", "rollback")
 CHECKPOINT_SECONDS: Final = 20.0
-"""How much work an interruption may cost, beyond the level that it falls into."""
-ROOM: Final = "only OUT_OF_PAGES is weighed against every choice; the others are the guards' word"
+"""How much work an interrupt may lose, beyond the current level of the search."""
+ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say which graph is meant."""
+    """The options that select a graph."""
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
         "--rung", choices=RUNGS, default="sharing", help="what is observed (docs/explore.md)"
@@ -49,19 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=0),
         default=0,
         metavar="N",
-        help="stop after the level that reaches as many states; the verdict is then undecided "
+        help="stop after the level that reaches this many states; the verdict is then undecided "
         "(default 0: all)",
     )
     parser.add_argument(
         "--checkpoint",
         type=output_file,
         metavar="FILE",
-        help="go on from this file if it is there, and keep it current; removed at the end",
+        help="resume from this file if it exists, and keep it current; removed at the end",
     )
 
 
 class Progress:
-    """The checkpoint of a run: loaded at the start, saved now and then, removed at the end."""
+    """The checkpoint of a run: loaded at the start, saved from time to time, removed at the end."""
 
     def __init__(self, arguments: argparse.Namespace, about: dict[str, object]) -> None:
         given = arguments.checkpoint  # of a link, the file is removed at the end, and not the link
@@ -70,13 +70,13 @@ class Progress:
         self._saved = time.monotonic()
 
     def load(self) -> tuple["Graph", dict[str, object]] | None:
-        """What an interrupted run left, if there is anything."""
+        """The state of an interrupted run, if there is one."""
         from conformance.exploration import graph
 
         return None if self._path is None else graph.load(self._path, self._about)
 
     def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
-        """Save, if the last time is long enough ago. extra: asked only then."""
+        """Save if the last time is long enough ago. extra: called only then."""
         from conformance.exploration import graph
 
         if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
@@ -88,13 +88,13 @@ class Progress:
                 complain("", f"--checkpoint {self._path}: not kept: {why}; the last one stays")
 
     def remove(self) -> None:
-        """All is done: nothing is left to go on with."""
+        """Remove the checkpoint of a finished run."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
 def about(arguments: argparse.Namespace) -> dict[str, object]:
-    """What a checkpoint must agree on, as plain data."""
+    """The parameters that a checkpoint must agree with, as plain data."""
     return {
         "rung": arguments.rung,
         "geometry": attrs.asdict(arguments.geometry),
@@ -105,7 +105,7 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
-    """When finished sequences are freed. Raises InvalidInput where nothing finishes."""
+    """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
     if arguments.rung not in {"scheduling", "rollback"}:
@@ -119,7 +119,7 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
 
 
 def check_pages(arguments: argparse.Namespace) -> None:
-    """Only the allocator's states are taken up to renaming. Raises InvalidInput."""
+    """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
     if arguments.pages == "open" and (arguments.rung != "sharing" or arguments.alphabet != "legal"):
         raise InvalidInput(
             "--pages open",
@@ -130,7 +130,10 @@ def check_pages(arguments: argparse.Namespace) -> None:
 
 
 def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) -> None:
-    """The counts of a graph. earlier: transitions that these seconds did not go into."""
+    """Report the counts of a graph.
+
+    earlier: transitions of an earlier run, left out of the rate.
+    """
     actions: dict[str, dict[str, int]] = {}
     for outcome, times in sorted(graph.outcomes.items()):
         kind, _, name = outcome.partition(": ")
@@ -149,12 +152,12 @@ def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) ->
 
 
 def verdict(graph: "Graph", report: Report) -> Verdict:
-    """Holds only if nothing failed and nothing is left."""
+    """Holds only if nothing failed and no state is left unexpanded."""
     if graph.complete:
         report.scope = Scope.COMPLETE
     if report.failures:
         return Verdict.FAILS
     if not graph.complete:
-        report.say(f"  undecided: {graph.states} states were met and more are left")
+        report.say(f"  undecided: {graph.states} states were visited and more are left")
         return Verdict.UNDECIDED
     return Verdict.HOLDS

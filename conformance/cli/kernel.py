@@ -1,4 +1,4 @@
-"""`kvspec kernel`: any ragged paged attention against the oracle, on a machine without a TPU."""
+"""`kvspec kernel`: an attention kernel against the oracle, on a machine without a TPU."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.kernels.trials import Job
 
 NAME: Final = "kernel"
-HELP: Final = "holds a kernel of ragged paged attention to the oracle; no TPU is needed"
+HELP: Final = "checks a kernel of ragged paged attention against the oracle; no TPU is needed"
 EXAMPLES: Final = (
     "kvspec kernel tpu                         # our kernel for TPUs, interpreted",
     "kvspec kernel mine.kernels:attention --json k.json",
@@ -37,7 +37,7 @@ KV: Final = "bfloat16"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which kernel, and how much is tried."""
+    """The kernel, and how many batches to try."""
     parser.add_argument(
         "kernel",
         metavar="KERNEL",
@@ -56,16 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(least=1),
         default=120,
         metavar="SECONDS",
-        help="without a batch for so long a kernel counts as hanging (default 120)",
+        help="time limit of a batch, after which the kernel counts as hung (default 120)",
     )
     parser.add_argument(
-        "--mutants", action="store_true", help="plant bugs in our kernel, and say which are caught"
+        "--mutants",
+        action="store_true",
+        help="plant bugs in our kernel, and report which are caught",
     )
     _add_target_arguments(parser)
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Try every shape in processes of their own."""
+    """Try every shape, each in a process of its own."""
     from conformance.kernels.kernel_under_test import find
 
     report.scope = Scope.SAMPLED
@@ -136,28 +138,31 @@ def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
 
 
 def _races(report: Report, tried: "Sequence[Tried]") -> int | None:
-    """How many were found; None, and said to be so, if they could not be looked for."""
+    """The number of races; None, and a `not checked` entry, if races could not be detected."""
     from conformance.kernels import processes
 
     eager = [one for one in tried if one.job.mode == "eager" and one.cases]
     if not any(one.pallas for one in eager):
-        report.skip("races, reads outside", why="nothing of it ran in the interpreter of the TPU")
+        report.skip("races, reads outside", why="no part of it ran in the interpreter of the TPU")
         return None
     if not processes.sees_races():
-        report.skip("races", why="this jax does not find the race of the control")
+        report.skip("races", why="this jax does not detect the race of the control")
         return None
     report.skip("races between devices, or with other kernels", why="it is interpreted alone")
     return sum("race" in one.what for one in eager)
 
 
 def _mutants(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Each bug under the bench, and under tests as they are usual; then the kernel without any."""
+    """Each bug under the kernel checks and under conventional tests; then the correct kernel."""
     from conformance.kernels import jobs
     from spec.vocabulary import InvalidInput
 
     if arguments.kernel != "tpu":
         raise InvalidInput(
-            "--mutants", seen=arguments.kernel, allowed="tpu", remedy="They are bugs of our own."
+            "--mutants",
+            seen=arguments.kernel,
+            allowed="tpu",
+            remedy="These bugs can be planted in our kernel only.",
         )
     seeded = jobs.of_mutants(cases=arguments.cases, seed=arguments.seed)
     clean = dict.fromkeys(evolve(job, mutant=None) for job in seeded)
@@ -224,25 +229,25 @@ def _add_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append",
         action="store_true",
-        help="with --target: the kernel is given new K and V, and writes them too",
+        help="with --target: the kernel receives new K and V, and writes them",
     )
     parser.add_argument(
         "--baseline",
         type=input_file,
         metavar="FILE",
-        help="the --json of an earlier run: a cell lost, more VMEM or more cycles is a failure",
+        help="the --json of an earlier run: a lost grid point, more VMEM or more cycles fails",
     )
     parser.add_argument(
         "--reproduce",
         type=output_file,
         metavar="FILE",
-        help="write one file that needs nothing of kvspec and shows the first failure or finding",
+        help="write a file that reproduces the first failure or finding without kvspec",
     )
     parser.add_argument(
         "--results",
         type=output_file,
         metavar="FILE",
-        help=f"cells are kept here, and not compiled again (default {RESULTS})",
+        help=f"the file of compiled grid points, which are not compiled again (default {RESULTS})",
     )
 
 
@@ -277,7 +282,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _compile(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Compile every requested cell, and print what the compiler reports."""
+    """Compile every requested grid point, and print what the compiler reports."""
     from conformance.kernels import kernel_under_test
     from conformance.kernels.compile import baseline, cache, compiler, table
     from spec.vocabulary import InvalidInput
@@ -294,7 +299,7 @@ def _compile(arguments: argparse.Namespace, report: Report) -> Verdict:
         )
     lacking = compiler.missing()
     if lacking:
-        report.skip("every cell", why=lacking)
+        report.skip("every grid point", why=lacking)
         report.count(targets=[])
         return Verdict.UNDECIDED
     records: list[Compiled] = []
@@ -321,7 +326,7 @@ def _compile(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _chosen(arguments: argparse.Namespace) -> "Sequence[Cell]":
-    """The requested cells: the grid on these chips, or all of these shapes. Raises InvalidInput."""
+    """The grid points: the grid on these chips, or all of these shapes. Raises InvalidInput."""
     return [evolve(cell, append=arguments.append) for cell in _without_append(arguments)]
 
 
@@ -377,10 +382,7 @@ def _say_cells(report: Report, records: "Sequence[Compiled]") -> None:
 def _judge_cells(
     arguments: argparse.Namespace, report: Report, records: "Sequence[Compiled]"
 ) -> Verdict:
-    """A cell that does not compile fails; so does one that the kernel refuses:
-
-    the table has both.
-    """
+    """A grid point that does not compile, or that the kernel refuses, fails: the table has both."""
     from conformance.kernels.compile import reproduce
 
     lost = [record for record in records if record.verdict in {"fails", "refused"}]

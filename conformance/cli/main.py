@@ -1,6 +1,7 @@
-"""From the command line to the command, which `contract.execute` then runs.
+"""The dispatcher from the command line to a command, which `contract.execute` then runs.
 
-The process begins in the package `kvspec`, which sees that this one and its neighbours are ours.
+The process starts in the package `kvspec`, which verifies that `spec`, `impl` and `conformance` are
+ours.
 """
 
 import importlib
@@ -25,11 +26,11 @@ COMMANDS: Final = (
 )
 DEVICES: Final = Path("/dev")
 ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
-"""What shows there that a machine has a TPU or a GPU."""
+"""Device files that a machine with a TPU or a GPU has."""
 
 
 def supervised_main() -> int:
-    """Run `kvspec` with the arguments of the process, watched by this one; the exit status."""
+    """Run `kvspec` in a supervised child process; return the exit status."""
     return supervised(lambda tell: main(tell=tell), conclude=_conclude)
 
 
@@ -45,8 +46,8 @@ def _conclude(
 def main(argv: Sequence[str] | None = None, *, tell: "Tell" = lambda _: None) -> int:
     """Run `kvspec` with these arguments (those of the process, if None); return the exit status.
 
-    tell: see `supervisor`. Sets JAX_PLATFORMS where `libtpu_only_compiles`, but for `doctor`, which
-    asks jax what there is.
+    tell: see `supervisor`. Sets JAX_PLATFORMS where `libtpu_only_compiles`, except for `doctor`,
+    which asks jax which backends there are.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["doctor"] and libtpu_only_compiles():
@@ -80,7 +81,7 @@ def _dispatch(words: list[str], tell: "Tell") -> int:
 
 
 def _print(text: str) -> int:
-    """Print it all; the exit status."""
+    """Print the text; return the exit status."""
     output = Output()
     output.say(text)
     output.flush()
@@ -102,10 +103,10 @@ def _version() -> str:
 
 
 def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
-    """Whether jax would look for a TPU where there is none, and print a page about it.
+    """Whether jax would search for a TPU that the machine has not, and warn at length.
 
-    It does where libtpu is installed, as it is for compiling without the chip. Who sets
-    JAX_PLATFORMS is left alone, and so is every machine with one of ACCELERATORS.
+    It does where libtpu is installed only to compile. Nothing changes if the user sets
+    JAX_PLATFORMS, or the machine has one of ACCELERATORS.
     """
     if "JAX_PLATFORMS" in os.environ or importlib.util.find_spec("libtpu") is None:
         return False
@@ -113,7 +114,7 @@ def libtpu_only_compiles(devices: Path = DEVICES) -> bool:
 
 
 def _load(name: str) -> "Command | None":
-    """The module of a command; None if the file is not there."""
+    """The module of a command; None if the file is missing."""
     path = f"conformance.cli.{name}"
     try:
         return cast("Command", importlib.import_module(path))

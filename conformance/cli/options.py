@@ -1,4 +1,4 @@
-"""Options of the command line: types that refuse what they cannot take, and shared options."""
+"""Option types that validate their values, and options that commands share."""
 
 import argparse
 import math
@@ -20,14 +20,14 @@ from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.rules import INT32_MAX
 
 MODULE: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
-"""What names a function in a module."""
+"""The form of a name of a function in a module."""
 
 
 @frozen
 class File:
-    """A file that the command reads, or writes; it can be opened as a path can.
+    """A file that the command reads or writes; it can be opened like a path.
 
-    path: absolute, since an engine may change the current folder. name: as it was given.
+    path: absolute, since an engine may change the current folder. name: as the user gave it.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class File:
     written: bool
 
     def __fspath__(self) -> str:
-        """The path, for the system."""
+        """The path, for the operating system."""
         return str(self.path)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class File:
 
 
 def integer(*, least: int) -> Callable[[str], object]:
-    """The type of an option that is an integer, `least` or more."""
+    """The type of an option that is an integer, at least `least`."""
 
     def parse(text: str) -> int:
         if not is_number(text) or not least <= int(text) <= INT32_MAX:
@@ -55,7 +55,7 @@ def integer(*, least: int) -> Callable[[str], object]:
 
 
 def number(*, least: float) -> Callable[[str], object]:
-    """The type of an option that is a finite number, `least` or more."""
+    """The type of an option that is a finite number, at least `least`."""
 
     def parse(text: str) -> float:
         try:
@@ -71,28 +71,27 @@ def number(*, least: float) -> Callable[[str], object]:
 
 
 def input_file(text: str) -> File:
-    """The type of an option that names a file to read. It is opened later, and can be missing."""
+    """The type of an option that names an input file. It is opened later, and may be missing."""
     return File(Path(text).absolute(), text, written=False)
 
 
 def output_file(text: str) -> File:
-    """The type of an option that names a file to write after the work; nothing is made yet."""
+    """The type of an option that names an output file; nothing is created yet."""
     _require_writable(text, atomic.check_file)
     return File(Path(text).absolute(), text, written=True)
 
 
 def output_folder(text: str) -> Path:
-    """The type of an option that names a folder to write to after the work, made then."""
+    """The type of an option that names an output folder, created after the work."""
     _require_writable(text, atomic.check_folder)
     return Path(text)
 
 
 def check_distinct(values: Iterable[object]) -> None:
-    """Refuse an output that is another file of this command too. Raises InvalidInput.
+    """Refuse an output that is also another file of this command. Raises InvalidInput.
 
-    values: of all options. What a command reads is also the source of a module that is named as
-    MODULE:FACTORY, whatever lies in a folder that is named, and standard input; what it prints may
-    go to a file.
+    values: of all options. Inputs are also the source of a MODULE:FACTORY, everything in a named
+    folder, and standard input; standard output may be a file too.
     """
     values = list(values)
     known = _standard_streams()
@@ -117,7 +116,7 @@ def check_distinct(values: Iterable[object]) -> None:
 
 
 def _folder_around(output: File, values: list[object]) -> str | None:
-    """The folder among these values that the output would be in; other files belong there."""
+    """The named folder that would contain the output; its other files belong to it."""
     above = set(Path(os.path.realpath(output.path)).parents)
     folders = [value for value in values if isinstance(value, Path)]
     around = [folder for folder in folders if Path(os.path.realpath(folder)) in above]
@@ -125,7 +124,7 @@ def _folder_around(output: File, values: list[object]) -> str | None:
 
 
 def _sources(values: list[object]) -> Iterator[Path]:
-    """Where modules that are named may lie; none is imported for it."""
+    """Where the modules among these values may lie; none is imported."""
     for value in values:
         module = MODULE.fullmatch(value) if isinstance(value, str) else None
         if module is not None:
@@ -135,7 +134,7 @@ def _sources(values: list[object]) -> Iterator[Path]:
 
 
 def _standard_streams() -> dict[object, str]:
-    """The files that standard input, output and error are."""
+    """The files behind standard input, output and error."""
     found: dict[object, str] = {}
     for number, name in enumerate(("input", "output", "error")):
         with suppress(OSError):
@@ -151,7 +150,7 @@ def written(values: Iterable[object]) -> list[Path]:
 
 
 def _identity(path: Path) -> object:
-    """What two names of one file have in common, links of both kinds included."""
+    """A key that is equal for two names of one file, whether linked hard or symbolically."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -160,7 +159,7 @@ def _identity(path: Path) -> object:
 
 
 def _require_writable(text: str, check: Callable[[Path], str | None]) -> None:
-    """Refuse a path that cannot be written to: after the work the result would be lost."""
+    """Refuse an unwritable path before the work: afterwards the result would be lost."""
     wrong = check(Path(text))
     if wrong is not None:
         raise argparse.ArgumentTypeError(
@@ -169,7 +168,7 @@ def _require_writable(text: str, check: Callable[[Path], str | None]) -> None:
 
 
 def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
-    """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result names it."""
+    """Add `--geometry`; `arguments.geometry` is then a Geometry, and the JSON result has it."""
     parser.add_argument(
         "--geometry",
         type=argument(parse_geometry),
@@ -180,7 +179,7 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
-    """Add `--engine`, `--python` and `--in-process`, the arguments of `placement.factory_of`."""
+    """Add `--engine`, `--python` and `--in-process`: the arguments of `placement.factory_of`."""
     parser.add_argument(
         "--engine",
         default=default,
@@ -196,13 +195,13 @@ def add_python(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PATH",
-        help="run the engine in a process of this Python, with what is installed there",
+        help="run the engine under this Python, with the packages installed there",
     )
     add_in_process(parser)
 
 
 def add_in_process(parser: argparse.ArgumentParser) -> None:
-    """Add `--in-process`, for engines that cannot be served by a process of their own."""
+    """Add `--in-process`, for engines that cannot run in a process of their own."""
     parser.add_argument(
         "--in-process",
         action="store_true",
@@ -212,7 +211,7 @@ def add_in_process(parser: argparse.ArgumentParser) -> None:
 
 
 def argument(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Parse an option so that argparse shows the reason: by itself it hides a ValueError's."""
+    """Parse an option so that argparse shows the reason: it hides the text of a ValueError."""
 
     def convert(text: str) -> object:
         try:

@@ -1,7 +1,7 @@
-"""What a command prints, where standard output may be closed or its disk full.
+"""Standard output that tolerates a closed pipe and a full disk.
 
-The first line that cannot be printed ends the printing and not the work: nothing more is tried, and
-`lost` says why, so that the command can say so on stderr and in its exit status.
+The first line that cannot be printed ends the printing and not the work. `lost` has the reason, so
+that the command can report it on stderr and in its exit status.
 """
 
 import os
@@ -10,13 +10,13 @@ from contextlib import suppress
 
 
 class Output:
-    """Standard output. lost: why it could not be written, None as long as it can."""
+    """Standard output. lost: why it cannot be written, None as long as it can."""
 
     def __init__(self) -> None:
         self.lost: str | None = None
 
     def say(self, text: str) -> None:
-        """Print a line, if lines can be printed."""
+        """Print a line, unless output is lost."""
         if self.lost is None:
             try:
                 print(text)
@@ -24,7 +24,7 @@ class Output:
                 self._lose(error)
 
     def flush(self) -> None:
-        """See that what was printed has arrived."""
+        """Flush, so that all output has arrived or is known to be lost."""
         if self.lost is None and sys.stdout is not None:
             try:
                 sys.stdout.flush()
@@ -32,7 +32,7 @@ class Output:
                 self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        """What is still buffered goes nowhere: at its exit Python would fail at it once more."""
+        """Discard the buffered output: Python would fail to write it again at exit."""
         self.lost = error.strerror or type(error).__name__
         with suppress(OSError, ValueError):  # ValueError: not a file, as in a test
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -41,7 +41,7 @@ class Output:
 
 
 def complain(command: str, message: str) -> None:
-    """Print one line on stderr, if there is anybody to read it."""
+    """Print one line on stderr, if stderr is open."""
     name = f"kvspec {command}".strip()
     with suppress(OSError):
         print(f"{name}: {' '.join(message.split())}", file=sys.stderr, flush=True)

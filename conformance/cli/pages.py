@@ -1,4 +1,4 @@
-"""What a command writes for people beside its result: written whole, not lost in silence."""
+"""Pages that a command writes beside its result: written whole, or the failure is reported."""
 
 from conformance.cli.options import File
 from conformance.files import atomic
@@ -6,7 +6,7 @@ from spec.vocabulary import InvalidInput
 
 
 def put(target: File, text: str) -> InvalidInput | None:
-    """Write a file whole; what to raise once the verdict is known, if it cannot be written."""
+    """Write a file whole; return the error to raise after the verdict, if it cannot be written."""
     try:
         atomic.write(target, text)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`kvspec plant`: the catalogue of planted bugs, and how well the kit catches them."""
+"""`kvspec plant`: the catalogue of planted bugs, and the share of them that the kit catches."""
 
 import argparse
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ NAME: Final = "plant"
 HELP: Final = "plants known bugs in our engine, and scores how the kit catches them"
 EXAMPLES: Final = (
     "kvspec plant --list",
-    "kvspec plant --json p.json                # all of them; goes on where it was cut off",
+    "kvspec plant --json p.json                # all of them; resumes an interrupted run",
     "kvspec plant --only CW5,RC2 --seeds 3 --methods fuzz,replay",
     "kvspec plant --write docs/score.md",
 )
@@ -30,27 +30,27 @@ STEPS: Final = 9000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which plants and methods, the budget, and where tries are kept."""
+    """Plants and methods, the budget, and where results are kept."""
     parser.add_argument("--list", action="store_true", help="list the catalogue and stop")
     parser.add_argument("--only", metavar="ID,ID", help="these plants (default all)")
     parser.add_argument("--methods", metavar="NAME,NAME", help="these methods (default all)")
     parser.add_argument(
-        "--seeds", type=integer(least=1), default=SEEDS, help=f"tries of each (default {SEEDS})"
+        "--seeds", type=integer(least=1), default=SEEDS, help=f"attempts of each (default {SEEDS})"
     )
     parser.add_argument(
         "--steps",
         type=integer(least=1),
         default=STEPS,
-        help=f"steps of fuzzing per try; other methods take a fixed share (default {STEPS})",
+        help=f"steps of fuzzing per attempt; other methods take a fixed share (default {STEPS})",
     )
     parser.add_argument(
         "--results",
         type=output_file,
         metavar="FILE",
         default=RESULTS,
-        help=f"tries are kept here, and not made again (default {RESULTS})",
+        help=f"the file of attempts, which are not repeated (default {RESULTS})",
     )
-    parser.add_argument("--fresh", action="store_true", help="use none of the tries made so far")
+    parser.add_argument("--fresh", action="store_true", help="ignore all earlier attempts")
     parser.add_argument(
         "--write",
         type=output_file,
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Make the tries that are left, and hold what they gave to the targets."""
+    """Make the missing attempts, and compare the score with the targets."""
     from conformance.seeded_bugs.scoring import score, table
     from conformance.seeded_bugs.scoring.attempts import Attempts, stamp
     from conformance.seeded_bugs.scoring.methods import GEOMETRY
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _plan(arguments: argparse.Namespace) -> "Plan":
-    """What is asked for, the engine without a bug first. Raises InvalidInput."""
+    """The requested attempts, the engine without a bug first. Raises InvalidInput."""
     from conformance.seeded_bugs import find
     from conformance.seeded_bugs.catalogue import PLANTS
     from conformance.seeded_bugs.scoring.attempts import CLEAN
@@ -132,11 +132,11 @@ def _say_not_checked(report: Report) -> None:
     for name, method in METHODS.items():
         if method.run is None:
             report.skip(name, why=f"{method.what}: this method is not scored yet")
-    report.skip(", ".join(NOT_YET), why="kvspec plant --list says of each what the engine has not")
+    report.skip(", ".join(NOT_YET), why="kvspec plant --list names the missing mechanism of each")
 
 
 def _list(report: Report) -> Verdict:
-    """Print the catalogue: by family, then what is not in it and why."""
+    """Print the catalogue by family, then the bugs that are not in it, with the reason."""
     from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET
 
     for family, plants in FAMILIES.items():
@@ -166,7 +166,7 @@ def _list(report: Report) -> Verdict:
 
 
 def _count(plan: "Plan", attempts: "Attempts", report: Report) -> "Score":
-    """Add up what was tried so far: by plant, and of the blind oracles."""
+    """Sum up the attempts so far: by plant, and of the blind oracles."""
     from conformance.seeded_bugs import find
     from conformance.seeded_bugs.scoring import score, table
     from conformance.seeded_bugs.scoring.attempts import CLEAN
@@ -203,7 +203,7 @@ def _count(plan: "Plan", attempts: "Attempts", report: Report) -> "Score":
 
 
 def _judge(counted: "Score", report: Report) -> Verdict:
-    """Holds if the clean engine gave nothing and every target is met."""
+    """Holds if the clean engine has no finding and every target is met."""
     controls, score = counted["controls"], counted["score"]
     for found in controls["clean"]:
         report.fail(f"the engine without a bug: {found}")

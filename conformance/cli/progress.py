@@ -11,14 +11,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 BAR_SECONDS: Final = 0.1
-"""How often a bar is told of news."""
+"""The interval between updates of a bar."""
 
 
 class Update(Protocol):
-    """Says how far the work is; cheap enough to be called at every step."""
+    """Reports progress; cheap enough to call at every step."""
 
     def __call__(self, done: float, note: str = "") -> None:
-        """`done` is the whole amount so far, in the unit of `total`; `note` is a few words."""
+        """`done` is the total amount so far, in the unit of `total`; `note` is a few words."""
         ...
 
 
@@ -32,10 +32,10 @@ def progress(
     line_seconds: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Update]:
-    """Show progress while the block runs; it yields the function to call with news.
+    """Show progress while the block runs; it yields the function that reports progress.
 
-    total: the amount that is all, in any unit, or None where it is not known. stream: stderr unless
-    given. Print results after the block, not inside: a bar would be smeared.
+    total: the amount of all the work, in any unit, or None if unknown. stream: stderr by default.
+    Print results after the block, not inside: they would garble the bar.
     """
     console = Console(file=stream or sys.stderr)
     if quiet:
@@ -53,7 +53,7 @@ def progress(
 
 
 def _silent(done: float, note: str = "") -> None:
-    """Take news and say nothing."""
+    """Discard the update."""
 
 
 def _bar(console: Console) -> Progress:
@@ -82,7 +82,7 @@ def _lines(label: str, total: float | None, stream: IO[str]) -> Callable[[float,
 def _sparse(
     show: Callable[[float, str], None], *, seconds: float, clock: Callable[[], float]
 ) -> Update:
-    """Pass on at most one piece of news per `seconds`, the first after that long."""
+    """Pass on at most one update per `seconds`, the first after that long."""
     next_time = clock() + seconds
 
     def update(done: float, note: str = "") -> None:

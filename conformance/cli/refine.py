@@ -27,14 +27,14 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which graph, how many transitions are taken singly, and a bug to plant."""
+    """The graph, how many transitions are taken singly, and a bug to plant."""
     graphs.add_arguments(parser)
     parser.add_argument(
         "--unbatched",
         type=integer(least=0),
         default=10_000,
         metavar="N",
-        help="transitions taken again through the entry points as shipped (default 10000)",
+        help="transitions repeated through the entry points as shipped (default 10000)",
     )
     parser.add_argument(
         "--measure",
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
-    """What a checkpoint says of the checks. Raises InvalidInput."""
+    """The counts of checks in a checkpoint. Raises InvalidInput."""
     from conformance.files.serialisation import decoder
     from conformance.refinement.vmapped import Tally
     from spec.vocabulary import InvalidInput
@@ -88,7 +88,7 @@ def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
         raise InvalidInput(
             f"checkpoint {arguments.checkpoint}",
             seen=str(error),
-            allowed="the counts of what kvspec refine has checked",
+            allowed="the counts of checks by kvspec refine",
             remedy="Delete it, or name another with --checkpoint.",
         ) from None
     return made
@@ -173,13 +173,16 @@ def _tell(
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
     if arguments.rung == "sharing":
         report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
-    report.skip("what generate says of the round it stopped before", why="fuzz and replay check it")
+    report.skip(
+        "the reasons that generate gives for the round it stopped before",
+        why="fuzz and replay check it",
+    )
 
 
 def _require_all_checked(
     arguments: argparse.Namespace, report: Report, state: "Refinement"
 ) -> None:
-    """At the end, and only there, as many transitions are checked as there are."""
+    """At the end of a run, require that every transition was checked."""
     tally, graph = state.tally, state.graph
     wanted = graph.transitions + (graph.illegal if arguments.alphabet == "illegal" else 0)
     if graph.complete and state.broken is None and tally.checked != wanted:

@@ -33,7 +33,7 @@ SHRINK_SECONDS: Final = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The trace, its format, and the sizes to serve it with."""
+    """The trace, its format, and the sizes of the engine."""
     parser.add_argument("trace", type=input_file, metavar="TRACE", help="a trace file")
     parser.add_argument(
         "--format", required=True, choices=("azure", "mooncake"), help="the format of the trace"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_folder,
         metavar="FOLDER",
         default=CORPUS,
-        help="findings are kept here",
+        help="the folder of findings",
     )
     add_engine(parser, default=ENGINE)
     add_hang_seconds(parser, default=LARGE_SECONDS)
@@ -171,7 +171,7 @@ def _write(
     arguments: argparse.Namespace,
     report: Report,
 ) -> None:
-    """Write the files of a finding that is not shrunk, and does not fit a screen."""
+    """Write the files of a finding that is not shrunk, since it is too long to print."""
     from conformance.fuzzing import counterexamples
 
     recorded = _recorded(finding, geometry, limits, arguments)

@@ -1,4 +1,4 @@
-"""`kvspec rerun`: a recorded history again."""
+"""`kvspec rerun`: a recorded history, run again."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conformance.history import History
 
 NAME: Final = "rerun"
-HELP: Final = "take a counterexample or recorded history again"
+HELP: Final = "run a counterexample or recorded history again"
 EXAMPLES: Final = (
     "kvspec rerun .kvspec/corpus/rc_1a2b3c4d.jsonl",
     "kvspec rerun --without-plant .kvspec/corpus/rc_1a2b3c4d.jsonl",
@@ -27,7 +27,7 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, whose engine is run, and whether to leave out the bug that was planted."""
+    """The file, the engine to run, and whether to leave out the planted bug."""
     parser.add_argument(
         "file", type=input_file, metavar="FILE", help="a history that kvspec has written"
     )
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         metavar="ENGINE",
         help="run this engine: MODULE:FACTORY, or the name of an installed one (default: our own, "
-        "if it is that of the file)",
+        "if the file names it)",
     )
     add_python(parser)
     add_hang_seconds(parser, default=FIRST_SECONDS)
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Take the history from the initial state; fails where it goes wrong."""
+    """Run the history from the initial state; fails where it goes wrong."""
     import spec
     from conformance.files import histories
     from conformance.fuzzing import counterexamples
@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     report.geometry, report.scope = recorded.geometry, Scope.COMPLETE
     if recorded.spec_version not in {None, spec.SPEC_VERSION}:
         now = f"it is judged by {spec.SPEC_VERSION}"
-        report.skip(f"what specification {recorded.spec_version} says of this history", why=now)
+        report.skip(
+            f"the verdict of specification {recorded.spec_version} on this history", why=now
+        )
     plant = None if arguments.without_plant else recorded.plant
     if plant is not None and recorded.python is not None:
         raise InvalidInput(
@@ -90,9 +92,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _engine_chosen(recorded: "Recorded", arguments: argparse.Namespace) -> "Recorded":
-    """The history with the engine that is run. Raises InvalidInput if only the file names it.
+    """The history with the engine to run. Raises InvalidInput if only the file names it.
 
-    A file may come from anybody: what it names is imported and run, which can do anything.
+    A file may come from anybody, and the engine that it names is imported and run without limits.
     """
     from conformance.engines.registry import is_ours
     from spec.vocabulary import InvalidInput

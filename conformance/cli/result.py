@@ -20,7 +20,7 @@ KEYS: Final = (
     "interrupted",
     "error",
 )
-"""The keys that every result has; a command adds its own."""
+"""The keys of every result; a command adds its own."""
 
 
 def to_text(value: Mapping[str, object]) -> str:
@@ -29,7 +29,7 @@ def to_text(value: Mapping[str, object]) -> str:
 
 
 def plain(value: object) -> object:
-    """The same as JSON data: enums by value, sets sorted, infinities null, the rest as text."""
+    """The value as JSON data: enums by value, sets sorted, infinities null, others as text."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Enum):

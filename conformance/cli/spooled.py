@@ -1,4 +1,4 @@
-"""A file that is read more than once: standard input and pipes are kept in a temporary file."""
+"""Input that is read more than once: standard input and pipes are copied to a temporary file."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ STANDARD_INPUT = "-"
 
 @contextmanager
 def spooled(file: File) -> Iterator[tuple[Path, str]]:
-    """The path of a file that can be read again, and its name; what was made is removed after.
+    """The path of a file that can be read again, and its name; a copy is removed afterwards.
 
     Raises InvalidInput.
     """

@@ -1,4 +1,4 @@
-"""`kvspec validate`: is this recording of an engine legal, and if not, which line is the first?"""
+"""`kvspec validate`: whether a recording is legal, and its first illegal line if not."""
 
 import argparse
 import hashlib
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
-HELP: Final = "is a recorded history legal; if not, which line is the first that is not"
+HELP: Final = "whether a recorded history is legal, and its first illegal line if not"
 EXAMPLES: Final = (
     "kvspec validate server.jsonl",
     "kvspec validate server.jsonl --shorten 60 --json v.json",
@@ -24,15 +24,15 @@ EXAMPLES: Final = (
     "kvspec validate - < server.jsonl",
 )
 ITF: Final = ".itf.json"
-"""How the name of a trace in the Informal Trace Format ends."""
+"""The suffix of a trace in the Informal Trace Format."""
 ILLEGAL: Final = ".kvspec/illegal"
-"""Not tried before the work: a legal recording needs no place to write to."""
+"""Not verified before the work: a legal recording writes nothing."""
 SHOWN: Final = 20
-"""Lines of the shortest part that are printed; the file has all."""
+"""How many lines of the shortest part are printed; the file has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, and how long to look for a shorter one."""
+    """The file, and how long to search for a shorter illegal part."""
     parser.add_argument(
         "file",
         type=input_file,
@@ -50,18 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number(least=0),
         default=10.0,
         metavar="SECONDS",
-        help="look that long for the shortest part that is still illegal (default 10; 0: do not)",
+        help="seconds to search for the shortest part that is illegal (default 10; 0: no search)",
     )
     parser.add_argument(
         "--illegal",
         type=output_folder,
         metavar="DIR",
-        help=f"where the shortest part is written (default {ILLEGAL})",
+        help=f"the folder for the shortest part (default {ILLEGAL})",
     )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Read it once; fails at the first illegal line."""
+    """Read the recording once; fails at the first illegal line."""
     from conformance.cli.spooled import spooled
 
     with spooled(arguments.file) as (path, name):
@@ -99,7 +99,7 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
 
 
 def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
-    """The file itself and its name; of a trace in ITF the recording that it is."""
+    """The file and its name; a trace in ITF is converted to a recording."""
     from conformance.files import kinds
     from conformance.files.jsonl import open_file
 
@@ -120,7 +120,7 @@ def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
 
 
 def _write_itf(target: File | None, path: Path, name: str) -> None:
-    """Write a recording as a trace, if that is asked for. Raises InvalidInput."""
+    """Write a recording as a trace in ITF, if requested. Raises InvalidInput."""
     from conformance.files import atomic
     from conformance.recordings.format import line_from_data
     from conformance.recordings.itf import to_itf
@@ -182,13 +182,13 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
         write(target, least.header, least.lines)
     except OSError as error:
         report.skip("whether the shortest part is illegal again", why=f"not kept: {error.strerror}")
-        report.output.say("  the shortest part could not be kept; as a file these lines are it:")
+        report.output.say("  the shortest part could not be written; these lines are its file:")
         report.output.say(to_text(least.header, least.lines))
         return
     report.count(shortest=str(target))
     _write_itf(arguments.itf, target, str(target))
     if not least.done:
-        report.skip("whether it could be shorter", why="the time was up; give --shorten more")
+        report.skip("whether it could be shorter", why="the time was up; increase --shorten")
     first = max(1, len(least.lines) - SHOWN + 1)
     for at, line in enumerate(least.lines[first - 1 :], start=first):
         report.say(f"  {at}. {line.step}{'' if line.refused is None else ' is refused'}")

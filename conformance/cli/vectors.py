@@ -1,4 +1,4 @@
-"""`kvspec vectors`: short recordings of the specification, for an engine in any language."""
+"""`kvspec vectors`: test vectors for an engine in any language."""
 
 import argparse
 from pathlib import Path
@@ -17,17 +17,17 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where they go."""
+    """The folder for the vectors."""
     parser.add_argument(
         "folder",
         type=output_folder,
         metavar="DIR",
-        help="written here; new, empty, or with the same vectors in it",
+        help="the output folder: new, empty, or with the same vectors",
     )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Find them and write them; fails if they do not cover all that can be reached."""
+    """Build the vectors and write them; fails if they miss reachable coverage."""
     from conformance.vectors import files
     from conformance.vectors.build import build
     from conformance.vectors.suites import suites

@@ -1,1 +1,1 @@
-"""Adapters, each imported only when it is named: what an engine needs may not be installed."""
+"""Adapters, each imported only when it is named: its engine may not be installed."""

@@ -1,9 +1,9 @@
-"""The caller that an allocator is written for: what it never asks, and what it alone knows.
+"""The layer above an allocator, played by the specification.
 
-An allocator checks some things and leaves the others to the layer above. That layer is stood in for
-by the specification: a call that the layer above would not make is refused here, before the engine
-sees it, and the texts and lengths that only the layer above knows are kept here. What the engine
-checks itself, and what nobody checks, is not refused here: there the engine answers for itself.
+An allocator checks some things and leaves the others to the layer above it. The specification
+stands in for that layer: a call that the layer would not make is refused here, before the engine
+sees it, and the texts and lengths that only the layer knows are kept here. A mistake that the
+engine checks, or that nobody checks, is not refused here: there the engine answers for itself.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ Answer = tuple[type, Reason]
 
 
 class Caller:
-    """The state above an engine. own: what the engine must refuse itself."""
+    """The state of the layer above an engine. own: the refusals that are the engine's duty."""
 
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, own: Collection[Answer]
@@ -29,17 +29,17 @@ class Caller:
 
     @property
     def state(self) -> State:
-        """What the caller knows; its page numbers are not the engine's."""
+        """The caller's state; its page numbers are not the engine's."""
         return self._state
 
     def ask(self, action: Action) -> None:
-        """Raise Refused for what this caller never does; what the engine must refuse passes."""
+        """Raise Refused for a call that this caller never makes; the engine's own refusals pass."""
         found = self._machine.refusals(self._state, action)
         careful = [one for one in found if (type(action), one.reason) not in self._own]
         if careful:
             raise refused(careful)
 
     def note(self, action: Action) -> None:
-        """The engine has done it; what it should have refused leaves no note."""
+        """Record an action that the engine has done, unless the engine should have refused it."""
         if not self._machine.refusals(self._state, action):
             self._state = self._machine.effect(self._state, action)

@@ -1,8 +1,8 @@
-"""Whether an installed package still has the calls that an adapter makes.
+"""Drift detection: whether an installed package still has the calls that an adapter makes.
 
-An adapter is written against one release. Of another it may ask for what is gone, or, worse, give
-an argument that now means something else; so names and parameters are compared before the first
-call, and what differs is named.
+An adapter is written against one release. In another release a call may be gone or, worse, an
+argument may mean something else. So names and parameters are compared before the first call, and
+each difference is named.
 """
 
 import inspect
@@ -19,7 +19,7 @@ Calls = Mapping[str, Sequence[str]]
 
 
 def require(package: str, calls: Calls, *, remedy: str) -> None:
-    """Raise InvalidInput unless every call is there with these parameters.
+    """Raise InvalidInput unless every call exists with these parameters.
 
     package: the distribution, for the version in the message. The modules are imported.
     """

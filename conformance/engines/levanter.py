@@ -1,17 +1,17 @@
 """The adapter of Levanter's page table, token queue and page cache.
 
-What is driven is the installed package: `SequenceTable`, `PageTable`, `TokenQueue`, `KvPageCache`.
-Its model, its server and its trainer are not imported. One adapter serves two releases; see
-docs/findings/index.md for their versions and for what was found.
+It drives the installed package: `SequenceTable`, `PageTable`, `TokenQueue`, `KvPageCache`.
+Levanter's model, server and trainer are not imported. One adapter serves two releases;
+docs/findings/index.md has their versions and the findings.
 
-What Levanter checks itself is its own to refuse: that no slot is free or the one named is used, and
-that pages run out. Everything else it leaves to the layer above; `Caller` is that layer, and keeps
-what Levanter has no place for: which of the allocated cells are written, and how much of a prompt
-is known. A batch is sent as that layer sends it: the tokens of a slot together and in order, slots
-in any order, padding last.
+Levanter itself must refuse when no slot is free, when the named slot is used, and when pages run
+out. It leaves every other check to the layer above; `Caller` is that layer, and keeps the state
+that Levanter does not have: which allocated cells are written, and how much of a prompt is known. A
+batch is sent as that layer sends it: the tokens of a slot together and in order, slots in any
+order, padding last.
 
-What is shown of a slot that is not in use is normalised: Levanter leaves a length of 0 in it after
-one of its two ways to free, and of 2,000,000 after the other.
+The length of an unused slot is normalised: one of Levanter's two ways to free leaves 0 in it, the
+other 2,000,000.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,10 +40,10 @@ OWN: Final = frozenset(
         (act.Clone, Reason.OUT_OF_PAGES),
     }
 )
-"""What Levanter refuses itself. A clone first reserves its slot, as `clone_sequence` does."""
+"""Levanter's own refusals. A clone first reserves its slot, as `clone_sequence` does."""
 
 UNCHECKED: Final = frozenset({(act.Reserve, Reason.SLOT_RANGE), (act.Allocate, Reason.TOO_LONG)})
-"""What it should refuse and does not: nobody above it does either, or its documentation says it."""
+"""Refusals that Levanter lacks, though its documentation states them or no layer above has them."""
 
 OFFERED: Final[frozenset[type]] = frozenset(
     {
@@ -61,17 +61,20 @@ OFFERED: Final[frozenset[type]] = frozenset(
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Table":
-    """With a caller that keeps clear of the known findings."""
+    """The adapter with a caller that avoids the known findings."""
     return Table(geometry, limits, cleanup, careful=True)
 
 
 def make_bare(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Table":
-    """With a caller that does not: the findings under docs/findings are recorded with it."""
+    """The adapter with a caller that does not: it records the findings under docs/findings."""
     return Table(geometry, limits, cleanup, careful=False)
 
 
 class Table:
-    """See `conformance.protocol`. careful: refuse UNCHECKED, and keep what a call may lose."""
+    """See `conformance.protocol`.
+
+    careful: refuse UNCHECKED, and keep a copy of the state that a call may lose.
+    """
 
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, careful: bool
@@ -92,11 +95,11 @@ class Table:
 
     @property
     def profile(self) -> Profile:
-        """It takes the lowest free page, but slots in the order of the batch: no promise."""
+        """No policy: it takes the lowest free page, but slots in the order of the batch."""
         return self._profile
 
     def apply(self, action: Action) -> Result:
-        """Ask the caller, then Levanter; what it refuses changes nothing."""
+        """Apply the caller's checks, then call Levanter; a refusal changes nothing."""
         self._caller.ask(action)
         result = self._drive(action)
         self._caller.note(action)
@@ -137,7 +140,7 @@ class Table:
         return plan(info, batch, entries, self._lib.row)
 
     def _write(self, batch: Batch) -> None:
-        """As a forward pass does: to the destinations of an allocation, here of nothing new."""
+        """Write as a forward pass does, to the destinations of an allocation of no new token."""
         entries = grouped(batch)
         _, _, info = self._lib.allocate(self._held, entries, self._width)
         words = [model.contents(self._text(slot)[: position + 1]) for slot, position in entries]
@@ -145,7 +148,7 @@ class Table:
         self._held = (*rest, self._lib.write(kv, info, words, self._width))
 
     def _clone(self, parent: int, child: int | None) -> int:
-        """As `GenState.clone_sequence`: reserve, share, and copy a partial last page."""
+        """Clone as `GenState.clone_sequence` does: reserve, share, copy a partial last page."""
         table, pages, queue, kv = self._held
         reserved, got = self._lib.reserve(table, child)
         kept = self._lib.copied(pages) if self._careful else pages
@@ -161,7 +164,7 @@ class Table:
         return got
 
     def _free(self, slot: int) -> None:
-        """Levanter has two ways to free: even slots go one, odd slots the other."""
+        """Free even slots in one of Levanter's two ways, odd slots in the other."""
         table, pages, *rest = self._held
         if slot % 2:
             mask = [slot == one for one in range(self._profile.geometry.slots)]
@@ -194,7 +197,7 @@ class Table:
         return self._profile.limits.prefill_tokens
 
     def observe(self) -> View:
-        """Levanter's own arrays; written and tokens are the caller's."""
+        """Levanter's own arrays; `written` and `tokens` are the caller's."""
         table, pages, queue, kv = self._held
         used = table.used_mask.array.tolist()
         lengths = zip(table.seq_lens.array.tolist(), used, strict=True)
@@ -216,14 +219,14 @@ class Table:
 
 
 def grouped(batch: Batch) -> list[Entry]:
-    """The tokens of a slot together and in order, slots as they first come, no padding."""
+    """The tokens of each slot together and in order, slots in order of appearance, no padding."""
     entries = [entry for entry in batch if entry is not None]
     slots = list(dict.fromkeys(slot for slot, _ in entries))
     return sorted(entries, key=lambda entry: (slots.index(entry[0]), entry[1]))
 
 
 def plan(info: Any, batch: Batch, entries: Sequence[Entry], row: ToRow) -> BatchPlan:
-    """A `PageBatchInfo` with its sequences by slot; `order` is that in which it was sent."""
+    """A `PageBatchInfo` with its sequences sorted by slot; `order` is the order sent."""
     ends, count = info.cu_q_lens.array.tolist(), int(info.num_seqs)
     rows, lengths = info.page_indices.array.tolist(), info.seq_lens.array.tolist()
     slots, sent = info.slot_ids.array.tolist(), info.new_token_dests.array.tolist()

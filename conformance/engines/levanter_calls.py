@@ -1,4 +1,4 @@
-"""Levanter's calls as plain ones: lists in, Levanter's own trees out, its no as `Refused`.
+"""Levanter's calls in plain terms: lists in, Levanter's own trees out, failures as `Refused`.
 
 Nothing of JAX or Levanter is imported before `library()` is called.
 """
@@ -43,7 +43,7 @@ CALLS: Final[Mapping[str, Sequence[str]]] = {
     f"{CACHE}:KvPageCache.update": ("self", "batch_info", "new_k", "new_v"),
     f"{CACHE}:KvPageCache.copy_page": ("self", "src_page", "dst_page"),
 }  # fmt: skip
-"""Every call that is made, and its parameters."""
+"""Every call of the adapter, with its parameters."""
 
 Held = tuple[Any, Any, Any, Any]
 """SequenceTable, PageTable, TokenQueue, KvPageCache."""
@@ -51,7 +51,7 @@ Held = tuple[Any, Any, Any, Any]
 
 @cache
 def library() -> "Library":
-    """The installed Levanter. Raises InvalidInput if there is none, or one that has drifted."""
+    """The installed Levanter. Raises InvalidInput if it is missing or has drifted."""
     if "levanter" not in modules:
         _register_parents(installed_root())
     package = next((name for name in PACKAGES if drift.installed(name)), PACKAGES[0])
@@ -60,7 +60,7 @@ def library() -> "Library":
 
 
 def installed_root() -> Path:
-    """Where the package stands, which is not imported. Raises InvalidInput if there is none."""
+    """The folder of the package, without an import. Raises InvalidInput if it is missing."""
     found = find_spec("levanter")
     if found is None or not found.submodule_search_locations:
         raise InvalidInput(
@@ -70,7 +70,7 @@ def installed_root() -> Path:
 
 
 def _register_parents(root: Path) -> None:
-    """Stand in for the parent packages, whose own imports are a trainer's."""
+    """Register empty parent packages, whose own imports would load the trainer."""
     for name in ("levanter", "levanter.inference", "levanter.layers"):
         module = ModuleType(name)
         module.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
@@ -78,7 +78,7 @@ def _register_parents(root: Path) -> None:
 
 
 class Library:
-    """The calls, each compiled once for each set of sizes. version: of the distribution."""
+    """The calls, each compiled once per set of sizes. version: of the distribution."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -117,11 +117,11 @@ class Library:
         return held
 
     def copied(self, tree: Any) -> Any:
-        """A copy that outlives a call that takes its input."""
+        """A copy that survives a call that donates its input."""
         return self._jax.tree.map(self._np.copy, tree)
 
     def reserve(self, table: Any, slot: int | None) -> tuple[Any, int]:
-        """The table and the slot; refused if none is free or the one named is used."""
+        """The table and the slot; refused if none is free or the named slot is used."""
         after, got = self._tables.SequenceTable.reserve_slot(self.copied(table), slot)
         if int(got) == self.invalid:
             reason = Reason.NO_FREE_SLOT if slot is None else Reason.SLOT_USED
@@ -141,7 +141,7 @@ class Library:
         return table, pages, info
 
     def clone(self, table: Any, pages: Any, parent: int, child: int) -> tuple[Any, Any]:
-        """Table and pages; refused if pages run out. Takes both inputs, also then."""
+        """Table and pages; refused if pages run out. Donates both inputs, even if refused."""
         after: tuple[Any, Any] = self._unless_full(
             partial(table.clone_pages_from, pages, self._scalar(parent), self._scalar(child))
         )
@@ -172,11 +172,11 @@ class Library:
         return self._copy_page(kv, self._scalar(source), self._scalar(target))
 
     def enqueue(self, queue: Any, token: int, slot: int, position: int) -> Any:
-        """The queue and one token more."""
+        """The queue with one more token."""
         return self._enqueue(queue, *(self._named([one]) for one in (token, slot, position)), 1)
 
     def pack(self, queue: Any, most: int) -> tuple[Any, list[list[int]]]:
-        """The queue, and what left it as tokens, slots, positions."""
+        """The queue, and the packed tokens, slots and positions."""
         after, packed = self._pack(queue, most)
         count = int(packed.num_tokens)
         parts = (packed.tokens, packed.slot_ids, packed.pos_ids)
@@ -187,7 +187,7 @@ class Library:
         return self._purge(queue, self._scalar(slot))
 
     def row(self, pages: Sequence[int]) -> tuple[int, ...]:
-        """A row in which no page is kvspec's own sentinel."""
+        """A row with kvspec's own sentinel for missing pages."""
         return tuple(INVALID if page == self.invalid else page for page in pages)
 
     def cells(self, kv: Any) -> tuple[tuple[int, ...], ...]:

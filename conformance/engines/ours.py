@@ -1,6 +1,6 @@
-"""The adapter of the reference engine, driven with the exact integer model.
+"""The adapter of the reference engine, with the exact integer model.
 
-Everything that can be observed is read back as one packed array.
+The whole observable state is read back as one packed array.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
 
 
 def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
-    """The engine for large pools: cells are not read back, tokens show what they held."""
+    """The engine for large pools, without read-back of cells: wrong cells show in tokens."""
     return Ours(geometry, limits, cleanup, cells=False)
 
 
@@ -106,7 +106,7 @@ class Ours:
         return self._engine
 
     def apply(self, action: Action) -> Result:
-        """Translate an action to a call; what concerns requests goes to the host."""
+        """Call the engine for an action; actions on requests go to the host."""
         match action:
             case act.Submit(request):
                 self._host.submit(request)
@@ -119,7 +119,7 @@ class Ours:
         return None
 
     def observe(self) -> View:
-        """Read the whole state back as one array; the same view again if nothing has changed."""
+        """Read the whole state back as one array; reuse the last view if nothing has changed."""
         snapshot = np.asarray(_snapshots(self._engine.packed, cells=self._cells))
         held = snapshot.tobytes()
         if self._seen is None or held != self._seen[0]:
@@ -135,11 +135,11 @@ class Ours:
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def compilations(self) -> dict[str, int]:
-        """One each, as long as the geometry stays the same."""
+        """One for each entry point, as long as the geometry stays the same."""
         return self._engine.compilations()
 
     def attend(self) -> dict[int, dict[int, int]]:
-        """Reference attention with equal scores over one-hot values: the weights name the cells."""
+        """Reference attention with equal scores over one-hot values, which show the cells read."""
         engine = self._engine
         read = np.asarray(_read_sets(engine.setup, engine.packed))
         written = engine.extract().slots.written
@@ -152,7 +152,7 @@ class Ours:
 
 
 def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a table
-    """Take an action of the specification on the engine, without a host."""
+    """Apply an action of the specification to the engine, without a host."""
     match action:
         case act.Reserve(slot):
             return engine.reserve(slot)  # type: ignore[arg-type]
@@ -236,10 +236,10 @@ def call_of(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...]]:
 
 
 def _snapshot(packed: Packed, *, cells: bool) -> Array:
-    """i32[...]: the packed state as it lies, without the cells if they are not wanted.
+    """i32[...]: the packed state as it lies in memory; without cells unless requested.
 
-    Nothing is taken apart here: XLA runs a program of a few steps at once, and wakes threads for
-    a longer one.
+    It is not split here: XLA runs a program of a few steps in one thread, and wakes others for a
+    longer one.
     """
     pools = [lax.bitcast_convert_type(pool, jnp.int32) for pool in packed.cache if cells]
     return jnp.concatenate([part.ravel() for part in (*packed.long, *packed.short, *pools)])
@@ -249,9 +249,10 @@ _snapshots = jax.jit(_snapshot, static_argnames="cells")
 
 
 def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> View:
-    """What a snapshot shows, see `layout`."""
+    """The view of a snapshot, see `layout`."""
     length, width = geometry.max_len, geometry.pages_per_seq
-    values: list[int] = snapshot[: spans["outputs.filled"].stop].tolist()
+    cells = spans.get("cache", slice(len(snapshot), None))
+    values: list[int] = snapshot[: cells.start].tolist()
 
     def part(name: str) -> list[int]:
         return values[spans[name]]
@@ -290,13 +291,13 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
             (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
             for request, choice, reason, count, at in islice(outputs, part("outputs.filled")[0])
         ),
-        cells=Cells(snapshot[spans["cache"]]) if "cache" in spans else None,
+        cells=Cells(snapshot[cells]) if "cache" in spans else None,
         expected=model.contents,
     )
 
 
 def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
-    """Where each field of a state lies in its snapshot; the cells, if they are there, are last."""
+    """The range of each field of a state in its snapshot; the cells, if present, are last."""
     sizes = {name: shape.size for name, shape in fields(setup).items()}
     ends = accumulate(sizes.values())
     spans = {
@@ -306,7 +307,7 @@ def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
 
 
 class Cells(Sequence[object]):
-    """The contents of every cell, by destination; unpacked when looked at."""
+    """The contents of every cell, by destination; unpacked on access."""
 
     def __init__(self, packed: Ints) -> None:
         self._words: list[int] = packed.view(np.uint32).tolist()
@@ -362,7 +363,7 @@ _poisoned = jax.jit(_poison_with, static_argnums=0, static_argnames="live", dona
 
 
 def _read_sets_of(setup: Setup, packed: Packed) -> Array:
-    """f32[S, P * page_size]: the weight each slot's last query gives each cell; NaN leaks."""
+    """f32[S, P * page_size]: the weight of each cell in the slot's last query; NaN is a leak."""
     geometry, state = setup.geometry, unpack(setup, packed)
     cells = geometry.pages * geometry.page_size
     dead = _dead(state).reshape(cells, 1)

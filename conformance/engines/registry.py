@@ -1,8 +1,9 @@
-"""From the name of an engine to its factory; `isolation.placement` chooses where it runs.
+"""The registry: from the name of an engine to its factory.
 
-A name is MODULE:FACTORY, or that of an entry point in the group `kvspec.engines`, by which an
-installed package offers its adapter. This module needs nothing but the standard library and attrs:
-it also runs in the environment of an engine that has one of its own.
+`isolation.placement` chooses where the engine runs. A name is MODULE:FACTORY, or that of an entry
+point in the group `kvspec.engines`, with which an installed package offers its adapter. This module
+needs only the standard library and attrs: it also runs in the environment of an engine that has its
+own.
 """
 
 import importlib
@@ -22,15 +23,15 @@ GROUP: Final = "kvspec.engines"
 
 
 def is_ours(name: str) -> bool:
-    """Whether this names our own engine, which can run without being asked about."""
+    """Whether this names our own engine, which runs without permission."""
     return name in OUR_ENGINES
 
 
 def load_engine(name: str) -> Callable[..., Any]:
-    """The factory that this names; modules beside the caller are found too.
+    """The factory of this name; modules in the current folder are found too.
 
-    Raises InvalidInput if there is no such engine, or its module cannot be imported; an absent one
-    that an extra of kvspec installs is left to the command, which names the extra.
+    Raises InvalidInput if there is no such engine, or its module cannot be imported. A missing
+    module that an extra of kvspec installs is left to the command, which names the extra.
     """
     module_name, _, factory_name = _written_out(name).partition(":")
     if not module_name or not factory_name:
@@ -56,13 +57,13 @@ def load_engine(name: str) -> Callable[..., Any]:
 
 
 def _described(error: BaseException) -> str:
-    """An exception with the line that raised it, in one line."""
+    """An exception with the line that raised it, as one line of text."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({last.filename} line {last.lineno})"
 
 
 def _written_out(name: str) -> str:
-    """MODULE:FACTORY, looked up if the name is that of an entry point."""
+    """MODULE:FACTORY, looked up if the name is an entry point."""
     if ":" in name:
         return name
     found = [entry.value for entry in _installed() if entry.name == name]

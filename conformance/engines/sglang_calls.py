@@ -1,4 +1,4 @@
-"""The calls of sglang-jax that its adapters make, and as much of its state as they read."""
+"""The calls of sglang-jax that its adapters make, and the state that they read."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -44,15 +44,15 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_CACHE}:RadixCache.inc_lock_ref": ("self", "node"),
     f"{_CACHE}:RadixCache.evictable_size": ("self",),
 }
-"""What is called, as sglang-jax 0.0.2 has it."""
+"""The calls, with the parameters of sglang-jax 0.0.2."""
 
 
 @attrs.define
 class Request:
-    """As much of a request as the caches of sglang-jax look at.
+    """The fields of a request that the caches of sglang-jax read.
 
     origin_input_ids, output_ids: its tokens; the last output has no cell yet. prefix_indices,
-    last_node: what of it the prefix cache holds, and where.
+    last_node: the part in the prefix cache, and its place there.
     """
 
     req_pool_idx: int
@@ -66,7 +66,7 @@ class Request:
 class Pools:
     """The two pools and the prefix cache of sglang-jax. caching: whether prefixes are kept.
 
-    Raises InvalidInput if it is absent, or its calls are not those that are made here.
+    Raises InvalidInput if the package is absent, or its calls have changed.
     """
 
     def __init__(self, geometry: Geometry, *, caching: bool) -> None:
@@ -99,7 +99,7 @@ class Pools:
         return [int(page) - 1 for pages in lists for page in pages]
 
     def row(self, request: Request, length: int) -> tuple[int, ...]:
-        """The pages of the first cells of a request; raises if a cell is not where it belongs."""
+        """The pages of the first cells of a request; raises if a cell is misplaced."""
         cells = self.requests.req_to_token[request.req_pool_idx, :length].tolist()
         for position, (cell, following) in enumerate(pairwise(cells), start=1):
             if position % self.size and following != cell + 1:
@@ -140,7 +140,7 @@ class Pools:
         self.allocator.free_group_end()
 
     def flush(self) -> None:
-        """Forget everything."""
+        """Empty all pools."""
         self.cache.reset()
         self.requests.clear()
         self.allocator.clear()

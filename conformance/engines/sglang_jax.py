@@ -2,21 +2,21 @@
 
     make engine-sglang-jax
 
-It drives what the scheduler of sglang-jax drives: `ReqToTokenPool` for rows, the paged allocator
-(the one of single tokens where a page is one token), and `RadixCache(disable=True)` to release a
-request inside a group of frees, as its decode step does. One next position of each of several
-sequences is `alloc_decode`; everything else is `alloc_extend`.
+It drives the objects that the scheduler of sglang-jax drives: `ReqToTokenPool` for rows, the paged
+allocator (the token allocator for pages of one token), and `RadixCache(disable=True)` to release a
+request inside a group of frees, as its decode step does. A batch with one next position for each of
+several sequences is `alloc_decode`; any other is `alloc_extend`.
 
-sglang-jax itself must say when no row and when no page is free (both calls answer None). All else
-is guarded here, as its scheduler does: ids of slots, used and unused ones, the next positions, the
-width of a batch, the length of a row, and that only a used slot is freed, once. Slots are names of
-the adapter; which row of its table a slot gets is the engine's choice.
+sglang-jax itself must report when no row and when no page is free (both calls return None). Every
+other check is made here, as its scheduler does: ids of slots, used and unused ones, the next
+positions, the width of a batch, the length of a row, and that only a used slot is freed, once.
+Slots are names of the adapter; the engine chooses the row of its table.
 
-What it shows: rows, from every index of its table (one that is not in line with its page makes
-`observe` fail), and counts. It keeps none: a page counts 1 minus how often it is in the free
-lists, which is exact as long as nothing is shared. It keeps no lengths, tokens or contents; those
-clauses are not checked. Its page 0 is for padding and never given out, so that page p here is its
-page p + 1. Prefix caching is looked at by `conformance.harnesses.prefix_caching`.
+The view has rows, from every index of its table (a misplaced index makes `observe` fail), and
+counts. sglang-jax keeps no counts: a page counts 1 minus its occurrences in the free lists, which
+is exact as long as nothing is shared. It keeps no lengths, tokens or contents; the clauses that
+need them are not checked. Its page 0 is for padding and never given out, so page p here is its page
+p + 1. `conformance.harnesses.prefix_caching` covers prefix caching.
 """
 
 from collections.abc import Mapping
@@ -52,10 +52,11 @@ OWN: Final = (
 class Prefixes:
     """The calls of the scheduler with prefix caching on, for `harnesses.prefix_caching`.
 
-    A prompt is looked up without its last token, so that one is left to compute, and what it hits
-    is locked. Room is made by evicting as many tokens as the scheduler asks for. After each part of
-    a prompt `cache_unfinished_req`, at the end `cache_finished_req`. A sequence ends only when what
-    has cells is computed. whole_pages: a part of a prompt ends with a page or with the prompt.
+    A prompt is looked up without its last token, so that one is left to compute, and a hit is
+    locked. Room is made by evicting as many tokens as the scheduler requests. After each part of a
+    prompt `cache_unfinished_req` is called, at the end `cache_finished_req`. A sequence ends only
+    when all its cells are computed. whole_pages: a part of a prompt ends with a page or with the
+    prompt.
     """
 
     drops = False
@@ -67,7 +68,7 @@ class Prefixes:
         self._lengths: dict[int, int] = {}
 
     def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Match, lock, evict, allocate; all of it undone if there is no room."""
+        """Match, lock, evict, allocate; everything is undone if there is no room."""
         pools = self._pools
         match = pools.cache.match_prefix(list(tokens[:-1]))
         pools.cache.inc_lock_ref(match.last_device_node)
@@ -93,21 +94,21 @@ class Prefixes:
         return given
 
     def computed(self, slot: int, tokens: Tokens) -> None:
-        """Publish what is computed of a prompt; what is decoded waits for the end."""
+        """Publish the computed part of a prompt; decoded tokens are published at the end."""
         request = self._requests[slot]
         if not request.output_ids:
             request.fill_ids = list(tokens)
             self._pools.cache.cache_unfinished_req(request)
 
     def end(self, slot: int, tokens: Tokens) -> None:
-        """The cache takes over what it does not have, and the last output never had a cell."""
+        """The cache takes over the pages that it lacks; the last output never had a cell."""
         request = self._requests.pop(slot)
         del self._lengths[slot]
         request.origin_input_ids, request.output_ids = list(tokens), [0]
         self._pools.release(request)
 
     def row(self, slot: int) -> tuple[int, ...]:
-        """From the table of requests."""
+        """The pages in the table of requests."""
         return self._pools.row(self._requests[slot], self._lengths[slot])
 
     def spare(self) -> list[int]:
@@ -122,15 +123,15 @@ class Prefixes:
         if len(cached) * self.geometry.page_size != self._pools.cache.evictable_size():
             stated = self._pools.cache.evictable_size()
             raise AssertionError(
-                f"{stated} tokens are said to be evictable, {len(cached)} pages are"
+                f"{stated} tokens are reported as evictable, {len(cached)} pages are"
             )
         return self._pools.free_pages() + cached
 
     def counts(self) -> None:
-        """It keeps none."""
+        """None: sglang-jax keeps no counts."""
 
     def _part(self, tokens: Tokens, count: int) -> int:
-        """Where a part that should end at `count` ends."""
+        """The end of a part that should end at `count`."""
         size = self.geometry.page_size if self._whole_pages else 1
         return min(len(tokens), -(-count // size) * size)
 
@@ -143,8 +144,10 @@ class Prefixes:
 
 
 class Adapter:
-    """See `conformance.protocol`. undoing: a batch is one call for each sequence, undone by
-    `backup_state` and `restore_state` where only a part of it fits.
+    """See `conformance.protocol`.
+
+    undoing: a batch is one call for each sequence, undone by `backup_state` and `restore_state` if
+    only a part of it fits.
     """
 
     def __init__(
@@ -164,7 +167,7 @@ class Adapter:
         self._requests: dict[int, Request] = {}
 
     def apply(self, action: Action) -> Result:
-        """Guard what the scheduler of sglang-jax guards, and translate."""
+        """Make the checks of sglang-jax's scheduler, then call the allocator."""
         self._caller.ask(action)
         result: Result = None
         match action:
@@ -183,7 +186,7 @@ class Adapter:
         return result
 
     def observe(self) -> View:
-        """Rows and free pages; the caller's lengths only say where a row ends."""
+        """Rows and free pages; the caller's lengths only tell where a row ends."""
         geometry, free = self.profile.geometry, self._pools.free_pages()
         rows = [self._row(slot, self._length(slot)) for slot in range(geometry.slots)]
         return View(
@@ -226,7 +229,7 @@ class Adapter:
         return cells
 
     def _plan(self, batch: table.Batch, cells: Mapping[int, list[int]]) -> Result:
-        """The plan of the rows as they stand, with the cells that the allocator answered."""
+        """The plan from the current rows and the cells that the allocator returned."""
         size = self.profile.geometry.page_size
         lengths = {slot: self._length(slot) + len(given) for slot, given in cells.items()}
         sequences = tuple(
@@ -252,7 +255,7 @@ def _need(answer: object, reason: Reason) -> None:
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
-    """One call of the allocator for a whole batch, which takes all or nothing."""
+    """One call of the allocator for a whole batch, which succeeds or fails as a whole."""
     return Adapter(geometry, limits, cleanup)
 
 
@@ -262,7 +265,7 @@ def make_undoing(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Ad
 
 
 def prefixes(geometry: Geometry) -> Prefixes:
-    """Prefix caching on; a part of a prompt ends with a page, as it mostly does."""
+    """Prefix caching on; a part of a prompt ends with a page, as it usually does."""
     return Prefixes(geometry, whole_pages=True)
 
 

@@ -5,17 +5,17 @@
 Prefix caching is off for the kit, and on for `conformance.harnesses.prefix_caching`. A request of
 vLLM stands for a slot, and its blocks for a row.
 
-vLLM itself must say when no block is free: `allocate_slots` answers None. All else is guarded here,
-as its scheduler does: that a slot is free or used, the next positions, the width of a batch, the
-length of a sequence (vLLM cuts it at `max_model_len` and does not refuse), and that a request is
-freed once. vLLM takes one request at a time: a batch of several is refused here if the blocks that
-are free do not suffice, and after that no call may fail.
+vLLM itself must report when no block is free: `allocate_slots` returns None. Every other check is
+made here, as its scheduler does: that a slot is free or used, the next positions, the width of a
+batch, the length of a sequence (vLLM cuts it at `max_model_len` and does not refuse), and that a
+request is freed once. vLLM takes one request at a time: a batch of several is refused here if the
+free blocks do not suffice, and after that no call may fail.
 
-What it shows: rows from `get_block_ids`, and `ref_cnt` of every block; `observe` fails unless the
-free queue holds exactly the blocks whose count is 0, once each. It keeps no lengths or contents;
-those clauses are not checked. Its block 0 stands for no block and is never given out, so that page
-p here is its block p + 1. A reset frees every request and then asks for an empty prefix cache,
-which vLLM grants only if no block is in use.
+The view has rows from `get_block_ids`, and `ref_cnt` of every block; `observe` fails unless the
+free queue holds exactly the blocks whose count is 0, once each. vLLM keeps no lengths or contents;
+the clauses that need them are not checked. Its block 0 stands for no block and is never given out,
+so page p here is its block p + 1. A reset frees every request and then requests an empty prefix
+cache, which vLLM grants only if no block is in use.
 """
 
 from collections.abc import Mapping
@@ -70,13 +70,13 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_UTILS}:FreeKVCacheBlockQueue.get_all_free_blocks": ("self",),
     f"{_REQUEST}:Request.append_output_token_ids": ("self", "token_ids"),
 }  # fmt: skip
-"""What is called, as vllm-tpu 0.32.0 has it."""
+"""The calls, with the parameters of vllm-tpu 0.32.0."""
 
 
 class Blocks:
     """The cache manager of vLLM and its requests by slot. caching: whether prefixes are kept.
 
-    Raises InvalidInput if vLLM is absent, or its calls are not those that are made here.
+    Raises InvalidInput if vLLM is absent, or its calls have changed.
     """
 
     def __init__(self, geometry: Geometry, *, caching: bool) -> None:
@@ -105,7 +105,7 @@ class Blocks:
         self._made = 0
 
     def open(self, tokens: Tokens) -> Any:
-        """A request with a name of its own."""
+        """Open a request with a unique name."""
         self._made += 1
         return self._request.Request(
             f"request {self._made}", list(tokens), self._params, None, block_hasher=self._hasher
@@ -119,17 +119,17 @@ class Blocks:
         return tuple(block - 1 for block in self.manager.get_block_ids(request.request_id)[0])
 
     def free_pages(self) -> list[int]:
-        """The pages in the queue of free blocks, as often as they are in it."""
+        """The pages in the queue of free blocks, as often as they occur in it."""
         queue = self.manager.block_pool.free_block_queue.get_all_free_blocks()
         return [block.block_id - 1 for block in queue]
 
     def counts(self) -> tuple[int, ...]:
-        """`ref_cnt` of each page; raises if the free queue says otherwise."""
+        """`ref_cnt` of each page; raises if the free queue disagrees."""
         counts = tuple(block.ref_cnt for block in self.manager.block_pool.blocks[1:])
         idle = [page for page, count in enumerate(counts) if count == 0]
         free, stated = sorted(self.free_pages()), self.manager.block_pool.get_num_free_blocks()
         if free != idle or stated != len(idle):
-            raise AssertionError(f"free queue {free}, said to be {stated}; counts of 0: {idle}")
+            raise AssertionError(f"free queue {free}, reported as {stated}; counts of 0: {idle}")
         return counts
 
     def release(self, slot: int) -> None:
@@ -153,7 +153,7 @@ class Adapter:
         self._caller = Caller(geometry, limits, cleanup, own=OWN)
 
     def apply(self, action: Action) -> Result:
-        """Guard what the scheduler of vLLM guards, and translate."""
+        """Make the checks of vLLM's scheduler, then call the manager."""
         self._caller.ask(action)
         requests = self._blocks.requests
         match action:
@@ -208,7 +208,7 @@ class Prefixes:
         self._blocks = Blocks(geometry, caching=True)
 
     def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Look up, and allocate what is not hit."""
+        """Look the prompt up, and allocate cells for the part that is not hit."""
         request = self._blocks.open(tokens)
         found, hit, _ = self._blocks.manager.get_computed_blocks(request)
         given = max(count, hit + 1)
@@ -225,11 +225,11 @@ class Prefixes:
         return count if self._blocks.manager.allocate_slots(request, more) is not None else None
 
     def computed(self, slot: int, tokens: Tokens) -> None:
-        """Only the request is told."""
+        """Update the request alone."""
         self._blocks.requests[slot].num_computed_tokens = len(tokens)
 
     def end(self, slot: int, _tokens: Tokens) -> None:
-        """Free the request; its blocks stay cached until they are taken."""
+        """Free the request; its blocks stay cached until they are reused."""
         self._blocks.release(slot)
 
     def row(self, slot: int) -> tuple[int, ...]:
@@ -265,10 +265,10 @@ def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
 
 
 def prefixes(geometry: Geometry) -> Prefixes:
-    """Prefix caching on; what is allocated is computed before its request ends."""
+    """Prefix caching on; allocated cells are computed before their request ends."""
     return Prefixes(geometry, drops=False)
 
 
 def prefixes_dropped(geometry: Geometry) -> Prefixes:
-    """Prefix caching on; a request may end between being given blocks and being computed."""
+    """Prefix caching on; a request may end between allocation and computation."""
     return Prefixes(geometry, drops=True)

@@ -1,7 +1,7 @@
-"""What must hold of the compact states and moves: the clauses of the registry, many at a time.
+"""What must hold of the packed states and moves: the clauses of the registry, many at a time.
 
-Each is written from its statement, not from how `compact` moves: the counts are counted again, and
-what a refusal needs is read off the rows.
+Each is written from its statement, not from how `packed_states` moves: counts are counted again,
+and what a refusal needs is read off the rows.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,7 @@
-"""Files that appear whole or not at all: written beside their place and then moved there."""
+"""Atomic writes:
+
+a file is written beside its place and moved, so it appears whole or not at all.
+"""
 
 import os
 import stat
@@ -8,15 +11,15 @@ from pathlib import Path
 from typing import Final
 
 NAME_BYTES: Final = 255
-"""The longest name of a file, where the system does not say otherwise."""
+"""The length limit of a file name, unless the system has another."""
 WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Put this content there, in place of what was there; folders are made. Raises OSError.
+    """Replace the content of a file; folders are created. Raises OSError.
 
-    What was there stays until the new content is on the disk. Links are followed, and permissions
-    are kept. Text is UTF-8.
+    The old content stays until the new one is on the disk. Links are followed, and permissions are
+    kept. Text is UTF-8.
     """
     target = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
@@ -35,18 +38,18 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def beside(target: Path, *, process: int | None = None) -> Path:
-    """The name in the same folder under which a process writes first: this one, if None."""
+    """The temporary name of a process in the same folder; None: of this process."""
     return target.with_name(f".kvspec-{process or os.getpid()}.partial")
 
 
 def clear(path: Path, *, process: int) -> None:
-    """Remove what a process that was killed had begun to write in place of this file."""
+    """Remove the temporary file that a killed process has left beside this file."""
     with suppress(OSError):
         beside(Path(os.path.realpath(path)), process=process).unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> str | None:
-    """Why `write` could not write this file, or None. Nothing is left behind."""
+    """The reason why `write` could not write this file, or None. Nothing is left behind."""
     try:
         if os.path.islink(os.path.realpath(path)):  # noqa: PTH114 - what is left of such a path
             return "a link that leads back to itself"
@@ -61,7 +64,7 @@ def check_file(path: Path) -> str | None:
 
 
 def check_folder(folder: Path) -> str | None:
-    """Why no file could be written in this folder, or None. Nothing is left behind."""
+    """The reason why no file could be written in this folder, or None. Nothing is left behind."""
     try:
         absolute = folder.absolute()
         nearest = next(path for path in (absolute, *absolute.parents) if path.exists())
@@ -76,7 +79,7 @@ def check_folder(folder: Path) -> str | None:
 
 
 def _check_names(names: Sequence[str], folder: Path) -> str | None:
-    """Names in folders that do not exist yet are not tried by the system."""
+    """Check the names of missing folders and files: the system does not until they are created."""
     longest = max((len(os.fsencode(name)) for name in names), default=0)
     most = os.pathconf(folder, "PC_NAME_MAX") if folder.exists() else NAME_BYTES
     return f"a name of {longest} bytes, more than {most}" if longest > most else None

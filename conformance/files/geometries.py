@@ -23,5 +23,5 @@ def parse_geometry(text: str) -> Geometry:
 
 
 def is_number(text: str) -> bool:
-    """Whether these are digits, and not so many that no number of ours has them."""
+    """Whether the text is digits, and no more of them than any valid number has."""
     return text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(INT32_MAX))

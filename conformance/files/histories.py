@@ -1,7 +1,8 @@
-"""Histories as files: JSON Lines, a header and one line per step; input is data, never code.
+"""History files: JSON Lines, a header and one line per step; input is data, never code.
 
-The header says how the engine was made and, for a counterexample, what went wrong. Every finding is
-reproduced by its file alone. A malformed file is InvalidInput with the number of the line.
+The header says how the engine was made and, for a counterexample, which clause was violated. Every
+finding can be reproduced from its file alone. A malformed file raises InvalidInput with the line
+number.
 """
 
 import json
@@ -23,7 +24,7 @@ from spec.vocabulary import CleanupMode, Geometry, Limits
 
 VERSION: Final = 1
 CORPUS: Final = ".kvspec/corpus"
-"""The folder where findings are kept."""
+"""The folder of kept findings."""
 STEPS: Final[dict[str, type]] = {cls.__name__: cls for cls in (*CALLS, PoisonDead, Attend)}
 """The steps of a history by their names."""
 HEADER: Final = (
@@ -48,12 +49,12 @@ NEEDED: Final = frozenset(HEADER) - OPTIONAL - {"kvspec", "version"}
 
 @frozen(kw_only=True)
 class Recorded:
-    """A history and how its engine is made.
+    """A history, and how its engine is made.
 
-    engine: as `--engine` names it. plant: the planted bug, or None. clause and message: what went
-    wrong. python: the interpreter in whose process the engine ran, None if it was that of the kit.
-    in_process: whether the engine ran in the process of the kit though it is not ours.
-    spec_version: of the specification that wrote it, None if it does not say.
+    engine: the value of `--engine`. plant: the planted bug, or None. clause and message: the
+    violation. python: the interpreter of the engine's process, None if it was that of the kit.
+    in_process: whether a foreign engine ran in the process of the kit. spec_version: of the
+    specification that wrote the file, None if it does not say.
     """
 
     engine: str
@@ -96,7 +97,7 @@ def load(path: Path) -> Recorded:
 
 
 def loads(data: bytes, path: Path) -> Recorded:
-    """The same from the bytes of a file; the path is only named in messages."""
+    """Like `load`, from the bytes of a file; the path appears only in messages."""
     return _read(BytesIO(data), path)
 
 
@@ -125,7 +126,7 @@ def step_from_data(data: Mapping[str, object]) -> Step:
 
 
 def unknown_step(name: object) -> ValueError:
-    """The error for what is not the name of a step."""
+    """The error for a name that is no step."""
     return ValueError(f"step {shown(name)} is not one of {', '.join(sorted(STEPS))}")
 
 
@@ -155,7 +156,7 @@ def _recorded(data: Mapping[str, object]) -> Recorded:
 
 
 def check_version(data: Mapping[str, object], kind: str, version: int) -> None:
-    """Raises ValueError if this is not the header of a file of this kind and version."""
+    """Raises ValueError unless this is the header of a file of this kind and version."""
     if data.get("kvspec") != kind:
         raise ValueError(f"not the header of a {kind}")
     found = data.get("version")

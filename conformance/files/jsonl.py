@@ -1,7 +1,7 @@
-"""JSON Lines, read as strictly as a format can be: the line that is wrong is named.
+"""A strict reader of JSON Lines that names the malformed line.
 
-One object a line, UTF-8, no key twice, no NaN, no line above MAX_LINE, and the last line is whole.
-Nothing is kept of a line that has been read, so that memory does not grow with the file.
+One object a line, UTF-8, no key twice, no NaN, no line above MAX_LINE, and a complete last line.
+Lines are not kept after reading, so memory does not grow with the file.
 """
 
 import json
@@ -21,9 +21,9 @@ ENDS: Final = frozenset({"\n", "", "\r\n"})
 
 
 class Lines:
-    """The objects of a file, one by one. name: of the file, for messages. written_by: what to use.
+    """The objects of a file, one by one. name: of the file, for messages. written_by: the remedy.
 
-    number: of the line that was handed out last, from 1. offset: of what follows it, in bytes.
+    number: of the last line returned, from 1. offset: the byte after that line.
     """
 
     def __init__(self, file: BinaryIO, *, name: str, written_by: str) -> None:
@@ -31,10 +31,10 @@ class Lines:
         self._file, self._name, self._written_by = file, name, written_by
 
     def read(self, build: Callable[[dict[str, object]], T], *, ahead: int = 1) -> Iterator[T]:
-        """What `build` makes of each object from here on. Raises InvalidInput with the line.
+        """The result of `build` for each following object. Raises InvalidInput with the line.
 
-        ahead: lines that are read at a time. Work on them is quicker after all are read than in
-        between, as either pushes the other out of the processor's caches.
+        ahead: lines that are read at a time. Reading and working in batches is quicker than in
+        turns, since each pushes the other out of the processor's caches.
         """
         lines = iter(self._line, b"")
         while block := list(islice(lines, ahead)):
@@ -59,7 +59,7 @@ class Lines:
             ) from None
 
     def bad(self, seen: str, allowed: str) -> InvalidInput:
-        """The error that names the line that was read last. seen and allowed: plain words."""
+        """The error that names the last line read. seen and allowed: plain words."""
         where = f"{self._name} line {max(1, self.number)}"
         remedy = "Correct the file or record it again."
         return InvalidInput(where, seen=seen, allowed=allowed, remedy=remedy)
@@ -67,7 +67,7 @@ class Lines:
     def _parsed(
         self, block: list[bytes], build: Callable[[dict[str, object]], T]
     ) -> tuple[list[T], tuple[str, str] | None]:
-        """What is made of these lines, and what is wrong with the first that nothing is made of."""
+        """The results for these lines, and the error of the first line that has none."""
         made = list[T]()
         try:
             for line in block:
@@ -80,7 +80,7 @@ class Lines:
 
 
 def object_of(line: bytes) -> dict[str, object]:
-    """The object that is a whole line. Raises ValueError, TypeError or RecursionError."""
+    """The object that makes up a whole line. Raises ValueError, TypeError or RecursionError."""
     try:
         text = line.decode("utf-8")
         data, end = _quick.raw_decode(text)
@@ -103,7 +103,7 @@ def object_of(line: bytes) -> dict[str, object]:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The file, to be read. Raises InvalidInput."""
+    """The file, opened for reading. Raises InvalidInput."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -113,7 +113,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def _keys(data: object) -> int:
-    """How many keys an object has, with those of objects in it and in these."""
+    """The number of keys of an object, including those of nested objects."""
     if type(data) is not dict:
         return 0
     count = len(data)
@@ -129,12 +129,12 @@ def _keys(data: object) -> int:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return data
 
 
 def told(error: Exception, allowed: str) -> tuple[str, str]:
-    """What was seen and what is allowed instead, in plain words."""
+    """The value seen and the value allowed, in plain words."""
     if isinstance(error, InvalidInput):
         return clipped(f"{error.name} is {shown(error.seen)}"), clipped(error.allowed)
     if isinstance(error, RecursionError):
@@ -145,12 +145,12 @@ def told(error: Exception, allowed: str) -> tuple[str, str]:
 
 
 def _plain(message: str) -> str:
-    """A message of the parser, in the middle of a sentence."""
+    """A message of the parser, in lower case for the middle of a sentence."""
     return message[:1].lower() + message[1:]
 
 
 def no_number(text: str) -> Never:
-    """Refuses NaN and infinities, which Python reads. Raises ValueError."""
+    """Refuse NaN and infinities, which Python's parser accepts. Raises ValueError."""
     raise ValueError(f"{text} is not a number of JSON")
 
 

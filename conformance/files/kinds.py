@@ -1,4 +1,4 @@
-"""What kind of file of ours this is, by how it begins: whoever gives a wrong one is told."""
+"""The kinds of files that kvspec writes, recognised by their first bytes."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import BinaryIO, Final
 from spec.vocabulary import InvalidInput
 
 HEAD: Final = 1 << 16
-"""Bytes that are looked at."""
+"""How many bytes are read."""
 KINDS: Final = {
     "history": ("a history of steps", "kvspec rerun takes it."),
     "recording": ("a recording of an engine", "kvspec validate judges it."),
@@ -18,12 +18,12 @@ KINDS: Final = {
     "results": ("a file of kept results", "It is for --results."),
     "checkpoint": ("an archive, as of kvspec explore", "It is for --checkpoint."),
 }
-"""From each kind to what it is called, and what it is for."""
+"""From each kind to its description, and the command that reads it."""
 _KEY: Final = re.compile(rb'\s*\{\s*"(kvspec|stamp|command|#meta|vars|states)"\s*:\s*("?)([^",]*)')
 
 
 def kind_of(head: bytes) -> str | None:
-    """The kind of the file that begins so; None if it is none of ours."""
+    """The kind of a file that begins with these bytes; None if it is none of ours."""
     if head.startswith(b"PK\x03\x04"):
         return "checkpoint"
     if head.startswith(b"kvspec vectors "):
@@ -42,7 +42,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def require(file: BinaryIO, kind: str, *, name: str) -> None:
-    """Raises InvalidInput if a file is one of ours of another kind. It is read from its start."""
+    """Raises InvalidInput if the file is one of ours of another kind. Reads from its start."""
     found = kind_of(file.read(HEAD))
     file.seek(0)
     if found is not None and found != kind:

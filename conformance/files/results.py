@@ -1,7 +1,7 @@
-"""A file of results: one JSON object per line, added as it comes, so that a run can go on.
+"""A results file: JSON Lines, appended as results arrive, so that a run can be resumed.
 
-Every line has the `stamp` of what its result depends on. Nothing is ever taken out of the file.
-What cannot be read of it is counted; a file that is not of this kind is refused.
+Every line has the `stamp` of everything on which its result depends. Lines are never removed.
+Unreadable lines are counted; a file of another kind is refused.
 """
 
 import json
@@ -14,14 +14,14 @@ from conformance.files.jsonl import MAX_LINE, object_of
 from spec.vocabulary import InvalidInput
 
 BEGIN: Final = b'{"stamp": "'
-"""How a line begins that this module has written."""
+"""The beginning of every line that this module writes."""
 
 
 class Results:
-    """The lines of one file. key: a field that all of them have. command: what writes them.
+    """The lines of one file. key: a field that every line has. command: the writer.
 
-    damaged: the numbers of the lines that cannot be used. cut: whether the last line has no end, as
-    where a process was killed while it wrote.
+    damaged: numbers of the unusable lines. cut: whether the last line is incomplete, as after a
+    process was killed while it wrote.
     """
 
     def __init__(self, path: Path, *, key: str, command: str) -> None:
@@ -30,7 +30,7 @@ class Results:
         self._known = self._read_to = self._number = 0
 
     def read(self) -> Iterator[dict[str, object]]:
-        """What was added since the last time. Raises InvalidInput if the file is not ours."""
+        """The lines added since the last call. Raises InvalidInput if the file is not ours."""
         try:
             with self.path.open("rb") as file:
                 yield from self._rows(file)
@@ -40,7 +40,7 @@ class Results:
             raise self._unusable(error.strerror or type(error).__name__) from None
 
     def add(self, stamp: str, row: Mapping[str, object]) -> None:
-        """Add a line: it is on the disk when this returns. Raises InvalidInput."""
+        """Append a line; it is on the disk when this returns. Raises InvalidInput."""
         text = json.dumps({"stamp": stamp, **row}) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,16 +52,16 @@ class Results:
             raise self._unusable(error.strerror or type(error).__name__) from None
 
     def spoilt(self) -> None:
-        """The line that was read last is of no use."""
+        """Count the last line read as unusable."""
         self.damaged.append(self._number)
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """What of the file is not used, and why: for a report."""
+        """The unused parts of the file, with reasons: for a report."""
         if self.damaged:
             lines = f"{len(self.damaged)} lines of {self.path}, line {self.damaged[0]} the first"
-            yield lines, "they are damaged; what they held is done again"
+            yield lines, "they are damaged; their work is repeated"
         if self.cut:
-            yield f"the last line of {self.path}", "it has no end; what it held is done again"
+            yield f"the last line of {self.path}", "it is incomplete; its work is repeated"
 
     def _rows(self, file: BinaryIO) -> Iterator[dict[str, object]]:
         file.seek(self._read_to)
@@ -95,13 +95,13 @@ class Results:
         return row if ours else None
 
     def _require_ours(self, line: bytes, *, ours: bool) -> None:
-        """The first line that is there says what the file is."""
+        """Raises InvalidInput unless the first line shows that the file is ours."""
         if not ours and not self._known:
             raise self._unusable(line[:60].decode(errors="replace"))
         self._known += 1
 
     def _cut_off(self) -> bool:
-        """Whether the last line has no end: what follows must not be joined to it."""
+        """Whether the last line is incomplete: a new line must not be joined to it."""
         with self.path.open("rb") as file:
             if not file.seek(0, os.SEEK_END):
                 return False

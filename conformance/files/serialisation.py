@@ -1,7 +1,7 @@
-"""Plain data from and to the values of the specification; input is data, never code.
+"""Conversion between plain data and the values of the specification; input is data, never code.
 
-A decoder is made once for a type and checks as it builds: an integer is an integer and no boolean,
-a tuple is a list of the right length, an object has the fields of its class and no others.
+A decoder is made once per type and checks strictly: an integer is an integer and no boolean, a
+tuple is a list of the right length, an object has the fields of its class and no others.
 """
 
 from collections.abc import Callable
@@ -32,9 +32,9 @@ _NAMES: Final = {
 }
 SHOWN: Final = 60
 CLIPPED: Final = 360
-"""Characters of a value, and of a sentence, that a message shows at most."""
+"""The limit of characters of a value, and of a sentence, in a message."""
 LARGEST: Final = 1 << 1000
-"""Of integers where a number may be a fraction."""
+"""The limit of integers where fractions are allowed too."""
 
 
 def encode(value: attrs.AttrsInstance) -> dict[str, object]:
@@ -43,12 +43,12 @@ def encode(value: attrs.AttrsInstance) -> dict[str, object]:
 
 
 def shown(value: object) -> str:
-    """A value in a message: not all of it, if it is long."""
+    """A value for a message, shortened if it is long."""
     return errors.shown(value, most=SHOWN)
 
 
 def clipped(text: str, most: int = CLIPPED) -> str:
-    """The text, or as much of it as a message has room for."""
+    """The text, shortened to the length of a message."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -82,7 +82,7 @@ def decoder(kind: object) -> Decode:
 
 
 def checked(value: object, kind: type[T]) -> T:
-    """The value, if it is of this type exactly; else TypeError."""
+    """The value, if it has exactly this type; else TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
     return value
@@ -95,10 +95,10 @@ def _float(value: object) -> float:
 
 
 def text(value: object) -> str:
-    """The value, if it is text that can be printed; else TypeError or ValueError."""
+    """The value, if it is printable text; else TypeError or ValueError."""
     given = checked(value, str)
     if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
-        raise ValueError(f"{shown(given)} has half of a character in it")
+        raise ValueError(f"{shown(given)} contains half of a surrogate pair")
     return given
 
 
@@ -161,7 +161,7 @@ def _tuple_decoder(kinds: tuple[object, ...]) -> Decode:
 
 
 def _integers_decoder(length: int | None) -> Decode:
-    """The same for integers alone, of which there are many in a recording."""
+    """The decoder of a list of integers, of which a recording has many."""
 
     def decode(value: object) -> object:
         if type(value) is not list:
@@ -177,7 +177,7 @@ def _integers_decoder(length: int | None) -> Decode:
 
 
 def _entries_decoder(length: int) -> Decode:
-    """The same for the entries of a batch: so many integers each, or nothing."""
+    """The decoder of the entries of a batch: tuples of integers, or None."""
     refuse = _integers_decoder(length)  # says what is wrong
 
     def decode(value: object) -> object:

@@ -1,7 +1,7 @@
 """What a run reached: actions with their outcomes, and the states where bugs live.
 
 A sampled "holds" needs both the budget spent and every required item reached; the report names what
-was not. Source: DESIGN, section 6; `research/bugs.md`, section 3.
+was not. Source: docs/sources.md, "Verdicts" and "Conditions that bugs need".
 """
 
 from collections import Counter

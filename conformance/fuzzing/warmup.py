@@ -5,9 +5,12 @@ It compiles what is jitted before time is measured, and is itself checked in loc
 
 from conformance.history import History
 from conformance.protocol import Action
-from conformance.rungs.registry import WARMUP
+from conformance.rungs.registry import KITS
+from spec import ladder
 
 
 def warmup(actions: frozenset[type]) -> History:
-    """The history without the actions that an engine does not offer."""
-    return tuple(step for step in WARMUP if not isinstance(step, Action) or type(step) in actions)
+    """The warm-ups of the rungs of an engine with these actions, without those it lacks."""
+    names = ladder.machine_for(actions).names
+    steps = (step for kit in KITS if kit.rung in names for step in kit.warmup)
+    return tuple(step for step in steps if not isinstance(step, Action) or type(step) in actions)

@@ -1,1 +1,1 @@
-"""Engines that cannot be stepped: requests served together, and prefix caching."""
+"""Harnesses for engines that cannot be stepped: lists of requests, and prefix caching."""

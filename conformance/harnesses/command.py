@@ -1,4 +1,4 @@
-"""Programs that judge what an engine has beside the actions of a machine: prefixes, requests."""
+"""The command line of a harness: options, process, verdict."""
 
 import argparse
 import sys
@@ -11,11 +11,11 @@ from conformance.verdict import BAD_INPUT, UNDECIDED, Verdict
 from spec.vocabulary.errors import InvalidInput
 
 Check = Callable[..., tuple[Verdict, int]]
-"""Of a factory, by the names `chosen`, the seed, and `seconds`: a verdict on so many histories."""
+"""A check of a factory, with `chosen`, the seed, and `seconds`: verdict and number of histories."""
 
 
 def main(check: Check, **words: Any) -> int:
-    """Do the same as `run` in a process that this one watches: a check may end its process."""
+    """Like `run`, in a child process: a check may end its process."""
     return supervised(lambda _tell: run(check, **words), conclude=_conclude)
 
 
@@ -29,10 +29,10 @@ def _conclude(
 
 
 def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
-    """Do what the command line says; the exit status of the verdict.
+    """Do what the command line says; return the exit status of the verdict.
 
-    module: that of the check; its last name is how it is called. told: what `--help` says of it.
-    engine: what is to be named. not_checked: said after each run.
+    module: of the check; its last name is the name of the check. told: its description in `--help`.
+    engine: describes the engine argument. not_checked: printed after each run.
     """
     name = module.rpartition(".")[2]
     options = _options(module, told, engine)
@@ -57,6 +57,10 @@ def _options(module: str, told: str | None, engine: str) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("engine", help=f"MODULE:FACTORY, {engine}")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long; %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="time limit (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the draws (default %(default)s)"
+    )
     return parser.parse_args()

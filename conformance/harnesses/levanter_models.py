@@ -1,14 +1,14 @@
-"""Two models for Levanter's engine to serve, and what each says after a text with no cache.
+"""Two models for Levanter's engine, each with a cache-free reference.
 
-`weighing` is a model of which the right answer is known by hand: the next token is 1 more than the
-sum of the text, each token times an odd number of its position, modulo 97. It stores that product
-and reads the sum back through the paged cache, so that one cell that is lost, wrong or read twice
-changes the next token. `llama` is Levanter's own Llama with random weights, two layers, and two
-heads of keys for four of queries; what it says is its own dense forward pass over the whole text.
+The right answer of `weighing` is known by hand: the next token is 1 more than the sum of the text,
+each token times an odd number that depends on its position, modulo 97. It stores that product and
+reads the sum back through the paged cache, so that one cell that is lost, wrong or read twice
+changes the next token. `llama` is Levanter's own Llama with random weights, two layers, and two KV
+heads for four query heads; its reference is its own dense forward pass over the whole text.
 
-Float sums in another order differ in their last bits, so two scores that almost tie may change
-places. Where the best two of the dense pass are nearer than TIE the next token is undecided: such a
-request is left out, and counted. TIE is far above what float32 loses on scores of this size.
+Float sums in another order differ in their last bits, so two nearly equal scores may change places.
+Where the best two of the dense pass are nearer than TIE, the next token is undecided: such a
+request is left out, and counted. TIE is far above the float32 error of scores of this size.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,11 +40,11 @@ STAND_INS: Final[Mapping[str, Mapping[str, object]]] = {
     "rigging.filesystem.factory": {"open_url": None},
     "transformers": dict.fromkeys(("LlamaConfig", "PretrainedConfig")),
 }
-"""What reports, trains and converts, and its names; an engine that serves uses none of it."""
+"""Modules for logging, training and conversion, with their names; serving uses none of them."""
 
 
 class _Unused:
-    """Stands for a class that is only named: as a base, or with another in brackets."""
+    """A stand-in for a class that is only named: as a base, or with a subscript."""
 
     def __class_getitem__(cls, _: object) -> type:
         return cls
@@ -52,7 +52,7 @@ class _Unused:
 
 @frozen(eq=False)
 class Model:
-    """served: what Levanter runs. next_token: after a text; None if that is too close to call."""
+    """served: the model that Levanter runs. next_token: after a text; None for a near-tie."""
 
     served: Any
     next_token: Callable[[Tokens], int | None]
@@ -60,7 +60,10 @@ class Model:
 
 @cache
 def prepare() -> None:
-    """Make what serves importable, without what trains. Raises InvalidInput without Levanter."""
+    """Make the serving code importable without training code.
+
+    Raises InvalidInput without Levanter.
+    """
     levanter = ModuleType("levanter")
     levanter.__path__ = [str(installed_root())]
     modules["levanter"] = levanter
@@ -73,7 +76,10 @@ def prepare() -> None:
 
 @frozen(eq=False)
 class _Weighing:
-    """The model as Levanter calls it. np, nn, hax: modules. pages, attend: its cache, attention."""
+    """The model in Levanter's protocol.
+
+    np, nn, hax: modules. pages, attend: its cache, attention.
+    """
 
     np: Any
     nn: Any
@@ -92,7 +98,7 @@ class _Weighing:
         return self.pages.init(spec, axis("kv_head", 1), axis("head_size", HEAD), dtype=dtype)
 
     def decode(self, tokens: Any, kv: Any, info: Any, positions: Any) -> tuple[Any, Any]:
-        """Equal scores, so that attention is a mean; times the length it is the sum."""
+        """Attention with equal scores is a mean; times the length it is the sum."""
         count = tokens.axis_size("position")
         product = ((2 * positions.array + 1) * tokens.array % WORDS).astype(self.np.float32)
         stored = self.hax.named(
@@ -127,7 +133,7 @@ def weighing(_length: int) -> Model:
 
 
 def sum_after(text: Tokens) -> int:
-    """What `weighing` says after a text."""
+    """The next token of `weighing` after a text."""
     return (1 + sum((2 * position + 1) * token for position, token in enumerate(text))) % WORDS
 
 

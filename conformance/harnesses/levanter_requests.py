@@ -1,15 +1,15 @@
-"""Levanter's `InferenceEngine`, which is given requests and runs them to the end.
+"""The adapter of Levanter's `InferenceEngine`, which runs a list of requests to the end.
 
     python -m conformance.harnesses.requests conformance.harnesses.levanter_requests:llama
 
-What is driven is the installed engine with its page table, its cache, its attention and its sampler
-at temperature 0; the models are those of `levanter_models`. One adapter serves two releases: the
-current one prefills once in a call and holds pages until the next; that of autumn 2025 keeps a
-queue, and releases as sequences end.
+It drives the installed engine with its page table, cache, attention and sampler at temperature 0;
+the models are those of `conformance.harnesses.levanter_models`. One adapter serves two releases:
+the current one prefills once in a call and holds pages until the next; that of autumn 2025 keeps a
+queue, and releases pages as sequences end.
 
-The adapter keeps clear of what is known, as a careful caller would: it refuses a request that is
-too long or has more pages than there are, it gives a call no more than fits, and it leaves out what
-cannot be avoided otherwise. `meet` names the finding that it is to run into.
+Like a careful caller, the adapter avoids the known findings: it refuses a request that is too long
+or needs more pages than there are, gives a call no more than fits, and leaves out requests that
+trigger a finding otherwise. `meet` names the finding to trigger.
 """
 
 import logging
@@ -54,22 +54,22 @@ MEETS: Final = {
     Reason.NEVER_FITS: "lost",
     Reason.STOPS: "refused-stays",
 }
-"""What is met by a request that can never fit. More choices than slots are refused by Levanter."""
+"""Findings triggered by requests that never fit. Levanter refuses more choices than slots."""
 OWN: Final = {
     "exceeds max_seqs": Reason.NEVER_FITS,
     "exceeds service capacity": Reason.STOPS,
     "Out of free pages": Reason.OUT_OF_PAGES,
 }
-"""What Levanter refuses itself: a part of its message, and what that means."""
+"""Levanter's own refusals: a part of each message, and its meaning."""
 
 
 def weighing(geometry: Geometry, *, meet: str | None = None) -> "Serving":
-    """With the model of which the right answer is known by hand."""
+    """The engine with the model whose right answer is known by hand."""
     return Serving(geometry, levanter_models.weighing(geometry.max_len), meet=meet)
 
 
 def llama(geometry: Geometry, *, meet: str | None = None) -> "Serving":
-    """With a small random Llama."""
+    """The engine with a small random Llama."""
     return Serving(geometry, levanter_models.llama(geometry.max_len), meet=meet)
 
 
@@ -117,7 +117,7 @@ class Serving:
         return self._lib.InferenceEngine.from_model_with_config(self._model.served, None, config)
 
     def next_token(self, text: Tokens) -> int | None:
-        """What the model says with no cache."""
+        """The next token of the model without a cache."""
         return self._model.next_token(text)
 
     def meets(self, request: Request) -> str | None:
@@ -130,7 +130,7 @@ class Serving:
         return min(met & self._clear, default=None)
 
     def room(self, requests: Sequence[Request]) -> int:
-        """As many as cannot run out of pages, nor of slots or, where they queue, of rounds."""
+        """As many requests as cannot run out of pages, slots or, with a queue, rounds."""
         counts = range(len(requests), 1, -1)
         return next((count for count in counts if self._fit(requests[:count])), 1)
 
@@ -151,7 +151,7 @@ class Serving:
         return "leftover" not in self._clear or calls * self._rounds <= sizes.max_len
 
     def generate(self, requests: Sequence[Request]) -> Answers:
-        """Ask the careful caller, then Levanter."""
+        """Apply the careful caller's checks, then call Levanter."""
         self._refuse_unfit(requests)
         try:
             tokens = self._engine.generate([self._asked(one) for one in requests]).tokens
@@ -164,7 +164,7 @@ class Serving:
         return [list(islice(choices, one.n_generations)) for one in requests]
 
     def _refuse_unfit(self, requests: Sequence[Request]) -> None:
-        """What Levanter should refuse and does not."""
+        """The refusals that Levanter lacks."""
         for request in requests:
             for refusal in admission.fit_refusals(self.geometry, self.limits, request):
                 slots = request.n_generations > self.geometry.slots
@@ -172,7 +172,7 @@ class Serving:
                     raise refused([refusal])
 
     def _asked(self, request: Request) -> Any:
-        """Levanter's limit counts the prompt too; stops have one width, filled on the left."""
+        """The request for Levanter, whose limit counts the prompt; stops are padded on the left."""
         prompt, params = request.prompt, request.params
         most = self._np.array(len(prompt) + params.max_new, self._np.int32)
         made = replace(self._params.default(), max_num_tokens=most)
@@ -184,7 +184,7 @@ class Serving:
         return self._lib.Request(list(prompt), request.id, made, request.n_generations)
 
     def observe(self) -> View:
-        """Its arrays. Its one length counts the last token too, which has no cell."""
+        """Its arrays. Its only length counts the last token too, which has no cell."""
         state = self._engine.gen_state.decode_state
         table = state.sequences
         used = table.used_mask.array.tolist()
@@ -201,7 +201,7 @@ class Serving:
         )
 
     def reset(self) -> None:
-        """Its own; where that ends the engine, a new one."""
+        """Levanter's own reset; a new engine where that ends the old one."""
         if "reset" in self._clear:
             self._engine = self._made()
         else:

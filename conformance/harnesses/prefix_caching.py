@@ -1,17 +1,18 @@
-"""Prefix caching, held to what it must be: sharing.
+"""The harness of prefix caching: a hit must behave like sharing.
 
     python -m conformance.harnesses.prefix_caching conformance.engines.vllm:prefixes --seconds 20
 
-The specification has no rung for prefixes yet, and shares pages by cloning only. So an engine that
-caches prefixes is driven here as its scheduler drives it, and judged by the clauses that judge all
-engines: a page that is hit holds exactly the tokens of the prefix that hits it, full and
-written (CONTENT, SHARE); a page that is written has one name (WX); each count is the number of
-its names (RC); a page that may be given out is named by no sequence, and listed once (UAF, CONS);
-none is lost (CONS); an engine that has room does not refuse, and changes nothing when it does
-(ATOMIC).
+The specification has no rung for prefixes yet, and shares pages by cloning only. So an engine with
+a prefix cache is driven here in place of its scheduler, and judged by the clauses that hold for all
+engines:
 
-Not checked: which page is evicted, how prefixes are hashed or matched, and that a prefix that could
-be hit is. A run that met no hit, no eviction or no refusal is undecided.
+- a hit page holds exactly the tokens of the prefix that hits it, full and written (CONTENT, SHARE);
+- a page that is written has one name (WX), and each count is the number of its names (RC);
+- a page that may be given out is named by no sequence, and listed once (UAF, CONS); none is lost;
+- an engine that has room does not refuse, and a refusal changes nothing (ATOMIC).
+
+Not checked: which page is evicted, how prefixes are hashed or matched, and whether every possible
+hit is found. A run without a hit, an eviction or a refusal is undecided.
 """
 
 import random
@@ -33,22 +34,24 @@ from spec.vocabulary.errors import KvspecError
 
 ALPHABET: Final = 2
 LENGTH: Final = 60
-"""Operations of one history."""
+"""The number of operations of a history."""
 NEEDED: Final = ("hit", "hit of an idle page", "page with two names", "page taken again",
                  "refused", "chunk", "ended")  # fmt: skip
-"""What a run must have met to hold."""
+"""The coverage that a run needs to hold."""
 
 
 class Prefixes(Protocol):
-    """An engine with prefix caching, driven for its scheduler. drops: whether a sequence may end
-    with cells that were given and never computed; an engine whose scheduler never does it says no.
+    """An engine with prefix caching, driven in place of its scheduler.
+
+    drops: whether a sequence may end with cells that were allocated and never computed; False for
+    an engine whose scheduler never does that.
     """
 
     geometry: Geometry
     drops: bool
 
     def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Look a prompt up, and give cells to about `count` of its tokens, one beyond the hit.
+        """Look a prompt up, and allocate cells for about `count` of its tokens, one beyond the hit.
 
         Returns how many tokens were hit and how many have cells; None if there is no room, and then
         nothing has changed.
@@ -56,18 +59,18 @@ class Prefixes(Protocol):
         ...
 
     def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """Give cells to about `count` of the tokens in all, at least one more.
+        """Allocate cells for about `count` of the tokens in all, at least one more.
 
         Returns how many have cells now; None if there is no room.
         """
         ...
 
     def computed(self, slot: int, tokens: Tokens) -> None:
-        """K and V of every cell given are stored."""
+        """Note that K and V of every allocated cell are stored."""
         ...
 
     def end(self, slot: int, tokens: Tokens) -> None:
-        """The sequence is over; what it shares stays."""
+        """End the sequence; the pages that it shares stay."""
         ...
 
     def row(self, slot: int) -> tuple[int, ...]:
@@ -85,7 +88,7 @@ class Prefixes(Protocol):
 
 @frozen
 class Start:
-    """A prompt; the first `count` of its tokens at once."""
+    """A prompt; its first `count` tokens at once."""
 
     slot: int
     tokens: Tokens
@@ -102,7 +105,7 @@ class Grow:
 
 @frozen
 class Compute:
-    """One pass of the model over all that was given cells since the last."""
+    """One pass of the model over all cells that were allocated since the last."""
 
 
 @frozen
@@ -127,7 +130,7 @@ class Live:
 
 
 class Broken(AssertionError):
-    """A clause is violated. clause: which."""
+    """A violated clause. clause: its id."""
 
     def __init__(self, clause: str, wrong: str) -> None:
         super().__init__(f"{clause}: {wrong}")
@@ -136,7 +139,7 @@ class Broken(AssertionError):
 
 @define
 class Ledger:
-    """What is known without the engine: texts, and what was last stored in each cell."""
+    """The record that needs no engine: texts, and the last content stored in each cell."""
 
     engine: Prefixes
     seen: Counter[str]
@@ -151,7 +154,7 @@ class Ledger:
         self._judge_pages()
 
     def take(self, op: Op) -> None:
-        """Take an operation if it means something now; raises Broken."""
+        """Apply an operation if it is possible now; raises Broken."""
         before, room = self._shown(), len(self.engine.spare())
         done = True
         match op:
@@ -225,7 +228,7 @@ class Ledger:
             raise Broken(clause, wrong)
 
     def _other_names(self, slot: int, page: int) -> Iterator[int]:
-        """Who else names a page that is written; a hit for the same pass reads it afterwards."""
+        """Other slots that name a written page; a hit in the same pass reads it afterwards."""
         size = self.engine.geometry.page_size
         for other, one in self.live.items():
             row = self.engine.row(other)
@@ -252,7 +255,7 @@ class Ledger:
         )
 
     def _judge_pages(self) -> None:
-        """Every page is in exactly one of spare and live; counts are those of the names."""
+        """Every page is either spare or live, and counts are the number of its names."""
         shown, spare = self._shown(), Counter(self.engine.spare())
         for page in range(self.engine.geometry.pages):
             if spare[page] > 1:
@@ -260,7 +263,7 @@ class Ledger:
             if spare[page] and page in shown.named:
                 raise Broken("UAF", f"page {page} can be given out, and a row names it")
             if not spare[page] and page not in shown.named:
-                raise Broken("CONS", f"page {page} is lost: no row names it, none can have it")
+                raise Broken("CONS", f"page {page} is lost: no row names it, and it is not spare")
         for clause, wrong in clauses.violations(evolve(shown, cells=None, written=None)):
             raise Broken(clause, wrong)
 
@@ -273,11 +276,11 @@ class Ledger:
             raise Broken("CONS", f"{op} was refused; {room} pages were spare and {left} are")
         if self._most(op) <= room:
             raise Broken(
-                "ATOMIC", f"{op} was refused, and {self._most(op)} of {room} pages would do"
+                "ATOMIC", f"{op} was refused, and {self._most(op)} of {room} pages are needed"
             )
 
     def _most(self, op: Op) -> int:
-        """The pages that an operation can want at most, with no hit at all."""
+        """The largest number of pages that an operation can need, without any hit."""
         pages_for = self.engine.geometry.pages_for
         match op:
             case Start(_, tokens):
@@ -289,12 +292,12 @@ class Ledger:
 
 
 def sampled(tokens: Tokens) -> int:
-    """The model: the same text goes on in the same way."""
+    """The next token of the model: a function of the text."""
     return (sum(tokens) + len(tokens) // 2) % (2 * ALPHABET)
 
 
 def draw(chance: random.Random, geometry: Geometry) -> Iterator[Op]:
-    """Random operations, with prompts that begin alike and often end at a page."""
+    """Random operations, with prompts that begin alike and often end at a page boundary."""
     size, most = geometry.page_size, geometry.max_len
     for _ in range(LENGTH):
         slot, kind = chance.randrange(geometry.slots), chance.random()
@@ -314,7 +317,7 @@ def draw(chance: random.Random, geometry: Geometry) -> Iterator[Op]:
 
 
 def replay(make: Make, geometry: Geometry, ops: Sequence[Op], seen: Counter[str]) -> Broken | None:
-    """Take a history from the start; what breaks, if something does."""
+    """Run a history from the start; return the violation, if there is one."""
     try:
         ledger = Ledger(make(geometry), seen)
         for op in ops:
@@ -329,7 +332,7 @@ def replay(make: Make, geometry: Geometry, ops: Sequence[Op], seen: Counter[str]
 
 
 def shrink(make: Make, geometry: Geometry, ops: Ops, clause: str) -> Ops:
-    """The history without what it does not need to break the same clause."""
+    """A shorter history that violates the same clause."""
     size = len(ops) // 2
     while size:
         for start in range(len(ops) - size, -1, -size):
@@ -351,7 +354,7 @@ def geometries() -> tuple[Geometry, ...]:
 
 
 def check(make: Make, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
-    """Draw histories for so long; the verdict, and how many there were. chosen: the seed."""
+    """Draw histories for `seconds`; return the verdict and their number. chosen: the seed."""
     make(geometries()[0])  # what it imports is no part of the time
     seen, runs, ended = Counter[str](), 0, time.process_time() + seconds
     while time.process_time() < ended:

@@ -1,18 +1,21 @@
-"""Requests served together, each held to what it gets alone.
+"""The harness of requests served together: each must get the tokens of being served alone.
 
     python -m conformance.harnesses.requests conformance.harnesses.levanter_requests:llama
 
 An engine that takes a list of requests and runs them all to the end cannot be stepped. It is driven
-by lists, and judged by what is left to judge. Every choice of a request is the naive generation of
-that request alone (ALONE), and there is one for each choice (OUT). What can never fit is refused,
-nothing else is, and a refusal changes nothing (ATOMIC). The pages that a call leaves behind keep
-the clauses of all views, and none is left where the engine promises it (CONS); after a reset there
-are none in any case (RESET). A history is several calls to one engine, so that what one leaves
-behind can spoil the next.
+by lists, and judged by what can still be observed:
 
-An engine names the findings that are known of it, and each is met first, by itself: one that is not
-found again leaves the run undecided. After that the run keeps clear of all of them. Decoding is
-greedy.
+- every choice of a request is the naive generation of that request alone (ALONE), with one answer
+  for each choice (OUT);
+- a request that can never fit is refused, no other is, and a refusal changes nothing (ATOMIC);
+- the pages that a call leaves behind satisfy the clauses of all views, and none is left where the
+  engine promises that (CONS);
+- after a reset no page is held (RESET).
+
+A history is several calls to one engine, so that leftovers of one call can spoil the next.
+
+An engine names its known findings, and the run reproduces each of them first: if one does not occur
+again, the run is undecided. After that the run avoids all of them. Decoding is greedy.
 """
 
 import sys
@@ -57,24 +60,24 @@ GEOMETRY: Final = Geometry(pages=8, page_size=4, slots=3, pages_per_seq=4)
 NEEDED: Final = ("several requests", "several choices", "pages exactly full", "longest sequence",
                  "common page", "stopped", "refused", "served after a refusal", "reset",
                  "more sequences than slots")  # fmt: skip
-"""What a run must have met to hold; the last only of an engine that queues."""
+"""The coverage that a run needs to hold; the last only for an engine that queues."""
 EXAMPLES: Final = 100
 JUDGED: Final = frozenset({"OUT"})
-"""What needs no view: it is read from the answers."""
+"""Clauses that are judged from the answers, without a view."""
 COMPILING: Final = (Call((Request(id=0, prompt=(1,), params=Params(max_new=2)),)),)
-"""A history that is taken before the time begins."""
+"""A warm-up history, before the time starts."""
 KNOWN_SECONDS: Final = 60.0
-"""At most, to find a known finding again and to shrink it."""
+"""Time limit to reproduce a known finding and to shrink it."""
 
 
 def unfit(engine: Generates, request: Request) -> tuple[str, ...]:
-    """Why this request can never be served: the names of the reasons."""
+    """The reasons why this request can never be served, by name."""
     found = admission.fit_refusals(engine.geometry, engine.limits, request)
     return tuple(refusal.reason.name for refusal in found)
 
 
 def play(engine: Generates, history: History, seen: Counter[str]) -> None:
-    """Take a history; raises Broken."""
+    """Run a history; raises Broken."""
     refused = False
     for call in history:
         if call.reset:
@@ -100,7 +103,7 @@ def _kept(engine: Generates, request: Request, seen: Counter[str]) -> bool:
 
 
 def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -> bool:
-    """One call; whether it was done."""
+    """Make one call; return whether it was served."""
     before = engine.observe()
     reasons = {reason for request in requests for reason in unfit(engine, request)}
     try:
@@ -122,7 +125,7 @@ def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -
 
 
 def _judge_refusal(engine: Generates, before: View, right: set[str], told: set[str]) -> None:
-    """What an earlier call left may be given back: its answers are out."""
+    """Pages of an earlier call may be returned by a refusal: its answers are out."""
     kept = (before, _emptied(before)) if engine.cleanup is CleanupMode.NONE else (before,)
     if engine.observe() not in kept:
         raise Broken("ATOMIC", f"refused as {sorted(told)}, and pages changed")
@@ -170,7 +173,7 @@ def _reset(engine: Generates) -> None:
 
 
 def _emptied(view: View) -> View:
-    """The same engine, holding nothing."""
+    """The same engine, with nothing allocated."""
     return View(
         geometry=view.geometry,
         counts=None if view.counts is None else (0,) * len(view.counts),
@@ -188,7 +191,7 @@ def _held(view: View) -> str:
 def replay(
     make: Factory, history: History, seen: Counter[str], *, meet: str | None
 ) -> Broken | None:
-    """Take a history on a new engine; what breaks, if something does."""
+    """Run a history on a new engine; return the violation, if there is one."""
     try:
         play(make(GEOMETRY, meet=meet), history, seen)
     except Broken as broken:
@@ -202,7 +205,10 @@ def replay(
 
 @define
 class Search:
-    """Random histories of one engine. meet: see `Factory`. seen: what was met. count: histories."""
+    """Random histories of one engine.
+
+    meet: see `Factory`. seen: the coverage. count: histories so far.
+    """
 
     make: Factory
     chosen: int
@@ -212,7 +218,7 @@ class Search:
     least: tuple[History, Broken] | None = None
 
     def run(self, seconds: float) -> None:
-        """Look until something breaks, then for the least of its kind; at most so long."""
+        """Search until a violation, then shrink it; for at most this many seconds."""
         replay(self.make, COMPILING, Counter(), meet=self.meet)
         ended, turn = monotonic() + seconds, 0
 
@@ -236,7 +242,7 @@ class Search:
             pass
 
     def _smaller(self) -> bool:
-        """Whether there was something to leave out."""
+        """Shrink once; return whether anything could be left out."""
         assert self.least is not None
         history, broken = self.least
         for fewer in shorter(history):
@@ -248,7 +254,7 @@ class Search:
 
 
 class _Over(BaseException):
-    """Enough was drawn. Hypothesis lets it pass."""
+    """The end of drawing: an exception that Hypothesis passes on."""
 
 
 def _quiet(test: Callable[[], None]) -> Callable[[], None]:
@@ -264,7 +270,7 @@ def _quiet(test: Callable[[], None]) -> Callable[[], None]:
 
 
 def told(history: History, broken: Broken) -> Iterator[str]:
-    """A history and what it breaks, in lines."""
+    """A history and its violation, as lines of text."""
     for call in history:
         yield "  reset, then generate" if call.reset else "  generate"
         for request in call.requests:
@@ -278,9 +284,9 @@ def told(history: History, broken: Broken) -> Iterator[str]:
 
 
 def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
-    """Meet what is known, then look for what is not; the verdict, and how many histories it took.
+    """Reproduce the known findings, then search for others; the verdict and number of histories.
 
-    chosen: the seed. seconds: for what is not known.
+    chosen: the seed. seconds: for the search of unknown findings.
     """
     set_hypothesis_home_dir(HOME)
     print(GEOMETRY)
@@ -304,12 +310,12 @@ def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
 
 
 def needed(engine: Generates) -> Sequence[str]:
-    """What a run must have met to hold."""
+    """The coverage that a run needs to hold."""
     return NEEDED if engine.queues else NEEDED[:-1]
 
 
 def _still(make: Factory, name: str, chosen: int) -> bool:
-    """Whether a known finding is met where the engine does not keep clear of it."""
+    """Whether a known finding still occurs when the engine does not avoid it."""
     found = Search(make, chosen, meet=name)
     found.run(KNOWN_SECONDS)
     if found.least is not None:

@@ -1,7 +1,7 @@
-"""An engine that is given requests all at once, and requests to give it.
+"""The protocol of an engine that takes a list of requests, and generators of such lists.
 
-Prompts end around the edges of pages, begin alike, and come in several choices; what a request
-stops at is taken from its own answer.
+Prompts end around page boundaries, begin alike, and have several choices; stop sequences are taken
+from the request's own answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,17 @@ from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits, Params, Request, Tokens
 
 COMMON: Final = (3, 1, 4, 1, 5, 9, 2, 6)
-"""Prompts begin with some of this, again and again."""
+"""A text; prompts begin with a part of it, so that they share prefixes."""
 
 Answers = Sequence[Sequence[Tokens]]
 """For each request, in order, the generated tokens of each of its choices."""
 
 
 class Generates(Protocol):
-    """An engine that is given its requests all at once.
+    """An engine that takes all its requests at once.
 
-    cleanup: when a call gives its pages back; NONE: at the next call or reset. queues: whether a
-    call may hold more sequences than there are slots. known: names of findings.
+    cleanup: when a call returns its pages; NONE: at the next call or reset. queues: whether a call
+    may have more sequences than there are slots. known: names of findings.
     """
 
     geometry: Geometry
@@ -35,11 +35,11 @@ class Generates(Protocol):
     known: Sequence[str]
 
     def meets(self, request: Request) -> str | None:
-        """The known finding that this request would run into; None if it is to be kept."""
+        """The known finding that this request would trigger; None if there is none to avoid."""
         ...
 
     def room(self, requests: Sequence[Request]) -> int:
-        """How many of these, from the first, one call may be given, at least 1."""
+        """How many of these requests, from the first, fit into one call, at least 1."""
         ...
 
     def generate(self, requests: Sequence[Request]) -> Answers:
@@ -47,29 +47,29 @@ class Generates(Protocol):
         ...
 
     def next_token(self, text: Tokens) -> int | None:
-        """What its model says after this text with no cache; None if that is too close to call."""
+        """The next token of its model without a cache; None if the best two nearly tie."""
         ...
 
     def observe(self) -> View:
-        """The pages and slots that are held now: used, rows, and counts and allocated if it can."""
+        """The pages and slots held now: used, rows and, if possible, counts and allocated."""
         ...
 
     def reset(self) -> None:
-        """Give everything back."""
+        """Return all pages and slots."""
         ...
 
 
 class Factory(Protocol):
-    """Makes a new engine. meet: a known finding that it must not keep clear of."""
+    """Makes a new engine. meet: a known finding that it must not avoid."""
 
     def __call__(self, geometry: Geometry, *, meet: str | None = None) -> Generates:
-        """Make one."""
+        """Make an engine."""
         ...
 
 
 @frozen
 class Call:
-    """Some requests, with ids from 0. reset: first of all."""
+    """A list of requests, with ids from 0. reset: whether to reset the engine first."""
 
     requests: tuple[Request, ...]
     reset: bool = False
@@ -79,7 +79,7 @@ History = tuple[Call, ...]
 
 
 def alone(engine: Generates, prompt: Tokens, params: Params) -> Tokens | None:
-    """The naive generation of one request; None if some token of it is too close to call."""
+    """The naive generation of one request; None if the best two scores of a token nearly tie."""
     text = prompt
     while naive.finish(text[len(prompt) :], params) is None:
         token = engine.next_token(text)
@@ -91,7 +91,7 @@ def alone(engine: Generates, prompt: Tokens, params: Params) -> Tokens | None:
 
 @st.composite
 def asked(draw: st.DrawFn, engine: Generates) -> Request:
-    """A request around the edges of pages; of 32, one for each way in which none can fit."""
+    """A request around page boundaries; of 32, one for each way in which none can ever fit."""
     size, most = engine.geometry.page_size, engine.geometry.max_len
     odd = draw(st.integers(0, 31))
     length = draw(st.sampled_from(_lengths(size, most - 1)))
@@ -141,7 +141,7 @@ def _numbered(requests: Sequence[Request]) -> tuple[Request, ...]:
 
 
 def shorter(history: History) -> Iterator[History]:
-    """The history with something left out, the most first."""
+    """Shorter versions of a history, the shortest first."""
     for index, call in enumerate(history):
         before, after = history[:index], history[index + 1 :]
         yield (*before, *after)

@@ -1,4 +1,4 @@
-"""One call of the command line as plain data: it can be repeated, and shown as a command line."""
+"""One call of the command line as plain data, which can be repeated and shown as a shell line."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ from attrs import field, frozen
 KVSPEC: Final = (str(Path(sys.executable).with_name("kvspec")),)
 PYTEST: Final = (sys.executable, "-m", "pytest")
 MOST_KIB: Final = 12 << 20
-"""Memory of one process: sizes that ask for more must not take the machine with them."""
+"""Memory limit of one process, which protects the machine from huge sizes."""
 HOLDS, FAILS, BAD_INPUT, UNDECIDED = range(4)
 STATUSES: Final = frozenset({HOLDS, FAILS, BAD_INPUT, UNDECIDED})
 NOT_CLEAN: Final = STATUSES - {HOLDS}
@@ -24,17 +24,17 @@ CLEAN: Final = STATUSES - {FAILS}
 
 
 class Special(Enum):
-    """What a path can be that is not a file with contents."""
+    """Paths that are no regular file."""
 
     FOLDER = "folder"
     FIFO = "fifo"
     NULL = "null"
-    """A device like /dev/null, which can be lost without harm."""
+    """A device like /dev/null, which may be destroyed."""
 
 
 @frozen
 class Link:
-    """A link to another path of the call. hard: of this kind, and not symbolic."""
+    """A link to another path of the call. hard: a hard link instead of a symbolic one."""
 
     to: str
     hard: bool = False
@@ -45,11 +45,11 @@ Content = bytes | Special | Link
 
 @frozen(kw_only=True)
 class Call:
-    """One call. words: the arguments. files: what is in the folder when it starts, by path.
+    """One call. words: the arguments. files: the contents of its folder at the start, by path.
 
-    about: what is hostile in it. environ: variables that are set, or removed if None; FOLDER in a
-    value is the folder of the call. redirect: what a shell adds, such as `>&-`. allowed: the exit
-    statuses that are no violation. program: what is called.
+    about: the hostile part. environ: variables to set, or to remove if None; FOLDER in a value is
+    the folder of the call. redirect: shell redirections, such as `>&-`. allowed: the exit statuses
+    that are no violation. program: the program to call.
     """
 
     about: str
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def json_path(self) -> str | None:
-        """The file that the result goes to, as it is named last."""
+        """The path of the JSON result, as the last --json names it."""
         found = None
         for word, following in zip_longest(self.words, self.words[1:]):
             if word == "--json":

@@ -1,4 +1,4 @@
-"""What every call of the command line is held to, whatever it was given and whenever it ended."""
+"""The contract of every call of the command line, for any input and whenever it ended."""
 
 import importlib
 import json
@@ -23,7 +23,7 @@ from conformance.hostile.calls import (
 from conformance.hostile.running import Moment, Outcome
 
 END_SECONDS: Final = 15.0
-"""How long a call may take to end after a signal."""
+"""Time limit for the end of a call after a signal."""
 TRACES: Final = (
     "Traceback (most recent call last)",
     "INTERNALERROR",
@@ -32,9 +32,9 @@ TRACES: Final = (
     "Segmentation fault",
 )
 UNFINISHED: Final = (".partial", ".new", ".tmp")
-"""How the name of a file ends that is not whole yet."""
+"""The suffix of a file that is still being written."""
 PRINTS_NOWHERE: Final = re.compile(r"(?<!2)>|\|")
-"""Of a redirection: standard output is lost, so that 2 is the status beside a whole result."""
+"""Redirections that lose standard output: status 2 beside a whole result is right."""
 OUTPUTS: Final = ("--checkpoint", "--results", "--write", "--itf", "--reproduce")
 STATUS: Final = {"holds": HOLDS, "fails": FAILS, "undecided": UNDECIDED}
 PROGRESS: Final = re.compile(r"[\w-]+: [\d.e+]+( of [\d.e+]+)?( .*)?")
@@ -44,7 +44,7 @@ PROGRESS: Final = re.compile(r"[\w-]+: [\d.e+]+( of [\d.e+]+)?( .*)?")
 def violations(
     call: Call, outcome: Outcome, folder: Path, *, moment: Moment | None = None
 ) -> list[str]:
-    """What the contract does not allow; the word before the colon is the class."""
+    """The violations of the contract; the word before the colon is the class."""
     if moment is not None and not outcome.listening:
         return list(_lost_files(call, outcome))
     found = [
@@ -69,9 +69,9 @@ def _of_kvspec(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
 
 
 def _of_pytest(outcome: Outcome) -> Iterator[str]:
-    """Pytest has exit statuses and messages of its own; 3 is an error inside of it.
+    """Violations of a call of pytest, which has its own exit statuses; 3 is an internal error.
 
-    Where `conformance` is foreign it also says so with 3, before anything of kvspec is loaded.
+    A foreign `conformance` gives 3 too, before anything of kvspec is loaded.
     """
     alien = "Error while loading plugin" in outcome.err
     if outcome.status not in {0, 1, 2, 4, 5} and not outcome.timed_out and not alien:
@@ -98,7 +98,7 @@ def _traces(outcome: Outcome, texts: Sequence[str]) -> Iterator[str]:
 
 
 def _lost_files(call: Call, outcome: Outcome) -> Iterator[str]:
-    """A file that was there is as it was; only a result may replace an earlier one."""
+    """Existing files must be unchanged; only a result may replace an earlier one."""
     result = None if call.json_path is None else f"work/{call.json_path}"
     written = _written(call)
     for name, state in outcome.before.items():
@@ -113,7 +113,7 @@ def _lost_files(call: Call, outcome: Outcome) -> Iterator[str]:
 
 
 def _written(call: Call) -> set[str]:
-    """The files that a call was told to write; what it reads is not among them."""
+    """The output files of a call; its input files are not among them."""
     named = {path for path in (call.json_path, *_outputs(call)) if path is not None}
     if call.words[:1] == ("vectors",) and len(call.words) > 1:
         named.add(f"{call.words[1]}/manifest.json")  # of earlier vectors: others are refused
@@ -132,7 +132,7 @@ def _outputs(call: Call) -> Iterator[str]:
 
 
 def _inputs(call: Call) -> Iterator[str]:
-    """The positional words that are files."""
+    """The positional words that name files."""
     for before, word in pairwise(("", *call.words)):
         if word in call.files and not before.startswith("--"):
             yield word
@@ -147,7 +147,7 @@ def _unfinished_files(outcome: Outcome) -> Iterator[str]:
 
 
 def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
-    """The file of --json: as it was, or whole and in agreement with the exit status."""
+    """The file of --json must be unchanged, or whole and consistent with the exit status."""
     if call.json_path is None:
         return
     link = call.files.get(call.json_path)  # what it leads to is written
@@ -171,7 +171,7 @@ def _result(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
 
 def _agrees(value: Any, outcome: Outcome) -> Iterator[str]:
     for error in _validator().iter_errors(value):
-        yield f"result: not as the schema says: {error.message[:200]}"
+        yield f"result: violates the schema: {error.message[:200]}"
         return
     if outcome.status == BAD_INPUT:  # what could not be printed is no failure of the engine
         if value["failures"]:
@@ -185,7 +185,7 @@ def _agrees(value: Any, outcome: Outcome) -> Iterator[str]:
 
 @cache
 def _validator() -> Any:
-    """Of results; it refers to the schema of recordings."""
+    """The validator of results; their schema refers to that of recordings."""
     jsonschema: Any = importlib.import_module("jsonschema")
     referencing: Any = importlib.import_module("referencing")
     schemas = files("conformance.files").joinpath("schemas")
@@ -200,4 +200,4 @@ def _one_line(outcome: Outcome) -> Iterator[str]:
     if len(lines) != 1:
         yield f"message: exit status 2 with {len(lines)} lines on stderr, should be 1"
     elif not lines[0].startswith("kvspec"):
-        yield "message: the line on stderr does not say that it is kvspec's"
+        yield "message: the line on stderr does not begin with kvspec"

@@ -1,4 +1,4 @@
-"""Engines that misbehave, and Pythons that are none; each is the toy with a few lines more."""
+"""Engines that misbehave, and Python interpreters that are none: variations of the toy engine."""
 
 from typing import Final
 
@@ -22,12 +22,12 @@ def _third(self, action):
 
 Engine.apply = _third
 """
-"""Something happens at the third action."""
+"""Each of these misbehaves at the third action."""
 
 
 @frozen
 class Hostile:
-    """An engine. source: of its module. allowed: the exit statuses that are true of it."""
+    """A hostile engine. source: of its module. allowed: the possible exit statuses."""
 
     name: str
     source: str
@@ -105,5 +105,5 @@ ENGINES: Final = (
     Hostile("exits when looked at", _observe("__import__('sys').exit(0)"), REFUSED),
 )
 PYTHONS: Final = (".", "missing", "/bin/true", "/bin/cat", "yes", "", "toy.py", "\n", "/dev/null")
-"""What --python names; none of them is a Python. `yes` never stops."""
+"""Values of --python; none of them is a Python. `yes` never stops."""
 PYTHON_STATUSES: Final = NOT_CLEAN - {FAILS}

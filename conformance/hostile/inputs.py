@@ -1,9 +1,8 @@
-"""Hostile inputs: options, files, streams, the environment and engines, drawn by Hypothesis.
+"""Hostile inputs, drawn by Hypothesis: options, files, streams, environments and engines.
 
-What can be said is read from the commands' own parsers, from the schemas of files, and from files
-that kvspec makes. Every call
-is bounded in what it may ask for, since it is a real process. What it is held to stands in
-`contract`; what an engine or a Python may at most be answered, beside each of them.
+Options come from the commands' own parsers, files from their schemas and from files that kvspec
+makes. Since every call is a real process, each has bounded sizes and times. `contract` defines what
+a call must satisfy; the statuses that an engine or a Python may cause stand beside each of them.
 """
 
 import argparse
@@ -38,7 +37,7 @@ from conformance.hostile.values import NUMBERS, SIZES, TEXTS
 MOST_SECONDS: Final = 60.0
 TOY_ENGINE: Final = ("--engine", "toy:make")
 BRIEF: Final = ("--seconds=0.2",)
-"""Never left out: without it a command takes a minute."""
+"""Always given: without it a command takes a minute."""
 BASES: Final[dict[str, tuple[str, ...]]] = {
     "fuzz": (*TOY_ENGINE, *BRIEF),
     "diff": ("toy:make", "toy:make", *BRIEF),
@@ -53,7 +52,7 @@ BASES: Final[dict[str, tuple[str, ...]]] = {
     "compare": ("--kept",),
     "doctor": (),
 }
-"""A whole command line of each command that is over soon."""
+"""A valid command line of each command that ends soon."""
 READS: Final = (
     (("rerun", "history.jsonl", "--trust"), "history.jsonl"),
     (("validate", "recording.jsonl", "--shorten", "0.5"), "recording.jsonl"),
@@ -66,7 +65,7 @@ READS: Final = (
     (("kernel", "reference", "--target", "v5e", "--baseline", "result.json",
       "--shapes", "nosuch"), "result.json"),
 )  # fmt: skip
-"""Command lines that read a file, and the file that is damaged."""
+"""Command lines that read a file, and the file to damage."""
 OURS: Final[dict[str, Content]] = {
     "folder": Special.FOLDER,
     "fifo": Special.FIFO,
@@ -85,7 +84,7 @@ OURS: Final[dict[str, Content]] = {
     "\N{PILE OF POO}": b"x",
     "n" * 255: b"x",
 }
-"""What else is in the folder; every name may be given where a file is asked for."""
+"""Further files of the folder; each name may stand where an option takes a file."""
 NAMES: Final = (
     *OURS,
     *("azure.csv", "recording.jsonl", "history.jsonl", "e.npz", "toy.py"),
@@ -103,7 +102,7 @@ SHADOWS: Final[dict[str, dict[str, Content]]] = {
     "raising": {"{name}/__init__.py": b"raise RuntimeError('foreign')\n"},
     "exiting": {"{name}.py": b"raise SystemExit(0)\n"},
 }
-"""What somebody else's module of one of our names can be."""
+"""Forms of a foreign module with one of our names."""
 
 
 VARIABLES: Final[tuple[dict[str, str | None], ...]] = (
@@ -127,7 +126,7 @@ VARIABLES: Final[tuple[dict[str, str | None], ...]] = (
 
 
 def draw(number: int, *, seed: int) -> list[Call]:
-    """This many calls; the same ones for the same number and seed."""
+    """This many calls, the same for the same number and seed."""
     found: list[Call] = []
 
     @seeded(seed)
@@ -161,7 +160,7 @@ def every() -> st.SearchStrategy[Call]:
 
 
 def options() -> st.SearchStrategy[Call]:
-    """A command line with one or two words that it should not have, or lacks."""
+    """A command line with one or two surplus or missing words."""
 
     @st.composite
     def drawn(pick: st.DrawFn) -> Call:
@@ -192,7 +191,7 @@ def _spoilt(words: Sequence[str], name: str) -> st.SearchStrategy[list[str]]:
 
 @cache
 def _actions(name: str) -> tuple[argparse.Action, ...]:
-    """The options and positionals of a command, as its parser has them, and the common ones."""
+    """The options and positionals of a command, from its parser, with the common options."""
     command: Any = importlib.import_module(f"conformance.cli.{name}")
     parser = argparse.ArgumentParser(add_help=False)
     command.add_arguments(parser)
@@ -207,7 +206,7 @@ def _declared(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _given(action: argparse.Action) -> st.SearchStrategy[list[str]]:
-    """An option with a hostile value; a positional, as it would be one too many."""
+    """An option with a hostile value; for a positional, one too many."""
     value = _value(action)
     if not action.option_strings:
         return value.map(lambda text: [text])
@@ -237,12 +236,12 @@ def _value(action: argparse.Action) -> st.SearchStrategy[str]:
 
 
 def _nowhere_else(text: str) -> str:
-    """A path outside of the folder, or a number that takes long, is not meant."""
+    """Replace paths outside of the folder, and numbers that make a call long."""
     return "_" if text in {".", ".."} or text.strip().isdigit() else text
 
 
 def files() -> st.SearchStrategy[Call]:
-    """A command that reads a file which is damaged, or no file at all."""
+    """A command that reads a damaged file, or no file at all."""
 
     @st.composite
     def drawn(pick: st.DrawFn) -> Call:
@@ -258,7 +257,7 @@ def files() -> st.SearchStrategy[Call]:
 
 
 def formed() -> st.SearchStrategy[Call]:
-    """A command that reads a file of the right form, drawn from its schema, and then damaged."""
+    """A command that reads a file drawn from its schema, and perhaps damaged."""
     made = {
         "history.jsonl": schemas.lines("history.schema.json", "header", "step"),
         "corpus/history.jsonl": schemas.lines("history.schema.json", "header", "step"),
@@ -290,7 +289,7 @@ def _odd() -> st.SearchStrategy[Content]:
 
 
 def streams() -> st.SearchStrategy[Call]:
-    """A command whose streams are full, closed, or read by nobody."""
+    """A command whose streams are full, closed or unread."""
 
     @st.composite
     def drawn(pick: st.DrawFn) -> Call:
@@ -304,7 +303,7 @@ def streams() -> st.SearchStrategy[Call]:
 
 
 def environments() -> st.SearchStrategy[Call]:
-    """A command in an environment that is odd, or has somebody else's `spec`, say."""
+    """A command in an unusual environment, such as one with a foreign package `spec`."""
 
     @st.composite
     def drawn(pick: st.DrawFn) -> Call:
@@ -373,7 +372,7 @@ def _pytest(about: str, engine: str = "toy:make") -> Call:
 
 
 def _call(about: str, *words: str) -> Call:
-    """A call whose folder has all that it may name; a clean engine must not fail."""
+    """A call whose folder has all files that it may name; a clean engine must not fail."""
     held: dict[str, Content] = {**samples(), **OURS}
     return Call(
         about=about,

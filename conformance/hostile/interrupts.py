@@ -1,7 +1,7 @@
-"""Each command interrupted at random moments: it ends soon, loses nothing, and says what is so.
+"""Interrupts at random moments of each command: it must end soon, lose nothing, and report truly.
 
-Half of the moments fall into the first three seconds, which are those of imports and compilation,
-and a third of them meet an empty cache of compiled code.
+Half of the moments fall into the first three seconds, the time of imports and compilation. A third
+of these have an empty cache of compiled code.
 """
 
 import json
@@ -23,7 +23,7 @@ from conformance.hostile.toy import TOY
 LATEST: Final = 20.0
 EARLY: Final = 3.0
 MOST_SECONDS: Final = 240.0
-"""How long a call may take that nothing interrupts, or that does not react."""
+"""Time limit of a call that is not interrupted, or does not react."""
 GRAPH: Final = "pages=7,slots=3,page_size=2,pages_per_seq=3"
 REFINED: Final = "pages=6,slots=3,page_size=2,pages_per_seq=3"
 REPEATS: Final = 100_000
@@ -35,16 +35,16 @@ graphs.CHECKPOINT_SECONDS = 1.0
 sys.argv[0] = "kvspec"
 sys.exit(supervised_main())
 """
-"""Checkpoints are kept every second, so that most interrupts meet one."""
+"""Checkpoints are saved every second, so that most interrupts leave one."""
 COUNTS: Final = ("states", "transitions", "illegal", "depth", "actions")
-"""What a resumed exploration must say as one says that was never interrupted."""
+"""Counts that must be equal for a resumed and an uninterrupted exploration."""
 
 
 @frozen(kw_only=True)
 class Subject:
-    """A command that is interrupted. call: without its result file. chained: resumed each time.
+    """A command to interrupt. call: without its result file. chained: resumed each time.
 
-    moments: how many there are unless something else is asked for.
+    moments: their number unless the command line gives another.
     """
 
     call: Call
@@ -54,7 +54,7 @@ class Subject:
 
 @frozen(kw_only=True)
 class Tried:
-    """One moment of one command. early: the process did not handle signals yet."""
+    """The outcome of one moment. early: the process did not handle signals yet."""
 
     command: str
     number: int
@@ -68,7 +68,7 @@ class Tried:
 
 NO_FILES: Final[Mapping[str, Content]] = {}
 Keep = Callable[[Tried, Call, Outcome], None]
-"""Takes what was tried, by which call, and what was observed."""
+"""Receives a trial, its call and its outcome."""
 
 
 def subjects() -> dict[str, Subject]:
@@ -104,7 +104,7 @@ def subjects() -> dict[str, Subject]:
 
 @cache
 def _trace() -> bytes:
-    """Requests enough for half a minute."""
+    """Requests for half a minute."""
     draws = random.Random(0)
     rows = [
         f"2023-11-16 18:{at // 60 % 60:02}:{at % 60:02}.000000,{draws.randrange(1, 4000)},"
@@ -116,13 +116,13 @@ def _trace() -> bytes:
 
 @cache
 def _recording() -> bytes:
-    """A legal recording that takes the validator some twenty seconds: each part ends in a reset."""
+    """A legal recording that takes some twenty seconds to validate: each part ends in a reset."""
     header, *lines = samples()["recording.jsonl"].splitlines(keepends=True)
     return header + b"".join(lines) * REPEATS
 
 
 def moment(seed: int, name: str, number: int) -> Moment:
-    """One moment; always the same one for the same seed, command and number."""
+    """A moment: a function of seed, command and number."""
     draws = random.Random(f"{seed} {name} {number}")
     latest = EARLY if draws.random() < 0.5 else LATEST
     return Moment(
@@ -133,7 +133,7 @@ def moment(seed: int, name: str, number: int) -> Moment:
 
 
 def described(moment: Moment | None) -> str:
-    """In words."""
+    """The moment in words."""
     if moment is None:
         return "to the end"
     return f"{moment.how.value} after {moment.seconds:.2f} s{', cold' if moment.cold else ''}"
@@ -149,7 +149,10 @@ def try_one(
     warm: Path,
     keep: Keep,
 ) -> None:
-    """Interrupt one run. folder: of this try, anew. warm: the cache of compiled code."""
+    """Interrupt one run.
+
+    folder: of this trial, made anew. warm: a filled cache of compiled code.
+    """
     call = _with_result(subject.call, moment, warm)
     calls.prepare(call, folder)
     outcome = running.run(call, folder, moment=moment, most=MOST_SECONDS)
@@ -167,7 +170,7 @@ def try_chain(
     warm: Path,
     keep: Keep,
 ) -> None:
-    """Interrupt and resume until no moment is left, and then to the end; the counts must be right.
+    """Interrupt and resume for every moment, then run to the end; the counts must be right.
 
     Whenever a run reaches its end, the next one begins anew.
     """
@@ -187,7 +190,7 @@ def try_chain(
         if outcome.status == calls.HOLDS and _counts(folder) != right:
             wrong.append(f"false holds: resumed, it counts {_counts(folder)}, should be {right}")
         if outcome.status == calls.BAD_INPUT:
-            wrong.append(f"checkpoint: it is not gone on with: {outcome.err.strip()[:300]}")
+            wrong.append(f"checkpoint: it is not resumed: {outcome.err.strip()[:300]}")
         if at is None and outcome.status != calls.HOLDS:
             wrong.append(f"false verdict: the last run, uninterrupted, ended with {outcome.status}")
         keep(_tried(name, number, at, outcome, wrong), call, outcome)
@@ -218,7 +221,7 @@ def _tried(
 
 
 def _counts(folder: Path) -> dict[str, object] | None:
-    """What the result counts; None if there is none."""
+    """The counts in the result; None without a result."""
     path = folder / "work" / "r.json"
     if not path.exists():
         return None
@@ -227,7 +230,7 @@ def _counts(folder: Path) -> dict[str, object] | None:
 
 
 def _not_found_again(call: Call, outcome: Outcome, folder: Path, warm: Path) -> Iterator[str]:
-    """A history that was kept by a run that fails must fail when it is taken again."""
+    """A kept history of a failing run must fail when it is rerun."""
     if outcome.status != FAILS:
         return
     for path in sorted((folder / "work" / ".kvspec" / "corpus").glob("*.jsonl")):
@@ -238,4 +241,4 @@ def _not_found_again(call: Call, outcome: Outcome, folder: Path, warm: Path) -> 
         )
         status = running.run(again, folder, most=MOST_SECONDS).status
         if status != FAILS:
-            yield f"false fails: {path.name} taken again ends with {status}"
+            yield f"false fails: {path.name} rerun ends with {status}"

@@ -7,9 +7,9 @@ from typing import Final
 from hypothesis import strategies as st
 
 DEEP: Final = 100_000
-"""Levels of nesting, more than any stack has."""
+"""Levels of nesting, more than any parser's stack has."""
 MOST_BYTES: Final = 20_000
-"""Of a file that is damaged a second time."""
+"""The share of files that are damaged a second time."""
 VALUES: Final[tuple[object, ...]] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -(10**400), 0.5, 1e308),
     *(float("nan"), float("inf"), "", "x", "\x00", "\ud800", "😀", [], {}, [[]], [None]),
@@ -21,7 +21,7 @@ Keys = tuple[str | int, ...]
 
 @cache
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
-    """The content with one thing wrong, sometimes two."""
+    """The content with one error, sometimes two."""
     ways = [_bytes(content)]
     if _json_lines(content) is not None:
         ways += [_json(content)] * 2
@@ -77,7 +77,7 @@ def _json_lines(content: bytes) -> list[object] | None:
 
 
 def _json(content: bytes) -> st.SearchStrategy[bytes]:
-    """One value of one line is another, is gone, or is there twice."""
+    """One value of one line is replaced, removed or repeated."""
     lines = _json_lines(content)
     assert lines is not None
     places = [(at, path) for at, line in enumerate(lines) for path in _paths(line)]
@@ -93,7 +93,7 @@ def _json(content: bytes) -> st.SearchStrategy[bytes]:
 
 
 def _paths(value: object) -> list[Keys]:
-    """The way to every value in this one, its own first."""
+    """The paths to every value inside this one, its own first."""
     parts: list[tuple[str | int, object]] = []
     if isinstance(value, (dict, list)):
         parts = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]

@@ -1,7 +1,7 @@
-"""`make hostile`: both campaigns; each goes on where it was stopped.
+"""`make hostile`: both campaigns, each resumed where it was stopped.
 
-Results are kept in a file of JSON Lines. What violates the contract is printed as one command line,
-and its folder is kept. The exit status is 1 if there was a violation.
+Results are kept in a file of JSON Lines. A violation of the contract is printed as one command
+line, and its folder is kept. The exit status is 1 if there was a violation.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Line = dict[str, Any]
 
 
 class Kept:
-    """Results in a file of JSON Lines: of these sources and draws, others are not looked at."""
+    """Results in a file of JSON Lines; lines of other sources or draws are ignored."""
 
     def __init__(self, path: Path, **draws: int) -> None:
         self._path, self._lock = path, Lock()
@@ -51,7 +51,7 @@ class Kept:
 
 
 def _read(path: Path) -> list[Line]:
-    """The lines; the last one of a run that was cut off is left out."""
+    """The lines; an incomplete last line is left out."""
     found: list[Line] = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
@@ -66,13 +66,13 @@ def _is(line: Line, about: Mapping[str, object]) -> bool:
 
 
 class Told:
-    """Progress on stderr, and what violates the contract at once, as a command line."""
+    """Progress on stderr, and each violation at once, as a command line."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._lock = total, 0, Lock()
 
     def one(self, what: str, wrong: Sequence[str], line: str, outcome: Outcome) -> None:
-        """One call is over."""
+        """Report one finished call."""
         with self._lock:
             self._done += 1
             mark = "VIOLATES" if wrong else "as it should"
@@ -88,7 +88,7 @@ class Told:
 
 
 def _keep_failing(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Path) -> str:
-    """Make the folder as it was before the call, and write beside it what was seen."""
+    """Restore the folder to its state before the call, and add what was observed."""
     calls.prepare(call, folder)
     seen = {
         "about": call.about,
@@ -104,7 +104,7 @@ def _keep_failing(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Pa
 
 
 def hostile_inputs(*, number: int, seed: int, home: Path, program: tuple[str, ...]) -> list[Line]:
-    """Run this many hostile inputs that were not run before; returns all results."""
+    """Run this many hostile inputs, without those of earlier runs; return all results."""
     kept = Kept(home / "inputs.jsonl", seed=seed, inputs=number)
     done = {line["number"] for line in kept.lines}
     every = inputs.draw(number, seed=seed)
@@ -129,7 +129,7 @@ def hostile_inputs(*, number: int, seed: int, home: Path, program: tuple[str, ..
 
 
 def _settle(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Path) -> str:
-    """Keep the folder of a call that violates something, and remove any other."""
+    """Keep the folder of a violation, and remove any other."""
     if wrong:
         return _keep_failing(call, outcome, wrong, folder)
     calls.remove(folder)
@@ -139,7 +139,7 @@ def _settle(call: Call, outcome: Outcome, wrong: Sequence[str], folder: Path) ->
 def interrupted(
     chosen: Mapping[str, Subject], *, moments: int | None, seed: int, home: Path
 ) -> list[Line]:
-    """Interrupt each command at moments that were not tried before; returns all results."""
+    """Interrupt each command, without the moments of earlier runs; return all results."""
     kept = Kept(home / "interrupts.jsonl", seed=seed)
     done = {(line["command"], line["number"]) for line in kept.lines}
     counts = {name: moments or subject.moments for name, subject in chosen.items()}
@@ -180,7 +180,7 @@ def interrupted(
 
 
 def _at_once(one: Callable[[T], None], jobs: Iterable[T]) -> None:
-    """Two at a time; the first error ends it."""
+    """Run two at a time; the first error ends the run."""
     with ThreadPoolExecutor(WORKERS) as pool:
         try:
             for _ in pool.map(one, jobs):
@@ -209,12 +209,12 @@ def table(lines: Iterable[Line]) -> str:
 
 
 def classes(lines: Iterable[Line]) -> Counter[str]:
-    """How often each class of violation was met: what stands before the colon."""
+    """The number of violations of each class, which is the word before the colon."""
     return Counter(text.partition(":")[0] for line in lines for text in line["violations"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is asked for, print the tables; 1 if anything violates the contract."""
+    """Run the chosen campaigns and print the tables; return 1 if there was a violation."""
     options = _options().parse_args(argv)
     home = options.folder
     failed = False
@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(lines: Sequence[Line]) -> bool:
-    """Print classes of violations, and how to meet each again; whether there are any."""
+    """Print the classes of violations, and how to reproduce each; return whether there are any."""
     for name, times in classes(lines).most_common():
         print(f"  {times:>4} {name}")
     for line in lines:

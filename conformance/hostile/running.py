@@ -1,4 +1,4 @@
-"""Runs one call, perhaps interrupts it, and says all that can be observed of it afterwards."""
+"""The execution of one call: perhaps interrupted, and everything observable recorded."""
 
 import hashlib
 import os
@@ -20,18 +20,18 @@ from attrs import frozen
 from conformance.hostile.calls import Call, shell_line
 
 MARK: Final = "KVSPEC_HOSTILE"
-"""A variable by which the processes of a call are known, whatever started them."""
+"""A variable that marks the processes of a call and all their descendants."""
 LEFT_SECONDS: Final = 3.0
-"""How long a process of a call may outlive it."""
+"""Time limit of a process that outlives its call."""
 MOST_TEXT: Final = 1_000_000
-"""Bytes of each stream that are looked at, from its end."""
+"""How many bytes of each stream are kept, from its end."""
 GAP_SECONDS: Final = 0.3
-"""At most between two signals."""
+"""The longest gap between two signals."""
 POLL_SECONDS: Final = 0.02
 
 
 class How(Enum):
-    """Which signal is sent, and to whom."""
+    """The signal to send, and its target."""
 
     PROCESS = "SIGINT to the process"
     GROUP = "SIGINT to its group"
@@ -41,7 +41,7 @@ class How(Enum):
 
 @frozen
 class Moment:
-    """When a call is interrupted, and how. cold: with an empty cache of compiled code."""
+    """The time and kind of an interrupt. cold: with an empty cache of compiled code."""
 
     seconds: float
     how: How
@@ -50,12 +50,12 @@ class Moment:
 
 @frozen(kw_only=True)
 class Outcome:
-    """What was observed of a call.
+    """The observations of a call.
 
     status: as a shell shows it; negative: the signal that ended the process. seconds: of the whole
     call; after: from the signal to the end, None if it had ended before. listening: whether the
-    process handled signals when it got one. timed_out: whether it was ended by us. left: the
-    processes that were still there. before, files: of the folder, see `snapshot`.
+    process handled signals when it received one. timed_out: whether we killed it. left: processes
+    that outlived it. before, files: snapshots of the folder.
     """
 
     status: int
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def run(call: Call, folder: Path, *, moment: Moment | None = None, most: float) -> Outcome:
-    """Run a call in its folder, which `prepare` has made. most: seconds until it is ended."""
+    """Run a call in its prepared folder. most: the time limit in seconds."""
     before, mark = snapshot(folder), uuid.uuid4().hex
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.monotonic()
@@ -106,7 +106,7 @@ def run(call: Call, folder: Path, *, moment: Moment | None = None, most: float) 
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """What is there, by path: a digest of each file, the kind of everything else."""
+    """The contents of a folder, by path: a digest of each file, the kind of anything else."""
     found = {}
     for path in sorted(folder.rglob("*")):
         found[os.fsdecode(os.path.relpath(path, folder))] = _state(path)
@@ -121,7 +121,7 @@ def _state(path: Path) -> str:
 
 
 def _environ(mark: str) -> dict[str, str]:
-    """Ours, without what would change what a call does."""
+    """Our environment, without variables that would influence a call."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX", "PY"))}
     return {**kept, MARK: mark}
 
@@ -129,7 +129,7 @@ def _environ(mark: str) -> dict[str, str]:
 def _interrupt(
     process: "subprocess.Popen[bytes]", moment: Moment | None, started: float
 ) -> tuple[float | None, bool]:
-    """Wait for the moment; returns when the signal was sent, and whether it was listened for."""
+    """Wait for the moment; return when the signal was sent, and whether it was handled."""
     if moment is None:
         return None, True
     with suppress(subprocess.TimeoutExpired):
@@ -154,7 +154,7 @@ def _send(process: "subprocess.Popen[bytes]", moment: Moment) -> None:
 
 
 def listens(pid: int) -> bool:
-    """Whether a process handles, blocks or ignores SIGTERM: Python by itself does not."""
+    """Whether a process handles, blocks or ignores SIGTERM, which Python by itself does not."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -164,7 +164,7 @@ def listens(pid: int) -> bool:
 
 
 def _wait(process: "subprocess.Popen[bytes]", *, most: float) -> bool:
-    """Whether it had to be ended."""
+    """Wait for the end; return whether the process had to be killed."""
     try:
         process.wait(timeout=max(0.0, most - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -188,7 +188,7 @@ def _end_all(mark: str) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry the mark; one that has ended shows no variables."""
+    """The running processes that carry the mark; an ended one shows no variables."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,4 @@
-"""Valid files, made by kvspec itself, which the campaign then damages."""
+"""Valid files, made by kvspec itself, for the campaign to damage."""
 
 import argparse
 import io
@@ -50,7 +50,7 @@ MOONCAKE: Final = (
 
 @cache
 def samples() -> dict[str, bytes]:
-    """Each file by the name that commands know it by."""
+    """Each file, by the name that commands use for it."""
     recording = _recording()
     return {
         "toy.py": TOY.encode(),
@@ -96,10 +96,10 @@ def _history() -> bytes:
 
 
 def _checkpoint() -> bytes:
-    """Of the exploration of SMALL, before its first level."""
+    """A checkpoint of the exploration of SMALL, before its first level."""
     geometry = parse_geometry(SMALL)
     asked = argparse.Namespace(
-        instance="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
+        rung="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
     )
     about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Files drawn from the schemas of their lines: every one has the right form, and says anything.
+"""Files drawn from their JSON Schemas: each has the right form and arbitrary values.
 
-A schema describes more than an engine ever writes. Sizes stay small, and the engine is the one that
-is there: what is tried is the reader of the file, not the memory of the machine.
+A schema describes more than an engine ever writes. Sizes stay small, and the engine is an existing
+one: the test is of the reader of the file, not of the memory of the machine.
 """
 
 import json
@@ -23,7 +23,7 @@ GIVEN: Final[dict[str, st.SearchStrategy[object]]] = {
     "python": st.none(),
     "plant": st.none(),
 }
-"""What is drawn for these instead: a definition, or a property."""
+"""Strategies that replace the schema of a definition or a property."""
 
 Schema = Any
 """An object of JSON Schema, true or false."""
@@ -55,7 +55,7 @@ def _held(name: str) -> Schema:
 
 
 def _drawn(schema: Schema, home: str) -> st.SearchStrategy[object]:
-    """Values of a schema. home: the file that its references are relative to."""
+    """Values of a schema. home: the file to which its references are relative."""
     if schema is True or schema == {}:
         return st.one_of(st.none(), INTEGERS, st.lists(INTEGERS, max_size=3))
     if "$ref" in schema:
@@ -83,7 +83,7 @@ def _referred(reference: str, home: str) -> st.SearchStrategy[object]:
 
 
 def _without_refused(schemas: list[Schema], home: str) -> st.SearchStrategy[object]:
-    """The first of several, without the properties that the others rule out."""
+    """The first of several alternatives, without the properties that the others rule out."""
     gone = {name for one in schemas[1:] for name, held in one["properties"].items() if not held}
 
     def without(value: object) -> object:

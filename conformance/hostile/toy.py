@@ -1,4 +1,4 @@
-"""A clean engine to interrupt and to spoil: the specification as an engine, without jax."""
+"""A clean engine to interrupt and to vary: the specification as an engine, without jax."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What is given where a number, sizes, or a text is asked for."""
+"""Hostile values for options that take a number, sizes, or a text."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""An engine in a process of its own: the client, the server and the wire protocol."""
+"""An engine in a process of its own: client, server and wire protocol."""

@@ -10,8 +10,8 @@ def factory_of(engine: str, *, python: str | None, in_process: bool = False) -> 
     """The factory of an engine.
 
     Ours runs in this process. Another runs in a process of its own, which it can end without ending
-    this one: of this Python, or of the one at the path `python`; or in this process, if the caller
-    asks for that. Raises InvalidInput if there is no such engine.
+    this one, under this Python or the one at the path `python`; or in this process, if the caller
+    requests that. Raises InvalidInput if there is no such engine.
     """
     if in_process and python is not None:
         raise InvalidInput(
@@ -27,5 +27,5 @@ def factory_of(engine: str, *, python: str | None, in_process: bool = False) -> 
 
 
 def runs_here(engine: str, *, python: str | None, in_process: bool) -> bool:
-    """Whether an engine that is so named runs in this process."""
+    """Whether an engine of this name runs in this process."""
     return in_process or (python is None and is_ours(engine))

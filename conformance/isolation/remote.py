@@ -1,7 +1,8 @@
-"""An engine in another process, under this Python or another: the adapter on the side of the kit.
+"""The client side of an engine in another process, under this Python or another.
 
-One process serves many engines, one after the other, so that its start is paid once. A process that
-ends or does not answer is a finding; the next engine gets a new one. See `wire` for the lines.
+One process serves many engines, one after the other, so that it starts only once. A process that
+ends or does not answer is a finding; the next engine gets a new process. See `wire` for the
+protocol.
 """
 
 import json
@@ -44,9 +45,9 @@ from spec.vocabulary import (
 )
 
 START_SECONDS: Final = 120.0
-"""How long the process may take to import the engine's module, or to make an engine."""
+"""Time limit for the import of the engine's module, and for making an engine."""
 END_SECONDS: Final = 1.0
-"""How long a process that has closed its output may take to end."""
+"""Time limit for the end of a process that has closed its output."""
 PACKAGES: Final = ("spec", "impl", "conformance")
 BEGIN: Final = """\
 import sys
@@ -57,7 +58,7 @@ sys.path.extend(path for path in sys.argv[4:] if path not in sys.path)
 from conformance.isolation.serve import main
 main(sys.argv[2], starter=int(sys.argv[3]))
 """
-"""Our packages are taken from our place, and nothing else that is installed there.
+"""Imports our packages from our folder, and nothing else that is installed there.
 
 A process of this Python also finds what this one finds.
 """
@@ -66,8 +67,8 @@ A process of this Python also finds what this one finds.
 class RemoteFactory:
     """Makes engines of this name in a process; see `conformance.protocol.Factory`.
 
-    python: the path of its interpreter; None: this one. Raises InvalidInput if they cannot be
-    served there.
+    python: the path of its interpreter; None: this one. Raises InvalidInput if the process cannot
+    serve them.
     """
 
     def __init__(self, name: str, *, python: str | None) -> None:
@@ -78,7 +79,7 @@ class RemoteFactory:
         self._start()
 
     def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Remote":
-        """Make one; the one before is gone. Raises EngineFailed."""
+        """Make an engine; the one before is gone. Raises EngineFailed."""
         if self._process is None:
             self._start()
         given = {"geometry": encode(geometry), "limits": encode(limits), "cleanup": cleanup.value}
@@ -146,7 +147,7 @@ class RemoteFactory:
         said.pass_on()
 
     def _require_engine(self, answer: Answer) -> None:
-        """Raise InvalidInput if the answer says that there is none."""
+        """Raise InvalidInput if the answer says that there is no engine."""
         if "invalid" in answer:
             self._stop()
             raise invalid_from_data(answer["invalid"])
@@ -201,7 +202,7 @@ class Remote:
             setattr(self, name, getattr(self, f"_{name}"))
 
     def apply(self, action: Action) -> Result:
-        """Take an action there, or raise what it was refused as, or EngineFailed."""
+        """Apply an action there; raise Refused if it was refused, or EngineFailed."""
         answer = self._take(action)
         if "refused" in answer:
             reasons = reasons_from_data(answer["refused"])
@@ -210,7 +211,7 @@ class Remote:
         return result
 
     def observe(self) -> View:
-        """What the engine showed after its last step."""
+        """The view after the last step."""
         return self._view
 
     def _take(self, step: Step) -> Answer:
@@ -218,7 +219,7 @@ class Remote:
         try:
             self._view = self._seen.take(answer)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise EngineFailed(f"the engine shows what is no view: {error!r}") from error
+            raise EngineFailed(f"the engine shows a malformed view: {error!r}") from error
         return answer
 
     def _poison(self, kind: Poison) -> None:
@@ -242,7 +243,7 @@ class Remote:
 
 
 class _Said:
-    """What a process prints on its standard error: held back until it is known to be of use."""
+    """The standard error of a process, held back until it is needed."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._lines: list[str] = []
@@ -264,7 +265,7 @@ class _Said:
                 _print(line)
 
     def pass_on(self) -> None:
-        """Print what there is, and what comes."""
+        """Print the text so far, and all that follows."""
         with self._lock:
             self._held = False
             for line in self._lines:
@@ -292,7 +293,7 @@ def _send(process: "subprocess.Popen[str]", data: Mapping[str, object]) -> None:
 
 
 def _answer(process: "subprocess.Popen[str]", seconds: float | None) -> Answer:
-    """The next line; seconds: to wait for it, None if an alarm is set or nothing limits it."""
+    """The next line. seconds: the time limit, None if there is none or an alarm is set."""
     assert process.stdout is not None
     if seconds is not None and not select.select([process.stdout], [], [], seconds)[0]:
         wrong = f"the engine's process does not answer within {seconds:g} seconds"

@@ -1,7 +1,7 @@
-"""An engine in a process of its own: reads steps from standard input, answers on standard output.
+"""The server side of an engine in a process of its own: steps on stdin, answers on stdout.
 
-`remote` starts it, under the Python of the environment in which the engine lives. It needs attrs
-and nothing else there. What the engine prints goes to standard error; what it would read is empty.
+`remote` starts it, under the Python of the engine's environment. It needs only attrs there. The
+engine's own output goes to standard error; its input is empty.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ LEAST: Final = (3, 11)
 def main(name: str, *, starter: int) -> None:
     """Serve the engine of this name until the input ends.
 
-    starter: a pipe that is closed when the process that has started this one is gone.
+    starter: a pipe that closes when the starting process is gone.
     """
     threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
     asked, answers = _own_streams()
@@ -47,17 +47,17 @@ def main(name: str, *, starter: int) -> None:
 
 
 def _end_with(starter: int) -> None:
-    """Also in the middle of a step: end with the starter, and what the engine has started too."""
+    """End when the starter does, even in the middle of a step, with the engine's children."""
     os.read(starter, 1)
     os.killpg(0, signal.SIGKILL)  # this process leads a session of its own
 
 
 class _Missing(Exception):
-    """What this environment lacks."""
+    """The environment lacks a requirement."""
 
 
 def _own_streams() -> tuple[IO[str], IO[str]]:
-    """The two pipes, out of the engine's reach: the numbers 0 and 1 then mean something else."""
+    """The two pipes under new numbers, out of the engine's reach; 0 and 1 are redirected."""
     asked = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What the process of an engine answers: one answer for each line of the kit."""
+"""The answers of an engine's process: one answer for each line of the kit."""
 
 import platform
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ OPTIONAL: Final[Mapping[str, type]] = {
 }
 """The optional methods of an adapter."""
 REFUSED: Final = frozenset({"invalid", "missing"})
-"""The keys of an answer that says that there is no engine."""
+"""The keys of an answer that reports a missing engine."""
 
 
 class Served:
@@ -40,7 +40,7 @@ class Served:
         self._shown = Shown()
 
     def hello(self) -> Answer:
-        """The first line; it says so if there is no such engine."""
+        """The first line; it reports a missing engine."""
         return {
             "kvspec": "engine",
             "version": VERSION,
@@ -50,11 +50,11 @@ class Served:
         }
 
     def lacks(self, hello: Answer) -> bool:
-        """Whether the first line says that nothing can be served."""
+        """Whether the first line reports that nothing can be served."""
         return not REFUSED.isdisjoint(hello)
 
     def answer(self, data: dict[str, Any]) -> Answer:
-        """Do what a line says. What the engine raises is told, and so is its exit."""
+        """Execute a line. Exceptions and exits of the engine become answers."""
         try:
             match data:
                 case {"new": given}:
@@ -113,7 +113,7 @@ class Served:
 
 
 def _unless_refused(work: Callable[[], Answer]) -> Answer:
-    """What the work answers, or what an adapter says that it cannot do, which is no finding."""
+    """The result of the work; bad input or a missing module becomes an answer, not a finding."""
     try:
         return work()
     except InvalidInput as error:

@@ -1,8 +1,8 @@
-"""The line protocol between the kit and an engine in another process: one JSON object a line.
+"""The wire protocol between the kit and an engine in another process: one JSON object a line.
 
-It is a recording, cut in two: the kit sends a step, and the answer is the rest of its line. So
-steps, reasons and fields are written as `conformance.recordings` writes them. Both sides import
-this module, which needs only the standard library and attrs. Documented in docs/adapters.md.
+An exchange is a recording cut in two: the kit sends a step, and the answer is the rest of its line.
+So steps, reasons and fields have the form of `conformance.recordings`. Both sides import this
+module, which needs only the standard library and attrs. Documented in docs/adapters.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,13 +29,13 @@ from spec.vocabulary import (
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
-"""Of the protocol; both sides name theirs in the first line they send."""
+"""The version of the protocol; both sides send theirs in their first line."""
 WHOLE_VIEW: Final = "whole"
-"""The key beside `saw` that says that nothing seen before counts."""
+"""The key beside `saw` that says that the view is complete."""
 
 
 class ProfileData(TypedDict):
-    """What an adapter declares, beyond the sizes that it was given."""
+    """The declarations of an adapter, without the sizes that it was given."""
 
     name: str
     actions: list[str]
@@ -73,7 +73,7 @@ class Answer(TypedDict, total=False):
 
 
 def profile_to_data(profile: Profile) -> ProfileData:
-    """What an adapter declares, beyond the sizes that it was given."""
+    """The declarations of an adapter, without the sizes that it was given."""
     return {
         "name": profile.name,
         "actions": sorted(kind.__name__ for kind in profile.actions),
@@ -85,7 +85,7 @@ def profile_to_data(profile: Profile) -> ProfileData:
 def profile_from_data(
     data: ProfileData, *, geometry: Geometry, limits: Limits, cleanup: CleanupMode
 ) -> Profile:
-    """The same, with the sizes. Raises KeyError or TypeError."""
+    """The inverse, with the sizes. Raises KeyError or TypeError."""
     actions = frozenset(STEPS[name] for name in data["actions"])
     return Profile(
         name=data["name"],
@@ -106,19 +106,19 @@ def invalid_to_data(error: InvalidInput) -> InvalidData:
 
 
 def invalid_from_data(data: InvalidData) -> InvalidInput:
-    """The bad input that was told."""
+    """The inverse of `invalid_to_data`."""
     return InvalidInput(
         data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
     )
 
 
 def result_to_data(result: Result) -> object:
-    """A result as a recording has it; of a plan, everything."""
+    """A result in the form of a recording; a plan with all its fields."""
     return encode(result) if isinstance(result, BatchPlan) else plain_result(result)
 
 
 def result_from_data(action: Action, data: object) -> Any:
-    """The result; what cannot be one comes back as it is, and equals no result."""
+    """The result; malformed data is returned as it is, and equals no result."""
     decode = _RESULTS.get(type(action))
     try:
         return data if decode is None else decode(data)
@@ -145,13 +145,13 @@ _RESULTS: Final[Mapping[type, Decode]] = {
 
 
 class Shown:
-    """What an engine has shown so far, on its own side: says what is new in a view."""
+    """The last view sent, on the engine's side: finds the changes in the next one."""
 
     def __init__(self) -> None:
         self._fields: Fields = {}
 
     def news(self, view: View) -> Answer:
-        """What changed; everything, if other things are shown than before."""
+        """The changes; the whole view, if it shows other fields than before."""
         before, self._fields = self._fields, _fields(view)
         if _shape(before) != _shape(self._fields):
             return {WHOLE_VIEW: True, "saw": saw_to_data(self._fields)}
@@ -160,7 +160,7 @@ class Shown:
 
 
 class Seen:
-    """The same on the side of the kit: puts the view together again.
+    """The last view received, on the side of the kit: puts the next one together.
 
     expected: see `View`; it asks the engine.
     """
@@ -194,7 +194,7 @@ class Seen:
 
 
 def frozen(value: object) -> object:
-    """A value of a cell, its lists as tuples: JSON has no tuples, and a tag is one."""
+    """The value of a cell, with lists as tuples: JSON has no tuples, and a tag is one."""
     return tuple(frozen(item) for item in value) if isinstance(value, list) else value
 
 

@@ -1,6 +1,6 @@
-"""The bench for kernels of ragged paged attention: anybody's, on a machine without a TPU.
+"""The bench for ragged paged attention kernels: ours or anybody's, on a machine without a TPU.
 
-`subject` says how a function is called, `batches` what it is given, `judge` whether its answers
-are right. `interpret` runs it in the interpreter of the TPU, `campaign` in many processes;
-`mutants` are bugs to be caught. `ahead` asks the compiler of each chip.
+`kernel_under_test` calls a function, `batches` builds its inputs, `answers` judges its answers
+against the oracle. `interpret` runs it in the interpreter of the TPU, `trials` and `processes` in
+many processes; `seeded_bugs` are bugs to be caught. `compile` has the compiler of each chip.
 """

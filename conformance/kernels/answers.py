@@ -1,6 +1,6 @@
-"""Whether an answer is right: within the derived bound of the float64 oracle, and finite.
+"""Whether an answer is right: finite, and within the derived bound of the float64 oracle.
 
-And whether it is tight: within the bound that roundings like coins would keep to.
+And whether it is tight: within the probabilistic bound.
 """
 
 from typing import Final, TypedDict
@@ -14,7 +14,7 @@ from conformance.numerics import oracle, probabilistic_bound
 
 Floats = oracle.Floats
 TOLERANCE: Final = 0.15
-"""Of the public tests of ragged paged attention, relative and absolute."""
+"""The tolerance of public tests of ragged paged attention, relative and absolute."""
 
 
 class _Asked(TypedDict):
@@ -27,9 +27,9 @@ class _Asked(TypedDict):
 
 @frozen(eq=False)
 class Right:
-    """The oracle's answer, and how far a correct kernel may be from it. [T, q_heads, head_dim].
+    """The oracle's answer, and the error bounds. [T, q_heads, head_dim].
 
-    likely: how far it may be if its roundings are random; more decides nothing.
+    likely: the bound for random roundings; it decides nothing.
     """
 
     answer: Floats
@@ -37,19 +37,19 @@ class Right:
     likely: Floats
 
     def tolerated(self, found: ArrayLike, *, rows: int) -> bool:
-        """Whether a test with the tolerance that is usual in public would pass."""
+        """Whether a test with the tolerance of public tests would pass."""
         given = np.asarray(found, np.float64)[:rows]
         return bool(np.allclose(given, self.answer[:rows], rtol=TOLERANCE, atol=TOLERANCE))
 
     def ratio(self, found: ArrayLike, *, rows: int) -> float:
-        """The largest error over the bound of the first `rows` tokens; infinite for NaN.
+        """The largest error over the bound in the first `rows` tokens; infinite for NaN.
 
-        The rest belongs to no sequence, and may be anything.
+        The other rows belong to no sequence, and may hold anything.
         """
         return self._share(found, self.bound, rows)
 
     def looseness(self, found: ArrayLike, *, rows: int) -> float:
-        """As `ratio`, over the probable bound."""
+        """Like `ratio`, relative to the probabilistic bound."""
         return self._share(found, self.likely, rows)
 
     def _share(self, found: ArrayLike, bound: Floats, rows: int) -> float:
@@ -61,7 +61,7 @@ class Right:
 
 
 def right(sizes: Sizes, arrays: Arrays) -> Right:
-    """What the mathematics says, and the bounds for any blocking, see docs/attention.md."""
+    """The oracle's answer and the bounds for any blocking, see docs/attention.md."""
     options = sizes.options
     by = options.get("v_scale", 1.0)
     asked = _Asked(
@@ -85,9 +85,9 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
 
 
 def _formats(kinds: tuple[str, str]) -> tuple[DTypeLike, DTypeLike | None]:
-    """Of the result and of the weights.
+    """The formats of the result and of the weights.
 
-    Weights may be narrowed to 16 bits, the dtype of V as it is read, unless that is float32.
+    Weights may be narrowed to the 16-bit dtype in which V is read, unless that is float32.
     """
     q_kind, kv_kind = kinds
     exact = kv_kind == "float32"

@@ -1,8 +1,8 @@
-"""Batches for kernels that write new cells: what they are given, and the pool that must come back.
+"""Batches for kernels that write new cells: their inputs, and the expected pool.
 
-The pool that a kernel is given does not hold the cells of its queries' own tokens: they are NaN
-there, so that whoever reads them from it is seen. No two NaN are alike, as far as the dtype has
-several, so that a cell that is moved or touched is seen as well.
+The pool that a kernel receives lacks the cells of its queries' own tokens: they are NaN there, so a
+kernel that reads them from the pool is noticed. As far as the dtype allows, no two NaN have the
+same bits, so a moved or overwritten cell is noticed as well.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,16 +17,16 @@ from conformance.kernels.kernel_under_test import NEW_CELLS
 
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 FREE: Final = {1: 0x80, 2: 0x803F, 4: 0x803FFFFF}
-"""Bits of a NaN that may be anything, by its bytes."""
+"""The free bits of a NaN, by its size in bytes."""
 ABSENT: Final = -128
-"""Of an int8 that is not there yet, and of padding."""
+"""The int8 value of a missing cell, and of padding."""
 
 
 @frozen(eq=False)
 class Task:
     """arrays: without the new cells, the pool in its dtype. new: K and V by the names of NEW_CELLS.
 
-    pool: what must come back. places: page and offset of each new cell.
+    pool: the expected pool. places: page and offset of each new cell.
     """
 
     arrays: Arrays
@@ -36,7 +36,7 @@ class Task:
 
 
 def apart(sizes: Sizes, batch: Batch) -> Batch:
-    """The batch without pages that are held together, if a new cell would be in one of them."""
+    """The batch without page sharing, where a new cell would lie in a shared page."""
     held = batch.shared or batch.repeated
     table = build(sizes, batch).page_indices if held else None
     if table is None:
@@ -62,7 +62,7 @@ def _new(sizes: Sizes, batch: Batch, table: Ints) -> Iterator[tuple[int, tuple[i
 
 
 def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
-    """Of a batch that `apart` gave, and its arrays."""
+    """The task of a batch from `apart`, and its arrays."""
     draws = np.random.default_rng(batch.seed + 1)
     kind = np.dtype(getattr(ml_dtypes, sizes.kinds[1], sizes.kinds[1]))
     pool = arrays.kv_pages.astype(kind)
@@ -81,7 +81,7 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
 
 
 def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:
-    """The same with other bits in every NaN."""
+    """The array with other bits in every NaN."""
     if cells.dtype == np.int8:
         return cells
     size = cells.dtype.itemsize
@@ -92,7 +92,7 @@ def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:
 
 
 def wrong(task: Task, pool: Numbers) -> list[str]:
-    """What is wrong with the pool that came back: new cells, or others."""
+    """The errors in the returned pool: in new cells, or in others."""
     word = WORDS[pool.dtype.itemsize]
     other = (pool.view(word) != task.pool.view(word)).any(axis=(2, 3))
     found = {(int(page), int(offset)) for page, offset in np.argwhere(other)}

@@ -1,8 +1,8 @@
-"""Ragged batches that are hard on a kernel, and the arrays that they stand for.
+"""Ragged batches that are hard on a kernel, and their arrays.
 
-Shapes are few, since each costs a compilation; what a batch holds is drawn on top of them. Every
-cell that no query may see is NaN (or the largest integer), and needles stand at the edges of masks:
-a key so like one query that whoever sees it answers with its value, and whoever does not, does not.
+There are few shapes, since each costs a compilation; the contents of a batch are drawn for each.
+Every invisible cell is NaN (or the largest integer). Needles stand at the edges of masks: a needle
+is a key so similar to one query that the answer of a query that sees it is the needle's value.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from spec.attention import visible
 
 FAR: Final = 1 << 20
-"""A page id that no pool has."""
+"""A page id outside of every pool."""
 LOUD: Final = 16.0
-"""The score of a needle: e to it is more than all other weights together."""
+"""The score of a needle: its weight exceeds all others together."""
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -28,7 +28,7 @@ Numbers = NDArray[Any]
 
 
 class Needle(Enum):
-    """Where a needle stands, seen from the query that it is like."""
+    """The place of a needle, relative to the query that it matches."""
 
     LAST = "the last position: kv_len - 1"
     PAST = "past the end: kv_len"
@@ -67,9 +67,9 @@ class BatchData(TypedDict):
 
 @frozen(kw_only=True)
 class Sizes:
-    """What is static. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
+    """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
-    rows: sequences that there is room for.
+    rows: the capacity in sequences.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Sizes:
 
     @property
     def pages(self) -> int:
-        """Of the pool: one for each entry of the table, and one that is nobody's."""
+        """Pages of the pool: one for each entry of the table, and one that no row names."""
         return self.rows * self.pages_per_seq + 1
 
     @property
@@ -93,7 +93,7 @@ class Sizes:
 
     @property
     def window(self) -> int | None:
-        """Positions that a query may see, its own included."""
+        """Positions visible to a query, its own included."""
         return self.options.get("sliding_window")
 
 
@@ -101,11 +101,11 @@ class Sizes:
 class Batch:
     """One batch. lens: (queries, cells) of each sequence. seed: of numbers and of page ids.
 
-    needles: (sequence, query of it, where). shared: sequences whose full pages are those of the
-    first, as far as both have them. repeated: sequences of which the second page is the first one.
+    needles: (sequence, query of it, where). shared: sequences that share the full pages of the
+    first, as far as both have them. repeated: sequences whose second page is the first one again.
     far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
-    whether what lies behind every window is NaN as well; it is in use, and a page that was given
-    back might be another's. plain: dead cells are 0, as in most tests of kernels.
+    whether cells behind every window are NaN as well; they are in use, but a page that was returned
+    might be another's. plain: dead cells are 0, as in most tests of kernels.
     """
 
     lens: tuple[tuple[int, int], ...]
@@ -132,7 +132,7 @@ class Batch:
 
     @classmethod
     def from_json(cls, held: BatchData) -> "Batch":
-        """What `to_json` gave."""
+        """The inverse of `to_json`."""
         return cls(
             lens=tuple((queries, cells) for queries, cells in held["lens"]),
             seed=held["seed"],
@@ -157,7 +157,7 @@ class Arrays:
     num_seqs: Ints
 
     def __iter__(self) -> Iterator[Numbers]:
-        """In the order of the interface."""
+        """The arrays in the order of the interface."""
         return iter(
             (
                 self.q,
@@ -171,17 +171,17 @@ class Arrays:
 
 
 IDLE: Final = Batch(lens=((0, 0),))
-"""Nothing to do. What a function raises here says nothing of the shapes that it takes."""
+"""A batch without work. An exception here does not mean that the shapes are unsupported."""
 
 
 def first(sizes: Sizes) -> Batch:
-    """What is tried before anything is drawn: decoding beside a prefill, both across a page."""
+    """The first batch of every job: decoding beside a prefill, both across a page boundary."""
     cells = sizes.page_size + 1
     return Batch(lens=((1, cells), (3, cells)), needles=((0, 0, Needle.LAST),))
 
 
 def build(sizes: Sizes, batch: Batch) -> Arrays:
-    """The arrays of a batch. q f32, kv_pages f32 with values that the pool's dtype has exactly."""
+    """The arrays of a batch: q f32, kv_pages f32 with values that are exact in the pool's dtype."""
     draws = np.random.default_rng(batch.seed)
     table = _table(sizes, batch, draws)
     q_heads, kv_heads, width = sizes.heads
@@ -200,7 +200,7 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
 
 
 def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
-    """Page ids in random order; past the end of a row what must not be read."""
+    """Page ids in random order; past the end of a row, pages that must not be read."""
     nobody = sizes.pages - 1
     order = draws.permutation(nobody).astype(np.int32).reshape(sizes.rows, sizes.pages_per_seq)
     full = [cells // sizes.page_size for _, cells in batch.lens]
@@ -239,7 +239,7 @@ def _put(
     needle: tuple[int, int, Needle],
     held: tuple[Floats, Floats, Ints, Ints],
 ) -> tuple[int, int] | None:
-    """Make a key like a query, and its value large; where, unless there is no such cell."""
+    """Put a key like the query and a large value there, if there is such a cell."""
     q, pool, table, starts = held
     row, index, where = needle
     queries, length = batch.lens[row]
@@ -272,7 +272,7 @@ def _position(where: Needle, *, position: int, length: int, window: int | None) 
 def _blank(
     sizes: Sizes, batch: Batch, pool: Floats, table: Ints, kept: set[tuple[int, int]]
 ) -> None:
-    """NaN, or the largest integer, in what no query may see; needles are kept where they stand."""
+    """Set every invisible cell to NaN or the largest integer, except for needles."""
     dead = np.ones(pool.shape[:2], bool)
     for row, (queries, length) in enumerate(batch.lens):
         for position in range(length - queries, length):
@@ -285,7 +285,7 @@ def _blank(
 
 
 def drawn(sizes: Sizes, *, steps: tuple[int, ...]) -> st.SearchStrategy[Batch]:
-    """Batches of these sizes. steps: cells that the kernel takes at a time, as far as known."""
+    """Batches of these sizes. steps: cells that the kernel takes at a time, if known."""
     edges = {0, 1, sizes.capacity - 1, sizes.capacity}
     for step in (sizes.page_size, *steps):
         edges |= {step - 1, step, step + 1, 2 * step, 2 * step + 1}
@@ -297,7 +297,7 @@ def drawn(sizes: Sizes, *, steps: tuple[int, ...]) -> st.SearchStrategy[Batch]:
 
 
 def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """No more queries than a sequence has cells, or than there is room for."""
+    """Limit queries to the cells of a sequence and to the capacity."""
     left, lens = sizes.tokens, []
     for queries, cells in wanted:
         lens.append((min(queries, cells, left), cells))
@@ -306,7 +306,7 @@ def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, in
 
 
 def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
-    """Needles at queries that there are, and pages that are held together."""
+    """Add needles at existing queries, and shared pages."""
     asking = [(row, index) for row, (queries, _) in enumerate(lens) for index in range(queries)]
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
@@ -379,4 +379,4 @@ SIZES: Final = (
         tokens=4,
     ),
 )
-"""What every kernel is put to; the first is what each of them can do."""
+"""The shapes that every kernel is tried with; every kernel supports the first."""

@@ -1,4 +1,4 @@
-"""Block sizes for the kernels that we know: small ones, so that a small batch takes many steps."""
+"""Block sizes for known kernels: small ones, so that a small batch takes many steps."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from impl.attention.tpu.shape import Blocks
 
 Own = Mapping[str, "int | str | Blocks"]
-"""Arguments that one function takes and others do not."""
+"""Arguments that are specific to one function."""
 
 
 def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
-    """What to call the function of this name with, and the cells that it then takes at a time.
+    """The block arguments of the function of this name, each with the cells taken at a time.
 
-    The first is what most cases are tried with. A function that is not known has one: nothing.
+    Most cases use the first. An unknown function has one variant: no arguments.
     """
     known = {"tpu": _tpu, "reference": _reference, "jax": _jax}
     return known[name](sizes) if name in known else [({}, ())]

@@ -1,7 +1,8 @@
-"""Three kernels through the same compilers: which cells are compared, by what, and who misses what.
+"""The comparison of three kernels under the same compilers: grid points, figures, targets.
 
-Every figure is of the compiler: a cell is OK if it compiles, cycles are static, and what follows
-from them is a ceiling. What was not compiled is `not measured`, in the table and for the verdict.
+Every figure comes from the compiler: a grid point is OK if it compiles, cycles are static, and
+derived shares are ceilings. A grid point without a result is `not measured`, in the table and for
+the verdict.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from conformance.kernels.compile.grid import MODELS, Cell
 from conformance.kernels.compile.outcome import Compiled
 
 KERNELS: Final = {"jax": "jax's kernel", "tpu-inference": "tpu-inference v3", "tpu": "ours"}
-"""What stands above the column of each; the targets are those of the last."""
+"""The column heading of each kernel; the targets are for the last."""
 OURS: Final = "tpu"
 MOST_CYCLES: Final = 2.05
 LEAST_MBU: Final = 0.95
@@ -24,12 +25,12 @@ TOKENS: Final = fields(Cell).tokens.default
 
 Held = Mapping[Cell, Compiled]
 Records = Mapping[str, Held]
-"""What was found, by kernel and cell."""
+"""The records, by kernel and grid point."""
 
 
 @define
 class Judged:
-    """missed: a sentence for what is measured and misses a target; open: for what is not known."""
+    """missed: a sentence for each missed target; open: for each unknown figure."""
 
     missed: list[str] = Factory(list)
     open: list[str] = Factory(list)
@@ -37,7 +38,7 @@ class Judged:
 
 @frozen
 class Row:
-    """One line of the table. figure: what one kernel has of these cells. judge: ours, in it."""
+    """One line of the table. figure: of one kernel for its grid points. judge: our result."""
 
     what: str
     target: str
@@ -46,7 +47,7 @@ class Row:
     judge: Callable[[Cell, Records, Judged], None]
 
     def judged(self, records: Records) -> Judged:
-        """Where our kernel stands, cell by cell."""
+        """The result of our kernel, grid point by grid point."""
         found = Judged()
         for cell in self.cells:
             self.judge(cell, records, found)
@@ -54,17 +55,17 @@ class Row:
 
 
 def name(cell: Cell) -> str:
-    """The cell, with its tokens where they are not those of the grid."""
+    """The grid point, with its tokens if they differ from the grid's."""
     return f"{cell}{tokens_of(cell)}"
 
 
 def tokens_of(cell: Cell) -> str:
-    """Its tokens, to stand behind the rest, or nothing if they are those of the grid."""
+    """Its tokens, as a suffix; empty if they are those of the grid."""
     return "" if cell.tokens == TOKENS else f", {cell.tokens:,} tokens"
 
 
 def counted(cells: Sequence[Cell], held: Held) -> str:
-    """How many compile, and what became of the rest."""
+    """How many compile, and the outcome of the others."""
     found = Counter(held[cell].verdict if cell in held else "not measured" for cell in cells)
     good = found.pop("ok", 0)
     words = {"fails": "fail", "refused": "refused", "undecided": "undecided"}
@@ -78,7 +79,7 @@ def cycles(cells: Sequence[Cell], held: Held) -> str:
 
 
 def bandwidth(cells: Sequence[Cell], held: Held) -> str:
-    """The ceiling of the share of the bandwidth, by chip and page size."""
+    """The ceiling of the bandwidth share, by chip and page size."""
     return _each(cells, held, lambda one: _percent(one.mbu), _chip_and_page)
 
 
@@ -113,7 +114,7 @@ def _one(record: Compiled | None, text: Callable[[Compiled], str | None]) -> str
 
 
 def _known(cell: Cell, records: Records, found: Judged) -> Compiled | None:
-    """Our record of a cell that compiles; what else there is, is noted."""
+    """Our record of a grid point if it compiles; otherwise the reason is noted."""
     record = records[OURS].get(cell)
     if record is None:
         found.open.append(f"{name(cell)}: not measured")
@@ -133,7 +134,7 @@ def _compiles(cell: Cell, records: Records, found: Judged) -> None:
 def _figure(
     cell: Cell, records: Records, found: Judged, of: Callable[[Compiled], float | None]
 ) -> float | None:
-    """One figure of our record of a cell that compiles; if it is not known, that is noted."""
+    """One figure of our record of a compiled grid point; an unknown figure is noted."""
     record = _known(cell, records, found)
     if record is None:
         return None
@@ -183,8 +184,8 @@ def rows() -> tuple[Row, ...]:
     seventy = grid.cells([MODELS["llama-3-70b"]], chips=("v5e", "v6e", "7x"))
     most, mbu, mfu = f"at most {MOST_CYCLES}", f"at least {LEAST_MBU:.0%}", f"{LEAST_MFU:.0%}"
     return (
-        Row("the grid of 146 cells", "every cell OK", grid.grid(), counted, _compiles),
-        Row("the same on v4", "every cell OK", grid.grid_on_v4(), counted, _compiles),
+        Row("the grid, 146 points", "every grid point OK", grid.grid(), counted, _compiles),
+        Row("the same on v4", "every grid point OK", grid.grid_on_v4(), counted, _compiles),
         Row(
             "70B (64, 8, 128), bfloat16, pages of 16 to 256, v5e, v6e, 7x",
             *("all", seventy, counted, _compiles),
@@ -192,7 +193,7 @@ def rows() -> tuple[Row, ...]:
         Row(
             "what one of 4 and of 8 devices has of 8B and 70B, bfloat16, pages of 16 and 128, "
             "every chip",
-            *("every cell OK", grid.shards(), counted, _compiles),
+            *("every grid point OK", grid.shards(), counted, _compiles),
         ),
         Row(
             "static cycles for a KV token of decoding, (32, 8, 128), bfloat16, v6e, pages of 128",
@@ -211,19 +212,19 @@ def rows() -> tuple[Row, ...]:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Every cell of the table, once; those of single figures first, since they say most."""
+    """Every grid point of the table, once; those of single figures first."""
     every = sorted(rows(), key=lambda row: len(row.cells))
     return tuple(dict.fromkeys(cell for row in every for cell in row.cells))
 
 
 def plain() -> frozenset[Cell]:
-    """Cells that are only asked whether they compile: no row has a figure of them."""
+    """Grid points that need only a verdict: no row has a figure of them."""
     figured = {cell for row in rows() if row.figure is not counted for cell in row.cells}
     return frozenset(cells()) - figured
 
 
 def lost(held: Held) -> Iterator[Compiled]:
-    """What does not compile or is refused, in the order of the table."""
+    """The grid points that do not compile or are refused, in the order of the table."""
     for cell in cells():
         record = held.get(cell)
         if record is not None and record.verdict in {"fails", "refused"}:

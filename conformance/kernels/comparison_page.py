@@ -18,13 +18,13 @@ from conformance.kernels.compile.outcome import Compiled
 from conformance.kernels.compile.peaks import ASSUMPTIONS
 
 LEFT_OUT: Final = (
-    "OK means that the compiler of the chip takes the kernel with the block sizes that it chooses "
-    "itself. Cycles are those of the inner loop over KV, as the compiler schedules it. Of "
-    "tpu-inference the kernels are counted, and not what stands around them: its pool has another "
-    "layout, and it takes the new K and V as operands and appends them, which ours is not asked "
-    "for here. It is told the chip; its programs for decoding and for mixed batches are compiled "
-    "together, as it calls them. The second kernel that the package has for a head_dim of 64 is "
-    "not called."
+    "OK means that the compiler of the chip accepts the kernel with the block sizes that the "
+    "kernel chooses itself. Cycles are those of the inner loop over KV, as the compiler schedules "
+    "it. For tpu-inference the kernels are counted, and not the surrounding work: its pool has "
+    "another layout, and it takes the new K and V as operands and appends them, which ours does "
+    "not do here. It receives the name of the chip; its programs for decoding and for mixed "
+    "batches are compiled together, as it calls them. The second kernel of the package, for a "
+    "head_dim of 64, is not called."
 )
 
 
@@ -42,7 +42,7 @@ def _line(row: Row, records: Records) -> list[str]:
 
 
 def text(records: Records) -> str:
-    """To print: each line of the table as a paragraph, since the figures are long."""
+    """The printed form: each line of the table as a paragraph, since the figures are long."""
     head, *lines = table(records)
     parts = []
     for line in lines:
@@ -54,7 +54,7 @@ def text(records: Records) -> str:
 
 
 def page(records: Records, *, date: str) -> str:
-    """The page that --write writes."""
+    """The page for --write."""
     lines = [f"| {' | '.join(line)} |" for line in table(records)]
     lines.insert(1, "|---" * len(table(records)[0]) + "|")
     parts = [
@@ -70,7 +70,7 @@ def page(records: Records, *, date: str) -> str:
 
 
 def _measured(records: Records) -> str:
-    """How much of it was compiled, and with which versions."""
+    """How much of the table was compiled, and with which versions."""
     total = len(cells())
     parts = [f"{title} {len(records[kernel])}" for kernel, title in KERNELS.items()]
     versions = {
@@ -80,7 +80,7 @@ def _measured(records: Records) -> str:
         for part, number in record.versions.items()
     }
     used = f", with {', '.join(sorted(versions))}" if versions else ""
-    return f"Of {total} cells for each kernel these were compiled{used}: {', '.join(parts)}."
+    return f"Of {total} grid points for each kernel these were compiled{used}: {', '.join(parts)}."
 
 
 def _losses(records: Records) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _losses(records: Records) -> Iterator[str]:
         found = list(lost(records[kernel]))
         if not found:
             number = len(records[kernel])
-            yield f"**{title}**: nothing of the {number} cells that were compiled."
+            yield f"**{title}**: nothing of the {number} grid points that were compiled."
         elif kernel == OURS:
             yield "\n".join([f"**{title}**:", "", *map(_alone, found)])
         else:
@@ -100,7 +100,7 @@ def _alone(record: Compiled) -> str:
 
 
 def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
-    """One item for each cause, with the first reason and every cell."""
+    """One item for each cause, with the first reason and every grid point."""
     for cause in dict.fromkeys(record.cause for record in found):
         some = [record for record in found if record.cause == cause]
         first = f"the first {some[0].verdict}: {some[0].reason}".rstrip(".")
@@ -108,7 +108,7 @@ def _grouped(found: Sequence[Compiled]) -> Iterator[str]:
 
 
 def _together(some: Sequence[Compiled]) -> str:
-    """Every cell: chips and page sizes beside what they have in common."""
+    """All grid points: chips and page sizes beside their common part."""
     found: dict[str, list[str]] = {}
     for cell in (record.cell for record in some):
         shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"

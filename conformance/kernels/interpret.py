@@ -1,8 +1,8 @@
-"""Running a kernel in the interpreter of the TPU, and hearing what it says.
+"""The run of a kernel in the interpreter of the TPU, with the interpreter's findings.
 
-Copies happen when they are waited for, or at once; what was not written is NaN; a read outside is
-an error. Races and semaphores that are left over are printed by it, on the standard output of the
-process, so a process that comes here has given that output away.
+Copies happen when they are waited for, or at once; unwritten memory is NaN; a read outside of a
+buffer is an error. The interpreter prints races and unbalanced semaphores on the standard output of
+the process, so a process that runs this module cannot use that output for anything else.
 """
 
 import os
@@ -29,9 +29,9 @@ from conformance.kernels.pallas import Copy, Ref
 from conformance.numerics.oracle import Floats
 
 CHIP: Final = "v5e"
-"""Told to a kernel that asks; the interpreter stands for none in particular."""
+"""The chip for a kernel that takes one; the interpreter models none in particular."""
 CORES: Final = 2
-"""Of a device, at most."""
+"""The largest number of cores of a device."""
 RACE: Final = "RACE DETECTED"
 LEFT_OVER: Final = "non-zero count"
 OUTSIDE: Final = ("out-of-bounds", "out of bounds")
@@ -39,7 +39,7 @@ NOTHING: Final[Mapping[str, Numbers]] = MappingProxyType({})
 
 
 class Mode(Enum):
-    """When a copy happens. EAGER also looks for races, which takes longer."""
+    """When a copy happens. EAGER also detects races, which takes longer."""
 
     WAIT = "on_wait"
     EAGER = "eager"
@@ -47,9 +47,9 @@ class Mode(Enum):
 
 @frozen(eq=False)
 class Answer:
-    """out: [T, q_heads, head_dim], None if it did not come so far. said: what else was found.
+    """out: [T, q_heads, head_dim], None if the kernel did not finish. said: other findings.
 
-    pool: what came back beside it, if new cells were given.
+    pool: returned beside it, if new cells were given.
     """
 
     out: Floats | None
@@ -58,7 +58,7 @@ class Answer:
 
 
 def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
-    """Of the interpreter. With one core, a kernel that is split does its parts one by one."""
+    """Parameters of the interpreter. With one core, parallel parts run one after another."""
     return pltpu.InterpretParams(
         dma_execution_mode=mode.value,
         uninitialized_memory="nan",
@@ -78,9 +78,9 @@ def attend(
     new: Mapping[str, Numbers] = NOTHING,
     cores: int = 1,
 ) -> Answer:
-    """Call it once. Raises what it raises, unless the interpreter stopped at a read outside.
+    """Call the kernel once. Passes its exceptions on, except for a read outside of a buffer.
 
-    new: K and V of new cells by name, if it is to write them. cores: at work side by side.
+    new: K and V of new cells by name, if the kernel writes them. cores: that work in parallel.
     """
     given = _given(sizes, arrays)
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
@@ -108,7 +108,7 @@ def attend(
 
 
 def _pair(found: object, given: jax.Array) -> tuple[object, Numbers]:
-    """An answer, and a pool like the one that was given. Raises ValueError."""
+    """An answer, and a pool like the given one. Raises ValueError."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise ValueError("given new cells, it does not return its answer and the pool")
     pool = np.asarray(found[1])
@@ -125,7 +125,7 @@ def cores(
     own: Own,
     new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
-    """On how many cores its Pallas kernel works; 0 if there is none, or it cannot be traced."""
+    """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
 
     def call(*given: jax.Array) -> object:
         return subject.call(*given, options=sizes.options, **told(own), **new)
@@ -138,12 +138,12 @@ def cores(
 
 
 def told(own: Own) -> Own:
-    """A kernel's own arguments with a chip, if they name none."""
+    """Add the default chip to a kernel's own arguments, unless one is given."""
     return {"chip": CHIP, **own}
 
 
 def _given(sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
-    """The arrays in the dtypes that they are for."""
+    """The arrays in the dtypes of the batch."""
     q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
     pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
     return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
@@ -151,7 +151,7 @@ def _given(sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
 
 @contextmanager
 def printed() -> Iterator[list[str]]:
-    """The lines that this process printed meanwhile; they are there when the block is left."""
+    """The lines that this process prints inside the block, available at its end."""
     lines: list[str] = []
     sys.stdout.flush()
     before = os.dup(1)
@@ -168,7 +168,7 @@ def printed() -> Iterator[list[str]]:
 
 
 def sees_races() -> bool:
-    """The control: whether this jax finds races, with its own copy and between cores."""
+    """The control: whether this jax detects races, with its own copy and between cores."""
 
     def reads_too_early(source: Ref, out: Ref, held: Ref, semaphore: Ref) -> None:
         copy: Copy = pltpu.make_async_copy(source, held, semaphore)
@@ -186,7 +186,7 @@ def sees_races() -> bool:
 
 
 def _races(kernel: Callable[..., None], cores: int, space: pltpu.MemorySpace) -> bool:
-    """Whether one is found in this kernel, whose result lies in that memory."""
+    """Whether a race is detected in this kernel, with its result in that memory."""
     kind = jax.typeof(jnp.zeros((16, 128), jnp.float32))
     with printed() as lines:
         found = pl.pallas_call(

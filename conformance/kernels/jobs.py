@@ -1,4 +1,4 @@
-"""Which jobs a run of the bench has, and what they come to together."""
+"""The jobs of a run of the bench, and their totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from conformance.kernels.trials import Job
 
 FEWEST: Final = 3
 SHARE: Final = 4
-"""One in so many cases goes to other block sizes, to eager copies, and to each twin."""
+"""Other block sizes, eager copies and each twin get the cases divided by this."""
 
 
 class Errors(TypedDict):
@@ -77,7 +77,7 @@ class Totals(TypedDict):
 
 
 class MutantScore(TypedDict):
-    """What became of a planted bug: under the bench, and under tests as they are usual."""
+    """The outcome of a planted bug: under the bench, and under conventional tests."""
 
     mutant: str
     what: str
@@ -89,14 +89,14 @@ class MutantScore(TypedDict):
 
 @frozen
 class Plan:
-    """jobs, and for each of the sizes that are left out the options that the function lacks."""
+    """jobs, and the options that the function lacks, for each shape that is left out."""
 
     jobs: Sequence[Job]
     left_out: Mapping[str, str]
 
 
 def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
-    """Every shape with every block size that we know of, copies late and at once, and the twins."""
+    """Every shape with every known block size, copies late and at once, and the twins."""
     left_out = {
         sizes.name: ", ".join(missing)
         for sizes in SIZES
@@ -112,7 +112,7 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
 
 
 def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
-    """New cells to write, of every shape, late and at once."""
+    """Jobs that write new cells, for every shape, with late and immediate copies."""
     for sizes, mode in product(SIZES, ("on_wait", "eager")):
         if sizes.name not in left_out:
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
@@ -121,7 +121,7 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
 
 
 def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
-    """Other variants with copies at once: one of ours is split between cores, which may race."""
+    """Other block sizes with immediate copies: parallel parts of ours may race."""
     for index in range(1, len(variants(name, SIZES[0]))):
         yield Job(
             kernel=name,
@@ -148,7 +148,7 @@ def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: in
 
 
 def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None) -> list[Job]:
-    """Our kernel with each of these bugs, or with any."""
+    """Jobs for our kernel with each of these bugs, or with any."""
     return [
         Job(
             kernel="tpu",
@@ -166,7 +166,7 @@ def of_mutants(*, cases: int, seed: int = 0, names: Sequence[str] | None = None)
 
 
 def totals(tried: Sequence[Tried]) -> Totals:
-    """The numbers of the report. Those of what did not end come to what is known of it."""
+    """The numbers of the report. Unfinished jobs count as far as they came."""
     found = Counter(what for one in tried for what in one.what)
     return {
         "cases": sum(one.cases for one in tried),
@@ -183,7 +183,7 @@ def totals(tried: Sequence[Tried]) -> Totals:
 
 
 def _largest(tried: Sequence[Tried]) -> Errors:
-    """Of the errors, over each of the two bounds."""
+    """The largest errors, relative to each of the two bounds."""
     return {
         "max_error_over_bound": round(max((one.ratio for one in tried), default=0.0), 4),
         "max_error_over_probable_bound": round(max((one.looseness for one in tried), default=0), 4),
@@ -191,7 +191,7 @@ def _largest(tried: Sequence[Tried]) -> Errors:
 
 
 def _describe_loose(one: Tried) -> Loose:
-    """Batches that are right, and farther off than rounding would likely be, as plain data."""
+    """Right batches beyond the probabilistic bound, as plain data."""
     return {
         **_place(one),
         "batches": one.loose,
@@ -202,7 +202,7 @@ def _describe_loose(one: Tried) -> Loose:
 
 
 def score(kit: Tried, usual: Tried) -> MutantScore:
-    """What became of a planted bug: under the bench, and under tests as they are usual."""
+    """The outcome of a planted bug: under the bench, and under conventional tests."""
     name = str(kit.job.mutant)
     return {
         "mutant": name,

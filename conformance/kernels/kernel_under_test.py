@@ -1,7 +1,7 @@
-"""What is put to the bench: a function with the interface of ragged paged attention.
+"""The kernel under test: a function with the interface of ragged paged attention.
 
 Its arrays are those of `impl.attention.reference.ragged_paged_attention`, in that order, with
-num_seqs i32[1]. What else it takes is read off its signature.
+num_seqs i32[1]. Its other parameters are read from its signature.
 """
 
 import importlib
@@ -22,14 +22,14 @@ KNOWN: Final = {
     "jax": "jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention",
     "tpu-inference": "conformance.kernels.tpu_inference:ragged_paged_attention",
 }
-"""Short names. `jax` is the kernel that comes with it; the last is called as that module says."""
+"""Short names. `jax` is the kernel of jax itself; the last goes through our wrapper."""
 INSTALLED: Final = {"tpu-inference": "tpu_inference"}
-"""By short name, the distribution and module that has to be there; kvspec does not depend on it."""
+"""Required modules by short name; kvspec does not depend on them."""
 APPENDING: Final = {
     "reference": "impl.attention.appending:append_and_attend",
     "tpu": "impl.attention.tpu:append_and_attend",
 }
-"""Those that write new cells as well, where that is another function."""
+"""Variants that write new cells as well, where that is another function."""
 NEW_CELLS: Final = ("keys", "values")
 """By these names a function takes K and V of the queries' own tokens; it then returns the pool too.
 """
@@ -40,14 +40,14 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "k_scale": ("k_scale",),
     "v_scale": ("v_scale",),
 }
-"""What a case may ask for, and under which names functions take it; the first is ours."""
+"""The options of a case, and the names that functions have for them; the first is ours."""
 
 
 @frozen
 class Subject:
-    """One function. names: for each option that it takes, the name that it takes it by.
+    """One function. names: for each supported option, the function's name of it.
 
-    told_chip: whether it takes `chip`, the name of the chip that it is compiled for.
+    told_chip: whether it takes `chip`, the name of the target chip.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Subject:
     told_chip: bool
 
     def lacks(self, options: Options) -> list[str]:
-        """The options, by our name, that it does not take."""
+        """The unsupported options, by our name."""
         return [name for name in options if name not in self.names]
 
     def call(self, *arrays: object, options: Options, **own: object) -> object:
-        """What it answers [T, q_heads, head_dim].
+        """The answer [T, q_heads, head_dim].
 
-        own: arguments of its own, such as blocks, and `chip`, which it is given if it takes it.
+        own: arguments of its own, such as blocks, and `chip`, passed on if it takes one.
         """
         asked = {self.names[name]: value for name, value in options.items()}
         told = {name: value for name, value in own.items() if name != "chip" or self.told_chip}
@@ -75,8 +75,10 @@ def find(name: str) -> Subject:
 
 
 def find_appending(name: str) -> Subject | None:
-    """The same that also writes new cells, if there is one: `[T, kv_heads, head_dim]` by the names
-    of NEW_CELLS, in the dtype of the pool. It returns its answer and the pool. Raises InvalidInput.
+    """The variant that also writes new cells `[T, kv_heads, head_dim]`, if there is one.
+
+    It takes them by the names of NEW_CELLS, in the dtype of the pool, and returns its answer and
+    the pool. Raises InvalidInput.
     """
     found = _found(name, APPENDING.get(name, KNOWN.get(name, name)))
     takes = inspect.signature(found.function).parameters
@@ -119,4 +121,4 @@ def _found(name: str, where: str) -> Subject:
 
 def _unusable(name: str, allowed: str, why: object) -> InvalidInput:
     words = str(why) or type(why).__name__
-    return InvalidInput("kernel", seen=name, allowed=allowed, remedy=f"It has no use: {words}.")
+    return InvalidInput("kernel", seen=name, allowed=allowed, remedy=f"It is unusable: {words}.")

@@ -1,4 +1,4 @@
-"""The same sequences laid out otherwise: a kernel must answer the same, within both bounds."""
+"""Metamorphic tests: another layout of the same sequences must have the same answer."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ TWINS: Final[Mapping[str, str]] = {
     "padding": "room for more sequences, more tokens, and longer rows of the table",
     "head_dim": "a head_dim of twice the size, filled with zeros",
 }
-"""By name, what is different."""
+"""The layouts by name, each with its differences."""
 
 
 def other(sizes: Sizes, twin: str) -> Sizes:
@@ -37,7 +37,7 @@ def other(sizes: Sizes, twin: str) -> Sizes:
 
 
 def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
-    """The arrays of the twin: each sequence has pages of its own, the rest is NaN."""
+    """The arrays of the twin: each sequence has pages of its own, all others are NaN."""
     there, width = other(sizes, twin), sizes.heads[2]
     order = _order(batch, twin)
     draws = np.random.default_rng(batch.seed + 1)
@@ -65,7 +65,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
 
 
 def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:
-    """The rows of the twin's answer where the others have them; head_dim as there."""
+    """The rows of the twin's answer in the original order and head_dim."""
     order = _order(batch, twin)
     counts = [queries for queries, _ in batch.lens]
     starts = np.cumsum([0, *(counts[old] for old in order)])

@@ -14,5 +14,5 @@ class Copy(Protocol):
         ...
 
     def wait(self) -> None:
-        """Return when all is copied."""
+        """Wait until everything is copied."""
         ...

@@ -1,4 +1,4 @@
-"""How many processes of the bench run at once."""
+"""The number of processes of the bench."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The processes of the bench: started, watched, and ended when one hangs."""
+"""The worker processes of the bench: started, watched, and killed when one hangs."""
 
 import json
 import os
@@ -22,17 +22,17 @@ WORKER: Final = "conformance.kernels.trials"
 CONTROL: Final = "conformance.kernels.interpret"
 POLL_SECONDS: Final = 0.05
 STALL_SECONDS: Final = 120.0
-"""Without a batch for so long a kernel counts as hanging, if it has answered before."""
+"""A kernel that has answered before hangs if it takes longer for a batch."""
 
 
 @define
 class Tried:
-    """What came of a job. what: of a finding. batch: as JSON. text: of what was raised.
+    """The outcome of a job. what: of a finding. batch: as JSON. text: of an exception.
 
     cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
-    looseness: the largest error over the probable bound. loose: batches that are right and beyond
-    it; loosest: the one that is farthest.
+    looseness: the largest error over the probabilistic bound. loose: right batches beyond it;
+    loosest: the farthest.
     """
 
     job: Job
@@ -50,10 +50,11 @@ class Tried:
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing is said of it: it does not take these shapes, or the interpreter cannot.
+        """Whether the job decides nothing: unsupported shapes, or a failure of the interpreter.
 
-        A kernel does not raise once it runs; what does is the interpreter. A process that was
-        killed from outside, or had no answer yet when time was up, says nothing of the kernel.
+        A kernel that has started does not raise; an exception then comes from the interpreter. A
+        process that was killed from outside, or had no answer when time was up, decides nothing
+        either.
         """
         interpreter = self.text.startswith("JaxRuntimeError")
         raised = self.ended == "raised" and (self.cases == 0 or interpreter)
@@ -61,11 +62,11 @@ class Tried:
 
     @property
     def wrong(self) -> bool:
-        """Whether there is something to report."""
+        """Whether there is a finding."""
         return self.ended not in ("passed", "") and not self.undecided
 
     def take(self, line: Line) -> None:
-        """One line that the process wrote."""
+        """Process one line of the worker."""
         if "begin" in line:
             self.batch = line["begin"]
         elif "ended" in line:
@@ -88,7 +89,7 @@ class Tried:
 
 @define
 class _Process:
-    """One that runs. read: how much of its file is known."""
+    """A running worker. read: the processed bytes of its file."""
 
     tried: Tried
     handle: Process
@@ -97,7 +98,7 @@ class _Process:
     since: float = field(factory=time.monotonic)
 
     def refresh(self) -> None:
-        """Take in the lines that are complete."""
+        """Process the complete lines."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -132,7 +133,7 @@ class _Process:
         self.tried.text = f"status {status}: {last}"
 
     def end(self) -> None:
-        """End it."""
+        """Kill it."""
         processes.end(self.handle)
 
 
@@ -142,7 +143,7 @@ def make_all(
     update: Callable[[float, str], None],
     stall: float = STALL_SECONDS,
 ) -> None:
-    """Do these jobs, as many at once as there are cores; each knows what came of it so far."""
+    """Run these jobs, as many at once as there are cores; each records its outcome so far."""
     most = cores()
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -170,5 +171,5 @@ def _start(tried: Tried, path: Path) -> _Process:
 
 
 def sees_races() -> bool:
-    """The control: whether the interpreter finds a race that is there."""
+    """The control: whether the interpreter detects a real race."""
     return processes.finish(processes.start(CONTROL), seconds=STALL_SECONDS) == 0

@@ -1,8 +1,8 @@
-"""Bugs to plant in our TPU kernel, one at a time: what the bench must catch.
+"""Seeded bugs of our TPU kernel, planted one at a time, which the bench must catch.
 
-Most are among the ways in which public kernels went wrong: copies that nobody waits for, buffers
-that are not alternated, masks that are off by one, sums that are not carried or not begun anew.
-Each is a function of what it replaces.
+Most are modelled on bugs of public kernels: copies without a wait, buffers that are not alternated,
+masks that are off by one, sums that are not carried or not restarted. Each is a function from the
+right to the wrong implementation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -70,9 +70,9 @@ class Masked(Protocol):
 
 @frozen
 class Mutant:
-    """what: is wrong. place, name: what is replaced. change: makes the wrong one of the right one.
+    """what: the defect. place, name: the attribute to replace. change: makes the wrong function.
 
-    sizes, variant, mode, append: where it shows, see `tries.Job`.
+    sizes, variant, mode, append: the job that shows it, see `trials.Job`.
     """
 
     what: str
@@ -93,13 +93,13 @@ def _nothing(_right: Callable[P, None]) -> Callable[P, None]:
 
 
 class _Unwaited:
-    """A copy that is started and not waited for."""
+    """A copy that is started and never waited for."""
 
     def __init__(self, copy: Copy) -> None:
         self.start = copy.start
 
     def wait(self) -> None:
-        """It does not."""
+        """Return without waiting."""
 
 
 def _unwaited(right: Callable[P, Copy]) -> Callable[P, _Unwaited]:
@@ -110,7 +110,7 @@ def _unwaited(right: Callable[P, Copy]) -> Callable[P, _Unwaited]:
 
 
 def _span(low: int, high: int) -> Callable[[Bounds], Bounds]:
-    """The visible cells of a fetch, with other ends."""
+    """The visible cells of a fetch, with wrong ends."""
 
     def change(right: Bounds) -> Bounds:
         def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
@@ -125,7 +125,7 @@ def _span(low: int, high: int) -> Callable[[Bounds], Bounds]:
 def _fetches(
     **other: int,
 ) -> Callable[[Callable[[Flow, Fetch], R]], Callable[[Flow, Fetch], R]]:
-    """A function of a fetch that is given one in which something is different."""
+    """A function that receives a fetch with one field changed."""
 
     def change(right: Callable[[Flow, Fetch], R]) -> Callable[[Flow, Fetch], R]:
         def wrong(self: Flow, fetch: Fetch) -> R:
@@ -140,7 +140,7 @@ def _fetches(
 def _shapes(
     other: Callable[[Shape], Shape],
 ) -> Callable[[Callable[Concatenate[Shape, P], R]], Callable[Concatenate[Shape, P], R]]:
-    """A kernel that is traced with other options than it was given."""
+    """A kernel that is traced with wrong options."""
 
     def change(right: Callable[Concatenate[Shape, P], R]) -> Callable[Concatenate[Shape, P], R]:
         def wrong(shape: Shape, /, *rest: P.args, **named: P.kwargs) -> R:
@@ -157,7 +157,7 @@ def _longer_window(shape: Shape, *, by: int) -> Shape:
 
 
 def _seen(*, by: int) -> Callable[[Seen], Seen]:
-    """The mask of a prefill, for queries that stand elsewhere."""
+    """The mask of a prefill, for queries at wrong positions."""
 
     def change(right: Seen) -> Seen:
         return lambda shape, position, *rest: right(shape, position + by, *rest)
@@ -183,7 +183,7 @@ def _next_page(right: StartPage) -> StartPage:
 
 
 class _Folded:
-    """A pair of buffers of which the first is given out twice."""
+    """A pair of buffers that returns the first one twice."""
 
     def __init__(self, held: Ref, fold: Fold) -> None:
         self.at, self._held, self._fold = self, held, fold
@@ -195,7 +195,7 @@ class _Folded:
 def _one_buffer(
     name: str, fold: Fold
 ) -> Callable[[Callable[Concatenate[Flow, P], None]], Callable[Concatenate[Flow, P], None]]:
-    """What is copied in is put where that lies that is being worked on."""
+    """A fetch that overwrites the buffer in use."""
 
     def change(
         right: Callable[Concatenate[Flow, P], None],
@@ -225,7 +225,7 @@ def _fewer_pages(right: Bounds) -> Bounds:
 
 
 def _unreset(*kept: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """A beginning that leaves some of the scratch as it was."""
+    """An initialisation that leaves some of the scratch unchanged."""
 
     def change(right: Callable[P, None]) -> Callable[P, None]:
         def wrong(*given: P.args, **named: P.kwargs) -> None:
@@ -241,7 +241,7 @@ def _unreset(*kept: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 def _only_masked(right: Masked) -> Masked:
-    """Steps of which every cell is visible are left out."""
+    """Steps with only visible cells are left out."""
 
     def wrong(*given: object, masked: bool) -> None:
         if masked:
@@ -251,7 +251,7 @@ def _only_masked(right: Masked) -> Masked:
 
 
 def _never_rescaled(right: Callable[[Shape, Array], Array]) -> Callable[[Shape, Array], Array]:
-    """What was summed up is not rescaled when a larger score comes: it is [rows, 128]."""
+    """Sums that are not rescaled when a larger score comes: [rows, 128]."""
 
     def wrong(shape: Shape, difference: Array) -> Array:
         found = right(shape, difference)
@@ -277,7 +277,7 @@ def _other_heads(
 
 
 def _as_one_core(right: After) -> After:
-    """The same as if there were one core, but that each still has its number."""
+    """The plan for one core on several, each with its own number."""
 
     def wrong(self: Flow, fetch: Fetch) -> Fetch:
         before = self.shape
@@ -290,7 +290,7 @@ def _as_one_core(right: After) -> After:
 
 
 def _one_place_on(right: Write[P]) -> Write[P]:
-    """Every new cell goes to the next one of the pool."""
+    """Every new cell goes to the next destination."""
 
     def wrong(pool: Array, cells: Array, to: Array, /, *rest: P.args, **named: P.kwargs) -> Array:
         return right(pool, cells, jnp.where(to < 0, to, to + 1), *rest, **named)
@@ -321,7 +321,7 @@ def _last_dropped(right: Places[P]) -> Places[P]:
 
 
 def _row_before(right: Places[P]) -> Places[P]:
-    """New cells go to the pages of the sequence before."""
+    """New cells go to the pages of the previous sequence."""
 
     def wrong(
         pool: Array, lens: Array, ids: Array, starts: Array, /, *rest: P.args, **named: P.kwargs
@@ -332,7 +332,7 @@ def _row_before(right: Places[P]) -> Places[P]:
 
 
 def _from_the_pool(right: Call) -> Callable[..., Array]:
-    """Operands are not looked at."""
+    """The operands are ignored."""
 
     def wrong(shape: Shape, *given: object, cells: Array) -> Array:
         del cells
@@ -342,7 +342,7 @@ def _from_the_pool(right: Call) -> Callable[..., Array]:
 
 
 def _whole_pages(right: Bounds) -> Bounds:
-    """The page that is old in part is copied whole, over what comes from the operands."""
+    """The partly old page is copied whole, over the cells from the operands."""
 
     def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
         low, high = right(self, fetch)
@@ -355,7 +355,7 @@ def _whole_pages(right: Bounds) -> Bounds:
 def _neighbours_cells(
     right: Callable[[Flow, Fetch, Array], None],
 ) -> Callable[[Flow, Fetch, Array], None]:
-    """The operands are read from one row further on."""
+    """The operands are read from the next row on."""
 
     def wrong(self: Flow, fetch: Fetch, slot: Array) -> None:
         class Shifted:
@@ -569,12 +569,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "operands one row off", flow.Flow, "_start_fresh", _neighbours_cells, append=True
     ),
 }
-"""By name."""
+"""All seeded bugs, by name."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """The kernel with this bug, until the block is left; nothing may be traced before it."""
+    """The kernel with this bug inside the block; nothing may be traced before it."""
     if name not in MUTANTS:
         raise InvalidInput(
             "mutant", seen=name, allowed=", ".join(MUTANTS), remedy="Choose one of them."

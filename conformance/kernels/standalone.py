@@ -1,4 +1,4 @@
-"""One file that shows a finding: the kernel call alone, its arrays, and what is right."""
+"""A standalone file that reproduces a finding, with the kernel call, arrays and right answer."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from conformance.kernels.interpret import CHIP
 from conformance.kernels.trials import Job
 
 SHOWN: Final = frozenset({"wrong", "out_of_bounds", "reads_behind_window"})
-"""What one call shows by its answer, or by the interpreter's end."""
+"""Findings that one call shows, by its answer or by an error of the interpreter."""
 FILE = '''\
 """{kernel}: {what}, for {lens} (queries, cells) of each sequence.
 
@@ -58,7 +58,7 @@ raise SystemExit(int(worst > 1))
 
 
 def source(job: Job, batch: Batch, what: str) -> str:
-    """The text of the file, for a batch of this job; a twin is left out. Raises InvalidInput."""
+    """The text of the file for a batch of this job; twins are left out. Raises InvalidInput."""
     found, sizes = kernel_under_test.find(job.kernel), job.shape
     arrays = build(sizes, batch)
     rows, right = int(arrays.cu_q_lens[len(batch.lens)]), answers.right(sizes, arrays)
@@ -91,7 +91,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _packed(arrays: dict[str, Any]) -> str:
-    """As text without quotes and backslashes; NaN and zeros take next to no room."""
+    """Bytes as text without quotes and backslashes; NaN and zeros compress well."""
     file = io.BytesIO()
     np.savez(file, **arrays)
     return base64.b85encode(zlib.compress(file.getvalue(), 9)).decode()

@@ -1,14 +1,15 @@
-"""The ragged paged attention kernel of tpu-inference, version 3, with our interface.
+"""A wrapper of the ragged paged attention kernel of tpu-inference, version 3, with our interface.
 
-The package is imported from where it is installed; nothing of it is copied. Its own start needs
-vllm and a TPU, and the kernel's module needs jax alone: so a bare package stands in for the start.
+The package is imported from where it is installed; nothing of it is copied. Its own initialisation
+needs vllm and a TPU, and the kernel's module needs jax alone: so an empty package replaces the
+initialisation.
 
-What the call does beside the kernel, and what is not counted: K and V of the new tokens are read
-out of the pool, because this kernel takes them as operands and appends them itself; the pool is
-given the layout that it wants, [pages, page_size, rows / packing, packing, head_dim], rows and
-head_dim filled up; leading sequences of one query go to its program for decoding, the rest to the
-one for mixed batches. For a head_dim of 64 the package has a second kernel, with block sizes out of
-a table that needs vllm: it is not called, and the first one fills such heads up to 128.
+The wrapper does more than the kernel, and its part is not counted: K and V of the new tokens are
+read from the pool, because this kernel takes them as operands and appends them itself; the pool is
+brought into the kernel's layout, [pages, page_size, rows / packing, packing, head_dim], with rows
+and head_dim padded; leading sequences of one query go to its program for decoding, the others to
+the one for mixed batches. For a head_dim of 64 the package has a second kernel, with block sizes
+from a table that needs vllm: it is not called, and the first one pads such heads to 128.
 """
 
 import importlib
@@ -45,10 +46,10 @@ def ragged_paged_attention(
     k_scale: float | None = None,
     v_scale: float | None = None,
 ) -> Array:
-    """Attend: arrays and meaning as of `impl.attention.reference.ragged_paged_attention`.
+    """Attention; arrays and meaning as in `impl.attention.reference.ragged_paged_attention`.
 
-    chip: the one that is compiled for. Raises InvalidInput for a chip or a dtype of the pool that
-    the kernel does not take, and what the kernel itself raises.
+    chip: the target. Raises InvalidInput for a chip or a pool dtype that the kernel does not take,
+    and passes on the exceptions of the kernel.
     """
     kernel = loaded(chip)
     if not jnp.issubdtype(kv_pages.dtype, jnp.floating):
@@ -80,7 +81,7 @@ def ragged_paged_attention(
 
 
 def loaded(chip: str) -> ModuleType:
-    """The kernel's module, told that it is for this chip. Raises InvalidInput for others."""
+    """The kernel's module, set up for this chip. Raises InvalidInput for other chips."""
     if chip not in GENERATIONS:
         raise InvalidInput(
             "chip",
@@ -96,7 +97,7 @@ def loaded(chip: str) -> ModuleType:
 
 
 def _bare() -> ModuleType:
-    """The package without its start. Raises ModuleNotFoundError if it is not installed."""
+    """The package without its initialisation. Raises ModuleNotFoundError if it is not installed."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.submodule_search_locations is None:
         raise ModuleNotFoundError(f"no module {PACKAGE}", name=PACKAGE)
@@ -109,9 +110,9 @@ def _bare() -> ModuleType:
 def _new(
     kv_pages: Array, kv_lens: Array, page_indices: Array, cu_q_lens: Array, *, tokens: int
 ) -> tuple[Array, Array]:
-    """K and V [tokens, kv_heads, head_dim] of the tokens of this batch, out of the pool.
+    """K and V [tokens, kv_heads, head_dim] of the tokens of this batch, read from the pool.
 
-    Rows that belong to no sequence have those of any cell: the kernel does not read them.
+    Rows that belong to no sequence hold those of any cell: the kernel does not read them.
     """
     pages, page_size, _, _ = kv_pages.shape
     token = jnp.arange(tokens, dtype=jnp.int32)

@@ -1,8 +1,7 @@
-"""One process of the bench: a kernel on batches of one shape, each written down as it is tried.
+"""One worker process of the bench: a kernel on batches of one shape, with a log of each batch.
 
-It is given a `Job` as JSON. Lines of JSON are appended to its file: `begin` before each batch, so
-that who waits knows on which one a kernel hangs; then its `ratio` and `looseness`; at last how it
-`ended`.
+It receives a `Job` as JSON. It appends lines of JSON to its file: `begin` before each batch, so
+that a hanging kernel's batch is known; then its `ratio` and `looseness`; finally how it `ended`.
 """
 
 import json
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 SHRINK_SECONDS: Final = 20.0
 Shares = tuple[float, float]
-"""The largest error over the bound, and over the probable one."""
+"""The largest error relative to the bound, and to the probabilistic bound."""
 NOT_JUDGED: Final[Shares] = (0.0, 0.0)
 
 
@@ -79,13 +78,12 @@ Line = Begun | Traced | Rated | Ended
 
 @frozen(kw_only=True)
 class Job:
-    """What a process is to try.
+    """The work of a process. kernel: as for `kernel_under_test.find`. sizes: by name.
 
-    kernel: as for `kernel_under_test.find`. sizes: by name. variant: which of `variants`. mode: of
-    the interpreter. mutant: a bug to plant first. plain: batches as in most tests of kernels,
-    judged by their tolerance. twin: the layout to compare with, see `TWINS`. shrink: whether a
-    batch that fails is made small. append: whether the kernel is to write the new cells, see
-    `appending`.
+    variant: the index in `variants`. mode: of the interpreter. mutant: a bug to plant first. plain:
+    batches as in most tests of kernels, judged by their tolerance. twin: the layout to compare
+    with, see `TWINS`. shrink: whether a failing batch is shrunk. append: whether the kernel writes
+    the new cells, see `appending`.
     """
 
     kernel: str
@@ -130,15 +128,15 @@ class Wrong(AssertionError):
 
 
 class Enough(BaseException):
-    """There is nothing more to learn: shrinking has taken its time, or the kernel raised."""
+    """The end of a trial: shrinking has taken its time, or the kernel raised."""
 
 
 @define
 class Trial:
-    """The work of one process, and what it found. found: of the smallest batch that failed.
+    """The work of one process, and its finding. found: of the smallest failing batch.
 
-    since: when the first one did. cores: on which its Pallas kernel works, 0 if it has none; only
-    looked at where copies happen at once, as between cores there are races alone to be found.
+    since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
+    with immediate copies, since several cores add only races.
     """
 
     job: Job
@@ -154,7 +152,7 @@ class Trial:
             file.write(json.dumps(line) + "\n")
 
     def check(self, batch: Batch) -> None:
-        """One batch. Raises Wrong if the kernel is."""
+        """Try one batch. Raises Wrong if the kernel is wrong."""
         if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
             raise Enough
         case = self._case(self._allowed(batch))
@@ -172,7 +170,7 @@ class Trial:
             raise Wrong
 
     def begin(self) -> None:
-        """The batch that is tried before any is drawn; if it fails, a smaller one is looked for."""
+        """Try the first batch; if it fails, drawing searches for a smaller one."""
         try:
             self.check(first(self.job.shape))
         except Wrong:
@@ -196,7 +194,7 @@ class Trial:
         return evolve(case, task=appending.task(case.sizes, case.batch, case.arrays))
 
     def _judged(self, case: Case) -> tuple[list[str], Shares]:
-        """What is wrong with the answer, and its largest error over either bound."""
+        """The errors of the answer, and its largest error relative to either bound."""
         from conformance.kernels import answers
 
         answer, right = self._attend(case), answers.right(case.sizes, case.arrays)
@@ -220,7 +218,7 @@ class Trial:
         return appending.wrong(case.task, answer.pool)
 
     def _kind(self, case: Case) -> str:
-        """Whether only NaN behind the window makes it wrong: not everybody has to bear that."""
+        """The finding: wrong, or wrong only because of NaN behind the window."""
         from conformance.kernels import answers
 
         milder = evolve(case.batch, behind=False)
@@ -232,7 +230,7 @@ class Trial:
         return "wrong" if wrong else "reads_behind_window"
 
     def _differs(self, case: Case, out: "Floats", bound: "Floats", *, twin: str) -> list[str]:
-        """What is wrong with the twin: it says something, or is not near enough."""
+        """The errors of the twin: a finding of its own, or too large a difference."""
         from conformance.kernels import answers, metamorphic
 
         sizes, batch = case.sizes, case.batch
@@ -269,7 +267,7 @@ class Trial:
 
 
 def run(trial: Trial) -> None:
-    """Draw batches until one fails or all are tried; say how it ended."""
+    """Draw batches until one fails or all are tried; record the end."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     job = trial.job

@@ -3,7 +3,7 @@
 Agreement is on refusing, on the result, on everything observed, and on every clause judged on what
 the engine itself shows. Pages are compared through one bijection carried along the run, extended
 only at allocation and cut only at release: renaming afresh at each step would hide a row that moved
-without its K and V. Source: DESIGN, "Refusals" and "Which page?".
+without its K and V. Source: docs/sources.md, "Refusals" and "Choice of pages".
 """
 
 from collections.abc import Callable, Iterator

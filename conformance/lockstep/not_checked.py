@@ -5,9 +5,9 @@ in part: what can be seen is compared in any case.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, get_args
+from typing import Final
 
-from conformance.protocol import Action, Attends, Engine, Poisonable
+from conformance.protocol import CALLS, Attends, Engine, Poisonable
 from spec import clauses
 from spec.machines import actions as act
 
@@ -21,6 +21,7 @@ DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
     "RESET": (act.Reset,),
     "ALONE": (act.Prefill, act.Round, act.Generate),
     "PROG": (act.Admit,),
+    "RB": (act.Truncate,),
 }
 """Clauses without a predicate, and the actions of which one must be offered for them to mean it."""
 
@@ -45,7 +46,7 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     """What a reader might take for checked and is not, and why: clauses first, then parts."""
     profile = engine.profile
     yield from clauses_not_judged(engine).items()
-    left_out = sorted(kind.__name__ for kind in set(get_args(Action)) - profile.actions)
+    left_out = sorted(kind.__name__ for kind in CALLS - profile.actions)
     if left_out:
         yield ", ".join(left_out), "the engine does not offer these actions"
     if profile.policy == "any":

@@ -1,1 +1,1 @@
-"""Mechanical changes of the engine, one at a time: `refine` notices, or it is explained."""
+"""Mutation testing of the engine: `refine` notices each mutant, or it is explained."""

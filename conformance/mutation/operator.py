@@ -1,7 +1,7 @@
-"""Every comparison, constant and index of some functions of the engine, changed one at a time.
+"""The mutation operator: each comparison, constant and index of some engine functions is changed.
 
-A mutant is made from the source of a function, never stored. What a refusal shows of itself, the
-value seen and the value allowed, is left alone: no contract says what it is.
+A mutant is made from the source of a function, never stored. The diagnostics of a refusal, the
+value seen and the value allowed, are not mutated: no contract fixes them.
 """
 
 import ast
@@ -19,22 +19,26 @@ TARGETS: Final = {
     "impl.plan": (
         *("sort_batch", "plan_pages", "fork_pages", "batch_plan", "in_range", "choice_taken"),
         *("require_used", "require_unused", "require_live", "require_next", "require_below"),
-        *("require_length", "require_pages", "require_unqueued"),
+        *("require_length", "require_pages", "require_unqueued", "require_prompt"),
+        "require_no_proposal",
     ),
-    "impl.commit": ("commit_pages", "begin", "fork", "release"),
-    "impl.state.pages": ("make", "is_free", "lowest_free", "grow", "fork", "release"),
+    "impl.commit": ("commit_pages", "commit_cells", "cut_cells", "begin", "fork", "release"),
+    "impl.state.pages": ("make", "is_free", "lowest_free", "grow", "fork", "cut", "release"),
     "impl.state.slots": ("make", "lowest_unused", "put", "begin", "fork", "release"),
-    "impl.state.queue": ("make", "head", "pop", "push", "fork", "purge", "pending", "_keep"),
+    "impl.state.queue": (
+        *("make", "head", "pop", "push", "fork", "purge", "truncate", "pending", "_keep"),
+    ),
     "impl.state.outputs": ("make", "waiting"),
     "impl.steps.sequences": ("reserve", "assign", "clone", "free", "free_finished"),
     "impl.steps.allocation": ("allocate",),
     "impl.steps.writing": ("write",),
     "impl.steps.queueing": ("enqueue", "pack", "purge"),
-    "impl.steps.lifecycle": ("reset_logical", "reset_physical"),
+    "impl.steps.rollback": ("propose", "commit", "truncate"),
+    "impl.steps.reset": ("reset_logical", "reset_physical"),
     "impl.status": ("first_refusal", "accepted", "target"),
     "impl.cache.paged": ("write", "copy_page", "zero"),
 }
-"""What is changed: allocation, clone, free, reset, the queue, and what they stand on."""
+"""The mutated functions: allocation, clone, free, rollback, reset, the queue, their helpers."""
 
 FLIPPED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
@@ -52,7 +56,7 @@ Site = tuple[ast.expr, Callable[[], None]]
 
 @frozen
 class Mutant:
-    """One change. before, after: the expression. number: which of the same expressions."""
+    """One change. before, after: the expression. number: among equal expressions."""
 
     module: str
     function: str
@@ -63,7 +67,7 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """Stable as long as the function's text is."""
+        """Stable as long as the text of the function is."""
         again = f" ({self.number})" if self.number else ""
         return f"{self.module}.{self.function}: {self.before} -> {self.after}{again}"
 
@@ -76,7 +80,7 @@ class Mutant:
 
 
 def mutants() -> Iterator[Mutant]:
-    """All of them, in order of the source."""
+    """All mutants, in order of the source."""
     for module, functions in TARGETS.items():
         held = importlib.import_module(module)
         for function in functions:
@@ -99,7 +103,7 @@ def _of(module: str, function: str, source: str) -> Iterator[Mutant]:
 
 
 def _sites(tree: ast.AST) -> Iterator[Site]:
-    """What to change: in the body alone, not in annotations or documentation."""
+    """The nodes to change: in the body, not annotations or documentation."""
     for node in tree.body[0].body:  # type: ignore[attr-defined]
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             yield from _inside(node)
@@ -130,7 +134,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """(refuses, Reason, seen, allowed)."""
+    """Whether a node is a guard tuple (refuses, Reason, seen, allowed)."""
     return (
         isinstance(node, ast.Tuple)
         and len(node.elts) == GUARD_SIZE

@@ -1,8 +1,8 @@
-"""`make mutants`: does refining notice each mechanical change of the engine?
+"""`make mutants`: mutation testing of the engine by refinement.
 
-The transitions of a few small graphs are met once and kept. A mutant is planted, what its entry
-points trace to is compared with the clean engine's, and what differs is compiled and taken through
-the kept transitions, until one comes out wrong. What survives must be explained.
+The transitions of a few small graphs are collected once. A mutant is planted, the traces of its
+entry points are compared with the clean engine's, and those that differ are compiled and applied to
+the collected transitions, until one has a wrong result. A mutant that survives must be explained.
 """
 
 import json
@@ -39,14 +39,14 @@ LARGER: Final[Small] = (
     Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2),
     CleanupMode.INCREMENTAL,
 )
-"""What survives the small graphs is taken through this one: it has more pages than a page cells."""
+"""The graph for survivors of the small ones: it has more pages than a page has cells."""
 
 RESULTS: Final = Path(".kvspec/mutants.jsonl")
 
 
 @define
 class Kept:
-    """The transitions of a graph, by kind, and how each kind is checked."""
+    """The transitions of a graph, by kind, and the check of each kind."""
 
     scope: str
     kinds: dict[str, Kind]
@@ -55,17 +55,17 @@ class Kept:
     reached: dict[str, set[str]] = field(factory=dict)
 
     def add(self, kind: str, transitions: Transitions) -> None:
-        """Keep them."""
+        """Add transitions."""
         if len(transitions.mask):
             self.held.setdefault(kind, []).append(transitions)
 
     def finish(self) -> None:
-        """Join them, and trace the clean engine."""
+        """Concatenate the transitions, and trace the clean engine."""
         self.held = {kind: [joined(parts)] for kind, parts in self.held.items()}
         self.traced = {kind: self.trace(kind) for kind in self.held}
 
     def trace(self, kind: str) -> str:
-        """What a check of this kind traces to, as text."""
+        """The traced program of a check of this kind, as text."""
         one = part(self.held[kind][0], 0)
 
         def check(*given: object) -> Any:  # a new function: what was traced before is remembered
@@ -74,7 +74,7 @@ class Kept:
         return str(jax.make_jaxpr(check)(one.before, one.arguments, one.after, one.mask))
 
     def wrong(self, kind: str) -> int | None:
-        """The number of a state from which the engine as it is now goes wrong."""
+        """The number of a state from which the current engine goes wrong."""
         whole = self.held[kind][0]
         check = jax.jit(jax.vmap(self.kinds[kind].check), compiler_options=UNOPTIMISED)
         for start in range(0, len(whole.mask), SIZE):
@@ -88,7 +88,7 @@ class Kept:
 
 @frozen
 class Fate:
-    """What became of a mutant: how it was noticed, or None."""
+    """The outcome of a mutant: how it was noticed, or None."""
 
     mutant: str
     noticed: str | None
@@ -116,7 +116,7 @@ def _keep(small: Small) -> Kept:
 
 
 def _reached(found: Kept) -> dict[str, set[str]]:
-    """Which kinds call each function that is changed: only those need another look."""
+    """The kinds that call each mutated function: only those need to be checked."""
     called: set[str] = set()
 
     def watched(name: str, right: Callable[P, R]) -> Callable[P, R]:
@@ -141,13 +141,13 @@ def _reached(found: Kept) -> dict[str, set[str]]:
 
 
 def judge(mutant: Mutant) -> Fate:
-    """Its fate in the small graphs or, if it survives them, in the larger one."""
+    """The fate of a mutant in the small graphs or, if it survives them, in the larger one."""
     found = fate(mutant, map(_keep, SMALL))
     return found if found.noticed else fate(mutant, [_keep(LARGER)])
 
 
 def fate(mutant: Mutant, graphs: Iterable[Kept]) -> Fate:
-    """Plant a mutant, and look until it is noticed."""
+    """Plant a mutant, and check until it is noticed."""
     with replaced(mutant.module, mutant.function, mutant.build):
         for graph in graphs:
             for kind in sorted(graph.reached.get(f"{mutant.module}.{mutant.function}", ())):
@@ -163,7 +163,7 @@ def fate(mutant: Mutant, graphs: Iterable[Kept]) -> Fate:
 
 
 def main() -> int:
-    """Judge every mutant that was not judged before; 0 if each survivor is explained."""
+    """Judge every mutant that has no result yet; return 0 if each survivor is explained."""
     done = _done()
     left = [mutant for mutant in mutants() if mutant.id not in done]
     for mutant in track(left, description="mutants", console=Console(stderr=True)):
@@ -191,12 +191,12 @@ def _tell(done: dict[str, str | None]) -> int:
 
 @cache
 def _sources() -> str:
-    """A mutant is of the engine's text, and is judged by the specification's."""
+    """A digest of the sources of the engine and of the specification that judges it."""
     return digest("spec", "impl")
 
 
 def _done() -> dict[str, str | None]:
-    """What was judged before, with the same sources."""
+    """The earlier results with the same sources."""
     found: dict[str, str | None] = {}
     for line in _lines():
         if line["source"] == _sources():

@@ -1,1 +1,1 @@
-"""Attention in float64, and the error bounds that a kernel is held to."""
+"""The float64 oracle of attention, and the error bounds of a kernel."""

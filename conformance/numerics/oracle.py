@@ -1,9 +1,9 @@
-"""Ragged paged attention in float64, and how far a correct float32 kernel may be from it.
+"""Ragged paged attention in float64, and the error bound of a correct float32 kernel.
 
-`ragged_paged_attention` has the interface of the kernels it judges and shares no code with any. It
-gathers, for one query at a time, exactly the cells that the query may see, so what any other cell
-holds cannot matter. `error_bound` is derived, not tuned: docs/attention.md, whose symbols the
-comments below use.
+`ragged_paged_attention` has the interface of the kernels that it judges and shares no code with
+any. For each query it gathers exactly the visible cells, so the contents of any other cell cannot
+matter. `error_bound` is derived, not fitted: the comments below use the symbols of
+docs/attention.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from spec.vocabulary.errors import InvalidInput
 Floats = NDArray[np.float64]
 
 ELEMENTARY = 8
-"""Unit roundoffs by which exp or tanh may be wrong, relatively: four units in the last place.
+"""The relative error of exp and tanh, in unit roundoffs: four units in the last place.
 
 An assumption about the platform; the tests measure it.
 """
@@ -26,7 +26,7 @@ An assumption about the platform; the tests measure it.
 class _Query(NamedTuple):
     """One query token: its row of q, q [q_heads, head_dim], K and V [n, kv_heads, head_dim].
 
-    `kv_len` is the length of its sequence; the n cells are those it may see.
+    `kv_len` is the length of its sequence; the n cells are the visible ones.
     """
 
     row: int
@@ -44,17 +44,17 @@ class Precision(NamedTuple):
 
     @property
     def step(self) -> float:
-        """kappa: how far one rounding moves a logarithm."""
+        """kappa: the most that one rounding moves a logarithm."""
         return self.unit / (1 - self.unit)
 
     @property
     def elementary(self) -> float:
-        """How far one exp or tanh moves the logarithm of its result."""
+        """The most that one exp or tanh moves the logarithm of its result."""
         return ELEMENTARY * self.unit / (1 - ELEMENTARY * self.unit)
 
 
 class Steps(NamedTuple):
-    """How the work is cut: blocks N, additions A, and what it is rounded to; narrow is kappa_w."""
+    """The division of the work: blocks N, additions A, and roundings; narrow is kappa_w."""
 
     blocks: int
     additions: int
@@ -63,7 +63,7 @@ class Steps(NamedTuple):
 
 
 class Head(NamedTuple):
-    """One query and one head as a bound sees them, with the symbols of docs/attention.md.
+    """One query and one head with the symbols of docs/attention.md.
 
     scores s [n], values v [n, head_dim], magnitudes |scale| |q|.|k| [n]; raw and delta [n], the
     errors of a score before the soft cap and after it.
@@ -79,10 +79,10 @@ class Head(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """Steps 3 and 4: how far what makes up the quotient may move, as logarithms.
+    """Steps 3 and 4: the most that the parts of the quotient may move, as logarithms.
 
-    shares p [n], mean o [head_dim], gaps g [n]; common X [n], in_mean Y, in_sum Z; flushed, what
-    underflow adds to the numerator [head_dim]; remaining, the least that the sum of weights is.
+    shares p [n], mean o [head_dim], gaps g [n]; common X [n], in_mean Y, in_sum Z; flushed, the
+    underflow of the numerator [head_dim]; remaining, the least possible sum of weights.
     """
 
     shares: Floats
@@ -148,14 +148,14 @@ def error_bound(
     weights: DTypeLike | None = None,
     result: DTypeLike | None = None,
 ) -> Floats:
-    """How far blocked online softmax may be from the oracle, element by element, [T, q_heads, D].
+    """The error bound of blocked online softmax, element by element, [T, q_heads, D].
 
     The arguments of `ragged_paged_attention`, and: block_cells, the cells that the kernel takes in
-    one step (1 covers every blocking, and is loose for long sequences); accumulator, the dtype
-    all of its arithmetic is rounded to; weights, what those are rounded to before V is weighed
-    (None: no further); result, the dtype of its output (None: q's). Infinite where the analysis
-    decides nothing; 0 where the answer is exactly 0. Raises InvalidInput as the oracle
-    does, and for block_cells below 1.
+    one step (1 covers every blocking, and is loose for long sequences); accumulator, the dtype of
+    all of its arithmetic; weights, the dtype of the weights before the product with V (None: the
+    same); result, the dtype of its output (None: q's). Infinite where the analysis decides nothing;
+    0 where the answer is exactly 0. Raises InvalidInput like the oracle, and for block_cells below
+    1.
     """
     return bounded(
         certain_error,
@@ -182,7 +182,7 @@ def bounded(
     weights: DTypeLike | None,
     result: DTypeLike | None,
 ) -> Floats:
-    """`error_bound` from another estimate of step 5, a function of each head, [head_dim].
+    """`error_bound` with another estimate of step 5, a function of each head, [head_dim].
 
     arrays: those of `ragged_paged_attention`, in that order.
     """
@@ -221,7 +221,7 @@ def _queries(
     *,
     window: int | None,
 ) -> Iterator[_Query]:
-    """Every query that sees something, with what it sees."""
+    """Every query that sees a cell, with its visible cells."""
     pool = np.asarray(kv_pages)
     page_size = pool.shape[1]
     lengths, table, starts = (np.asarray(part) for part in (kv_lens, page_indices, cu_q_lens))
@@ -262,7 +262,7 @@ def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
 
 
 def _head(query: _Query, head: int) -> tuple[Floats, Floats]:
-    """K and V [n, head_dim] that a query head reads."""
+    """K and V [n, head_dim] of a query head."""
     kv_head = head // (len(query.q) // query.keys.shape[1])
     return query.keys[:, kv_head], query.values[:, kv_head]
 
@@ -295,7 +295,7 @@ def _precision(dtype: DTypeLike) -> Precision:
 
 
 def _narrowing(dtype: DTypeLike, p: Precision) -> float:
-    """What rounding a weight once more does to its logarithm, if nothing underflows by it."""
+    """The effect of one more rounding on the logarithm of a weight, without underflow."""
     found = _precision(dtype)
     if found.tiny > p.tiny:
         raise InvalidInput(
@@ -308,7 +308,7 @@ def _narrowing(dtype: DTypeLike, p: Precision) -> float:
 
 
 def _score_error(magnitudes: Floats, width: int, scale: float, p: Precision) -> Floats:
-    """delta, step 1: d + 2 roundings of |scale| |q| |k|, and what underflows."""
+    """delta, step 1: d + 2 roundings of |scale| |q| |k|, and underflow."""
     underflow = 2 * (width + 1) * (1 + abs(scale)) * p.tiny
     return np.asarray(np.expm1((width + 2) * p.step) * magnitudes + underflow)
 
@@ -320,7 +320,7 @@ def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: Precision) 
 
 
 def drift(head: Head, *, rescalings: int) -> Drift:
-    """With so many rescalings that are not by exactly 1."""
+    """The drift for this number of rescalings whose factor is not exactly 1."""
     (blocks, additions, p, narrow), scores = head.steps, head.scores
     shares = _softmax(scores)
     mean = shares @ head.values

@@ -1,7 +1,7 @@
-"""How far a kernel will hardly ever be from the oracle, if its roundings fall like coins.
+"""A probabilistic error bound of attention, for random roundings.
 
-`oracle.error_bound` adds up every rounding at its worst. Here roundings are random, of mean zero,
-and add up like their squares: a model, not a theorem about any machine. docs/attention-probable.md
+`oracle.error_bound` adds up every rounding at its worst. Here roundings are random with mean zero,
+and add up like their squares: a model, not a theorem about any machine. docs/probabilistic-bound.md
 derives the bound, and shows where the model is wrong; the comments below use its symbols.
 """
 
@@ -17,7 +17,7 @@ from conformance.numerics.oracle import Drift, Floats, Head
 from spec.vocabulary.errors import InvalidInput
 
 FAILURE: Final = 1e-9
-"""The probability that a batch whose roundings fit the model has any element beyond the bound."""
+"""The probability, in the model, that any element of a batch exceeds the bound."""
 
 
 def probable_bound(
@@ -37,11 +37,11 @@ def probable_bound(
     result: DTypeLike | None = None,
     failure: float = FAILURE,
 ) -> Floats:
-    """As `oracle.error_bound`, and never above it: [T, q_heads, head_dim].
+    """The probabilistic bound; never above `oracle.error_bound`: [T, q_heads, head_dim].
 
     The steps are taken in the order of the positions. failure: the probability, above 0 and below
     1, with which the model allows one element or more of this batch beyond its bound. Raises
-    InvalidInput as `error_bound` does, and for any other failure.
+    InvalidInput like `error_bound`, and for any other failure.
     """
     if not 0 < failure < 1:
         raise InvalidInput(
@@ -61,7 +61,7 @@ def probable_bound(
 
 
 def deviations(elements: int, failure: float) -> float:
-    """lambda: Azuma's inequality for so many elements, of which none may be beyond its bound."""
+    """lambda: Azuma's inequality, applied to all elements together."""
     return math.sqrt(2 * math.log(2 * max(elements, 1) / failure))
 
 
@@ -78,13 +78,13 @@ def _error(head: Head, *, deviations: float) -> Floats:
 
 
 def _rises(head: Head) -> NDArray[np.intp]:
-    """Cells, in order, whose computed score may be above all before: 1 to n - 1."""
+    """The cells, in order, whose computed score may exceed all earlier ones: 1 to n - 1."""
     lowest = np.maximum.accumulate(head.scores - head.delta)
     return np.flatnonzero(head.scores[1:] + head.delta[1:] > lowest[:-1]) + 1
 
 
 def _deviation(head: Head, moves: Drift) -> Floats:
-    """Lambda times this: the roundings that are taken as random, [head_dim]."""
+    """The coefficient of lambda: the roundings that are treated as random, [head_dim]."""
     p, width = head.steps.precision, head.values.shape[1]
     squares = p.step**2 * ((width + 1) * head.magnitudes**2 + 2 * moves.gaps**2) + p.elementary**2
     scores = (moves.shares**2 * squares) @ (head.values - moves.mean) ** 2
@@ -103,7 +103,7 @@ def _shared(head: Head, moves: Drift) -> Floats:
 def _rescaling(
     head: Head, moves: Drift, rises: NDArray[np.intp], rescaled: NDArray[np.intp]
 ) -> Floats:
-    """What is rescaled so far, times what a factor may be wrong by; at its worst, [head_dim]."""
+    """The rescaled sums times the error of a factor, at its worst, [head_dim]."""
     p, apart = head.steps.precision, head.values - moves.mean
     reach = np.maximum.accumulate(np.abs(np.cumsum(moves.shares[:, None] * apart, axis=0)))
     lowest = np.maximum.accumulate(head.scores - head.delta)
@@ -130,5 +130,5 @@ def _second_order(head: Head, moves: Drift, rescalings: int) -> Floats:
 
 
 def _excess(far: Floats | float) -> Floats:
-    """More than exp(x) - 1 - x for any x as far from 0."""
+    """An upper bound of exp(x) - 1 - x for every x of this magnitude."""
     return np.asarray(np.square(far) / 2 * np.exp(far))

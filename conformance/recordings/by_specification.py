@@ -12,10 +12,11 @@ from conformance.rungs.registry import expected_result
 from spec import ladder, table
 from spec.fields import RECORDED
 from spec.machines.actions import Allocate
+from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import InvalidInput, Reason
 
-MACHINE: Final = ladder.whole()
+WHOLE: Final = ladder.whole()
 """A recording does not say which rungs its engine has."""
 
 
@@ -25,7 +26,7 @@ class BySpec:
     fields: what the specification shows now.
     """
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, machine: Machine = WHOLE) -> None:
         if header.policy != "lowest":
             raise InvalidInput(
                 "policy",
@@ -33,24 +34,25 @@ class BySpec:
                 allowed="lowest, where a recording has queues, prefills, rounds or requests",
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
-        self._state = MACHINE.initial(header.geometry, header.limits, header.cleanup)
+        self._machine = machine
+        self._state = machine.initial(header.geometry, header.limits, header.cleanup)
         geometry = header.geometry
-        self.fields = _shown(self._state, range(geometry.slots), range(geometry.pages))
+        self.fields = _shown(machine, self._state, range(geometry.slots), range(geometry.pages))
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """Why the specification refuses this action; empty if it does not."""
-        return frozenset(refusal.reason for refusal in MACHINE.refusals(self._state, action))
+        return frozenset(refusal.reason for refusal in self._machine.refusals(self._state, action))
 
     def do(self, line: Line) -> Done:
         """Take an action that nothing refuses."""
         assert not isinstance(line.step, PoisonDead | Attend)
         before = self._state
-        self._state = MACHINE.effect(before, line.step)
-        result = expected_result(MACHINE, before, line.step)
+        self._state = self._machine.effect(before, line.step)
+        result = expected_result(self._machine, before, line.step)
         if isinstance(line.step, Allocate):
             sequences = self._state.sequences
             result = table.plan(sequences, line.step.batch, before.geometry.page_size)
-        shown = _shown(self._state, *_touched(before, self._state))
+        shown = _shown(self._machine, self._state, *_touched(before, self._state))
         changed = changes(self.fields, shown)
         for name, values in shown.items():
             self.fields[name].update(values)
@@ -75,8 +77,8 @@ def _touched(before: State, after: State) -> tuple[list[int], list[int]]:
             for slot in slots
             if before.sequences[slot] is not after.sequences[slot]
             or before.details[slot] is not after.details[slot]
-            or before.committed[slot] != after.committed[slot]
-            or before.proposed[slot] is not after.proposed[slot]
+            or before.committed[slot : slot + 1] != after.committed[slot : slot + 1]
+            or before.proposed[slot : slot + 1] != after.proposed[slot : slot + 1]
         ],
         _unlike(before.counts, after.counts),
     )
@@ -88,11 +90,13 @@ def _unlike(old: tuple[int, ...], new: tuple[int, ...]) -> list[int]:
     return [index for index, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
 
 
-def _shown(state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
+def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
     """What these slots and pages show, and what has no index; as `fields.fields_of` of a view."""
     found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
     shown: Fields = {}
     for field in RECORDED:
+        if field.owner not in machine.names:
+            continue
         values = field.of(state)
         entries = (values,) if field.index == "whole" else values
         shown[field.name] = {index: field.to_record(entries[index]) for index in found[field.index]}

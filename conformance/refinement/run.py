@@ -40,6 +40,7 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("scheduling", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
         ("scheduling", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
         ("scheduling", (2, 2, 3, 1), CleanupMode.NONE),
+        ("rollback", (2, 1, 2, 3), CleanupMode.INCREMENTAL),
     )
 )
 """Layers and geometries that take seconds, and between them reach what a bug needs."""

@@ -40,6 +40,8 @@ SCOPES: Final = (
     Scope("lifecycle", (3, 2, 2, 2), "illegal"),
     Scope("lifecycle", (4, 2, 2, 2)),
     Scope("scheduling", (1, 3, 2, 2), "illegal"),
+    Scope("rollback", (2, 1, 2, 3), "illegal"),
+    Scope("rollback", (2, 2, 2, 2)),
 )
 
 

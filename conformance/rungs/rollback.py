@@ -45,6 +45,9 @@ from spec.machines.pages import reserved_slot
 from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
+MOST_AT_ONCE: Final = 5
+"""Steps that the rule `verify` takes at most: others in between would often end the proposal."""
+
 
 def propose(state: State, drawn: int) -> Propose:
     """A few draft tokens for a slot that has written all it knows; rarely for any other."""
@@ -57,25 +60,31 @@ def propose(state: State, drawn: int) -> Propose:
 
 
 def verify(session: Session, drawn: int) -> Step:
-    """The next step of some proposal on its way: packed, allocated, written, then cut or kept."""
-    state, digits = session.state, Digits(drawn)
-    proposing = [slot for slot in used_slots(state) if state.proposed[slot]]
+    """A few steps of some proposal on its way: packed, allocated, written, then cut or kept."""
+    digits = Digits(drawn)
+    proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
     if not proposing:
         return session.rules["propose"](session, drawn)
     slot = digits.one_of(proposing)
-    return _next(state, slot, digits)
+    for _ in range(digits.below(MOST_AT_ONCE)):
+        if not session.state.proposed[slot]:
+            break
+        session.take(_next(session.state, slot, digits))
+    return _next(session.state, slot, digits)
 
 
 def _next(state: State, slot: int, digits: Digits) -> Action:
     sequence = state.sequences[slot]
     assert sequence is not None
     known = len(sequence.tokens) + len(state.proposed[slot])
-    if any(queued.slot == slot for queued in state.queue) and not digits.rarely(4):
+    if digits.rarely(5):
+        return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
+    if any(queued.slot == slot for queued in state.queue):
         return Pack()
-    if sequence.allocated < known and not digits.rarely(4):
+    if sequence.allocated < known and not digits.rarely(6):
         return Allocate(_positions(slot, sequence.allocated, known))
     ready = min(sequence.allocated, known)
-    if sequence.written < ready and not digits.rarely(4):
+    if sequence.written < ready and not digits.rarely(6):
         return Write(_positions(slot, sequence.written, ready))
     if sequence.written > state.committed[slot] and digits.below(2):
         span = sequence.written - state.committed[slot]
@@ -117,15 +126,16 @@ def _simpler_propose(action: Propose) -> Iterator[Step]:
 
 def _truncate_corners(before: State, action: Truncate, _after: State) -> Iterator[str]:
     sequence, size = before.sequences[action.slot], before.geometry.page_size
-    if sequence is None or action.length == sequence.allocated:
+    if sequence is None:
         return
     if sequence.written > action.length:
         boundary = action.length % size == 0
         yield "truncate at a page boundary" if boundary else "truncate inside a page"
-    if any(pool.is_shared(before.counts, page) for page in sequence.row):
+    shares = any(pool.is_shared(before.counts, page) for page in sequence.row)
+    if shares and action.length < sequence.allocated:
         yield "truncate a slot that shares pages"
-    queued = {queued.position for queued in before.queue if queued.slot == action.slot}
-    if queued and max(queued) >= len(sequence.tokens):
+    kept = max(action.length, len(sequence.tokens))
+    if any(one.slot == action.slot and one.position >= kept for one in before.queue):
         yield "truncate with a proposed token in the queue"
 
 
@@ -187,7 +197,7 @@ KIT: Final = RungKit(
     rung="rollback",
     actions={
         Propose: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG, Reason.QUEUE_FULL),
+            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG),
             simpler=_simpler_propose,
         ),
         Commit: ActionKit(
@@ -203,7 +213,7 @@ KIT: Final = RungKit(
         "truncate at a page boundary": ("Truncate", *_BATCHES),
         "truncate inside a page": ("Truncate", *_BATCHES),
         "truncate a slot that shares pages": ("Truncate", "Clone", *_BATCHES),
-        "truncate with a proposed token in the queue": ("Truncate", "Propose", "Allocate"),
+        "truncate with a proposed token in the queue": ("Truncate", "Propose", "Enqueue"),
         "commit part of what is written": ("Commit", *_BATCHES),
         "free a slot with proposed tokens": ("Free", "Propose"),
     },

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Final
 
 from conformance.history import Step
-from conformance.protocol import Result, Rounds
+from conformance.protocol import Action, Result, Rounds
 from conformance.rungs.draws import (
     ALPHABET,
     Digits,
@@ -28,6 +28,7 @@ from spec.machines import actions as act
 from spec.machines import scheduling
 from spec.machines.actions import (
     Assign,
+    Clone,
     Enqueue,
     Free,
     Generate,
@@ -123,6 +124,11 @@ def _finish_corners(before: State, _action: Round | Prefill, after: State) -> It
         yield "finish at a page boundary" if boundary else "finish inside a page"
 
 
+def _always(before: State, action: Action, _after: State) -> Iterator[str]:
+    if isinstance(action, Clone) and any(one.slot == action.parent for one in before.queue):
+        yield "clone with a queued token"
+
+
 def _pages_wanted(state: State, action: Prefill) -> int:
     return sum(scheduling.prefill_pages(state.geometry, asked) for asked in action.requests)
 
@@ -197,7 +203,9 @@ KIT: Final = RungKit(
     corners={
         "finish at a page boundary": ("Round|Prefill",),
         "finish inside a page": ("Round|Prefill",),
+        "clone with a queued token": ("Clone", "Enqueue|Prefill"),
     },
+    always=_always,
     rules={
         "lifecycle": {
             "enqueue": when(has_used, one(enqueue), "advance"),

@@ -1,1 +1,1 @@
-"""What every process of the kit uses: clocks, safe interrupts, child processes, compiled code."""
+"""Services for every process: clocks, safe interrupts, child processes, compiled code."""

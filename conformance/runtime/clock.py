@@ -1,8 +1,8 @@
-"""The time that a run has had: wall time, without what is compiled on the way.
+"""A clock of wall time that excludes compilation.
 
-What jax compiles in this process is known to the millisecond, and tracing and loading what is kept
-count. Where jax is not in this process, what an engine compiles cannot be seen: then its warm-up is
-left out as a whole.
+The time that jax compiles in this process is known to the millisecond and excluded; tracing, and
+loading of compiled code, count. Where jax is not in this process, the compilation of an engine
+cannot be seen: then its whole warm-up is excluded.
 """
 
 import time
@@ -16,9 +16,9 @@ from conformance.runtime import compiled_code
 
 @define
 class Clock:
-    """Runs from when it is made, and stands still while something is compiled.
+    """A clock that starts when it is made, and stands still during compilation.
 
-    now: the wall time. compiled: what jax has compiled in this process. Both in seconds.
+    now: the wall time. compiled: how long jax has compiled in this process. Both in seconds.
     """
 
     now: Callable[[], float] = time.perf_counter
@@ -33,7 +33,7 @@ class Clock:
 
     @property
     def left_out(self) -> float:
-        """Seconds of the wall time that do not count."""
+        """Seconds of the wall time that are excluded."""
         return self._warmed + self.compiled() - self._compiled_before
 
     @property
@@ -45,7 +45,7 @@ class Clock:
 
     @contextmanager
     def warming_up(self) -> Iterator[None]:
-        """A warm-up takes place in the block."""
+        """A context manager around a warm-up."""
         compiled_code.listen()
         if compiled_code.listening():
             yield

@@ -1,7 +1,7 @@
-"""Where jax keeps what it has compiled, so that the next process starts in seconds.
+"""The persistent cache of compiled code, with which the next process starts in seconds.
 
-There is one folder for each user and for each set of versions. It can be deleted at any time.
-Several processes may use it at once. Nothing here imports jax before `keep` is called.
+There is one folder for each user and each set of versions. It can be deleted at any time. Several
+processes may use it at once. This module does not import jax before `keep` is called.
 """
 
 import os
@@ -18,13 +18,13 @@ from typing import Final
 from attrs import define, frozen
 
 VARIABLE: Final = "JAX_COMPILATION_CACHE_DIR"
-"""The folder of the user's choice, which jax reads itself."""
+"""The variable of jax with which the user chooses a folder."""
 LEAST_SECONDS: Final = 0.1
-"""What takes less time to compile is not kept."""
+"""Programs that compile in less time are not kept."""
 MOST_ENTRIES: Final = 4000
-"""The oldest entries beyond so many are removed: about 150 MB."""
+"""The number of entries that are kept, about 150 MB; older ones are removed."""
 DAMAGED: Final = "Error (reading|writing) persistent compilation cache"
-"""How jax's warning of an entry that it cannot use begins. It compiles again."""
+"""The beginning of jax's warning of an unusable entry. It then compiles again."""
 COMPILED: Final = "/jax/core/compile/backend_compile_duration"
 LOADED: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 """Events of jax. The first includes the second."""
@@ -32,7 +32,7 @@ LOADED: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 
 @frozen
 class Place:
-    """Where compiled code is kept. path: None if it is not kept. why: the reason."""
+    """The cache folder. path: None if nothing is kept. why: the reason."""
 
     path: Path | None
     why: str
@@ -40,7 +40,7 @@ class Place:
 
 @define
 class _Heard:
-    """What jax has told of its work in this process."""
+    """The events that jax has reported in this process."""
 
     listening: bool = False
     seconds: float = 0.0
@@ -50,7 +50,7 @@ _heard: Final = _Heard()
 
 
 def place(environment: Mapping[str, str] | None = None, *, system: str = sys.platform) -> Place:
-    """The folder to keep compiled code in. It is made if it is not there."""
+    """The cache folder. It is created if it is missing."""
     known = os.environ if environment is None else environment
     if known.get(VARIABLE):
         return Place(Path(known[VARIABLE]), f"{VARIABLE} is set")
@@ -67,7 +67,7 @@ def place(environment: Mapping[str, str] | None = None, *, system: str = sys.pla
 
 
 def keep() -> None:
-    """Have jax keep what it compiles from here on, unless the user has told jax where."""
+    """Turn on jax's cache of compiled code, unless the user has configured one."""
     import jax
 
     listen()
@@ -83,17 +83,16 @@ def keep() -> None:
 
 
 def ignore_damage() -> None:
-    """Let jax compile what it cannot read from the folder, without a word.
+    """Let jax compile again, without a warning, what it cannot read from the folder.
 
-    A filter that turns warnings into errors would otherwise make an error of the engine from a file
-    that another process has not written to its end. Such filters come and go, so this is called for
-    each engine.
+    A filter that turns warnings into errors would make an engine fail because of a file that
+    another process has not finished. Such filters come and go, so this is called for each engine.
     """
     warnings.filterwarnings("ignore", message=DAMAGED, category=UserWarning)
 
 
 def listen() -> None:
-    """Count the seconds that jax compiles, if jax is loaded in this process."""
+    """Start to count the seconds that jax compiles, if jax is loaded in this process."""
     if _heard.listening or "jax" not in sys.modules:
         return
     from jax import monitoring
@@ -103,12 +102,12 @@ def listen() -> None:
 
 
 def listening() -> bool:
-    """Whether `seconds` counts what jax compiles in this process."""
+    """Whether `seconds` counts jax's compilation in this process."""
     return _heard.listening
 
 
 def seconds() -> float:
-    """What jax has spent on compiling, and not on loading what was kept, since `listen`."""
+    """Seconds that jax has compiled since `listen`, without loading of kept code."""
     return _heard.seconds
 
 
@@ -126,7 +125,7 @@ def _variables(system: str) -> tuple[str, ...]:
 
 
 def _caches(known: Mapping[str, str], system: str) -> Path | None:
-    """The folder of the platform for what can be made again; None if the user has none."""
+    """The platform's folder for caches; None if the user has none."""
     below = {"HOME": "Library/Caches" if system == "darwin" else ".cache"}
     for name in _variables(system):
         if Path(known.get(name, "")).is_absolute():
@@ -135,7 +134,7 @@ def _caches(known: Mapping[str, str], system: str) -> Path | None:
 
 
 def _versions() -> str:
-    """What compiled code depends on beside the program itself, as the name of a folder."""
+    """The versions on which compiled code depends, as the name of a folder."""
     found = [f"python-{platform.python_version()}"]
     for name in ("jax", "jaxlib"):
         with suppress(PackageNotFoundError):

@@ -1,8 +1,8 @@
-"""Ctrl-C as an exception that is raised only where Python code of ours can take it.
+"""Ctrl-C as an exception that is raised only where our own Python code can handle it.
 
-A KeyboardInterrupt inside of jax, which calls back into Python while it traces and compiles, leaves
-compiled code in the middle of its work: the process dies of a segmentation fault. So the exception
-is raised when the function that called jax goes on to its next line. SIGTERM means the same.
+A KeyboardInterrupt inside jax, which calls back into Python while it traces and compiles, unwinds
+compiled code in the middle of its work, and the process dies of a segmentation fault. So the
+exception is raised when the function that called jax reaches its next line. SIGTERM means the same.
 """
 
 import os
@@ -17,14 +17,14 @@ from typing import Final, Never
 from attrs import define
 
 NATIVE: Final = frozenset({"jax", "jaxlib"})
-"""Packages that are not interrupted."""
+"""Packages whose code is not interrupted."""
 AGAIN_SECONDS: Final = 0.02
-"""When a signal that was lost in a finalizer is sent again."""
+"""The delay before a signal that was lost in a finalizer is sent again."""
 
 
 @define
 class _State:
-    """raised: an interrupt is on its way. Another would fall into what is done about the first."""
+    """raised: an interrupt is pending. A second one would disturb the handling of the first."""
 
     raised: bool = False
 
@@ -35,7 +35,7 @@ _state: Final = _State()
 def listen() -> None:
     """Handle SIGINT and SIGTERM of this process, once; called in its main thread.
 
-    Who sends a second signal wants more than that: `supervisor` ends the process then.
+    A second signal asks for more than that: then `supervisor` ends the process.
     """
     _state.raised = False
     signal.signal(signal.SIGINT, _interrupt)
@@ -45,7 +45,7 @@ def listen() -> None:
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore Ctrl-C: an impatient second one does not cost the result of the first."""
+    """Ignore Ctrl-C in the block: a second one must not cost the result of the first."""
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ValueError:  # not the main thread, which alone is interrupted
@@ -58,7 +58,7 @@ def ignored() -> Iterator[None]:
 
 
 def took_the_place_of_one(error: BaseException | None) -> bool:
-    """Whether this was raised while an interrupt passed: by the `finally` of a library, say."""
+    """Whether the exception replaced an interrupt, such as in a library's `finally`."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -93,7 +93,7 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _trace_nothing(*_: object) -> None:
-    """Functions that are called from now on are not traced."""
+    """A trace function that does not trace further calls."""
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -110,7 +110,7 @@ def _is_handling_a_lost_one(frame: FrameType | None) -> bool:
 
 
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """An interrupt that fell into a finalizer is lost there: it comes again."""
+    """Send the signal again that was lost in a finalizer."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         _state.raised = False
         later = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))

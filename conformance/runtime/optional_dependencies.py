@@ -1,10 +1,11 @@
-"""Which extra of kvspec installs what may be absent."""
+"""The extras of kvspec that install optional dependencies."""
 
 from typing import Final
 
 EXTRAS: Final = {
     "jax": "jax",
     "jaxlib": "jax",
+    "jaxtyping": "jax",
     "numpy": "jax",
     "libtpu": "tpu",
     "crosshair": "dev",
@@ -15,7 +16,7 @@ EXTRAS: Final = {
 
 
 def extra_of(error: BaseException) -> str | None:
-    """The extra that installs the module that was not found, if one does."""
+    """The extra that installs the module that was not found; None if none does."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     return EXTRAS.get(error.name.partition(".")[0])

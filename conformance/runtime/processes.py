@@ -1,8 +1,7 @@
-"""Processes of our own modules: our sources, no signals of the terminal, and no life of their own.
+"""Child processes that run our own modules: with our sources, and no longer than their starter.
 
-A process that is started here takes our packages from where they are, whatever lies in the current
-folder. Ctrl-C does not reach it: who started it ends it. It ends by itself when its starter is
-gone, however that came about.
+A child imports our packages from where they are, whatever lies in the current folder. Ctrl-C does
+not reach it: its starter ends it. It ends by itself when its starter is gone, for whatever reason.
 """
 
 import os
@@ -29,7 +28,7 @@ sys.path.remove(home)
 from conformance.runtime.processes import main
 main(sys.argv.pop(1))
 """
-"""Our packages are taken from our place, and nothing else that is installed there."""
+"""Imports our packages from our folder, and nothing else that is installed there."""
 
 Process = subprocess.Popen[bytes]
 _running: Final = weakref.WeakSet[Process]()
@@ -44,7 +43,7 @@ def start(
 ) -> Process:
     """Run a module of ours as a program. environment: None for that of this process.
 
-    output, errors: where it prints; None: where this process does. It has no standard input.
+    output, errors: the streams it prints to; None: those of this process. It has no standard input.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", BEGIN, str(HOME), module, *arguments],
@@ -59,9 +58,9 @@ def start(
 
 
 def finish(process: Process, *, seconds: float | None) -> int | None:
-    """Wait for the end; returns the exit status, or None if it had to be ended.
+    """Wait for the end; return the exit status, or None if the process had to be killed.
 
-    seconds: the longest that it may take; None: as long as it does.
+    seconds: the time limit; None: unlimited.
     """
     try:
         return process.wait(timeout=seconds)
@@ -72,7 +71,7 @@ def finish(process: Process, *, seconds: float | None) -> int | None:
 
 
 def end(process: Process) -> None:
-    """End a process and what it has started, if they still run."""
+    """Kill a process and its descendants, if they still run."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
@@ -84,13 +83,13 @@ def end(process: Process) -> None:
 
 
 def end_all() -> None:
-    """End every process that was started here, also by other threads, and still runs."""
+    """Kill every running process that was started here, by any thread."""
     for process in list(_running):
         end(process)
 
 
 def main(module: str) -> None:
-    """The side of the process that was started: run the module until its starter is gone."""
+    """The entry point of a started process: run the module until its starter is gone."""
     starter = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -100,7 +99,7 @@ def main(module: str) -> None:
 
 
 def _end_with(starter: int) -> None:
-    """Wait for the end of the pipe that the starter holds, and end, with what was started here."""
+    """Wait until the starter closes its pipe, then end with all descendants."""
     while os.read(starter, 1 << 10):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -10,7 +10,7 @@ PACKAGES: Final = ("spec", "impl", "conformance")
 
 
 def digest(*packages: str) -> str:
-    """Of the Python files of these packages or folders of ours; of all three, if none is named."""
+    """A digest of the Python files of these packages or folders; by default of all of ours."""
     found = hashlib.sha256()
     root = Path(spec.__file__).parents[1]
     for package in packages or PACKAGES:

@@ -1,4 +1,4 @@
-"""What the time goes to: one watch for each part of the work that is asked for."""
+"""Stopwatches that measure how long each part of the work takes."""
 
 import time
 
@@ -7,7 +7,7 @@ from attrs import define, field
 
 @define
 class Stopwatch:
-    """seconds: spent in the `with` blocks of this watch so far; they must not be nested."""
+    """seconds: spent so far in the `with` blocks of this watch; they must not be nested."""
 
     seconds: float = 0.0
     _started: float = field(default=0.0, init=False)

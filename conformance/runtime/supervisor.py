@@ -1,12 +1,12 @@
-"""The process that watches a command: a verdict comes only from a run that reached its end.
+"""The process that supervises a command: a verdict comes only from a run that reached its end.
 
-The command runs in a child process. What it knows it tells through a pipe, as it comes to know it,
-and its exit status at the very end. Where the child ends without one (an engine that calls `exit`,
-a crash of compiled code, memory that ran out), this process says so, writes the result of what was
-known, and returns 3, or 1 if a failure had been found.
+The command runs in a child process. Through a pipe it sends its findings as they arise, and at the
+end its exit status. If the child ends without one (an engine that calls `exit`, a crash of compiled
+code, exhausted memory), this process reports that, writes the result of what is known, and returns
+3, or 1 if a failure was found.
 
 SIGINT and SIGTERM ask the child to stop. It stops at a safe point, see
-`conformance.runtime.interrupts`; if it does not within `GRACE_SECONDS`, or a second signal comes,
+`conformance.runtime.interrupts`. If it does not within `GRACE_SECONDS`, or a second signal arrives,
 it is killed.
 """
 
@@ -25,15 +25,15 @@ from typing import Any, Final, Protocol
 from conformance.verdict import UNDECIDED
 
 GRACE_SECONDS: Final = 8.0
-"""How long a child that was asked to stop may take: a compilation is not interrupted."""
+"""Time limit of a child that is to stop: a compilation cannot be interrupted."""
 END_SECONDS: Final = 10.0
-"""How long a child that has told its exit status may take to end."""
+"""Time limit of a child that has sent its exit status and is to end."""
 POLL_SECONDS: Final = 0.2
 SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 SHOW_CURSOR: Final = "\x1b[?25h"
 
 Tell = Callable[[Mapping[str, object]], None]
-"""Tells the watching process what is known so far, as plain data."""
+"""Sends the findings so far to the supervisor, as plain data."""
 
 
 class Conclude(Protocol):
@@ -53,9 +53,9 @@ class Conclude(Protocol):
 def supervised(run: Callable[[Tell], int], *, conclude: Conclude) -> int:
     """Call `run` in a child process and return its exit status.
 
-    run: given the function that tells what is known. `result`: what `Report` would write now;
-    `status`: the exit status, told last. In the child this returns too, with the status of `run`.
-    conclude: returns the exit status where the child ended without one.
+    run: receives a function that sends plain data to the supervisor. `result`: what `Report` would
+    write now; `status`: the exit status, sent last. This function returns in the child too, with
+    the status of `run`. conclude: returns the exit status for a child that ended without one.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     news, told = os.pipe()
@@ -75,7 +75,7 @@ def supervised(run: Callable[[Tell], int], *, conclude: Conclude) -> int:
 
 
 def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
-    """The child's side: runs until the end, or until the watching process is gone."""
+    """The child's side: run to the end, or until the supervisor is gone."""
     from conformance.runtime import interrupts
 
     interrupts.listen()
@@ -100,19 +100,19 @@ def _run(run: Callable[[Tell], int], told: int, ended: int) -> int:
 
 
 def _ignore_signals() -> None:
-    """The exit status is settled: at its exit Python would take a signal for the reason of it."""
+    """Ignore signals once the exit status is settled: at exit, Python would let them change it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with(ended: int) -> None:
-    """Wait until the watching process is gone, and go too."""
+    """Wait until the supervisor is gone, and exit."""
     os.read(ended, 1)
     os._exit(UNDECIDED)
 
 
 class _Watch:
-    """One child, and what it has told."""
+    """One child, and the data it has sent."""
 
     def __init__(self, child: int, news: int, conclude: Conclude) -> None:
         self._child, self._news = child, news
@@ -124,7 +124,7 @@ class _Watch:
         self._how: str | None = None
 
     def run(self) -> int:
-        """Wait for the end; returns the exit status, the child's or our own."""
+        """Wait for the end; return the child's exit status, or our own."""
         for number in SIGNALS:
             signal.signal(number, self._interrupted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -134,7 +134,7 @@ class _Watch:
         return self._conclude(how) if status is None else status
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
-        """Pass it on; the second time, and where the child does not react, end it."""
+        """Pass the signal on; kill the child at the second one, or if it does not react."""
         self._signals += 1
         self._kill_at = self._kill_at or time.monotonic() + GRACE_SECONDS
         if self._signals == 1:
@@ -144,7 +144,7 @@ class _Watch:
             self._kill_at = time.monotonic()
 
     def _listen(self) -> None:
-        """Read what is told until the child has told its status, or has ended."""
+        """Read data until the child has sent its status, or has ended."""
         while "status" not in self._known:
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill()
@@ -166,7 +166,7 @@ class _Watch:
             self._known |= json.loads(line)
 
     def _over(self) -> bool:
-        """Whether the child has ended; how it did is kept."""
+        """Whether the child has ended; records how."""
         if self._how is None:
             done, status = os.waitpid(self._child, os.WNOHANG)
             if done:
@@ -175,7 +175,7 @@ class _Watch:
         return self._how is not None
 
     def _ended(self) -> str:
-        """Wait for the end of the child, or bring it about; returns how it ended."""
+        """Wait for the end of the child, or kill it; return how it ended."""
         deadline = time.monotonic() + END_SECONDS
         while not self._over():
             if time.monotonic() > deadline:
@@ -188,7 +188,7 @@ class _Watch:
             os.kill(self._child, signal.SIGKILL)
 
     def _conclude(self, how: str) -> int:
-        """The child ended without a status: say what is known."""
+        """Report what is known of a child that ended without a status."""
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress bar hides it, and was not ended
         error = (

@@ -5,13 +5,14 @@ The mechanisms are planted again from the public threads that describe them; no 
 
 from typing import Final
 
-from conformance.seeded_bugs import Plant, attention, clones, lifecycle, pages, requests
+from conformance.seeded_bugs import Plant, attention, clones, lifecycle, pages, requests, rollback
 
 FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "pages": pages.PLANTS,
     "clones": clones.PLANTS,
     "lifecycle": lifecycle.PLANTS,
     "requests": requests.PLANTS,
+    "rollback": rollback.PLANTS,
     "attention": attention.PLANTS,
 }
 """Every plant, by the part of the engine that it is in."""
@@ -28,9 +29,7 @@ NOT_YET: Final[dict[str, str]] = {
     "PX3": "prefix cache: there is no key",
     "PX4": "prefix cache: nothing is published in the middle of a prefill",
     "QS2": "steps in flight: every result is back before the next action",
-    "RB1": "speculation: no draft is rejected",
-    "RB2": "speculation: no row is cut back",
-    "RB3": "speculation and prefix cache: no draft is published",
+    "RB3": "prefix cache: no draft is published",
     "SW1": "release behind a sliding window: a sequence keeps its pages to the end",
     "SW2": "prefix cache and sliding window: no hit is cut to a window",
     "AK5": "a read out of range is clamped by XLA: seen only by an interpreter that raises",

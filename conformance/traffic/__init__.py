@@ -1,1 +1,1 @@
-"""Real serving traffic: the loaders of traces, and their replay in lockstep."""
+"""Real serving traffic: loaders of traces, and their replay in lockstep."""

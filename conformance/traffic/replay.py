@@ -1,7 +1,7 @@
-"""Real traffic through an engine, the specification in lockstep, every output held to naive decode.
+"""Replay of real traffic through an engine in lockstep, every output compared with naive decoding.
 
-The traffic has lengths and no text; `conformance.traffic.traces` says how prompts are made of it. A
-few requests are kept waiting, so that admission always has a choice to make.
+The traffic has lengths and no text; `conformance.traffic.traces` makes prompts from it. A few
+requests always wait, so that admission has a choice to make.
 """
 
 import time
@@ -24,18 +24,18 @@ from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Requ
 from spec.vocabulary.integers import VOCABULARY
 
 WAITING: Final = 16
-"""Requests kept waiting for admission."""
+"""How many requests wait for admission."""
 
 Do = Callable[[Step], frozenset[Reason]]
-"""Takes a step and keeps it in the history; returns why it was refused."""
+"""Takes a step and records it in the history; returns the reasons of a refusal."""
 
 
 @define
 class Tally:
-    """What a replay has done so far; current whenever it is looked at.
+    """The counts of a replay, current at any time.
 
     requests: finished. tokens: read in prompts and generated, of these. refused: admissions that
-    did not fit. leaked_pages: not free once everything has finished.
+    did not fit. leaked_pages: not free after everything has finished.
     """
 
     requests: int = 0
@@ -50,7 +50,7 @@ class Tally:
 
 
 def requests(path: Path, format: str, *, page_size: int, limit: int | None) -> Iterator[Request]:
-    """The requests of a trace, scaled, in order of arrival, with prompts made up by its rule."""
+    """The requests of a trace, scaled, in order of arrival, with generated prompts."""
     for index, row in enumerate(islice(traces.load(path, format), limit)):
         length, new = traces.scale(row, page_size=page_size)
         prompt = traces.prompt_tokens(
@@ -97,7 +97,7 @@ def replay(
 ) -> None:
     """Serve the traffic to the end or to the first violation; `tally` is kept current.
 
-    step_seconds: what a step may take. watchdog: told of each step.
+    step_seconds: the time limit of a step. watchdog: notified of each step.
     """
     started = time.perf_counter()
     lockstep = Lockstep(engine)
@@ -134,7 +134,7 @@ def replay(
 def _top_up(
     lockstep: Lockstep, do: Do, coming: Iterator[Request], known: dict[int, Request]
 ) -> int:
-    """Submit until enough are waiting; how many were."""
+    """Submit requests until enough are waiting; return how many were submitted."""
     arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
     for request in arrivals:
         known[request.id] = request
@@ -150,7 +150,7 @@ def _top_up(
 
 
 def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally) -> None:
-    """Take the outputs, and hold each to what naive decode of its request alone gives.
+    """Take the outputs, and compare each with naive decoding of its request alone.
 
     A request has finished when nothing of it is left in the specification.
     """

@@ -1,6 +1,6 @@
-"""Real serving traffic: two trace formats read strictly, and the rule that makes prompts of them.
+"""Real serving traffic: strict readers of two trace formats, and the rule that generates prompts.
 
-A trace holds lengths and arrivals and no text. The rule, stated once:
+A trace holds lengths and arrivals and no text. The rule:
 
 - A length of n tokens becomes `ceil(n / divisor)`, and a request generates at least one token.
 - `azure` has no prefix information: the divisor is 16, and a token is a function of the index of
@@ -9,8 +9,8 @@ A trace holds lengths and arrivals and no text. The rule, stated once:
   divisor is `512 / page_size` (32 for pages of 16), so that one block becomes one page, and a token
   is a function of its block's id and its offset there. Equal ids therefore mean equal pages.
 
-The order of the file is kept. A row that is wrong stops the reading with `InvalidInput`, which
-names the file and the line; rows are read one by one, so those before it have been given already.
+The order of the file is kept. A malformed row stops the reading with `InvalidInput`, which names
+the file and the line; rows are read one by one, so earlier rows have been returned already.
 """
 
 import json
@@ -29,9 +29,9 @@ BLOCK_TOKENS: Final = 512
 """Tokens in a Mooncake prefix block, before scaling."""
 AZURE_DIVISOR: Final = 16
 MOST_TOKENS: Final = 2**24
-"""The largest length taken for real: beyond the context of any model served today."""
+"""The largest accepted length: beyond the context of any model served today."""
 MOST_BYTES: Final = 2**20
-"""The longest line taken for real."""
+"""The longest accepted line, in bytes."""
 
 _AZURE_HEADER: Final = "TIMESTAMP,ContextTokens,GeneratedTokens"
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d{1,9})", re.ASCII)
@@ -71,7 +71,7 @@ class Totals:
 
 
 def totals(lengths: Iterable[tuple[int, int]]) -> Totals:
-    """Add up (prompt, generated) lengths, scaled or not."""
+    """The totals of (prompt, generated) lengths, scaled or not."""
     requests = prompts = news = longest = 0
     for prompt, new in lengths:
         requests, prompts, news = requests + 1, prompts + prompt, news + new
@@ -83,8 +83,8 @@ def load(path: Path | str, format: str) -> Iterator[TraceRequest]:
     """Read a trace row by row, in the order of the file.
 
     Raises InvalidInput at once for an unknown format; while reading, for a file that cannot be
-    read, is empty, or has a row that is malformed. A last line without a line feed is read like any
-    other: one that was cut inside its last number cannot be told from a whole one.
+    read, is empty, or has a malformed row. A last line without a line feed is read like any other:
+    a line that was cut inside its last number cannot be distinguished from a whole one.
     """
     if format not in FORMATS:
         raise InvalidInput(
@@ -98,7 +98,7 @@ def scale(
 ) -> tuple[int, int]:
     """The (prompt length, new tokens) to replay, each at least 1, by the rule of this module.
 
-    A `divisor` replaces the rule's own. Raises InvalidInput where blocks would not scale evenly.
+    A `divisor` replaces the rule's own. Raises InvalidInput if blocks would not scale evenly.
     """
     by = _divisor(request.blocks, divisor, page_size)
     return -(-request.prompt_tokens // by), max(1, -(-request.new_tokens // by))
@@ -113,11 +113,11 @@ def prompt_tokens(
     page_size: int = 16,
     vocabulary: int = 32768,
 ) -> tuple[int, ...]:
-    """`length` tokens from 0 to `vocabulary - 1`: the same arguments always give the same ones.
+    """`length` tokens from 0 to `vocabulary - 1`, the same for the same arguments.
 
-    index: of the request in its trace. length: as scaled, with the same `divisor` and `page_size`.
-    blocks: as in the trace; where given, `index` has no influence. Raises InvalidInput where the
-    blocks do not cover the length.
+    index: of the request in its trace. length: scaled, with the same `divisor` and `page_size`.
+    blocks: as in the trace; if given, `index` has no influence. Raises InvalidInput if the blocks
+    do not cover the length.
     """
     by = _divisor(blocks, divisor, page_size)
     if blocks is None:
@@ -137,7 +137,7 @@ def prompt_tokens(
 
 
 def _divisor(blocks: tuple[int, ...] | None, divisor: int | None, page_size: int) -> int:
-    """What lengths are divided by; where there are blocks, it divides a block evenly."""
+    """The divisor of lengths; with blocks, it divides a block evenly."""
     given = page_size if divisor is None else divisor
     if given < 1 or (blocks is not None and BLOCK_TOKENS % given != 0):
         raise InvalidInput(

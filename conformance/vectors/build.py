@@ -9,10 +9,10 @@ from attrs import evolve, field, frozen
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import saw
 from conformance.recordings.format import Header, Line
-from conformance.rungs.registry import CORNERS, REFUSABLE
+from conformance.rungs.registry import KITS, REFUSABLE
 from conformance.vectors.cover import cover
 from conformance.vectors.reach import Reach, Step, covered, pair
-from conformance.vectors.suites import MACHINE, Suite
+from conformance.vectors.suites import Suite
 
 NOT_ONE_STEP: Final = frozenset(
     {"slot reused by a shorter, then a longer sequence", "poisoned dead cells read past"}
@@ -59,7 +59,10 @@ class Cover:
         asked = {
             f"{name}: {reason.name}" for name in self.suite.names for reason in REFUSABLE[name]
         }
-        corners = CORNERS.keys() - {item.partition(" (")[0] for item in self.counts} - NOT_ONE_STEP
+        named = {
+            name for kit in KITS if kit.rung in self.suite.machine.names for name in kit.corners
+        }
+        corners = named - {item.partition(" (")[0] for item in self.counts} - NOT_ONE_STEP
         kinds = sorted({step.kind for steps in self.reach.steps for step in steps.values()})
         pairs = {pair(one, other) for one in kinds for other in kinds}
         return {
@@ -90,7 +93,7 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
     """The specification's own recording, with every change of every field."""
     instance, state, lines = suite.instance, suite.initial(), list[Line]()
     header = Header(geometry=instance.geometry, limits=instance.limits, cleanup=instance.cleanup)
-    machine = BySpec(evolve(header, policy="lowest"))
+    machine = BySpec(evolve(header, policy="lowest"), suite.machine)
     header = evolve(header, engine=name, policy="lowest", shows=tuple(machine.fields))
     for step in steps:
         action = suite.moves[step.move].action(state)
@@ -101,7 +104,7 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
             continue
         changed, result = machine.do(Line(action, None, None, {}))
         lines.append(Line(action, None, result, saw(machine.fields, changed)))
-        state = MACHINE.effect(state, action)
+        state = suite.machine.effect(state, action)
     return Vector(name, header, tuple(lines), frozenset(covered(steps)))
 
 

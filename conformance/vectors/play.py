@@ -9,7 +9,7 @@ from conformance.protocol import Engine
 from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
-from conformance.recordings.format import Line
+from conformance.recordings.format import Header, Line
 from conformance.rungs.registry import clause_of
 from conformance.vectors.build import Vector
 from spec.fields import BY_NAME
@@ -30,7 +30,9 @@ def play(engine: Engine, vector: Vector) -> Found | None:
         except Refused as refused:
             given = refused.reasons
         wanted.update({field: {**wanted[field], **new} for field, new in line.saw.items()})
-        wrong = _answer(line, given, result) or _fields(line, fields_of(engine.observe()), wanted)
+        wrong = _answer(line, given, result) or _fields(
+            line, _shown_of(engine, vector.header), wanted
+        )
         if wrong is not None:
             return Found(number, *wrong)
     return None
@@ -38,6 +40,12 @@ def play(engine: Engine, vector: Vector) -> Found | None:
 
 Wrong = tuple[str, str, object, object]
 """The clause, what, the value seen, and the one expected."""
+
+
+def _shown_of(engine: Engine, header: Header) -> Fields:
+    """What the engine shows of the fields that the vector has."""
+    shown = fields_of(engine.observe())
+    return {name: entries for name, entries in shown.items() if name in header.shows}
 
 
 def _answer(line: Line, given: frozenset[Reason] | None, result: object) -> Wrong | None:

@@ -7,11 +7,12 @@ and what can follow is the same. Where nothing is drawn, no guard looks at token
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
+from typing import Final
 
 from attrs import frozen
 
 from conformance.fuzzing.coverage import Coverage
-from conformance.vectors.suites import MACHINE, Suite
+from conformance.vectors.suites import Suite
 from spec.machines.actions import Action, Admit, Round
 from spec.state import State
 from spec.vocabulary import Reason, Request
@@ -38,14 +39,14 @@ class Reach:
         self.suite = suite
         self.steps: list[dict[int, Step]] = []
         states = [suite.initial()]
-        numbers = {_named(states[0], texts=suite.texts): 0}
+        numbers = {_named(suite, states[0]): 0}
         for state in states:  # grows as it is walked
             steps = self.steps_of(state)
             self.steps.append({})
             for number, step, after in steps:
                 known = len(self.steps) - 1
                 if after is not None:
-                    known = numbers.setdefault(_named(after, texts=suite.texts), len(states))
+                    known = numbers.setdefault(_named(suite, after), len(states))
                     if known == len(states):
                         states.append(after)
                 self.steps[-1][number] = Step(number, *step, known)
@@ -54,12 +55,13 @@ class Reach:
         self, state: State
     ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], State | None]]:
         """Each move that means something here, its kind and items, and the state it leads to."""
+        machine = self.suite.machine
         for number, move in enumerate(self.suite.moves):
             action = move.action(state)
             if action is None:
                 continue
-            reasons = frozenset(found.reason for found in MACHINE.refusals(state, action))
-            after = None if reasons else MACHINE.effect(state, action)
+            reasons = frozenset(found.reason for found in machine.refusals(state, action))
+            after = None if reasons else machine.effect(state, action)
             why = "+".join(sorted(reason.name for reason in reasons))
             kind = f"{type(action).__name__} {'refused' if reasons else 'done'}"
             outcome = f"{type(action).__name__}: {why or 'done'}"
@@ -157,18 +159,22 @@ def covered(steps: list[Step]) -> set[str]:
     return found
 
 
-def _named(state: State, *, texts: bool) -> Hashable:
+def _named(suite: Suite, state: State) -> Hashable:
     """The same for two states exactly if they differ in names alone."""
     names: dict[int, int] = {}
     rows = tuple(
         sequence
         and (
             tuple(names.setdefault(page, len(names)) for page in sequence.row),
-            sequence.tokens if texts else len(sequence.tokens),
+            sequence.tokens if suite.texts else len(sequence.tokens),
             sequence.allocated,
             sequence.written,
         )
         for sequence in state.sequences
     )
-    below, queue = state, state.queue
-    return rows, below.details, below.outputs, queue, state.waiting, state.admitted
+    others = (name for name in suite.machine.components if name not in _NAMING_PAGES)
+    return rows, tuple(getattr(state, name) for name in others)
+
+
+_NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts"})
+"""Components that name pages; the rows say all that they say."""

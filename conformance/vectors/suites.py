@@ -22,6 +22,7 @@ from conformance.rungs.record import Move
 from spec import ladder
 from spec.machines import actions as act
 from spec.machines.actions import Action
+from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Request, ResetMode
 
@@ -33,9 +34,6 @@ _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Gen
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
-
-MACHINE: Final = ladder.whole()
-"""The machine that vectors are recorded of."""
 
 
 @frozen
@@ -130,6 +128,11 @@ class Suite:
     texts: bool
 
     @property
+    def machine(self) -> Machine:
+        """The machine that is recorded."""
+        return ladder.machine_for(self.actions)
+
+    @property
     def names(self) -> list[str]:
         """The actions of the level by name."""
         return sorted(action.__name__ for action in self.actions)
@@ -137,13 +140,18 @@ class Suite:
     def initial(self) -> State:
         """Nothing used, nobody waits."""
         chosen = self.instance
-        return MACHINE.initial(chosen.geometry, chosen.limits, chosen.cleanup)
+        return self.machine.initial(chosen.geometry, chosen.limits, chosen.cleanup)
 
 
 @cache
 def suites() -> tuple[Suite, ...]:
     """Every suite, in the order of the files."""
-    return (*map(_table_suite, TABLE), _requests_suite(), *map(_decode_suite, DECODE))
+    return (
+        *map(_table_suite, TABLE),
+        _requests_suite(),
+        *map(_decode_suite, DECODE),
+        _rollback_suite(),
+    )
 
 
 def _below(moves: Iterator[Move]) -> Iterator[Ask]:
@@ -167,10 +175,27 @@ def _requests_suite() -> Suite:
     asked: tuple[Action, ...] = (*once, *map(act.Submit, _submitted(geometry)))
     return Suite(
         name="requests",
-        level="requests",
+        level="admission",
         instance=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
         moves=tuple(map(_always, asked)),
         actions=frozenset(map(type, asked)),
+        texts=True,
+    )
+
+
+def _rollback_suite() -> Suite:
+    """The alphabet of the rung at one slot: every length at which a draft can be cut or kept."""
+    geometry = Geometry(pages=2, page_size=2, slots=1, pages_per_seq=3)
+    chosen = alphabets.instance("rollback", geometry)
+    return Suite(
+        name="rollback",
+        level="rollback",
+        instance=chosen,
+        moves=(
+            _always(act.Reserve(0)),
+            *(Ask(move.name, move.action) for move in chosen.moves),
+        ),
+        actions=frozenset({act.Propose, act.Commit, act.Truncate, act.Round}),
         texts=True,
     )
 
@@ -191,7 +216,7 @@ def _submitted(geometry: Geometry) -> tuple[Request, ...]:
 def _table_suite(geometry: Geometry) -> Suite:
     return Suite(
         name=f"table-{geometry.page_size}",
-        level="table",
+        level="lifecycle",
         instance=alphabets.instance("lifecycle", geometry),
         moves=tuple(_below(_table(geometry))),
         actions=ACTIONS,
@@ -211,7 +236,7 @@ def _decode_suite(one: Decode) -> Suite:
     moves = _below(_decode(one.geometry))
     return Suite(
         name=one.name,
-        level="decode",
+        level="scheduling",
         instance=evolve(chosen, limits=limits),
         moves=tuple(move for move in moves if not move.name.startswith(one.left_out)),
         actions=one.actions,

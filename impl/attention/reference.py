@@ -2,10 +2,10 @@
 
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
 query tokens at its end, reads K and V through one page table. Work is proportional to what is
-there: loops over blocks of queries and over the blocks of pages that these can see run as often
-as the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow
-floats on CPUs). Sequences of one query are taken first, in blocks of one query; then all others.
-Softmax is online (seed 004, section 6), in float32.
+there: loops over blocks of queries and over the blocks of pages that these can see run as often as
+the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow floats
+on CPUs). Sequences of one query are taken first, in blocks of one query; then all others. Softmax
+is online (docs/sources.md, "Online softmax"), in float32.
 
 What a cell that no query may see holds, NaN included, has no influence: scores are masked after
 the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one

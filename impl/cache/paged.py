@@ -1,7 +1,7 @@
 """One layer's pool of pages: where K and V live, and the only functions that move them.
 
 The pool is one array `kv_pages [pages, page_size, 2 * kv_heads, head_dim]`; in each cell the heads
-alternate k0, v0, k1, v1, ... so that a page holds both (seed 000, section 3.1). A cell is
+alternate k0, v0, k1, v1, ... so that a page holds both (docs/sources.md, "Page pool"). A cell is
 named by its destination `page * page_size + offset`, which vLLM calls its entry of `slot_mapping`.
 Anything that is not a destination moves nothing: that is how padding, and every byte of a refused
 plan, is dropped.
@@ -104,6 +104,6 @@ def copy_page(
 def zero(
     kv_pages: Shaped[Array, "P page_size KV D"],
 ) -> Shaped[Array, "P page_size KV D"]:
-    """The pool with every byte zero: physical reset (seed 000, section 10.2), for debugging."""
+    """The pool with every byte zero: physical reset, for debugging."""
     # `zeros_like` would not use its argument, and a donated pool would not be reused.
     return kv_pages.at[:].set(0)

@@ -21,9 +21,9 @@ Cache = tuple[Array, ...]
 class BatchPlan(NamedTuple):
     """One batch of at most T tokens of at most B sequences, as attention consumes it.
 
-    Plan order is stable by slot, then position, padding last. Source: seed 000, section 5.2
-    (`PageBatchInfo`). The fields after `slot_ids` and up to `num_seqs` have the names and meaning
-    of the ragged paged attention interface.
+    Plan order is stable by slot, then position, padding last. Source: docs/sources.md, "Batch
+    plan". The fields after `slot_ids` and up to `num_seqs` have the names and meaning of the ragged
+    paged attention interface.
 
     slot_ids: the slot of each sequence, INVALID past `num_seqs`.
     page_indices: the slots' table rows.

@@ -38,7 +38,7 @@ class Ended(NamedTuple):
 
 
 def make(setup: Setup) -> Outputs:
-    """None."""
+    """No outputs."""
     size, length = setup.limits.outputs, setup.geometry.max_len
     return Outputs(
         tokens=jnp.zeros((size, length), jnp.int32),

@@ -1,6 +1,6 @@
 """The queue of known tokens that wait to be decoded: parallel arrays, oldest first.
 
-Every move is one gather or scatter over the whole queue. Source: seed 000, section 3.5.
+Every move is one gather or scatter over the whole queue. Source: docs/sources.md, "Token queue".
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Covering a batch with pages: the lowest free ones, slots ascending, or nothing at all.
 
-Source: seed 000, section 5.2, phases B and C.
+Source: docs/sources.md, "Allocation".
 """
 
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
-"""What prefill and decode rounds share: take the sampled tokens in.
+"""The end of a prefill and of a decode round: draw, append, finish or queue, clean up.
 
-Source: seed 000, sections 4.2 and 4.3; DESIGN, "Sampling" and "Finish".
+Source: docs/sources.md, "Prefill and decode", "Sampling" and "Finish".
 """
 
 import jax.numpy as jnp

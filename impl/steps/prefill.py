@@ -1,7 +1,7 @@
 """Reading prompts at once: reserve, assign, allocate, write, fork the choices, draw first tokens.
 
-Every choice, the first included, draws from the prompt's last row with its own key. Source: seed
-000, sections 4.2 and 6; DESIGN, "Clone".
+Every choice, the first included, draws from the prompt's last row with its own key. Source:
+docs/sources.md, "Prefill and decode", "Clones" and "Forks of a request".
 """
 
 from typing import NamedTuple

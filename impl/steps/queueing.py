@@ -1,4 +1,4 @@
-"""What a caller does to the queue without a round: enqueue, pack, purge."""
+"""Actions on the queue without a round: enqueue, pack, purge."""
 
 import jax.numpy as jnp
 from jax import Array, lax

@@ -1,14 +1,13 @@
 """Draft tokens of one slot: proposed, and then committed or cut off.
 
-Source: DESIGN, "Committed".
+Source: docs/sources.md, "Committed cells".
 """
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Int32
 
-from impl.commit import commit_cells
-from impl.commit import truncate as cut_off
+from impl.commit import commit_cells, cut_cells
 from impl.models.protocol import Weights
 from impl.plan import require_prompt, require_used
 from impl.setup import Setup
@@ -86,4 +85,4 @@ def truncate(
         (length > held.allocated[slot], Reason.TOO_LONG, length, held.allocated[slot]),
     )
     at = target(accepted(status), slot, setup.geometry.slots)
-    return cut_off(state, at, length, setup.geometry), status, nothing()
+    return cut_cells(state, at, length, setup.geometry), status, nothing()

@@ -1,7 +1,8 @@
 """One decode round, whole or not at all; `loop` is a while_loop of it and nothing else.
 
 A refused round changes nothing: its plan yields a status, every index it would write through goes
-out of range, and so no pool is ever selected, which would copy it. Source: DESIGN, "Rounds".
+out of range, and so no pool is ever selected, which would copy it. Source: docs/sources.md,
+"Rounds".
 """
 
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
 """One slot at a time: reserve, assign, clone, free; and all that have finished.
 
-Source: seed 000, sections 3.3 and 6; seed 001, clone and refcount invariants.
+Source: docs/sources.md, "Sequence table", "Clones" and "Count invariants".
 """
 
 import jax.numpy as jnp

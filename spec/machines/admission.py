@@ -2,7 +2,7 @@
 
 Admission reserves: a request is let in only if the pages it could ever hold are there, so that a
 round of an admitted request is never refused for lack of pages. First come, first served. An
-extension by construction. Source: DESIGN, "Admission"; seed 001, M5.1.
+extension by construction. Source: docs/sources.md, "Worst-case admission" and "Page budget".
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Rung cache: K and V of past positions are kept, contiguously, and never computed again.
 
 Seen from naive: the same tokens. The edge carries weight because a sample here is computed from the
-cells alone. Source: seed 002, "Two-Phase Architecture"; seed 004, section 2.
+cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "Cached decoding".
 """
 
 from collections.abc import Iterator
@@ -117,4 +117,5 @@ RUNG = Rung(
         Free: Rule(refusals=_require_used, effect=_free),
     },
     edges=(Edge(to="naive", abstract=_texts, lower=_lower),),
+    meets={"naive": "independent"},
 )

@@ -1,7 +1,7 @@
 """Rung lifecycle: sequences belong to requests, finish, leave their output behind, and are freed.
 
 An extension by construction. It adds that what is freed is never read again, and that outputs
-survive cleanup. Source: seed 000, section 7; seed 001, M2 and M4.
+survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
 """
 
 from collections.abc import Iterator

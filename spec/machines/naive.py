@@ -1,6 +1,6 @@
 """Rung naive, the meaning of generation: run the whole model on the whole prefix for every token.
 
-Nothing is kept between tokens but the tokens. Source: seed 004, section 1.
+Nothing is kept between tokens but the tokens. Source: docs/sources.md, "Naive decoding".
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """Rung pages: a pool of fixed-size pages, and a table row of pages for each sequence.
 
 Seen from cache: reading through the table gives exactly the contiguous cache. Which free pages are
-taken is the caller's choice; without one they are the lowest. Source: seed 000, sections 2 and 5.
+taken is the caller's choice; without one they are the lowest. Source: docs/sources.md, "Page pool"
+and "Mapping".
 """
 
 from collections.abc import Iterator

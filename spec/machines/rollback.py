@@ -5,7 +5,7 @@ of itself. Cells of proposed tokens are committed by Commit, which makes the tok
 off by Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
 
 Seen from below, only committed cells are there: what was not committed was never there. Source:
-DESIGN, "Committed"; seed 004, section 8.
+docs/sources.md, "Committed cells".
 """
 
 from collections.abc import Iterator

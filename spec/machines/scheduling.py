@@ -1,8 +1,8 @@
 """Rung scheduling: a queue of tokens, prefill, and decode rounds, each one action.
 
 Seen from naive, request by request: the tokens it would have got alone. A prefill and a round are
-folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. Source: seed 000,
-sections 3.5 and 4; seed 004, section 9.
+folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. Source:
+docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
 
 from collections.abc import Callable, Iterator, Mapping

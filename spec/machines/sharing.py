@@ -1,8 +1,8 @@
 """Rung sharing: clones hold full pages together; a partial last page is copied.
 
 Seen from pages, each sequence has one private copy of everything: no sequence can observe that
-another one shares its pages. Source: seed 000, section 6; seed 004, section 8; seed 001,
-"Clone/Refcount Invariants".
+another one shares its pages. Source: docs/sources.md, "Clones", "Shared blocks" and "Count
+invariants".
 """
 
 from collections.abc import Iterator

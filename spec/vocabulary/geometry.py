@@ -19,7 +19,7 @@ class Geometry:
     """The pool and the table.
 
     pages: pages in the pool. page_size: cells (token positions) in a page. slots: local sequence
-    slots. pages_per_seq: entries in a table row. Source: seed 000, sections 2 and 3.
+    slots. pages_per_seq: entries in a table row. Source: docs/sources.md, "Page pool".
     """
 
     pages: int = field(validator=SIZE)

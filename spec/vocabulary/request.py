@@ -11,7 +11,7 @@ Tokens = tuple[int, ...]
 
 
 class CleanupMode(Enum):
-    """When finished sequences are released (seed 001, M4)."""
+    """When finished sequences are released. Source: docs/sources.md, "Cleanup modes"."""
 
     NONE = "none"
     END = "end"
@@ -19,7 +19,10 @@ class CleanupMode(Enum):
 
 
 class ResetMode(Enum):
-    """Whether a reset also zeroes the pool (seed 000, section 10.2)."""
+    """Whether a reset also zeroes the pool.
+
+    Source: docs/sources.md, "Logical and physical reset".
+    """
 
     LOGICAL = "logical"
     PHYSICAL = "physical"
@@ -58,7 +61,7 @@ class Request:
     def pages_needed(self, geometry: Geometry) -> int:
         """Pages this request holds in the worst case: shared full pages once, the rest per choice.
 
-        Source: seed 001, M5.1 (the sizing formula), sharpened for shared prefixes.
+        Source: docs/sources.md, "Page budget" and "Worst-case admission".
         """
         a(Geometry).require("geometry", geometry)
         shared = len(self.prompt) // geometry.page_size

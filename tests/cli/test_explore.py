@@ -237,7 +237,7 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     """What refine has checked is data as the rest of the file is."""
     path = tmp_path / "r.npz"
     words = argparse.Namespace(
-        instance="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+        rung="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
     )
     about = graphs.about(words) | {"plant": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)

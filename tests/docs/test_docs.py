@@ -18,7 +18,7 @@ from docs_tools import DOCS, ELSEWHERE, PAGES, ROOT, TEXTS, Block, Console, bloc
 
 from spec.clauses import CLAUSES
 
-RUNGS = ("naive", "cache", "pages", "sharing", "lifecycle", "scheduling")
+RUNGS = ("naive", "cache", "pages", "sharing", "rollback", "lifecycle", "scheduling")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 

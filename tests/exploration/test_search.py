@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from explore_tools import silent, sizes, work_alone
-from spec_tools import MACHINE
+from spec_tools import planted
 
 from conformance.exploration.alphabets import Instance, instance, legal
 from conformance.exploration.graph import Graph
@@ -13,8 +13,8 @@ from conformance.exploration.search import Expanded, Search, Wrong, expand, told
 from spec import pool
 from spec.cells import POISON, kill
 from spec.machines import actions as act
-from spec.machines import pages, scheduling, sharing
-from spec.machines.actions import Action
+from spec.machines import pages, sharing
+from spec.rung import Machine
 from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
@@ -44,8 +44,12 @@ def after(chosen: Instance, *names: str) -> State:
     for name in names:
         action = moves[name].action(state)
         assert action is not None
-        state = MACHINE.step(state, action)
+        state = chosen.machine.step(state, action)
     return state
+
+
+Effect = Callable[..., State]
+"""As `spec.rung.Rule.effect`."""
 
 
 def expanded(chosen: Instance, state: State) -> Expanded:
@@ -132,7 +136,7 @@ def test_each_step_is_visited_with_its_successor() -> None:
 
 def test_a_layer_must_be_known() -> None:
     """The allocator is explored in bytes, and others do not exist."""
-    with pytest.raises(InvalidInput, match="contents, decode"):
+    with pytest.raises(InvalidInput, match="lifecycle, scheduling"):
         instance("sharing", sizes((1, 1, 1, 1)))
 
 
@@ -174,6 +178,17 @@ def test_a_tampered_state_is_caught(clause: str, changed: dict[str, object]) -> 
     assert () == found.steps
 
 
+def replaced(monkeypatch: pytest.MonkeyPatch, kind: type, make: Callable[[Effect], Effect]) -> None:
+    """Replace the effect of an action in every machine that is explored."""
+    honest: Any = Instance.__dict__["machine"]
+
+    def machine(chosen: Instance) -> Machine:
+        right: Machine = honest.fget(chosen)
+        return planted(right, kind, effect=make(right.rules[kind].effect))
+
+    monkeypatch.setattr(Instance, "machine", property(machine))
+
+
 def patched(monkeypatch: pytest.MonkeyPatch, module: object, name: str, make: object) -> None:
     """Plant a bug: `make` is given the real function, and gives the one to use instead."""
     assert callable(make)
@@ -184,12 +199,14 @@ def test_a_clone_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """RC, in the state that the clone leads to: the shared page has one count and two names."""
     parent = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
 
-    def make(clone: Callable[..., State]) -> Callable[..., State]:
-        return lambda state, *rest: clone(state, *rest)._replace(counts=state.counts)
+    def make(clone: Effect) -> Effect:
+        return lambda machine, state, *rest: clone(machine, state, *rest)._replace(
+            counts=state.counts
+        )
 
-    patched(monkeypatch, sharing, "_clone", make)
+    replaced(monkeypatch, act.Clone, make)
     child = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
-    child = MACHINE.step(child, act.Clone(0, 1, 1))
+    child = LONGER.machine.step(child, act.Clone(0, 1, 1))
 
     assert expanded(LONGER, parent).wrong is None
     clause, message, move = wrong(LONGER, child)
@@ -221,15 +238,15 @@ def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     first = ("reserve(0)", "assign(0, 1)", "allocate(0, 1)", "write(0, 1)")
     state = after(CONTENTS, *first, "reserve(1)", "assign(1, 2)", "allocate(1, 1)")
 
-    def make(write: Callable[..., State]) -> Callable[..., State]:
-        def clobber(before: State, grouped: dict[int, list[int]]) -> State:
-            done = write(before, grouped)
+    def make(write: Effect) -> Effect:
+        def clobber(machine: Machine, before: State, action: Any, chosen: Any) -> State:
+            done = write(machine, before, action, chosen)
             lost = kill(done.cells, [0])
-            return done._replace(cells=lost) if grouped and before.cells[0][0] else done
+            return done._replace(cells=lost) if action.batch and before.cells[0][0] else done
 
         return clobber
 
-    patched(monkeypatch, pages, "_write", make)
+    replaced(monkeypatch, act.Write, make)
     clause, message, move = wrong(CONTENTS, state)
 
     assert ("FRAME", "write(1, 1)") == (clause, move)
@@ -243,18 +260,16 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
     state = after(SMALLEST, prefill)
     assert state.outputs or (kept == "queue" and state.queue)
 
-    def make(effect: Callable[..., State]) -> Callable[..., State]:
-        def forget_less(before: State, action: Action, *rest: object) -> State:
-            done = effect(before, action, *rest)
-            if not isinstance(action, act.Reset):
-                return done
+    def make(effect: Effect) -> Effect:
+        def forget_less(machine: Machine, before: State, action: Any, chosen: Any) -> State:
+            done = effect(machine, before, action, chosen)
             if kept == "queue":
                 return done._replace(queue=before.queue)
             return done._replace(outputs=before.outputs)
 
         return forget_less
 
-    patched(monkeypatch, scheduling, "effect", make)
+    replaced(monkeypatch, act.Reset, make)
 
     assert ("RESET", "a reset does not give the initial state", "reset(logical)") == wrong(
         SMALLEST, state

@@ -81,7 +81,7 @@ def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> Non
     assert {KEY: MISSED} == attempts.made
     damaged, last = attempts.notes()
     assert damaged[0] == f"6 lines of {path}, line 3 the first"
-    assert last == (f"the last line of {path}", "it has no end; what it held is done again")
+    assert last == (f"the last line of {path}", "it is incomplete; its work is repeated")
 
 
 def test_what_is_damaged_is_in_the_report(

@@ -20,21 +20,22 @@ from conformance.cli.result import KEYS, to_text
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import STEPS, Recorded, step_to_data
+from conformance.protocol import CALLS
 from conformance.recordings.format import FIELDS, header_from_data, header_to_text, line_from_data
 from conformance.rungs.registry import WARMUP
 from conformance.vectors import build
 from conformance.vectors.files import contents, in_json
 from conformance.vectors.suites import suites
 from conformance.verdict import Verdict
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.vocabulary import CleanupMode, Geometry, Reason, default_limits
 
 NAMES = ("history", "recording", "result", "vectors")
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, "x", [], {}, [None])
 GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 SAW = {
     **{name: {"0": True, "2": False} for name in ("used", "finished")},
-    **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens")},
-    **{name: {"3": 1} for name in ("allocated", "written", "counts")},
+    **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens", "proposed")},
+    **{name: {"3": 1} for name in ("allocated", "written", "committed", "counts")},
     "free": 3,
     "queue": [[5, 0, 1]],
     "outputs": [[1, 0, [5, 6], "stop"]],
@@ -94,6 +95,21 @@ def lines() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(json.dumps(list(by_name.values())))
     assert STEPS.keys() == by_name.keys()
     return found
+
+
+def test_the_schemas_list_every_step_field_and_reason() -> None:
+    """Each enumeration names what the registries name, in whatever order."""
+    recording = registry().contents("recording.schema.json")["$defs"]
+    vectors = registry().contents("vectors.schema.json")["$defs"]
+    steps = [line["properties"]["step"]["const"] for line in recording["line"]["oneOf"]]
+
+    assert sorted(STEPS) == sorted(steps)
+    assert sorted(FIELDS) == sorted(recording["saw"]["properties"])
+    assert sorted(FIELDS) == sorted(recording["header"]["properties"]["shows"]["items"]["enum"])
+    assert sorted(Reason.__members__) == sorted(recording["refused"]["items"]["enum"])
+    assert sorted(action.__name__ for action in CALLS) == sorted(
+        vectors["suite"]["properties"]["actions"]["items"]["enum"]
+    )
 
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: str(line["step"]))
@@ -201,7 +217,7 @@ def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> No
 
     found = json.loads(result.read_text())
     assert validator("result").is_valid(found)
-    assert ["what specification 0.0.1 says of this history"] == [
+    assert ["the verdict of specification 0.0.1 on this history"] == [
         line.partition(":")[0] for line in found["not_checked"]
     ]
 

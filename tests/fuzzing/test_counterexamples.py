@@ -159,7 +159,7 @@ def test_a_file_of_the_corpus_runs_nothing_that_was_not_asked_for(
     assert main(["fuzz", *words, "--json", "r.json"]) in {0, 3}
 
     assert 0 == json.loads(Path("r.json").read_text())["corpus_replayed"]
-    assert "recorded with another engine or sizes; kvspec rerun it" in capsys.readouterr().out
+    assert "recorded with another engine or sizes; use kvspec rerun" in capsys.readouterr().out
     assert not Path("imported").exists()
 
 

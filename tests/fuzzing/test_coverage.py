@@ -5,7 +5,7 @@ from itertools import cycle
 
 import pytest
 from attrs import evolve
-from spec_engine import ACTIONS, SpecEngine, small
+from spec_engine import ACTIONS, MACHINE, SpecEngine, small
 from spec_tools import SERVING
 
 from conformance.fuzzing import campaign
@@ -19,6 +19,8 @@ from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, defa
 
 ONE = Params(max_new=1)
 STEPS = 15_000
+OFFERED = frozenset(action.__name__ for action in ACTIONS)
+"""The names of the actions that a caller of an engine may ask for."""
 
 
 def covered(
@@ -154,7 +156,7 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(["Reserve", POISON])
-    everything = counted.coverable([*REFUSABLE, POISON])
+    everything = counted.coverable([*OFFERED, POISON])
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)
     assert [] == counted.covered(everything)
@@ -162,14 +164,14 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
 
 def test_every_action_is_listed() -> None:
     """The table of refusals to reach names every action and no other."""
-    assert {action.__name__ for action in ACTIONS} == set(REFUSABLE)
+    assert {action.__name__ for action in MACHINE.rules} == set(REFUSABLE)
     assert [] == [name for reasons in REFUSABLE.values() for name in reasons if name not in Reason]
     assert {POISON} == {
         word
         for needs in CORNERS.values()
         for need in needs
         for word in need.split("|")
-        if word not in REFUSABLE
+        if word not in OFFERED
     }
 
 
@@ -193,7 +195,12 @@ def spec_campaigns(*, climb: bool = False) -> tuple[Campaign, ...]:
     """The specification against itself, in the geometries of a run, counted together."""
     counted = Coverage()
     return tuple(
-        Campaign(make=partial(campaign.make, SpecEngine, *setting), coverage=counted, climb=climb)
+        Campaign(
+            make=partial(campaign.make, SpecEngine, *setting),
+            names=MACHINE.names,
+            coverage=counted,
+            climb=climb,
+        )
         for setting in campaign.geometries(small())
     )
 
@@ -204,7 +211,7 @@ def test_everything_required_is_reached() -> None:
     turns(targets, STEPS, start=0)
 
     counted = targets[0].coverage
-    coverable = counted.coverable([*REFUSABLE, POISON])
+    coverable = counted.coverable([*OFFERED, POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
@@ -214,7 +221,7 @@ def test_every_step_holds_seen_from_every_lower_rung() -> None:
     for target, level in zip(targets, LEVELS, strict=True):
         turn(target, level, 77)
 
-    assert set(REFUSABLE) == set(targets[0].coverage.actions)
+    assert set(targets[0].coverage.actions) == OFFERED
 
 
 def test_a_session_leaves_out_what_is_not_offered() -> None:

@@ -15,7 +15,7 @@ from conformance.fuzzing.warmup import warmup
 from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
 from conformance.lockstep.run import replay
-from conformance.protocol import Attends, Compiles, Engine, Poison, Poisonable
+from conformance.protocol import CALLS, Attends, Compiles, Engine, Poison, Poisonable
 from conformance.rungs.registry import WARMUP
 from impl import entries
 from spec.machines import actions as act
@@ -71,7 +71,7 @@ def test_our_engine_offers_everything() -> None:
     made: Engine = engine()
 
     assert ("exact", "lowest") == (made.profile.refuses, made.profile.policy)
-    assert 17 == len(made.profile.actions)
+    assert CALLS == made.profile.actions
     assert all(isinstance(made, kind) for kind in (Poisonable, Attends, Compiles))
     assert WARMUP == warmup(made.profile.actions)
 

@@ -29,17 +29,20 @@ from spec.machines.actions import (
     Allocate,
     Assign,
     Clone,
+    Commit,
     Enqueue,
     Free,
     FreeFinished,
     Generate,
     Pack,
     Prefill,
+    Propose,
     Purge,
     Reserve,
     Reset,
     Round,
     TakeOutputs,
+    Truncate,
     Write,
 )
 from spec.vocabulary import INVALID, CleanupMode, FinishReason, Reason, ResetMode, Tokens
@@ -334,6 +337,9 @@ def test_every_entry_point_is_compiled_once() -> None:
         engine.inject(engine.extract())
         run(engine, Reset(ResetMode.PHYSICAL), Prefill((request(6, (1,) * 7, 1),)))
         run(engine, Reset(), Reserve(), Assign(0, (2,) * 6, params(1), request=3), Reset())
+        run(engine, Prefill((request(7, (1,) * 3, 4),)), Propose(0, (1, 2)), Pack())
+        drafts = ((0, 3), (0, 4), (0, 5))
+        run(engine, Allocate(drafts), Write(drafts), Commit(0, 5), Truncate(0, 5), Reset())
 
     assert dict.fromkeys(entries.NAMES, 1) == engine.compilations()
 

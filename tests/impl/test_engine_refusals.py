@@ -21,14 +21,17 @@ from spec.machines.actions import (
     Allocate,
     Assign,
     Clone,
+    Commit,
     Enqueue,
     Free,
     FreeFinished,
     Prefill,
+    Propose,
     Purge,
     Reserve,
     Reset,
     Round,
+    Truncate,
     Write,
 )
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
@@ -66,6 +69,7 @@ SEVEN_PAGES: History = (
     Allocate(span(1, 0, 6)),
 )
 """Slot 0 has its whole row, slot 1 three pages; one page is free."""
+PROPOSED: History = (*DECODING, Propose(0, (1,)))
 FULL_QUEUE: History = (
     prefill(1, 1, 4, 3),
     Reserve(3),
@@ -127,6 +131,15 @@ CASES: dict[str, tuple[Reason, History, Action]] = {
         (*QUEUED, Allocate(((0, 3),))),
         Write(((0, 3),)),
     ),
+    "enqueue after a draft": (Reason.PROPOSED, PROPOSED, Enqueue(0, 1)),
+    "a clone with a draft": (Reason.PROPOSED, PROPOSED, Clone(0, None, 1)),
+    "a round with a draft": (Reason.PROPOSED, PROPOSED, Round()),
+    "a commit of what is final": (Reason.COMMITTED, WRITTEN, Commit(0, 3)),
+    "a commit past what is written": (Reason.UNWRITTEN, WRITTEN, Commit(0, 4)),
+    "a cut into what is final": (Reason.COMMITTED, WRITTEN, Truncate(0, 2)),
+    "a cut past what is allocated": (Reason.TOO_LONG, WRITTEN, Truncate(0, 4)),
+    "a draft before a prompt": (Reason.SLOT_EMPTY, RESERVED, Propose(0, (1,))),
+    "a draft past the limit": (Reason.TOO_LONG, DECODING, Propose(0, (1, 2, 3, 4))),
     "one page too many": (Reason.OUT_OF_PAGES, SEVEN_PAGES, Allocate(((2, 0), (1, 6)))),
     "too few pages for prompts": (Reason.OUT_OF_PAGES, SEVEN_PAGES, prefill(1, 3, 1)),
     "no page for a clone": (

@@ -315,7 +315,7 @@ def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[...
     assert 0 == main.main(["kernel", "tpu", "--json", str(target)])
     found = json.loads(target.read_text(encoding="utf-8"))
     assert found["races"] is None
-    assert "races: this jax does not find the race of the control" in found["not_checked"]
+    assert "races: this jax does not detect the race of the control" in found["not_checked"]
 
 
 def test_the_command_scores_mutants(

@@ -163,7 +163,7 @@ def test_the_table_tells_every_verdict() -> None:
     ]
 
     assert {"ok": 1, "fails": 1, "refused": 0, "undecided": 1} == table.counts(records)
-    expected = "1 of 3 cells compile, 1 fails, 1 undecided; causes: 1 vmem, 1 timeout"
+    expected = "1 of 3 grid points compile, 1 fails, 1 undecided; causes: 1 vmem, 1 timeout"
     assert expected == table.summary(records)
     head, one, two = table.overview(records).splitlines()
     assert ["shape", "KV", "v4/16", "v6e/16", "v6e/128"] == head.split()

@@ -74,7 +74,7 @@ def test_the_table_counts_what_it_was_given() -> None:
 
     assert ["what", "jax's kernel", "tpu-inference v3", "ours"] == head[:4]
     others = f"{146 - on_v6e} of 146 OK, {on_v6e} fail"
-    assert [others, others, "146 of 146 OK", "every cell OK", "met"] == by_row[GRID.what]
+    assert [others, others, "146 of 146 OK", "every grid point OK", "met"] == by_row[GRID.what]
     assert ["does not compile"] * 2 + ["1.00"] == by_row[CYCLES.what][:3]
     assert by_row[BANDWIDTH.what][0].endswith("v6e/64: does not compile, v6e/128: does not compile")
     assert by_row[ARITHMETIC.what][0].startswith("v5e: 50%, v5p: 50%, v6e: does not compile")
@@ -183,7 +183,7 @@ def test_kept_cells_are_compared_without_a_compiler(
     assert {"not measured"} == {
         line["jax"] for line in found["table"] if line["what"] == CYCLES.what
     }
-    assert f"ours, {len(CELLS) - 1} cells: not measured" in found["not_checked"]
+    assert f"ours, {len(CELLS) - 1} grid points: not measured" in found["not_checked"]
     assert "1 of 146 OK, 145 not measured" in page.read_text(encoding="utf-8")
     assert "1 of 146 OK, 145 not measured" in capsys.readouterr().out
 

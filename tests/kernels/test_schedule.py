@@ -78,7 +78,7 @@ def test_cycles_of_our_kernel_are_counted() -> None:
     [
         ({"decode_steps": 8}, "8 times the products"),
         ({"kv_heads": 6}, None),
-        (None, "which block sizes"),
+        (None, "unknown block sizes"),
     ],
 )
 def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: str | None) -> None:

@@ -39,6 +39,10 @@ HISTORY = (
     act.Submit(Request(id=2, prompt=(1, 2), params=ALONE)),
     act.Admit(),
     act.Generate(),
+    act.Reserve(0),
+    act.Assign(0, (5, 6), ALONE, 3),
+    act.Propose(0, (7,)),
+    act.Truncate(0, 0),
 )
 
 
@@ -118,6 +122,7 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "DET": (1, {"do": lambda _: 2}),
     "PROG": (10, {"do": lambda _: Rounds(0, None)}),
     "ALONE": (2, {"show": one_more}),
+    "RB": (14, {"show": put("proposed", 0, (7,))}),
 }
 """For clauses that can be judged: what an engine must show or do at which step to violate it."""
 

@@ -35,24 +35,27 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "seeded_bugs": (),
     "history": ("protocol",),
     "runtime": ("verdict",),
-    "files": ("history",),
+    "rungs": ("protocol", "history"),
+    "files": ("protocol", "history"),
     "engines": ("protocol", "runtime"),
-    "lockstep": ("protocol", "history", "runtime"),
-    "exploration": ("verdict", "files"),
-    "recordings": ("protocol", "history", "files", "lockstep"),
+    "lockstep": ("protocol", "history", "runtime", "rungs"),
+    "exploration": ("verdict", "rungs", "files"),
+    "recordings": ("protocol", "history", "rungs", "files"),
     "isolation": ("protocol", "history", "files", "engines", "recordings"),
     "refinement": ("engines", "lockstep", "exploration"),
     "traffic": ("protocol", "history", "lockstep"),
     "fuzzing": (
-        *("protocol", "history", "runtime", "files", "engines", "isolation", "lockstep"),
-        "seeded_bugs",
+        *("protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),
+        *("lockstep", "seeded_bugs"),
     ),
-    "vectors": ("protocol", "history", "files", "exploration", "recordings", "fuzzing"),
+    "vectors": (
+        *("protocol", "history", "rungs", "files", "exploration", "recordings", "fuzzing"),
+    ),
     "kernels": ("runtime", "files", "numerics"),
     "harnesses": ("verdict", "runtime", "engines", "fuzzing"),
     "seeded_bugs.scoring": (
-        *("protocol", "history", "runtime", "files", "numerics", "engines", "lockstep"),
-        *("fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
+        *("protocol", "history", "runtime", "rungs", "files", "numerics", "engines"),
+        *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
     "mutation": ("runtime", "exploration", "refinement", "seeded_bugs"),
     "benchmarks": ("protocol", "files", "numerics", "engines", "recordings", "fuzzing"),
@@ -61,7 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),
         *("kernels", "seeded_bugs", "seeded_bugs.scoring"),
     ),
-    "hostile": ("verdict", "runtime", "files", "exploration", "recordings", "cli"),
+    "hostile": ("verdict", "protocol", "runtime", "files", "exploration", "recordings", "cli"),
     "entry-point": ("files", "fuzzing", "cli"),
 }
 """What each room of conformance may import of the others: a room stands below all that it names."""
@@ -230,6 +233,16 @@ def test_every_arrow_between_rooms_is_needed() -> None:
 
     assert [] == unused_arrows(ROOMS, used)
     assert ["b does not import a"] == unused_arrows({"a": (), "b": ("a",)}, set())
+
+
+def test_the_page_of_the_house_has_the_table_of_rooms() -> None:
+    """Each row names a room and the rooms that it may import, in the order of the table here."""
+    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    shown = {room.strip("`"): others for room, _, others in rows}
+
+    assert list(ROOMS) == list(shown)
+    assert {room: ", ".join(others) or "-" for room, others in ROOMS.items()} == shown
 
 
 def test_spec_needs_only_attrs() -> None:

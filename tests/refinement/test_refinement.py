@@ -89,6 +89,8 @@ LIVE = [
     ("slots.finished", 1),
     ("slots.allocated", 0),
     ("slots.written", 0),
+    ("slots.committed", 0),
+    ("slots.proposed", 0),
     ("slots.prompt_lens", 0),
     ("slots.max_new", 0),
     ("slots.requests", 0),

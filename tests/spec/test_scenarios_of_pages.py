@@ -1,4 +1,4 @@
-"""Histories of pages, clones and plans, worked out by hand from the seeds.
+"""Histories of pages, clones and plans, worked out by hand from docs/sources.md.
 
 Every literal here was written down before the code ran. Pages are taken lowest first unless a
 history names them.
@@ -55,7 +55,8 @@ def begun(state: State, slot: int, prompt: tuple[int, ...]) -> State:
 
 def test_toy_example_of_page_mapping() -> None:
     """Row [2, 7] in pages of 4 puts position 5 at destination 29 and hides positions 6 and 7."""
-    # Seed 000, section 5.1. 5 // 4 = 1, 5 % 4 = 1, row[1] = 7, and 7 * 4 + 1 = 29. Positions 6 and
+    # Source: docs/sources.md, "Mapping".
+    # 5 // 4 = 1, 5 % 4 = 1, row[1] = 7, and 7 * 4 + 1 = 29. Positions 6 and
     # 7 would be 30 and 31, which the previous tenant of page 7 had written.
     state = machine(geometry(pages=10, page_size=4, slots=4, pages_per_seq=4))
     state = climb(state, Reserve(0), Assign(0, tuple(range(90, 98)), LONG, request=0))
@@ -79,7 +80,7 @@ def test_toy_example_of_page_mapping() -> None:
 def test_growth_across_page_boundaries() -> None:
     """A sequence takes a page exactly when a position begins one."""
     # Pages of 2. The prompt of 2 fills page 0; position 2 begins page 1, position 3 fills it,
-    # position 4 begins page 2. Seed 000, section 5.2: "allocation happens only when crossing".
+    # position 4 begins page 2. Source: docs/sources.md, "Allocation".
     state = begun(machine(geometry(pages=4, page_size=2, slots=1, pages_per_seq=4)), 0, (5, 6))
     grown = [state]
     for token in (7, 8, 9):
@@ -96,7 +97,8 @@ def test_growth_across_page_boundaries() -> None:
 
 def test_clone_inside_a_page() -> None:
     """Six tokens in pages of 4: the clone shares page 0 and gets a copy of page 1 in page 2."""
-    # Seed 000, section 6. Then both append: position 6 is offset 2, so destinations 1*4+2 = 6 and
+    # Source: docs/sources.md, "Clones".
+    # Then both append: position 6 is offset 2, so destinations 1*4+2 = 6 and
     # 2*4+2 = 10.
     state = begun(machine(geometry(pages=4, page_size=4, slots=2, pages_per_seq=3)), 0, SIX)
     cloned = climb(state, Clone(0, choice=1))
@@ -115,7 +117,8 @@ def test_clone_inside_a_page() -> None:
 
 def test_clone_at_a_page_boundary() -> None:
     """Eight tokens in pages of 4: the clone takes no page, and each side then begins its own."""
-    # Seed 000, section 6. Slots ascending: slot 0 takes page 2 (destination 8), slot 1 page 3 (12).
+    # Source: docs/sources.md, "Clones".
+    # Slots ascending: slot 0 takes page 2 (destination 8), slot 1 page 3 (12).
     state = begun(machine(geometry(pages=4, page_size=4, slots=2, pages_per_seq=3)), 0, EIGHT)
     cloned = climb(state, Clone(0, choice=1))
     batch = ((1, 8), (0, 8))
@@ -174,7 +177,8 @@ def test_a_parent_freed_after_its_clone() -> None:
 
 def test_sharing_counts_only_full_blocks() -> None:
     """Of 40 tokens in blocks of 16 two blocks are shared and one is copied; of 32 two and none."""
-    # Seed 004, section 8 (`share_prefix`): 40 // 16 = 2 full blocks, 8 tokens in the tail.
+    # Source: docs/sources.md, "Shared blocks".
+    # 40 // 16 = 2 full blocks, 8 tokens in the tail.
     sizes = geometry(pages=6, page_size=16, slots=2, pages_per_seq=3)
     forty = climb(begun(machine(sizes), 0, tuple(range(40))), Clone(0, choice=1))
     even = climb(begun(machine(sizes), 0, tuple(range(32))), Clone(0, choice=1))
@@ -187,7 +191,8 @@ def test_sharing_counts_only_full_blocks() -> None:
 
 def test_plan_of_a_shuffled_padded_batch() -> None:
     """A batch in any order, padded, of slots 1, 4 and 7, is planned by slot, then position."""
-    # Seed 000, sections 3.5 and 5.2, phase D; pages of 4. By slot: 1 has positions 0, 1, 2 at
+    # Source: docs/sources.md, "Token queue" and "Batch plan".
+    # Pages of 4. By slot: 1 has positions 0, 1, 2 at
     # indices 3, 7, 6 (page 6: 24, 25, 26); 4 has 4, 5 at indices 5, 2 (page 7: 28, 29); 7 has 8 at
     # index 1 (8 // 4 = 2, page 5: 20). Queries per slot 3, 2, 1 sum to 0, 3, 5, 6.
     table_rows: dict[int, Sequence] = {
@@ -226,7 +231,8 @@ def test_shuffled_padded_batch_is_written_in_place() -> None:
 
 def test_queue_packs_in_order_of_arrival_and_sorts_by_slot() -> None:
     """Two of three queued tokens leave, the first two to arrive, and are then sorted by slot."""
-    # Seed 000, section 3.5. Arrival: slots 5, 1, 3; a round takes 2, so 1 and 5, and 3 stays. The
+    # Source: docs/sources.md, "Token queue".
+    # Arrival: slots 5, 1, 3; a round takes 2, so 1 and 5, and 3 stays. The
     # positions, 2 and 3, are in the other order.
     state = machine(geometry(pages=9, page_size=2, slots=6, pages_per_seq=4), round_tokens=2)
     for slot, prompt in ((5, (1, 2)), (1, (3, 4, 5)), (3, (6,))):

@@ -1,4 +1,4 @@
-"""Histories of requests, statistics and admission, worked out by hand from the seeds."""
+"""Histories of requests, statistics and admission, by hand from docs/sources.md."""
 
 from collections.abc import Iterable
 
@@ -91,7 +91,8 @@ def test_prefill_of_two_requests_with_two_choices_each() -> None:
 
 def test_decode_stats_of_the_long_run() -> None:
     """A prompt that fills a page and 2048 new tokens use 0, 1, 33 and again 0 of 48 pages."""
-    # Seed 001, M4. One page after prefill: prompt <= page size. The last token is never written, so
+    # Source: docs/sources.md, "Cleanup modes".
+    # One page after prefill: prompt <= page size. The last token is never written, so
     # 33 pages after decode means 32 * size < prompt + 2047 <= 33 * size. Sizes 63 to 66 allow it,
     # and of these only 64 is a power of two; then the prompt has 2 to 64 tokens. All 2047 tokens
     # before the last are forced here, so that only one is computed.
@@ -142,8 +143,9 @@ def test_pages_in_use_over_a_run() -> None:
 
 def test_sizing_of_a_batched_run() -> None:
     """Five prompts in two rounds of 2048 tokens use 330 of 336 pages; 240 pages are too few."""
-    # Seed 001, M5.1: ceil((5 + 2048) / 64) = 33 pages each, times 10. 336 - 330 = 6. 240 // 33 = 7.
-    # M6: pages_in_use grows from 10 to 330. 5 + 2047 cells are written, in 33 pages.
+    # Source: docs/sources.md, "Page budget".
+    # ceil((5 + 2048) / 64) = 33 pages each, times 10. 336 - 330 = 6. 240 // 33 = 7.
+    # Pages in use grow from 10 to 330. 5 + 2047 cells are written, in 33 pages.
     ten = tuple(request(number, prompt=5, max_new=2048) for number in range(10))
     admitted = {}
     for pages in (336, 240):
@@ -272,7 +274,8 @@ def test_what_can_never_fit_is_refused_at_submission() -> None:
 
 def test_naive_decoding_projects_5050_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """From one prompt token 100 new ones recompute 5050 positions, where a cache needs 100."""
-    # Seed 004, section 1: 100 * 101 / 2 = 5050. Section 2: one new position per step.
+    # Source: docs/sources.md, "Naive decoding" and "Cached decoding".
+    # 100 * 101 / 2 = 5050. With a cache: one new position per step.
     projected = 0
     forward = model.forward
 

@@ -99,6 +99,18 @@ def do(engine: Engine, action: Action) -> Any:
         case act.Reset(mode):
             return engine.reset(mode)
         case _:
+            return _others(engine, action)
+
+
+def _others(engine: Engine, action: Action) -> Any:
+    match action:
+        case act.Propose(slot, tokens):
+            return engine.propose(slot, tokens)
+        case act.Commit(slot, length):
+            return engine.commit(slot, length)
+        case act.Truncate(slot, length):
+            return engine.truncate(slot, length)
+        case _:
             return _PLAIN[type(action)](engine)
 
 

@@ -30,7 +30,7 @@ def plan(numbers: Sizes, **rest: Any) -> Plan:
 
 
 def silent(done: float, note: str) -> None:
-    """Take news and say nothing."""
+    """Discard the update."""
 
 
 def explored(chosen: Plan) -> tuple[Graph, Broken | None]:

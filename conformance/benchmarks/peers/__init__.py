@@ -1,1 +1,1 @@
-"""`make peers`: the reference attention beside others that do the same, timed in one run."""
+"""`make peers`: the reference attention and its peers, timed in one run."""

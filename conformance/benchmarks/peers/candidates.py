@@ -1,7 +1,7 @@
-"""What is timed: ours, its peers, and the plain scan of the same bytes.
+"""The candidates: our reference attention, its peers, and a plain scan of the same bytes.
 
-Each candidate is made for one case and gives a call without arguments. One that cannot be had
-raises `Missing` with the reason.
+Each candidate is made for one case and gives a call without arguments. An unavailable one raises
+`Missing` with the reason.
 """
 
 import importlib
@@ -36,7 +36,7 @@ def ours(case: Case) -> Call:
 
 
 def dense(case: Case) -> Call:
-    """`jax.nn.dot_product_attention` over gathered pages; in decode all is seen, so no mask."""
+    """`jax.nn.dot_product_attention` over gathered pages; decode needs no mask."""
     count, cells, queries = case.size.sequences, case.size.cells, case.queries
 
     def attend(q: Array, kv_pages: Array, *rest: Array) -> Array:
@@ -77,7 +77,7 @@ def levanter_blocks(case: Case, *, queries: int, pages: int) -> Call:
 
 
 def plain_scan(case: Case) -> Call:
-    """The sum of all K and V: what reading the bytes costs."""
+    """The sum of all K and V: the cost of reading the bytes."""
     run = jax.jit(lambda pool: pool.sum(dtype=jnp.float32))
     return lambda: run(case.arrays.kv_pages)
 
@@ -90,4 +90,4 @@ CANDIDATES: Final[dict[str, Callable[[Case], Call]]] = {
     NEW_BLOCKS: partial(levanter_blocks, queries=16, pages=16),
     SCAN: plain_scan,
 }
-"""In the order of the table."""
+"""All candidates, in the order of the table."""

@@ -1,4 +1,4 @@
-"""The batches that attention is timed on, and which of an answer's rows the oracle judges."""
+"""The batches for the timing of attention, and the rows of each answer that the oracle judges."""
 
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ JUDGED: Final = 3
 
 
 class Arrays(NamedTuple):
-    """What attention is given, in the order of the interface."""
+    """The arguments of attention, in the order of the interface."""
 
     q: Array
     kv_pages: Array
@@ -30,7 +30,7 @@ class Arrays(NamedTuple):
 
 @frozen(kw_only=True)
 class Size:
-    """How large a run is. queries: of a sequence in prefill; seconds: of a peer's timed calls."""
+    """The size of a run. queries: of a sequence in prefill; seconds: of a peer's timed calls."""
 
     sequences: int
     cells: int
@@ -48,7 +48,7 @@ QUICK: Final = Size(sequences=3, cells=64, queries=24, turns=2, seconds=5.0)
 
 @frozen(kw_only=True)
 class Case:
-    """One batch: every sequence is `size.cells` long, its last `queries` cells ask."""
+    """One batch: every sequence has `size.cells` cells, its last `queries` are queries."""
 
     size: Size
     heads: tuple[int, int, int]
@@ -57,13 +57,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the table shows it."""
+        """The name in the table."""
         kind = "decode" if self.queries == 1 else f"prefill of {self.queries}"
         return f"{kind}, {self.heads}"
 
     @property
     def scale(self) -> float:
-        """By which scores are multiplied."""
+        """The factor of the scores."""
         return float(self.heads[2] ** -0.5)
 
     @property
@@ -75,7 +75,7 @@ class Case:
 
     @cached_property
     def arrays(self) -> Arrays:
-        """Random q, K and V; pages in random order, and none that no sequence owns."""
+        """Random q, K and V; pages in random order, each owned by a sequence."""
         q_heads, heads, width = self.heads
         count, size = self.size.sequences, self.size.page_size
         draws = np.random.default_rng(self.seed)
@@ -93,13 +93,13 @@ class Case:
 
     @cached_property
     def judged(self) -> NDArray[np.int64]:
-        """Rows of q, ascending: some of each sequence, all if it has no more than these."""
+        """The judged rows of q, ascending: a few of each sequence, or all if it has no more."""
         picked = np.unique(np.linspace(0, self.queries - 1, JUDGED).astype(np.int64))
         return (np.arange(self.size.sequences)[:, None] * self.queries + picked).ravel()
 
     @cached_property
     def expected(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What the oracle says of the judged rows, and how far an answer may be from it.
+        """The oracle's answer for the judged rows, and the error bound.
 
         Each judged query is a sequence of its own, cut off after it. The bound covers every
         blocking, and products whose inputs were rounded to the dtype of q.
@@ -120,7 +120,7 @@ class Case:
         return exact, oracle.error_bound(*batch, scale=self.scale, weights=weights)
 
     def wrong(self, answer: Array) -> str | None:
-        """Why an answer cannot be right, or None: its judged rows against the oracle."""
+        """The reason why an answer is wrong, or None: its judged rows against the oracle."""
         shape = self.arrays.q.shape
         if answer.shape != shape:
             return f"shape {answer.shape}, not {shape}"
@@ -133,7 +133,7 @@ class Case:
         seen = (
             f"row {self.judged[row]}, head {head}, element {at}: off by {error[row, head, at]:.3g}"
         )
-        return f"{len(bad)} elements out of bound; {seen}, where {bound[row, head, at]:.3g} may be"
+        return f"{len(bad)} elements out of bound; {seen}, bound {bound[row, head, at]:.3g}"
 
 
 def cases(size: Size) -> tuple[Case, ...]:

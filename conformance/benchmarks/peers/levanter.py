@@ -1,8 +1,8 @@
-"""The reference attention of Levanter, as installed, with block sizes put in from outside.
+"""The reference attention of Levanter, as installed, with other block sizes.
 
-All of Levanter pulls in half a hundred distributions. Its attention needs few, if the packages
-above it are empty: so these are put in place of its own before it is imported, in a process that
-does not use Levanter for anything else.
+All of Levanter needs some fifty distributions. Its attention needs few, if the packages above it
+are empty: so empty ones replace them before the import, in a process that does not use Levanter for
+anything else.
 """
 
 import importlib
@@ -17,17 +17,17 @@ import jax
 from jax import Array
 
 EMPTY: Final = ("levanter", "levanter.inference", "levanter.layers")
-"""Packages of which only the path counts."""
+"""Packages that are replaced by empty ones with the same path."""
 BLOCKS: Final = (1, 2)
-"""Queries and pages of a block, as the function has them: min(1, ...) and min(2, ...)."""
+"""Queries and pages of a block in the function's text: min(1, ...) and min(2, ...)."""
 
 
 class Missing(Exception):
-    """A peer cannot be had here, for this reason."""
+    """A peer is unavailable, for this reason."""
 
 
 def attention(scale: float, *, queries: int, pages: int) -> Callable[..., Array]:
-    """A jitted function of the arrays of the interface. Raises Missing if there is no Levanter."""
+    """A jitted function of the arrays of the interface. Raises Missing without Levanter."""
     module, haliax = _modules()
 
     def attend(
@@ -52,7 +52,7 @@ def attention(scale: float, *, queries: int, pages: int) -> Callable[..., Array]
 
 
 def _put_blocks(module: ModuleType, *, queries: int, pages: int) -> None:
-    """The function asks `min` for its block sizes; while it is traced, it is answered by this."""
+    """Replace `min`, from which the function takes its block sizes, while it is traced."""
     sizes = dict(zip(BLOCKS, (queries, pages), strict=True))
 
     def minimum(wanted: int, most: int) -> int:
@@ -62,7 +62,7 @@ def _put_blocks(module: ModuleType, *, queries: int, pages: int) -> None:
 
 
 def _modules() -> tuple[ModuleType, ModuleType]:
-    """Levanter's attention, and haliax, on whose arrays it works."""
+    """Levanter's attention, and haliax, whose arrays it takes."""
     try:
         haliax = importlib.import_module("haliax")
         for name in EMPTY:
@@ -73,7 +73,7 @@ def _modules() -> tuple[ModuleType, ModuleType]:
 
 
 def _empty(name: str) -> ModuleType:
-    """A package without contents at the place of the installed one."""
+    """An empty package in place of the installed one."""
     found = importlib.util.find_spec("levanter") if name == "levanter" else None
     above = list(found.submodule_search_locations or ()) if found else []
     if name != "levanter":

@@ -1,7 +1,7 @@
-"""`make peers`: the reference attention beside its peers, in one run.
+"""`make peers`: the reference attention and its peers, timed in one run.
 
-An answer is held to the oracle before it is timed, so that a fast wrong one does not count. Calls
-are taken in turns, medians of each; clocks of shared machines drift, so that targets are reported
+An answer is checked against the oracle before it is timed, so that a fast wrong one does not count.
+Calls are made in turns, medians of each; clocks of shared machines drift, so targets are reported
 as met or missed, and only a wrong answer of ours makes the command fail.
 """
 
@@ -28,7 +28,7 @@ from conformance.benchmarks.peers.levanter import Missing
 from conformance.files import atomic
 
 HEADLINE: Final = 3.0
-"""Times faster than Levanter's old blocks, as the seeds report it for its new ones."""
+"""Times faster than Levanter with its old blocks. Source: docs/sources.md, "Block sizes"."""
 DISTRIBUTIONS: Final = ("jax", "jaxlib", "numpy", "levanter", "haliax")
 
 
@@ -47,12 +47,12 @@ class Row:
 
     @property
     def target(self) -> float | None:
-        """How many times ours this must take at least; None where nothing is asked."""
+        """The least ratio to our time that is the target; None without one."""
         return {OURS: None, SCAN: None, OLD_BLOCKS: HEADLINE}.get(self.name, 1.0)
 
     @property
     def verdict(self) -> str:
-        """Met, missed, not measured, wrong, or nothing where nothing is asked."""
+        """Met, missed, not measured or wrong; empty without a target."""
         if self.problem:
             return self.problem
         if self.target is None or self.over_ours is None:
@@ -80,14 +80,14 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         epilog="example: python -m conformance.benchmarks.peers.run --quick --json peers.json",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write one JSON object")
-    parser.add_argument("--quick", action="store_true", help="a small size, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a small size, as a smoke test")
     return parser.parse_args(argv)
 
 
 def measure(
     case: Case, candidates: Mapping[str, Callable[[Case], Call]] = CANDIDATES
 ) -> tuple[Row, ...]:
-    """A row for each candidate, the missing and the wrong ones included."""
+    """A row for each candidate, including missing and wrong ones."""
     calls: dict[str, Call] = {}
     rows: dict[str, Row] = {}
     for name, make in candidates.items():
@@ -109,10 +109,10 @@ def measure(
 
 
 def _take_turns(calls: dict[str, Call], size: Size) -> dict[str, list[float]]:
-    """Seconds of each call, taken in turns until a candidate has used up its time.
+    """Seconds of each call, made in turns until a candidate has used up its time.
 
-    Each after an untimed call of its own: the memory of one is still given back when its answer is
-    there, and the next would wait for that.
+    An untimed call of the same candidate precedes each: memory of a call is still being released
+    when its answer is there, and the next call would wait for that.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(size.turns):
@@ -138,7 +138,7 @@ def _compared(row: Row, rows: dict[str, Row], case: Case) -> Row:
 
 
 def machine() -> dict[str, str]:
-    """Where this ran, and with what."""
+    """The machine and the versions of a run."""
     found = {"device": jax.devices()[0].device_kind, "cores": str(os.cpu_count())}
     found["python"] = platform.python_version()
     found["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
@@ -171,7 +171,7 @@ def show(rows: list[Row], size: Size) -> None:
 
 
 def to_json(rows: list[Row], size: Size, seconds: float) -> str:
-    """One JSON object: the verdict is whether ours is right."""
+    """One JSON object; its verdict is whether ours is right."""
     wrong = any(row.name == OURS and row.problem for row in rows)
     content = {
         "command": "peers",

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead of time: what the compiler of each TPU says, without a TPU.
+"""Ahead-of-time compilation of kernels by the compiler of each TPU, without a TPU.
 
-`grid` has the cells, `compiler` compiles one, `table` and `baseline` say what came of them.
+`grid` has the grid points, `compiler` compiles one, `table` and `baseline` report the records.
 """

@@ -1,7 +1,7 @@
-"""An earlier run of the same cells: what got worse, and what cannot be compared.
+"""The baseline comparison with an earlier run: regressions, and grid points without a counterpart.
 
-Nothing is tolerated: the compiler gives the same figures for the same program, and whoever means to
-pay for something keeps the new figures as the baseline.
+There is no tolerance: the compiler gives the same figures for the same program, and an intended
+regression makes the new figures the baseline.
 """
 
 import json
@@ -26,10 +26,10 @@ Key = Literal[
     "pages",
 ]
 KEY: Final[tuple[Key, ...]] = get_args(Key)
-"""What makes two entries the same cell."""
+"""The fields that identify a grid point."""
 MORE_BYTES: Final = 0
 MORE_CYCLES: Final = 0
-"""Of one pass of an inner loop, for as many tokens: what may be added before it is worse."""
+"""The extra cycles of one pass of an inner loop, for equal work, that are no regression."""
 Part = Literal["decode", "prefill"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 Figure = Literal["vmem", "decode", "prefill"]
@@ -45,7 +45,7 @@ def load(path: Path) -> list[CompiledData]:
     except RecursionError:
         raise _bad(path, "lists or objects that are nested too deeply") from None
     except ValueError:
-        raise _bad(path, "what is no JSON in UTF-8") from None
+        raise _bad(path, "text that is no JSON in UTF-8") from None
     found = data.get("targets") if isinstance(data, dict) else None
     if not isinstance(found, list) or not found:
         raise _bad(path, "no list of targets")
@@ -89,12 +89,12 @@ def _is_pass(one: object) -> bool:
 
 
 def regressions(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> list[str]:
-    """A sentence for every cell that is lost, needs more vector memory, or takes more cycles."""
+    """A sentence for every grid point that is lost, or takes more vector memory or cycles."""
     return [text for before, after in _pairs(earlier, now) for text in _worse(before, after)]
 
 
 def not_compared(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> list[str]:
-    """What the baseline has and this run does not say, and where the compiler is another one."""
+    """Figures of the baseline that this run lacks, and differing compiler versions."""
     present = {_key(one) for one in now}
     gone = [f"{_name(one)}: not in this run" for one in earlier if _key(one) not in present]
     unsaid = [text for before, after in _pairs(earlier, now) for text in _unsaid(before, after)]
@@ -139,12 +139,12 @@ def _now(after: CompiledData) -> str:
 
 
 def _slower(before: PassData, after: PassData) -> bool:
-    """More cycles for as much work: integers, multiplied with the other's size."""
+    """More cycles for the same work: integers, multiplied with the other's size."""
     return after["cycles"] * _work(before) > (before["cycles"] + MORE_CYCLES) * _work(after)
 
 
 def _work(one: PassData) -> int:
-    """KV tokens times queries of a pass: larger blocks of queries are no loss."""
+    """KV tokens times queries of a pass: larger blocks of queries are no regression."""
     return one["cells"] * one["tokens"]
 
 
@@ -165,7 +165,7 @@ def _unsaid(before: CompiledData, after: CompiledData) -> Iterator[str]:
 
 
 def _compilers(earlier: Sequence[CompiledData], now: Sequence[CompiledData]) -> Iterator[str]:
-    """Versions that differ; what got worse may be the compiler's doing."""
+    """The differing versions; a regression may be due to the compiler."""
     seen = [
         {tuple(sorted(one.get("versions", {}).items())) for one in part} - {()}
         for part in (earlier, now)

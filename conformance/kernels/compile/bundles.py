@@ -1,8 +1,8 @@
-"""The schedule that the compiler writes: instruction words of one program, one to a cycle.
+"""A parser of the compiler's schedule: the instruction bundles of one program, one per cycle.
 
 In the text of the final schedule (`packed-bundles-post-ra`) every line of a bundle has its number,
-a label if something jumps to it, and its instructions; empty bundles are listed, so that a count is
-one of cycles without waiting. A loop begins where a jump goes backwards to.
+a label if it is a jump target, and its instructions; empty bundles are listed, so a count of
+bundles is a count of cycles without waiting. A loop begins at the target of a backward jump.
 """
 
 import re
@@ -20,7 +20,7 @@ PRODUCT: Final = re.compile(r"\bvmatmul")
 
 @frozen
 class Loop:
-    """Bundles from `start` to before `end` that a jump repeats. products: of matrices, in them."""
+    """Bundles from `start` to before `end` that a jump repeats. products: its matrix products."""
 
     start: int
     end: int
@@ -28,11 +28,11 @@ class Loop:
 
     @property
     def cycles(self) -> int:
-        """Of one pass if it takes no short cut."""
+        """Cycles of one pass without a shortcut."""
         return self.end - self.start
 
     def holds(self, other: "Loop") -> bool:
-        """Whether the other lies inside."""
+        """Whether the other loop lies inside."""
         return self != other and self.start <= other.start and other.end <= self.end
 
 
@@ -44,7 +44,7 @@ class Schedule:
     loops: tuple[Loop, ...]
 
     def inside(self, outer: Loop) -> tuple[Loop, ...]:
-        """The loops with products right inside of this one, and not deeper."""
+        """The loops with products directly inside this one."""
         return outermost(loop for loop in self.loops if loop.products and outer.holds(loop))
 
     def outer(self) -> tuple[Loop, ...]:
@@ -52,12 +52,12 @@ class Schedule:
         return outermost(loop for loop in self.loops if loop.products)
 
     def innermost(self) -> tuple[Loop, ...]:
-        """The loops with products that hold no other such loop."""
+        """The loops with products that contain no other such loop."""
         return tuple(loop for loop in self.loops if loop.products and not self.inside(loop))
 
 
 def outermost(parts: Iterable[Loop]) -> tuple[Loop, ...]:
-    """Those that no other of them holds."""
+    """The loops that no other contains."""
     every = tuple(parts)
     return tuple(one for one in every if not any(other.holds(one) for other in every))
 
@@ -78,7 +78,7 @@ class _Text:
         return Loop(start, end, self.products(start, end))
 
     def delay(self) -> int:
-        """Bundles after a jump that are still executed: no label is nearer to any jump."""
+        """Delay slots of a jump: the least distance from any jump to a label."""
         gaps = [label - jump for jump, _ in self.jumps for label in self._next_label(jump)]
         return max(0, min(gaps, default=1) - 1)
 
@@ -88,7 +88,7 @@ class _Text:
 
 
 def parse(text: str) -> Schedule:
-    """Read a schedule. Raises ValueError if it is none."""
+    """Parse a schedule. Raises ValueError for any other text."""
     found = _read(text)
     count, delay = len(found.totals), found.delay()
     if not count:

@@ -1,8 +1,8 @@
-"""Cells that are compiled already: a run that was cut off goes on where it was.
+"""A cache of compiled grid points, with which an interrupted run is resumed.
 
-The file has one JSON object per line. What was found with another compiler, by another state of
-this bench, or of another state of the kernel if it is ours, is left alone and not used. Kernels
-that we do not know are compiled anew: what else their result depends on cannot be seen from here.
+The file has one JSON object per line. Records of another compiler, of another version of this bench
+or, if the kernel is ours, of another version of the kernel are left in the file and not used.
+Unknown kernels are compiled again: the dependencies of their records cannot be determined.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from conformance.runtime import processes
 PARTS: Final = ("jax", "jaxlib", "libtpu")
 SOURCES: Final = ("conformance/kernels/kernel_under_test.py", "conformance/kernels/compile")
 TELLS: Final = ("baseline.py", "cache.py", "reproduce.py", "table.py")
-"""Of the folder of the bench, what only tells of records."""
+"""Modules of the bench that only report records."""
 OWN_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "jax": (),
     "tpu-inference": ("conformance/kernels/tpu_inference.py",),
 }
-"""What else the record of a kernel depends on; of others it is all of `impl/attention`."""
+"""Further dependencies of a kernel's record; for others, all of `impl/attention`."""
 
 
 def stamp(kernel: str) -> str:
-    """What a record of this kernel depends on: versions, and sources of the bench and of ours."""
+    """The versions and sources, of the bench and of ours, on which a kernel's record depends."""
     digest = hashlib.sha256()
     for name in (*PARTS, *filter(None, [kernel_under_test.INSTALLED.get(kernel)])):
         try:
@@ -46,7 +46,7 @@ def stamp(kernel: str) -> str:
 
 
 def sources(kernel: str) -> list[Path]:
-    """The files that a record of this kernel depends on."""
+    """The source files on which a record of this kernel depends."""
     root, found = Path(__file__).parents[3], list[Path]()
     for part in (*SOURCES, *OWN_SOURCES.get(kernel, ("impl/attention",))):
         at = root / part
@@ -56,9 +56,9 @@ def sources(kernel: str) -> list[Path]:
 
 
 def load(results: Results, kernel: str, *, plain: Collection[Cell] = ()) -> dict[Cell, Compiled]:
-    """What the file has of this kernel. Raises InvalidInput if it is a file of something else.
+    """The records of this kernel. Raises InvalidInput for a file of another kind.
 
-    plain: cells of which a verdict without figures will do.
+    plain: grid points that need only a verdict.
     """
     now, found = stamp(kernel), dict[Cell, Compiled]()
     for row in results.read():
@@ -74,7 +74,7 @@ def load(results: Results, kernel: str, *, plain: Collection[Cell] = ()) -> dict
 
 
 def _record(data: object) -> Compiled | None:
-    """The record that plain data describes; None if it is damaged."""
+    """The record from plain data; None if it is damaged."""
     try:
         record = outcome.from_dict(cast(CompiledData, data))  # it is, if it comes back the same
         counts = (record.vmem, record.spilled, record.capacity, record.smem)
@@ -94,9 +94,9 @@ def compile_all(
     seconds: float = compiler.SECONDS,
     plain: Collection[Cell] = (),
 ) -> Iterator[Compiled]:
-    """Those of the file, then the rest, as many at once as there are cores; each is kept.
+    """The records of the file, then the others, as many at once as there are cores; each is kept.
 
-    plain: cells that are only asked whether they compile.
+    plain: grid points that need only a verdict.
     """
     kernel = compiler.SHORT.get(kernel, kernel)
     begun = stamp(kernel)
@@ -127,7 +127,7 @@ def compile_all(
 
 
 def results_of(path: Path) -> Results:
-    """The file that commands which compile keep their records in."""
+    """The results file of the commands that compile."""
     return Results(path, key="record", command="kernel or compare")
 
 

@@ -1,8 +1,8 @@
-"""What the compiler of each TPU says of a kernel, on a machine without one.
+"""The compilation of a kernel for each TPU, on a machine without one.
 
-`compile_cell` starts a process (`compiling`) that compiles one cell ahead of time, and reads the
-compiler's own memory report and schedule. Nothing is skipped in silence: what was not compiled is
-`undecided`, with the reason.
+`compile_cell` starts a process (`worker`) that compiles one grid point ahead of time, and reads the
+compiler's own memory report and schedule. Nothing is skipped silently: without a result a grid
+point is `undecided`, with the reason.
 """
 
 import json
@@ -28,7 +28,7 @@ from conformance.runtime.optional_dependencies import EXTRAS
 from spec.vocabulary.errors import InvalidInput
 
 SECONDS: Final = 600.0
-"""How long one cell may take."""
+"""Time limit of one grid point."""
 PROCESS: Final = "conformance.kernels.compile.worker"
 ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",
@@ -37,22 +37,22 @@ ENVIRONMENT: Final = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
 }
-"""What makes libtpu compile without a TPU. The type stands for any: topologies name the target."""
+"""Settings for libtpu without a TPU. Any type will do: the topology names the target."""
 UNCACHED: Final = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-"""What comes from a cache is not compiled, and leaves no report."""
+"""Disables the cache, since a cached program leaves no report."""
 PASSES: Final = "packed-bundles-post-ra|vmem_report"
 RESULT: Final = "result.json"
 SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
 REPORTS: Final = "*vmem_report.html"
 SHORT: Final = {long: short for short, long in kernel_under_test.KNOWN.items()}
-"""What is known of a kernel is known by its short name."""
+"""Known kernels have a short name."""
 NEEDED: Final = ("jax", "libtpu")
 FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that say nothing of the compiler."""
+"""Signals that do not come from the compiler."""
 
 
 def missing() -> str | None:
-    """What has to be installed before anything can be compiled, and how; None if nothing."""
+    """The packages that compilation lacks, and how to install them; None if none."""
     for module in NEEDED:
         if find_spec(module) is None:
             return f"{module} is missing. Run pip install 'kvspec[{EXTRAS[module]}]'."
@@ -68,12 +68,12 @@ def compile_cell(
     given: Mapping[str, int] | None = None,
     figures: bool = True,
 ) -> Compiled:
-    """Compile one cell in a process of its own.
+    """Compile one grid point in a process of its own.
 
-    kernel: a short name or MODULE:FUNCTION, see `subject`. options: such as scale, by our name.
-    given: arguments of the kernel's own, such as block sizes; None for those that are known of
-    kernels with a short name. figures: False for the verdict alone, which takes a fraction of the
-    time. Raises InvalidInput if there is no such kernel.
+    kernel: a short name or MODULE:FUNCTION, see `kernel_under_test`. options: such as scale, by our
+    name. given: the kernel's own arguments, such as block sizes; None for the known ones of kernels
+    with a short name. figures: False for the verdict alone, which takes a fraction of the time.
+    Raises InvalidInput if there is no such kernel.
     """
     kernel = SHORT.get(kernel, kernel)
     nothing = Compiled(kernel=kernel, cell=cell, verdict="undecided", given=dict(given or {}))
@@ -101,7 +101,7 @@ def compile_cell(
 
 
 def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> Found:
-    """Let the process do the job; what it wrote last, and what is known of its end."""
+    """Run the job; return its last output, and how the process ended."""
     flags = _dumping(folder / "dump") if figures else ""
     environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
     with (folder / "stderr").open("wb") as errors:
@@ -118,7 +118,7 @@ def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> Found:
 
 
 def _dumping(folder: Path) -> str:
-    """The flags by which the compiler writes its memory report and its schedule there."""
+    """The flags that make the compiler write its memory report and its schedule to a folder."""
     options = {
         "xla_jf_dump_to": folder,
         "xla_jf_dump_llo_text": "true",
@@ -136,7 +136,7 @@ def _written(result: Path) -> Found:
 
 
 def _ending(ended: int | None, stage: str, said: str, seconds: float) -> Found:
-    """The verdict on a process that left none. A compiler that crashes on a kernel fails it."""
+    """The verdict for a process without one. A crash of the compiler fails the kernel."""
     if ended is None:
         why = f"no answer within {seconds:g} seconds, {stage}; allow more"
         return {"verdict": "undecided", "cause": "timeout", "reason": why}
@@ -167,7 +167,7 @@ def _record(nothing: Compiled, found: Found) -> Compiled:
 
 
 def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:
-    """The same with what the compiler's dump says."""
+    """The record with the figures of the compiler's dump."""
     dump = folder / "dump"
     try:
         memory = vmem.parse(_only(dump, REPORTS))
@@ -192,7 +192,7 @@ def _only(dump: Path, pattern: str) -> str:
 
 
 def _schedules(dump: Path, kernels: tuple[str, ...]) -> dict[str, bundles.Schedule]:
-    """Of each of these kernels that has one. Raises ValueError if none has."""
+    """The schedule of each of these kernels that has one. Raises ValueError if none has."""
     found = {
         kernel: bundles.parse(path.read_text(encoding="utf-8", errors="replace"))
         for path in sorted(dump.glob(SCHEDULES))

@@ -1,4 +1,4 @@
-"""What is compiled: a cell is one shape of the interface on one chip; the grid is many of them."""
+"""The grid to compile: a grid point is one shape of the interface on one chip."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
@@ -17,7 +17,7 @@ BITS: Final = {
     "int8": 8,
     "float32": 32,
 }
-"""Of a number of each dtype."""
+"""Bytes of a number of each dtype."""
 
 
 @frozen
@@ -32,7 +32,7 @@ class Heads:
         return f"{self.q}x{self.kv}x{self.dim}"
 
     def shared(self, devices: int) -> "Heads":
-        """What one of so many devices has. Raises InvalidInput if KV heads do not divide."""
+        """The share of one of this many devices. Raises InvalidInput if KV heads do not divide."""
         if devices < 1 or self.kv % devices:
             raise InvalidInput(
                 "devices",
@@ -56,7 +56,7 @@ SHAPES: Final = (
     *(MODELS[name] for name in ("llama-3-8b", "llama-3-70b", "qwen3-1.7b", "gemma-2-9b")),
     *(MODELS["llama-3.2-1b"], Heads(8, 1, 128), MODELS["llama-2-7b"]),
 )
-"""The seven of the grid."""
+"""The seven shapes of the grid."""
 SHARDS: Final = tuple(
     MODELS[name].shared(devices) for name in ("llama-3-8b", "llama-3-70b") for devices in (4, 8)
 )
@@ -64,10 +64,10 @@ SHARDS: Final = tuple(
 
 @frozen(kw_only=True)
 class Cell:
-    """One program: shapes, dtypes, chip. positions: cells that a page table row can name.
+    """One grid point: shapes, dtypes, chip. positions: cells that a page table row can name.
 
-    pages: of the pool; the compiler does not care. tokens: rows of q, of all sequences together.
-    append: whether K and V of these tokens are operands, and are written by the kernel.
+    pages: of the pool, without influence on the compiler. tokens: rows of q, of all sequences
+    together. append: whether K and V of these tokens are operands that the kernel writes.
     """
 
     heads: Heads
@@ -82,7 +82,7 @@ class Cell:
     append: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Raises InvalidInput for a chip, a dtype or a size that is none."""
+        """Raises InvalidInput for an unknown chip or dtype, or an invalid size."""
         for name, seen, allowed in (
             ("chip", self.chip, CHIPS),
             ("kv", self.kv, tuple(BITS)),
@@ -114,7 +114,7 @@ class Cell:
 
 
 def heads(name: str) -> Heads:
-    """The shape that a name says: MODEL, MODEL/DEVICES, or as in 32x8x128. Raises InvalidInput."""
+    """The shape of a name: MODEL, MODEL/DEVICES, or as in 32x8x128. Raises InvalidInput."""
     model, slash, devices = name.partition("/")
     if model in MODELS and (not slash or _is_number(devices)):
         return MODELS[model].shared(int(devices)) if slash else MODELS[model]
@@ -140,7 +140,7 @@ def cells(
     page_sizes: Sequence[int] = PAGE_SIZES,
     kv: Sequence[str] = ("bfloat16",),
 ) -> tuple[Cell, ...]:
-    """Every combination, chip by chip. Raises InvalidInput for what is none of ours."""
+    """Every combination, chip by chip. Raises InvalidInput for unknown names."""
     return tuple(
         Cell(heads=shape, page_size=size, chip=chip, kv=kind)
         for chip, shape, kind, size in product(chips, shapes, kv, page_sizes)
@@ -148,9 +148,9 @@ def cells(
 
 
 def grid() -> tuple[Cell, ...]:
-    """The grid on which public kernels were counted: 105 in bf16, 28 in fp8, 7 in int8, 6 on v5p.
+    """The grid in which public kernels were counted: 105 in bf16, 28 in fp8, 7 in int8, 6 on v5p.
 
-    It is uneven on purpose: this is what was measured of jax's own kernel.
+    It is uneven on purpose: jax's own kernel was measured in these grid points.
     """
     three = (MODELS["llama-3-8b"], MODELS["llama-3-70b"], MODELS["llama-2-7b"])
     return (
@@ -167,12 +167,12 @@ def grid_on_v4() -> tuple[Cell, ...]:
 
 
 def shards(chips: Sequence[str] = CHIPS, page_sizes: Sequence[int] = (16, 128)) -> tuple[Cell, ...]:
-    """What one of 4 and of 8 devices has of the 8B and of the 70B model."""
+    """The share of one of 4 and of 8 devices, for the 8B and the 70B model."""
     return cells(SHARDS, chips=chips, page_sizes=page_sizes)
 
 
 def names(shape: Heads) -> Iterator[str]:
-    """The public names that this shape has."""
+    """The public names of this shape."""
     for model, whole in MODELS.items():
         if whole == shape:
             yield model

@@ -1,4 +1,4 @@
-"""What the process that compiles is asked to do, how it is told, and what it writes."""
+"""The job of a compiling process and its result, with their forms as data."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Found(TypedDict, total=False):
 
 @frozen(kw_only=True)
 class Job:
-    """One cell for one kernel. given: arguments of its own; None for those that are known.
+    """One grid point for one kernel. given: arguments of its own; None for the known ones.
 
     options: such as scale, by our name. result: the file to write.
     """
@@ -59,5 +59,5 @@ class Job:
         return cls(**data, cell=Cell(**cell | {"heads": Heads(**cell["heads"])}))
 
     def to_json(self) -> str:
-        """As the argument of the process."""
+        """The job as the argument of the process."""
         return json.dumps(asdict(self))

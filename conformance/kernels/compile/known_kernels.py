@@ -1,6 +1,6 @@
-"""What known kernels have to be given to be compiled ahead of time, and what they then work with.
+"""Known kernels: their arguments for ahead-of-time compilation, and their resulting sizes.
 
-Only the process that compiles imports this: it needs jax.
+Only the compiling process imports this module: it needs jax.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
 UNTUNED_V4: Final = (32, 32)
-"""Pages and queries of a block where jax's table has nothing: in its function, not in its table."""
+"""Default pages and queries of a block, in jax's function beside its table."""
 FAMILIES: Final = {"v5e": "TPU v5", "v5p": "TPU v5", "v6e": "TPU v6", "7x": "TPU7x"}
-"""Under which key jax's table has a chip: the first two words of its kind of device."""
+"""The key of a chip in jax's table: the first two words of its device kind."""
 
 
 def arguments(name: str, cell: Cell) -> dict[str, int]:
-    """What to call the kernel of this name with, beside what every kernel is given."""
+    """The kernel's own arguments, beside those that every kernel receives."""
     maker = ARGUMENTS.get(name)
     return maker(cell) if maker else {}
 
@@ -32,19 +32,19 @@ def arguments(name: str, cell: Cell) -> dict[str, int]:
 def sizes(
     name: str, cell: Cell, given: Mapping[str, int], scratch: list[list[int]]
 ) -> dict[str, int] | None:
-    """Sizes that the kernel works with, for `counting`; None where not known.
+    """The sizes with which the kernel works, for `loops`; None where unknown.
 
-    given: the arguments above. scratch: the shapes that it asked for in vector memory.
+    given: the arguments above. scratch: the shapes that it requested in vector memory.
     """
     maker = SIZES.get(name)
     return maker(cell, given, scratch) if maker else None
 
 
 def _blocks_of_jax(cell: Cell) -> dict[str, int]:
-    """What its own table says for this chip.
+    """The block sizes in jax's own table for this chip.
 
-    Its function asks for the device that the program runs on, which is none here; this does the
-    same with the chip that is compiled for, and patches nothing.
+    Its function looks up the device that the program runs on, and there is no TPU here. This
+    function looks up the target chip in the same way, and patches nothing.
     """
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import (
         tuned_block_sizes as tuned,
@@ -93,7 +93,7 @@ def shaped(shape: tuple[int, ...], dtype: DTypeLike) -> jax.ShapeDtypeStruct:
 
 
 def planned(cell: Cell) -> Shape:
-    """Our kernel's sizes for this cell, with the blocks that are planned. Raises InvalidInput."""
+    """Our kernel's sizes for this grid point, with planned blocks. Raises InvalidInput."""
     heads = cell.heads
     return shape_of(
         shaped((cell.tokens, heads.q, heads.dim), cell.q),
@@ -105,7 +105,7 @@ def planned(cell: Cell) -> Shape:
 
 
 def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
-    """The blocks that are planned for this cell, if they explain the scratch that was asked for."""
+    """The planned blocks of this grid point, if they agree with the requested scratch."""
     shape = planned(cell)
     explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
     if explained != sorted(scratch):
@@ -118,4 +118,4 @@ SIZES: Final[Mapping[str, Callable[..., dict[str, int] | None]]] = {
     "tpu": _our_sizes,
     "jax": _sizes_of_jax,
 }
-"""By the short name of the kernel, see `subject.KNOWN`."""
+"""By the short name of the kernel, see `kernel_under_test.KNOWN`."""

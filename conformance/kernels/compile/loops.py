@@ -1,8 +1,8 @@
-"""Which loop of a schedule is the inner one, and how many KV tokens one pass of it takes in.
+"""The inner loops of a schedule, and how many KV tokens one pass takes.
 
-That has to be known of each kernel; see `READERS`. Of others the loops are listed, and nothing is
-said about tokens. What is found must agree with the sizes that the kernel was compiled with, and
-otherwise is not known: a wrong number is worse than none.
+That must be known for each kernel; see `READERS`. For others the loops are listed without tokens.
+The loops found must agree with the compiled sizes; otherwise the result is unknown: a wrong number
+is worse than none.
 """
 
 import re
@@ -15,7 +15,7 @@ from conformance.kernels.compile.bundles import Loop, Schedule
 
 Sizes = Mapping[str, int]
 Schedules = Mapping[str, Schedule]
-"""Of each kernel of a program, by the name that the compiler has for it."""
+"""The schedule of each kernel of a program, by the compiler's name of it."""
 V3: Final = re.compile(r"RPA(?P<part>[dm])-p_\d+-bq_(?P<q>\d+)_\d+-bkv_\d+_(?P<kv>\d+)\b")
 """How tpu-inference names its kernels: for decoding or mixed batches, the page size, queries and KV
 tokens that are fetched at a time, and that are worked on at a time."""
@@ -23,7 +23,7 @@ tokens that are fetched at a time, and that are worked on at a time."""
 
 @frozen
 class Pass:
-    """One pass of an inner loop. cells: KV tokens that it takes in, of all heads; tokens: queries.
+    """One pass of an inner loop. cells: its KV tokens, of all heads; tokens: its queries.
 
     cycles: static, for all heads.
     """
@@ -40,7 +40,7 @@ class Pass:
 
 @frozen
 class Counted:
-    """decode, prefill: None where not known, and `why` says why."""
+    """decode, prefill: None where unknown, with the reason in `why`."""
 
     decode: Pass | None = None
     prefill: Pass | None = None
@@ -48,19 +48,19 @@ class Counted:
 
 
 def largest(schedules: Schedules) -> Schedule:
-    """That with the most products of matrices."""
+    """The loop with the most matrix products."""
     return max(schedules.values(), key=lambda one: sum(loop.products for loop in one.outer()))
 
 
 def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
-    """What is known of the kernel of this name. sizes: what it was compiled with, if known."""
+    """The passes of the kernel of this name. sizes: of its compilation, if known."""
     if name == "tpu-inference":
         return _of_tpu_inference(schedules)
     reader = READERS.get(name)
     if reader is None:
-        return Counted(why="not known which loop takes in how many KV tokens: the loops are listed")
+        return Counted(why="unknown how many KV tokens each loop takes: the loops are listed")
     if sizes is None:
-        return Counted(why="not known which block sizes the kernel was compiled with")
+        return Counted(why="unknown block sizes of the compiled kernel")
     return reader(largest(schedules), sizes)
 
 
@@ -68,7 +68,7 @@ def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
     """`impl.attention.tpu`: decoding has a loop of groups of steps and one of single steps.
 
     The last two loops are of a prefill: long steps without a mask, then short ones with one. The
-    former are counted, as most cells are theirs.
+    long steps are counted, since they take most cells.
     """
     outer = schedule.outer()
     parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
@@ -90,7 +90,7 @@ def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
 
 
 def _of_all_heads(schedule: Schedule, step: Loop, sizes: Sizes) -> int | None:
-    """Cycles of a step: two heads at a time, as often as they repeat."""
+    """Cycles of a step: two heads at a time, times the number of repetitions."""
     pairs, repeated = sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2), schedule.inside(step)
     if len(repeated) != (pairs > 1):
         return None
@@ -100,7 +100,7 @@ def _of_all_heads(schedule: Schedule, step: Loop, sizes: Sizes) -> int | None:
 def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:
     """jax's own kernel: one loop over blocks of KV serves both, for a block of queries and heads.
 
-    A token that is decoded takes a whole block of queries, since sequences are not put together.
+    A decoded token takes a whole block of queries, since sequences are not combined.
     """
     found = schedule.innermost()
     if len(found) != 1:
@@ -110,9 +110,9 @@ def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:
 
 
 def _of_tpu_inference(schedules: Schedules) -> Counted:
-    """Two kernels, which say their sizes by their names; each has one inner loop, for all heads.
+    """Two kernels with their sizes in their names; each has one inner loop, for all heads.
 
-    One pass takes in the KV tokens that are worked on at a time, for all queries that are fetched.
+    One pass takes the KV tokens of one computation, for all fetched queries.
     """
     passes, problems = {}, []
     for part, match, schedule in _named(schedules):
@@ -137,4 +137,4 @@ READERS: Final[Mapping[str, Callable[[Schedule, Sizes], Counted]]] = {
     "tpu": _ours,
     "jax": _of_jax,
 }
-"""By the short name of the kernel, see `subject.KNOWN`."""
+"""By the short name of the kernel, see `kernel_under_test.KNOWN`."""

@@ -1,4 +1,4 @@
-"""What became of one cell, and the same as plain data."""
+"""The record of one compiled grid point, and its form as plain data."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,8 +15,8 @@ Verdict = Literal["ok", "fails", "refused", "undecided"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "fails", "refused", "undecided")
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-NOT_ASKED: Final = "vector memory and cycles: only asked whether it compiles"
-"""Why a record has a verdict and no figures: the compiler takes several times as long for those."""
+NOT_ASKED: Final = "vector memory and cycles: only the verdict was requested"
+"""The reason of a record without figures: they take the compiler several times as long."""
 
 
 class CellData(TypedDict):
@@ -86,14 +86,13 @@ class CompiledData(TypedDict):
 
 @frozen(kw_only=True)
 class Compiled:
-    """verdict: `refused` is the kernel's own InvalidInput, `undecided` is anything not known.
+    """verdict: `refused` is the kernel's own InvalidInput, `undecided` is anything unknown.
 
-    cause: in one word, to count by: vmem, smem, or the kind of the error. vmem, spilled, capacity:
-    bytes, by the compiler's report. smem: bytes of scalar memory that the kernel asks for; what the
-    compiler adds is not in it. cores: of a device, on which it works side by side. loops: with
-    matrix products, in order. decode, prefill: the inner loops, where it is known which they are;
-    `not_known` says what is not. given: arguments of the kernel's own. seconds: of tracing and
-    compiling.
+    cause: one word, to count by: vmem, smem, or the kind of the error. vmem, spilled, capacity:
+    bytes, by the compiler's report. smem: bytes of scalar memory that the kernel requests, without
+    the compiler's own. cores: of a device, working in parallel. loops: with matrix products, in
+    order. decode, prefill: the inner loops, where known; `not_known` names the others. given:
+    arguments of the kernel's own. seconds: of tracing and compiling.
     """
 
     kernel: str
@@ -116,14 +115,14 @@ class Compiled:
 
     @property
     def mbu(self) -> float | None:
-        """Ceiling of the share of the bandwidth that decoding uses."""
+        """The ceiling of the bandwidth share of decoding."""
         if self.decode is None:
             return None
         return peaks.mbu_ceiling(self.cell, self.decode.per_token, cores=self.cores)
 
     @property
     def mfu(self) -> float | None:
-        """Ceiling of the share of the bfloat16 peak that a prefill uses."""
+        """The ceiling of the share of the bfloat16 peak of a prefill."""
         step = self.prefill
         if step is None:
             return None
@@ -190,7 +189,7 @@ def _passed(data: PassData | None) -> Pass | None:
 
 
 def cell_as_dict(cell: Cell) -> CellData:
-    """The cell alone: what makes it another one."""
+    """The grid point alone, by the fields that identify it."""
     return {
         "chip": cell.chip,
         "shape": str(cell.heads),
@@ -206,7 +205,7 @@ def cell_as_dict(cell: Cell) -> CellData:
 
 
 def cell_from_dict(data: CellData | CompiledData) -> Cell:
-    """The inverse; what else is in the data is left alone."""
+    """The inverse; other data is ignored."""
     q, kv, dim = map(int, data["shape"].split("x"))
     return Cell(
         heads=Heads(q, kv, dim),

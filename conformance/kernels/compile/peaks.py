@@ -1,7 +1,7 @@
-"""What the chips can do at most, and which share of it a static count of cycles leaves.
+"""The peak rates of the chips, and the shares of them that a static cycle count allows.
 
-A count of cycles knows nothing of how long copies take, nor whether they overlap with anything:
-every share here is a ceiling, and no measurement.
+A cycle count ignores how long copies take, and whether they overlap with computation: every share
+here is a ceiling, and no measurement.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ TPU: Final[Mapping[str, str]] = MappingProxyType({"platform": "tpu"})
 class Peak:
     """One chip. topology: its name for ahead-of-time compilation, of the fewest devices.
 
-    settings: what else jax is told of it, such as that the cores of a chip are one device.
-    bandwidth: bytes per second of a device. flops: bfloat16 operations per second of a core.
-    per_cycle: such operations of a core in a cycle. cores: of a device.
+    settings: further options for jax, such as that the cores of a chip are one device. bandwidth:
+    bytes per second of a device. flops: bfloat16 operations per second of a core. per_cycle: such
+    operations of a core in a cycle. cores: of a device.
     """
 
     topology: str
@@ -43,7 +43,7 @@ class Peak:
 
     @property
     def bytes_per_cycle(self) -> float:
-        """What memory delivers to a device in a cycle."""
+        """Bytes that memory delivers to a device in a cycle."""
         return self.bandwidth / self.clock
 
 
@@ -81,19 +81,19 @@ ASSUMPTIONS: Final = (
 
 
 def mbu_ceiling(cell: Cell, cycles_per_token: float, *, cores: int = 1) -> float:
-    """Share of the bandwidth that decoding can use: a KV token takes as long as it computes.
+    """The bandwidth share that decoding can reach, if a KV token costs only its cycles.
 
-    cores: how many take in tokens side by side.
+    cores: how many take tokens in parallel.
     """
     streamed = cell.kv_bytes / PEAKS[cell.chip].bytes_per_cycle
     return streamed / max(streamed, cycles_per_token / cores)
 
 
 def mfu_ceiling(cell: Cell, *, cycles: int, tokens: int, kv_tokens: int, cores: int = 1) -> float:
-    """Share of the bfloat16 peak: a step of a prefill has its products with K and with V, no more.
+    """The share of the bfloat16 peak; a prefill step has only its products with K and with V.
 
-    cycles: of a step, for all heads. tokens, kv_tokens: how many queries meet how many cells.
-    cores: how many do such steps side by side.
+    cycles: of a step, for all heads. tokens, kv_tokens: queries and cells of a step. cores: how
+    many do such steps in parallel.
     """
     operations = 4 * tokens * kv_tokens * cell.heads.q * cell.heads.dim
     peak = PEAKS[cell.chip]

@@ -1,4 +1,4 @@
-"""Why a cell does not compile, in one line: no stack, no folders of this machine."""
+"""The reason why a program does not compile, in one line: no stack, no folders of this machine."""
 
 import re
 import traceback
@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Final
 
 LONGEST: Final = 200
-"""Characters of a reason."""
+"""The limit of characters of a reason."""
 NEEDS: Final = (
     re.compile(r"memory space (\w+).*?size (\S+) and limit (\S+) exceeded", re.DOTALL),
     re.compile(r"memory space (\w+).*?Used (\S+) of (\S+)", re.DOTALL),
 )
-"""How the compiler says that memory does not do: which, what is needed, what there is."""
+"""The compiler's messages for too little memory: which memory, needed, available."""
 FOLDERS: Final = re.compile(r"(?<![\w.:/])/(?:[^\s/\"']+/)+")
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """What an error of the compiler is about in a word, and shortly: no stack, no folders."""
+    """The cause of a compiler error in one word, and a short reason: no stack, no folders."""
     text = str(error)
     for pattern in NEEDS:
         match = pattern.search(text)

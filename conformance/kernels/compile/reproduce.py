@@ -1,4 +1,4 @@
-"""One file that compiles one cell, and needs nothing but jax and the module of the kernel."""
+"""A standalone file that compiles one grid point; it needs only jax and the kernel's module."""
 
 from collections.abc import Mapping
 
@@ -65,8 +65,8 @@ def source(
 ) -> str:
     """The text of the file; arguments as of `compiler.compile_cell`. Raises InvalidInput.
 
-    given: as the record of the cell has it, or None for what is known of the kernel; that needs
-    jax. The kernel is imported, to see what it takes.
+    given: from the record of the grid point, or None for the known ones, which need jax. The kernel
+    is imported, to read its signature.
     """
     where = (
         {**kernel_under_test.KNOWN, **kernel_under_test.APPENDING}

@@ -1,4 +1,4 @@
-"""What became of the cells, as text to read and as plain data for JSON."""
+"""The records of grid points, as text and as plain data for JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,33 +21,33 @@ COLUMNS = (
 
 
 def targets(records: Sequence[Compiled]) -> list[CompiledData]:
-    """One plain object for each cell, to be kept as `targets` of a result."""
+    """One plain object for each grid point, for `targets` of a result."""
     return [record.as_dict() for record in records]
 
 
 def counts(records: Sequence[Compiled]) -> dict[str, int]:
-    """How many cells have each verdict, all four."""
+    """The number of grid points with each verdict, all four."""
     found = Counter(record.verdict for record in records)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 def causes(records: Sequence[Compiled]) -> dict[str, int]:
-    """What stands in the way of those that did not compile, most frequent first."""
+    """The causes of grid points that did not compile, most frequent first."""
     found = Counter(record.cause for record in records if record.verdict != "ok")
     return dict(found.most_common())
 
 
 def summary(records: Sequence[Compiled]) -> str:
-    """One line: how many of how many, and what stands in the way of the rest."""
+    """One line: how many grid points compile, and the causes of the others."""
     held = counts(records)
     others = [f"{held[verdict]} {verdict}" for verdict in VERDICTS[1:] if held[verdict]]
-    text = ", ".join([f"{held['ok']} of {len(records)} cells compile", *others])
+    text = ", ".join([f"{held['ok']} of {len(records)} grid points compile", *others])
     why = ", ".join(f"{number} {cause}" for cause, number in causes(records).items())
     return f"{text}; causes: {why}" if why else text
 
 
 def overview(records: Sequence[Compiled]) -> str:
-    """Verdicts alone: for each shape and dtype a line, a column for each chip and page size."""
+    """Verdicts alone: a line for each shape and dtype, a column for each chip and page size."""
     columns = _columns(records)
     found = {(*_row(one), *_column(one)): one.verdict for one in records}
     head = ["shape", "KV", *(f"{chip}/{size}" for chip, size in columns)]
@@ -59,13 +59,13 @@ def overview(records: Sequence[Compiled]) -> str:
 
 
 def details(records: Sequence[Compiled]) -> str:
-    """One line for each cell, and what the figures assume."""
+    """One line for each grid point, and the assumptions of the figures."""
     lines = [list(COLUMNS), *map(_line, records)]
     return f"{aligned(lines)}\n{ASSUMPTIONS}"
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as what is in them; the last is not filled."""
+    """Columns as wide as their contents; the last is not padded."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
@@ -88,7 +88,7 @@ def _columns(records: Sequence[Compiled]) -> list[tuple[str, int]]:
 
 
 def _named(shape: grid.Heads) -> str:
-    """The shape, and the first public name that it has."""
+    """The shape, and its first public name."""
     return " ".join([str(shape), *list(grid.names(shape))[:1]])
 
 
@@ -117,7 +117,7 @@ def _kib(size: int | None) -> str:
 
 
 def _cycles(record: Compiled) -> str:
-    """For one token of decoding; of a kernel that is not known, of every loop with products."""
+    """Cycles for one token of decoding; for an unknown kernel, of every loop with products."""
     if record.decode is not None:
         return f"{record.decode.per_token:.2f}"
     return (
@@ -130,5 +130,5 @@ def _percent(share: float | None) -> str:
 
 
 def unknown(records: Sequence[Compiled]) -> Mapping[str, str]:
-    """By cell, what is not known of cells that compile, and why: to be told beside the figures."""
+    """By grid point, the unknown figures of compiled grid points, with the reasons."""
     return {str(one.cell): one.not_known for one in records if one.not_known}

@@ -1,4 +1,4 @@
-"""What a traced program says of the Pallas kernels in it."""
+"""The Pallas kernels in a traced program: parameters, memory and cores."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -44,7 +44,7 @@ def kernels(program: object) -> Iterator[Mapping[str, Any]]:
 
 
 def references(program: object) -> Iterator[Reference]:
-    """What every kernel of a traced program reads and writes, with the memory it lies in."""
+    """The buffers that every kernel of a traced program reads and writes, with their memory."""
     for kernel in kernels(program):
         for variable in kernel["jaxpr"].invars:
             if hasattr(variable.aval, "memory_space"):
@@ -52,10 +52,10 @@ def references(program: object) -> Iterator[Reference]:
 
 
 def cores(program: object, *, most: int) -> int:
-    """On how many cores of a device it works: of its kernels that which is split the most.
+    """The number of cores of a device that the program uses, that of its most parallel kernel.
 
-    A kernel is split along the axes of its grid that are said to be parallel, and along no others.
-    most: cores of the device. No kernel at all works on none.
+    A kernel is split along the parallel axes of its grid, and along no others. most: cores of the
+    device. A program without kernels has none.
     """
     return max((min(most, _parallel(kernel)) for kernel in kernels(program)), default=0)
 

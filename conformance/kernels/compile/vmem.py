@@ -1,4 +1,4 @@
-"""The memory report of the compiler: what every operation of a program has in vector memory."""
+"""The memory report of the compiler: vector memory of every operation of a program."""
 
 import json
 import re
@@ -49,7 +49,7 @@ class Report(TypedDict):
 
 @frozen
 class Memory:
-    """Bytes of vector memory: of the kernel, of which spilled registers, and of the core.
+    """Bytes of vector memory: of the kernel, its spilled registers, and the capacity.
 
     kernels: the names of all kernels of the program.
     """
@@ -61,9 +61,9 @@ class Memory:
 
 
 def parse(page: str) -> Memory:
-    """Read a report, which is a JSON object in a page. Raises ValueError if no kernel is in it.
+    """Read a report, which is a JSON object in a page. Raises ValueError without a kernel.
 
-    A program of several kernels has one after another in memory: the largest counts.
+    Several kernels of a program use the memory one after another: the largest counts.
     """
     found = DATA.search(page)
     if found is None:
@@ -79,7 +79,7 @@ def parse(page: str) -> Memory:
 
 
 def _of(part: Breakdown) -> tuple[int, int]:
-    """What is given to the kernel itself, and spilled; XLA's own temporaries are no part of it."""
+    """Bytes of the kernel itself, and spilled; XLA's own temporaries are not part of it."""
     blocks = [block for block in part["blocks"] if block["block_type"] == "SCOPED"]
     used = sum(block["block_size"] for block in blocks)
     return int(used), _spilled(one for block in blocks for one in block["allocations"])

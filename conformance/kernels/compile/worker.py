@@ -1,8 +1,8 @@
-"""The process that compiles one cell for one chip, ahead of time.
+"""The process that compiles one grid point for one chip, ahead of time.
 
-A process of its own, because the compiler reads its options once, and may take for ever or end the
-process. What it finds is a JSON file that is there from the start: how far it came is known of a
-process that ended.
+It is a process of its own, because the compiler reads its options once, and may hang or end the
+process. Its result is a JSON file that exists from the start: so the progress of a process that
+ended is known.
 """
 
 import json
@@ -41,7 +41,7 @@ class Tell(Protocol):
 
 
 def work(job: Job) -> Found:
-    """Compile, and say what came of it: a verdict with its reason, and what was found before."""
+    """Compile, and record a verdict with its reason, and the figures so far."""
     found = Found(verdict="undecided", reason="the compiler did not start")
     told: list[str] = []
 
@@ -100,9 +100,9 @@ def _compile(
     given: Mapping[str, int],
     tell: Tell,
 ) -> list[list[int]]:
-    """Trace, lower and compile; the chip is in the mesh, where kernels may ask for it.
+    """Trace, lower and compile; the chip is in the mesh, where kernels may look it up.
 
-    Returns the shapes that the kernel asked for in vector memory.
+    Returns the shapes that the kernel requested in vector memory.
     """
     cell = job.cell
     mesh = jax.sharding.Mesh(np.array([device]), ("x",))
@@ -128,13 +128,13 @@ def _compile(
         smem = sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one))
         tell(smem=smem, cores=cores(program.jaxpr, most=PEAKS[cell.chip].cores))
         lowered = program.lower()
-        tell(stage="compiling", reason="the compiler did not come to an end")
+        tell(stage="compiling", reason="the compiler did not finish")
         lowered.compile()
     return scratch(declared)
 
 
 def arguments(cell: Cell) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: shapes alone."""
+    """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: as shapes."""
     heads = cell.heads
     shapes = (
         ((cell.tokens, heads.q, heads.dim), cell.q),
@@ -149,7 +149,7 @@ def arguments(cell: Cell) -> tuple[jax.ShapeDtypeStruct, ...]:
 
 
 def scratch(declared: Iterable[Reference]) -> list[list[int]]:
-    """The shapes that kernels ask for in vector memory, of `traced.references`."""
+    """The shapes that kernels request in vector memory, from `traced.references`."""
     return [list(one.shape) for one in declared if str(one.memory_space) == "vmem"]
 
 
@@ -159,9 +159,9 @@ def _is_scalar(reference: Reference) -> bool:
 
 @contextmanager
 def _asked_for_devices(told: list[str]) -> Iterator[None]:
-    """Note whether the function asks for the devices of this machine, which are no TPU.
+    """Note whether the function looks up the devices of this machine, which are no TPU.
 
-    Tracing that fails after that says nothing of the kernel.
+    A failure of tracing after that is not the kernel's.
     """
     real = jax.devices
     jax.devices = _noting(real, told)

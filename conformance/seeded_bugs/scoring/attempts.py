@@ -93,7 +93,7 @@ class Attempts:
             self.made.clear()
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """What of the file is not used, and why: for a report."""
+        """The unused parts of the file, with reasons: for a report."""
         return self._results.notes()
 
     def _take(self, row: dict[str, object]) -> None:

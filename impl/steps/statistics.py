@@ -1,0 +1,35 @@
+"""A few numbers about a state, for the host."""
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Int32
+
+from impl.models.protocol import Weights
+from impl.setup import Setup
+from impl.state import State, outputs
+from impl.state.pages import number_free
+
+
+def stats(setup: Setup, weights: Weights, state: State) -> Int32[Array, " _"]:
+    """What the host needs to admit, see `impl.engine.Stats`: 6 + 2 * (S + O) numbers."""
+    counts, slots, finished = state.pages.counts, state.slots, state.outputs
+    free = number_free(counts)
+    numbers = jnp.stack(
+        [
+            jnp.sum(slots.used, dtype=jnp.int32),
+            setup.geometry.pages - free,
+            free,
+            jnp.max(counts),
+            state.queue.filled,
+            finished.filled,
+        ]
+    )
+    return jnp.concatenate(
+        [
+            numbers,
+            jnp.where(slots.prompt_lens > 0, slots.requests, -1),
+            jnp.where(outputs.waiting(finished), finished.requests, -1),
+            slots.choices,
+            finished.choices,
+        ]
+    )
