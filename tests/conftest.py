@@ -5,7 +5,8 @@ Every test that traces the engine checks the shapes and dtypes that its signatur
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,27 @@ TRACED = (
 )
 """The modules that are traced. Outside the tests nothing is checked, and nothing is slower."""
 
+UNTRACED = {
+    "impl.attention.tpu.blocks",
+    "impl.attention.tpu.buffers",
+    "impl.attention.tpu.shape",
+}
+"""Modules among them that compute with numbers only: checking two million calls takes long."""
+
+
+class Unchecked:
+    """Finds the modules of UNTRACED before the import hook does."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, _target: object = None
+    ) -> ModuleSpec | None:
+        """The module as it is, if it is one of them."""
+        return PathFinder.find_spec(name, path) if name in UNTRACED else None
+
+
 install_import_hook(TRACED, "shape_checks.checked")
+sys.meta_path.insert(0, Unchecked)
 
 SLOW = (
     "impl/test_tpu_kernel.py",

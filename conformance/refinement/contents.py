@@ -148,7 +148,7 @@ class Table:
 
     def gather(self, places: Any) -> DeviceState:
         """The states at these places, stacked."""
-        shape = jax.tree.structure(jax.eval_shape(lambda: initial(self._setup)))
+        shape = jax.tree.structure(_blank(self._setup))
         state: DeviceState = jax.tree.unflatten(shape, [held[places] for held in self._leaves])
         return state
 

@@ -5,13 +5,15 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import jax
 import jax.numpy as jnp
 import pytest
-from conftest import TRACED
+from conftest import TRACED, UNTRACED
 from engine_tools import KEPT
 from jaxtyping import TypeCheckError
 
@@ -67,14 +69,31 @@ def test_an_entry_point_is_checked_by_what_calls_it() -> None:
 
 
 def test_every_module_is_traced_and_checked_or_is_of_the_host() -> None:
-    """A module that is new is put in one of the two lists, and its functions are checked."""
+    """A module that is new is put in one of the three lists, and its functions are checked."""
     names = {found.name for found in pkgutil.walk_packages(impl.__path__, "impl.")}
-    traced = {name for name in names if f"{name}.".startswith(tuple(f"{one}." for one in TRACED))}
+    prefixes = tuple(f"{one}." for one in TRACED)
+    traced = {name for name in names if f"{name}.".startswith(prefixes)} - UNTRACED
 
-    assert names - traced == HOST
+    assert names - traced == HOST | UNTRACED
     for module in (importlib.import_module(name) for name in traced):
         own = [one for _, one in inspect.getmembers(module, inspect.isfunction)]
         assert all(hasattr(one, "__wrapped__") for one in own if one.__module__ == module.__name__)
+
+
+@pytest.mark.parametrize("name", sorted(UNTRACED))
+def test_a_module_that_is_not_checked_names_no_array(name: str) -> None:
+    """Its signatures have nothing that the import hook would check."""
+    found = vars(importlib.import_module(name)).values()
+    own = [one for one in found if inspect.isfunction(one) and one.__module__ == name]
+
+    assert own
+    assert not any(hasattr(one, "__wrapped__") for one in own)
+    assert not any(jax.Array in (hint, *get_args(hint)) for one in own for hint in hints(one))
+
+
+def hints(function: Callable[..., object]) -> list[object]:
+    """The types in the signature of a function."""
+    return list(get_type_hints(function).values())
 
 
 def test_outside_the_tests_nothing_is_checked() -> None:
