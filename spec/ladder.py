@@ -44,8 +44,3 @@ def machine_for(actions: frozenset[type]) -> Machine:
 def whole() -> Machine:
     """The machine of every rung above pages."""
     return machine(*(rung.name for rung in RUNGS if rung.name not in _OTHER_FORMS))
-
-
-def owner(kind: type) -> Rung:
-    """The rung that adds an action to the machine that engines are held to."""
-    return next(rung for rung in whole().rungs if kind in rung.rules)

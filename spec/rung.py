@@ -93,11 +93,6 @@ class Edge:
     lower: Callable[["Machine", State, Action, Pages | None], tuple[Part, ...]] = _itself
     compared: Callable[[State], object] = _same
 
-    @property
-    def extension(self) -> bool:
-        """Whether `abstract` is a projection: then the edge claims only what `lower` does."""
-        return self.abstract is _same
-
 
 @frozen
 class Meet:
@@ -209,7 +204,7 @@ class Machine:
         return tuple(rung.known for rung in self.rungs if rung.known is not None)
 
     @cached_property
-    def _below(self) -> dict[str | None, "Machine"]:
+    def _below(self) -> dict[str, "Machine"]:
         return {}
 
     def below(self, name: str) -> "Machine":

@@ -28,7 +28,6 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 
-Value = bool | int | tuple[int, ...]
 Saw = Mapping[str, Mapping[int, Any]]
 """What was observed: field to slot or page to value. What has no index is at index 0."""
 

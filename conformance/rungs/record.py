@@ -68,7 +68,7 @@ def _no_corners(_before: State, _action: object, _after: State) -> Iterator[str]
 
 
 def _no_page(_state: State, _action: object) -> int:
-    return -1
+    return 0
 
 
 @frozen(kw_only=True)

@@ -50,7 +50,7 @@ MOST_AT_ONCE: Final = 5
 
 
 def propose(state: State, drawn: int) -> Propose:
-    """A few draft tokens for a slot that has written all it knows; rarely for any other."""
+    """A few draft tokens for a slot whose allocated cells are all written; rarely for any other."""
     digits = Digits(drawn)
     live = [slot for slot in state.live if state.details[slot]]
     ready = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]

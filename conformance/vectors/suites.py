@@ -1,13 +1,14 @@
-"""What vectors are made of: for each suite a small geometry, and the actions that are tried there.
+"""The suites of the vectors: a small geometry each, and the actions that are tried in every state.
 
-The level `table` asks nothing of an engine but a table and its counts, once with pages of two cells
-and once with pages of one. The level `decode` needs the integer model of `spec.model` too: there,
-every token that is drawn depends on every cell that is read. The level `requests` is that of a
-host: requests wait until there is room for all that they can ever hold.
+The level of a suite is the highest rung that it needs. `lifecycle` needs a table and its counts,
+once with pages of two cells and once with pages of one. `scheduling` needs the integer model of
+`spec.model` too: every token that is drawn there depends on every cell that is read. `rollback`
+adds drafts to it, at one slot. `admission` needs a host: requests wait until there is room for all
+that they can ever hold.
 """
 
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from itertools import combinations, permutations
 from typing import Final
 
@@ -34,14 +35,6 @@ _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Gen
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
-
-
-@frozen
-class Ask:
-    """What is tried in a state. action: None where it means nothing."""
-
-    name: str
-    action: Callable[[State], Action | None]
 
 
 @frozen(kw_only=True)
@@ -123,7 +116,7 @@ class Suite:
     name: str
     level: str
     instance: Instance
-    moves: tuple[Ask, ...]
+    moves: tuple[Move, ...]
     actions: frozenset[type]
     texts: bool
 
@@ -154,20 +147,6 @@ def suites() -> tuple[Suite, ...]:
     )
 
 
-def _below(moves: Iterator[Move]) -> Iterator[Ask]:
-    """The same moves, where nobody waits."""
-    for move in moves:
-        yield Ask(move.name, partial(_in_scheduling, move))
-
-
-def _in_scheduling(move: Move, state: State) -> Action | None:
-    return move.action(state)
-
-
-def _always(action: Action) -> Ask:
-    return Ask(str(action), lambda _state: action)
-
-
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
     chosen = instances.instance("scheduling", geometry, CleanupMode.END)
@@ -177,7 +156,7 @@ def _requests_suite() -> Suite:
         name="requests",
         level="admission",
         instance=evolve(chosen, limits=evolve(chosen.limits, round_tokens=2)),
-        moves=tuple(map(_always, asked)),
+        moves=tuple(fixed(action, str(action)) for action in asked),
         actions=frozenset(map(type, asked)),
         texts=True,
     )
@@ -191,10 +170,7 @@ def _rollback_suite() -> Suite:
         name="rollback",
         level="rollback",
         instance=chosen,
-        moves=(
-            _always(act.Reserve(0)),
-            *(Ask(move.name, move.action) for move in chosen.moves),
-        ),
+        moves=(fixed(act.Reserve(0), "reserve(0)"), *chosen.moves),
         actions=frozenset({act.Propose, act.Commit, act.Truncate, act.Round}),
         texts=True,
     )
@@ -218,7 +194,7 @@ def _table_suite(geometry: Geometry) -> Suite:
         name=f"table-{geometry.page_size}",
         level="lifecycle",
         instance=instances.instance("lifecycle", geometry),
-        moves=tuple(_below(_table(geometry))),
+        moves=tuple(_table(geometry)),
         actions=ACTIONS,
         texts=False,
     )
@@ -233,7 +209,7 @@ def _decode_suite(one: Decode) -> Suite:
         stops=2,
         stop_len=2,
     )
-    moves = _below(_decode(one.geometry))
+    moves = _decode(one.geometry)
     return Suite(
         name=one.name,
         level="scheduling",
