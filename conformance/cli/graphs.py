@@ -3,7 +3,7 @@
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ import attrs
 from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
+from conformance.exploration.instances import EXPLORED, machine_of
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
 from spec.vocabulary import CleanupMode, InvalidInput
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
 
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
-RUNGS: Final = ("sharing", "lifecycle", "scheduling", "rollback")
+RUNGS: Final = ("sharing", *EXPLORED)
+FINISHING: Final = tuple(name for name in EXPLORED if "scheduling" in machine_of(name).names)
+"""The rungs in whose machine sequences finish."""
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interrupt may lose, beyond the current level of the search."""
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that select a graph."""
+def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUNGS) -> None:
+    """The options that select a graph. rungs: those to choose from."""
+    finishing = [name for name in FINISHING if name in rungs]
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--rung", choices=RUNGS, default="sharing", help="what is observed (docs/explore.md)"
+        "--rung", choices=rungs, default="sharing", help="what is observed (docs/explore.md)"
     )
     parser.add_argument(
         "--alphabet",
@@ -42,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
-        help="scheduling and rollback: when finished sequences are freed (default incremental)",
+        help=f"{' and '.join(finishing)}: when finished sequences are freed (default incremental)",
     )
     parser.add_argument(
         "--states",
@@ -108,11 +112,11 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
-    if arguments.rung not in {"scheduling", "rollback"}:
+    if arguments.rung not in FINISHING:
         raise InvalidInput(
             f"--cleanup {arguments.cleanup}",
             seen=f"--rung {arguments.rung}",
-            allowed="--rung scheduling or rollback: in the others no sequence finishes",
+            allowed=f"--rung {' or '.join(FINISHING)}: in the others no sequence finishes",
             remedy="Leave one of them out.",
         )
     return CleanupMode(arguments.cleanup)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli import graphs
 from conformance.cli.contract import Report
 from conformance.cli.options import integer
+from conformance.refinement.scopes import SCOPES
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -25,10 +26,13 @@ EXAMPLES: Final = (
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
 
+RUNGS: Final = tuple(dict.fromkeys(scope.instance for scope in SCOPES))
+"""The rungs that our engine is refined on: it offers all their actions."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The graph, how many transitions are taken singly, and a bug to plant."""
-    graphs.add_arguments(parser)
+    graphs.add_arguments(parser, rungs=RUNGS)
     parser.add_argument(
         "--unbatched",
         type=integer(least=0),

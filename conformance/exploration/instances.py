@@ -29,6 +29,11 @@ EXPLORED: Final = {kit.rung: kit for kit in KITS if kit.alphabet is not None}
 """The rungs that have an alphabet."""
 
 
+def machine_of(name: str) -> Machine:
+    """The machine that is explored for a rung that has an alphabet."""
+    return ladder.machine(name, *EXPLORED[name].explored)
+
+
 @frozen(kw_only=True)
 class Instance:
     """A machine at a geometry: where it begins and what can be asked of it."""
@@ -46,7 +51,7 @@ class Instance:
     @property
     def machine(self) -> Machine:
         """The machine that is explored."""
-        return ladder.machine(self.name, *EXPLORED[self.name].explored)
+        return machine_of(self.name)
 
     def initial(self) -> State:
         """Nothing used."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from conformance.protocol import CALLS, Attends, Engine, Poisonable
+from conformance.rungs.registry import DRIVEN_BY
 from spec import clauses
-from spec.machines import actions as act
 
 OTHERS: Final[Mapping[str, str]] = {
     "ATT": "fuzzing compares no values of attention; kvspec kernel does",
@@ -17,13 +17,6 @@ OTHERS: Final[Mapping[str, str]] = {
     "GEOM": "it compares runs; fuzzing compares steps",
 }
 """Clauses that are not judged by fuzzing, whatever the engine."""
-DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
-    "RESET": (act.Reset,),
-    "ALONE": (act.Prefill, act.Round, act.Generate),
-    "PROG": (act.Admit,),
-    "RB": (act.Truncate,),
-}
-"""Clauses without a predicate, and the actions of which one must be offered for them to mean it."""
 
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:

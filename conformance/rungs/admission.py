@@ -66,4 +66,5 @@ KIT: Final = RungKit(
     },
     needs=frozenset({Submit, Admit}),
     warmup=(Submit(Request(id=3, prompt=(1,), params=Params(max_new=1))), Admit()),
+    driven={"PROG": (Admit,)},
 )

@@ -195,4 +195,5 @@ KIT: Final = RungKit(
         Reset(ResetMode.PHYSICAL),
     ),
     alphabet=alphabet,
+    driven={"RESET": (Reset,)},
 )

@@ -102,7 +102,8 @@ class RungKit:
     to the state machine of each level, by the name of the rule. needs: the actions that an engine
     must offer for the level of this rung to be worth a turn; empty if it has no level. warmup: a
     short legal history from the initial state that calls each of its actions. alphabet: its moves
-    for exploration at a geometry; explored: further rungs of the machine that is explored.
+    for exploration at a geometry; explored: further rungs of the machine that is explored. driven:
+    clauses that mean something only for an engine that offers one of these actions, by id.
     """
 
     rung: str
@@ -114,3 +115,4 @@ class RungKit:
     warmup: History = ()
     alphabet: Callable[[Geometry], Iterator[Move]] | None = None
     explored: tuple[str, ...] = ()
+    driven: Mapping[str, tuple[type, ...]] = field(factory=dict)

@@ -32,6 +32,10 @@ CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
     name: needs for rung in KITS for name, needs in rung.corners.items()
 }
 """The corner states, and of which actions an engine must offer one each to get there."""
+DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
+    clause: drivers for rung in KITS for clause, drivers in rung.driven.items()
+}
+"""The clauses that mean something only for an engine that offers one of these actions."""
 WARMUP: Final[History] = tuple(step for rung in KITS for step in rung.warmup)
 LEVELS: Final[tuple[RungKit, ...]] = tuple(rung for rung in KITS if rung.needs)
 """The rungs that have a level of the fuzzer: a state machine of their own."""

@@ -243,4 +243,5 @@ KIT: Final = RungKit(
     ),
     alphabet=alphabet,
     explored=("scheduling",),
+    driven={"RB": (Truncate,)},
 )

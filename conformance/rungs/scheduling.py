@@ -234,4 +234,5 @@ KIT: Final = RungKit(
         Generate(),
     ),
     alphabet=alphabet,
+    driven={"ALONE": (Prefill, Round, Generate)},
 )
