@@ -4,7 +4,7 @@ A machine without a rung leaves that rung's components as they are here by defau
 state that a lower machine has is found by its components alone, and nothing is nested.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from attrs import frozen
 
@@ -52,6 +52,10 @@ class Queued:
     token: int
     slot: int
     position: int
+
+
+PER_SLOT: Final = ("sequences", "committed", "proposed", "details")
+"""The components with one entry for each slot, in a machine that has their rung."""
 
 
 class State(NamedTuple):

@@ -31,7 +31,7 @@ def of(state: State) -> Stats:
         pages_in_use=len(counts) - free,
         free_pages=free,
         largest_count=max(counts),
-        pages_per_slot=tuple(len(sequence.row) if sequence else 0 for sequence in rows),
+        pages_per_slot=tuple(len(sequence.pages) if sequence else 0 for sequence in rows),
     )
 
 

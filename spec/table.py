@@ -11,7 +11,7 @@ from collections.abc import Sequence as Listing
 from attrs import frozen
 
 from spec.cells import Cells
-from spec.vocabulary import Tokens
+from spec.vocabulary import INVALID, Tokens
 
 Entry = tuple[int, int]
 """One token of a batch: (slot, position)."""
@@ -32,6 +32,11 @@ class Sequence:
     tokens: Tokens = ()
     allocated: int = 0
     written: int = 0
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        """The pages that the row names."""
+        return tuple(page for page in self.row if page != INVALID)
 
     @property
     def settled(self) -> bool:

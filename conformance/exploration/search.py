@@ -188,7 +188,7 @@ def _refusal_wrong(
     if machine.refusals(roomy, action):
         return "ATOMIC", "refused for want of pages, and in a larger pool as well"
     after = machine.effect(roomy, action)
-    taken = max((page for one in after.sequences if one for page in one.row), default=-1)
+    taken = max((page for one in after.sequences if one for page in one.pages), default=-1)
     if taken < state.geometry.pages:
         return "ATOMIC", f"refused for want of pages, and takes page {taken}"
     return None

@@ -13,7 +13,7 @@ from spec import ladder, table
 from spec.fields import RECORDED
 from spec.machines.actions import Allocate
 from spec.rung import Machine
-from spec.state import State
+from spec.state import PER_SLOT, State
 from spec.vocabulary import InvalidInput, Reason
 
 WHOLE: Final = ladder.whole()
@@ -71,14 +71,16 @@ class BySpec:
 def _touched(before: State, after: State) -> tuple[list[int], list[int]]:
     """The slots and the pages in which two states may differ."""
     slots = range(len(after.sequences))
+    components = [
+        (old, new)
+        for name in PER_SLOT
+        if (old := getattr(before, name)) is not (new := getattr(after, name))
+    ]
     return (
         [
             slot
             for slot in slots
-            if before.sequences[slot] is not after.sequences[slot]
-            or before.details[slot] is not after.details[slot]
-            or before.committed[slot : slot + 1] != after.committed[slot : slot + 1]
-            or before.proposed[slot : slot + 1] != after.proposed[slot : slot + 1]
+            if any(old[slot : slot + 1] != new[slot : slot + 1] for old, new in components)
         ],
         _unlike(before.counts, after.counts),
     )

@@ -16,9 +16,11 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Change, Done, Illegal
 from conformance.recordings.format import Header, Line, Saw
 from conformance.recordings.free_list import Lowest
+from spec import ladder
+from spec.fields import RECORDED, entries
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
-from spec.vocabulary import Reason
+from spec.vocabulary import Geometry, Reason, default_limits
 
 ACTIONS: Final = frozenset(
     {
@@ -323,11 +325,12 @@ class Ledger:
 
     def expected(self, field: str, index: int) -> object:
         """What this field should show. For pages that were never seen, negative numbers."""
-        return _EXPECTED[field](self, index)
+        found = _EXPECTED.get(field)
+        return _UNTOUCHED[field] if found is None else found(self, index)
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether what was observed can be so; a page that is seen for the first time is learnt."""
-        expected = _EXPECTED[field](self, index)
+        expected = self.expected(field, index)
         if seen == expected:
             return True
         if field == "rows" and isinstance(seen, tuple) and isinstance(expected, tuple):
@@ -377,11 +380,21 @@ _EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
     "allocated": lambda ledger, slot: ledger.held[slot].allocated if slot in ledger.held else 0,
     "written": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
     "committed": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
-    "proposed": lambda _ledger, _slot: (),
-    "finished": lambda _ledger, _slot: False,
-    "queue": lambda _ledger, _: (),
-    "outputs": lambda _ledger, _: (),
 }
-"""What each field should show."""
+"""What each field should show that an action of the table changes."""
+
+
+def _untouched() -> dict[str, object]:
+    """What the other fields show, of any slot: the same as in a new state."""
+    smallest = Geometry(pages=1, page_size=1, slots=1, pages_per_seq=1)
+    new = ladder.whole().initial(smallest, default_limits(smallest))
+    return {
+        field.name: field.to_record(entries(field, field.of(new))[0])
+        for field in RECORDED
+        if field.name not in _EXPECTED
+    }
+
+
+_UNTOUCHED: Final = _untouched()
 
 _EMPTY: Final[Mapping[int, Any]] = {}

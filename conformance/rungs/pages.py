@@ -79,14 +79,14 @@ def release(state: State, drawn: int) -> Free:
     digits = Digits(drawn)
     counts, used = state.counts, used_slots(state)
     sharing = [
-        slot for slot in used if any(pool.is_shared(counts, page) for page in _row(state, slot))
+        slot for slot in used if any(pool.is_shared(counts, page) for page in _pages(state, slot))
     ]
     return Free(wild_slot(state, digits, sharing if sharing and digits.below(2) else used))
 
 
-def _row(state: State, slot: int) -> tuple[int, ...]:
+def _pages(state: State, slot: int) -> tuple[int, ...]:
     sequence = state.sequences[slot]
-    return () if sequence is None else sequence.row
+    return () if sequence is None else sequence.pages
 
 
 def _written(state: State, slot: int) -> int:
@@ -226,7 +226,7 @@ def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
         return
     if sequence.written % size == 0:
         yield "free at a page boundary"
-    if any(pool.is_shared(before.counts, page) for page in sequence.row):
+    if any(pool.is_shared(before.counts, page) for page in sequence.pages):
         yield "free a parent before its clone"
 
 

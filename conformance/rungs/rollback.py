@@ -131,7 +131,7 @@ def _truncate_corners(before: State, action: Truncate, _after: State) -> Iterato
     if sequence.written > action.length:
         boundary = action.length % size == 0
         yield "truncate at a page boundary" if boundary else "truncate inside a page"
-    shares = any(pool.is_shared(before.counts, page) for page in sequence.row)
+    shares = any(pool.is_shared(before.counts, page) for page in sequence.pages)
     if shares and action.length < sequence.allocated:
         yield "truncate a slot that shares pages"
     kept = max(action.length, len(sequence.tokens))

@@ -48,7 +48,7 @@ def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
 def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
     """The pages that an action takes: those given, or the lowest free ones. Raises InvalidInput."""
     taken = pages or pool.lowest_free(state.counts, wanted)
-    named = {page for sequence in state.sequences if sequence for page in sequence.row}
+    named = {page for sequence in state.sequences if sequence for page in sequence.pages}
     free = all(page in range(state.geometry.pages) and page not in named for page in taken)
     if not free or not len(set(taken)) == len(taken) == wanted:
         raise InvalidInput(
@@ -158,8 +158,8 @@ def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | Non
 
 
 def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -> State:
-    slot, row = reserved_slot(state, action.slot), used(state, action.slot).row
-    return release_row(with_sequence(state, slot, None), row)
+    slot, pages = reserved_slot(state, action.slot), used(state, action.slot).pages
+    return release_row(with_sequence(state, slot, None), pages)
 
 
 def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:

@@ -59,8 +59,9 @@ def _clone(machine: Machine, state: State, action: Clone, pages: Pages | None) -
     cells = state.cells
     for source, copy in zip(sequence.row[len(shared) :], taken, strict=True):
         cells = copy_page(cells, source, copy)
-    state = with_sequence(state, child, evolve(sequence, row=shared + taken))
-    return state._replace(cells=cells, counts=pool.hold(state.counts, shared + taken))
+    copied = evolve(sequence, row=shared + taken)
+    state = with_sequence(state, child, copied)
+    return state._replace(cells=cells, counts=pool.hold(state.counts, copied.pages))
 
 
 def _private(state: State) -> State:

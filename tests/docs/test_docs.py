@@ -17,9 +17,11 @@ import docs_tools
 import pytest
 from docs_tools import DOCS, ELSEWHERE, PAGES, ROOT, TEXTS, Block, Console, blocks
 
+from spec import ladder
 from spec.clauses import CLAUSES
 
-RUNGS = ("naive", "cache", "pages", "sharing", "rollback", "lifecycle", "scheduling")
+RUNGS = [rung.name for rung in ladder.RUNGS if rung.name != "admission"]
+"""The rungs that have a page of their own; admission is on that of scheduling."""
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
