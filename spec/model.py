@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import mul
 from typing import Final
 
+from spec.attention import visible
 from spec.vocabulary.integers import (
     KEY_FACTOR,
     KEY_SALTS,
@@ -62,25 +63,33 @@ def word(key: int, value: int) -> int:
     return (KEY_FACTOR * key + VALUE_FACTOR * value) & _MASK
 
 
-def total(words: Sequence[int]) -> int:
-    """The attention sum over the words of the cells read, in order: the weights are 1, 3, 5, ..."""
-    return sum(map(mul, words, range(1, 2 * len(words), 2)))
+def total(words: Sequence[int], first: int = 0) -> int:
+    """The attention sum over the words of the cells read, in order, from position `first` on.
+
+    The weights of the positions are 1, 3, 5, ...
+    """
+    return sum(map(mul, words, range(2 * first + 1, 2 * (first + len(words)), 2)))
 
 
-def forward(tokens: Iterable[int]) -> Iterator[tuple[Contents, int]]:
-    """Run the whole model on a prefix: for each position its contents and its last hidden state."""
-    sums = (0, 0)
+def forward(tokens: Iterable[int], window: int | None = None) -> Iterator[tuple[Contents, int]]:
+    """Run the whole model on a prefix: for each position its contents and its last hidden state.
+
+    window: how many positions a query sees in each layer, its own included; None: all.
+    """
+    sums: list[Sums] = [_NOTHING]
     for position, token in enumerate(tokens):
-        cell, hidden, sums = _advance(token, position, sums)
+        unseen = sums[visible(position, position + 1, window).start]
+        cell, hidden, after = _advance(token, position, sums[-1], unseen)
+        sums.append(after)
         yield cell, hidden
 
 
-def next_token(tokens: Tokens, draw: int) -> int:
+def next_token(tokens: Tokens, draw: int, window: int | None = None) -> int:
     """Recompute the prefix, take the last row, draw one token.
 
     Source: docs/sources.md, "Naive decoding".
     """
-    hidden = [last for _, last in forward(tokens)][-1]
+    hidden = [last for _, last in forward(tokens, window)][-1]
     return unembed(hidden, draw)
 
 
@@ -89,58 +98,74 @@ def unembed(hidden: int, draw: int) -> int:
     return mix(hidden + draw) % VOCABULARY
 
 
-def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
-    """The token after `token`, whose read set is `read`: the tags of the cells, in order read."""
-    hidden = embed(token, len(read) - 1)
-    words = [_known(tag)[1] for tag in read]
-    hidden = mix(hidden + total([first for first, _ in words]))
-    hidden = mix(hidden + total([second for _, second in words]))
+def attend(
+    token: int, read: Sequence[Tokens], draw: int, *, first: int = 0, window: int | None = None
+) -> int:
+    """The token after `token`, whose read set is `read`: the tags of the cells, in order read.
+
+    first: the position of the first of them. window: that of the model which wrote them.
+    """
+    hidden = embed(token, first + len(read) - 1)
+    words = [_known(tag, window)[1] for tag in read]
+    hidden = mix(hidden + total([lower for lower, _ in words], first))
+    hidden = mix(hidden + total([upper for _, upper in words], first))
     return unembed(hidden, draw)
 
 
-def contents(tag: Tokens) -> Contents:
+def contents(tag: Tokens, window: int | None = None) -> Contents:
     """What the engine must hold in a cell with this tag.
 
     Source: docs/sources.md, "Contents as state".
     """
-    return _known(tag)[0]
+    return _known(tag, window)[0]
 
 
 Sums = tuple[int, int]
 """One number for each layer."""
+_NOTHING: Final[Sums] = (0, 0)
+"""The sums over no position."""
 
 _Known = tuple[Contents, Sums, Sums]
-_memory: dict[Tokens, _Known] = {}
-"""For tags met before: the contents, their words, and the sums up to and including them."""
+_memories: dict[int | None, dict[Tokens, _Known]] = {}
+"""By window, for tags met before: the contents, their words, and the sums up to and including them.
+
+With a tag, all its prefixes are there.
+"""
 
 
-def _known(tag: Tokens) -> _Known:
+def _known(tag: Tokens, window: int | None) -> _Known:
     """Recomputing a tag costs its length; met in order, each costs one position."""
-    found = _memory.get(tag)
+    memory = _memories.setdefault(window, {})
+    found = memory.get(tag)
     if found is not None:
         return found
     if not tag:
         raise ValueError("POISON is no cell's contents: a read set holds written cells only")
-    if len(_memory) > _MEMORY_LIMIT:
-        _memory.clear()
+    if len(memory) > _MEMORY_LIMIT:
+        memory.clear()
     known = len(tag) - 1
-    while known and tag[:known] not in _memory:
+    while known and tag[:known] not in memory:
         known -= 1
-    sums = _memory[tag[:known]][2] if known else (0, 0)
+    sums = memory[tag[:known]][2] if known else _NOTHING
     for position in range(known, len(tag)):
-        cell, _, sums = _advance(tag[position], position, sums)
+        start = visible(position, position + 1, window).start
+        unseen = memory[tag[:start]][2] if start else _NOTHING
+        cell, _, sums = _advance(tag[position], position, sums, unseen)
         words = (word(*cell[:2]), word(*cell[2:]))
-        _memory[tag[: position + 1]] = (cell, words, sums)
-    return _memory[tag]
+        memory[tag[: position + 1]] = (cell, words, sums)
+    return memory[tag]
 
 
-def _advance(token: int, position: int, sums: Sums) -> tuple[Contents, int, Sums]:
-    """One position from the sums before it: its contents, its last hidden state, the sums after."""
+def _advance(token: int, position: int, sums: Sums, unseen: Sums) -> tuple[Contents, int, Sums]:
+    """One position: its contents, its last hidden state, the sums after.
+
+    sums: of all positions before it. unseen: of those of them that it does not see.
+    """
     weight = 2 * position + 1
     hidden = embed(token, position)
     key0, value0 = project(hidden, 0)
     first = (sums[0] + weight * word(key0, value0)) & _MASK
-    hidden = mix(hidden + first)
+    hidden = mix(hidden + first - unseen[0])
     key1, value1 = project(hidden, 1)
     second = (sums[1] + weight * word(key1, value1)) & _MASK
-    return (key0, value0, key1, value1), mix(hidden + second), (first, second)
+    return (key0, value0, key1, value1), mix(hidden + second - unseen[1]), (first, second)

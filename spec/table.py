@@ -10,6 +10,7 @@ from collections.abc import Sequence as Listing
 
 from attrs import frozen
 
+from spec.attention import visible
 from spec.cells import Cells
 from spec.vocabulary import INVALID, Tokens
 
@@ -71,9 +72,12 @@ def destination(row: Listing[int], position: int, page_size: int) -> int:
     return row[position // page_size] * page_size + position % page_size
 
 
-def read_set(sequence: Sequence, position: int, page_size: int) -> tuple[int, ...]:
+def read_set(
+    sequence: Sequence, position: int, page_size: int, window: int | None = None
+) -> tuple[int, ...]:
     """The cells that the query at `position` reads, in order: its own visible history."""
-    return tuple(destination(sequence.row, past, page_size) for past in range(position + 1))
+    seen = visible(position, position + 1, window)
+    return tuple(destination(sequence.row, past, page_size) for past in seen)
 
 
 def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:

@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Never, Protocol
 
-import attrs
 from attrs import Factory, define
 
 import spec
@@ -27,6 +26,7 @@ from conformance.cli.options import check_distinct, integer, output_file, writte
 from conformance.cli.output import Output, complain
 from conformance.cli.progress import Update, progress
 from conformance.files import atomic
+from conformance.files.geometries import geometry_to_data
 from conformance.runtime import interrupts
 from conformance.runtime.optional_dependencies import extra_of
 from conformance.runtime.supervisor import Tell
@@ -284,7 +284,7 @@ def as_json(report: Report, verdict: Verdict, seconds: float) -> dict[str, objec
         "scope": report.scope,
         "seed": report.seed,
         "seconds": round(seconds, 3),
-        "geometry": None if report.geometry is None else attrs.asdict(report.geometry),
+        "geometry": None if report.geometry is None else geometry_to_data(report.geometry),
         "spec_version": spec.SPEC_VERSION,
         "not_checked": report.not_checked,
         "failures": report.failures,

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
 from conformance.exploration.instances import EXPLORED, machine_of
+from conformance.files.geometries import geometry_to_data
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
 from spec.vocabulary import CleanupMode, InvalidInput
@@ -101,7 +100,7 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
     """The parameters that a checkpoint must agree with, as plain data."""
     return {
         "rung": arguments.rung,
-        "geometry": attrs.asdict(arguments.geometry),
+        "geometry": geometry_to_data(arguments.geometry),
         "alphabet": arguments.alphabet,
         "cleanup": cleanup(arguments).value,
         "pages": getattr(arguments, "pages", "lowest"),

@@ -1,4 +1,6 @@
-"""A geometry as text, as the options of the commands and of pytest name it."""
+"""A geometry as text, as the options of the commands and of pytest name it, and as plain data."""
+
+from typing import Final
 
 import attrs
 
@@ -6,17 +8,31 @@ from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32_MAX
 
+_DEFAULTS: Final = {field.name: field.default for field in attrs.fields(Geometry)}
+NEEDED: Final = tuple(name for name, default in _DEFAULTS.items() if default is attrs.NOTHING)
+OPTIONAL: Final = tuple(name for name in _DEFAULTS if name not in NEEDED)
+
+
+def geometry_to_data(geometry: Geometry) -> dict[str, int]:
+    """A geometry as plain data, without what it leaves at its default."""
+    return attrs.asdict(
+        geometry, filter=lambda field, value: field.name in NEEDED or value != field.default
+    )
+
 
 def parse_geometry(text: str) -> Geometry:
-    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four."""
-    names = tuple(attribute.name for attribute in attrs.fields(Geometry))
+    """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four.
+
+    `window=8` may follow.
+    """
     pairs = [pair.partition("=") for pair in text.split(",")]
     sizes = {name: int(size) for name, _, size in pairs if is_number(size)}
-    if set(sizes) != set(names) or len(pairs) != len(names):
+    if not {*NEEDED} <= sizes.keys() <= {*_DEFAULTS} or len(pairs) != len(sizes):
         raise InvalidInput(
             "geometry",
             seen=text,
-            allowed=f"{', '.join(names)}, each once and as NAME=INTEGER, joined by commas",
+            allowed=f"{', '.join(NEEDED)}, each once and as NAME=INTEGER, joined by commas; "
+            f"and {', '.join(OPTIONAL)} if wanted",
             remedy="For example pages=16,slots=4,page_size=4,pages_per_seq=4.",
         )
     return Geometry(**sizes)

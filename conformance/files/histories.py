@@ -16,6 +16,7 @@ from attrs import frozen
 
 import spec
 from conformance.files import kinds
+from conformance.files.geometries import geometry_to_data
 from conformance.files.jsonl import Lines, open_file
 from conformance.files.serialisation import decoder, encode, shown, text
 from conformance.history import Attend, History, PoisonDead, Step
@@ -77,7 +78,7 @@ def dump(recorded: Recorded) -> str:
         "version": VERSION,
         **({} if recorded.spec_version is None else {"spec_version": recorded.spec_version}),
         "engine": recorded.engine,
-        "geometry": attrs.asdict(recorded.geometry),
+        "geometry": geometry_to_data(recorded.geometry),
         "limits": attrs.asdict(recorded.limits),
         "cleanup": recorded.cleanup.value,
         "plant": recorded.plant,

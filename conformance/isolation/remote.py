@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 import spec
+from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import step_to_data
 from conformance.files.serialisation import encode
 from conformance.history import Attend, PoisonDead, Step
@@ -82,7 +83,11 @@ class RemoteFactory:
         """Make an engine; the one before is gone. Raises EngineFailed."""
         if self._process is None:
             self._start()
-        given = {"geometry": encode(geometry), "limits": encode(limits), "cleanup": cleanup.value}
+        given = {
+            "geometry": geometry_to_data(geometry),
+            "limits": encode(limits),
+            "cleanup": cleanup.value,
+        }
         made = self._exchange({"new": given}, seconds=START_SECONDS)
         self._current = Remote(self, geometry, limits, cleanup, made)
         return self._current

@@ -109,7 +109,7 @@ def _keep(small: Small) -> Kept:
         kinds = allocator.kinds(allocator.setup_of(geometry))
     else:
         kinds = contents.kinds(contents.setup_of(instance(name, geometry, cleanup)))
-    found = Kept(f"{name} {','.join(map(str, astuple(geometry)))}", kinds)
+    found = Kept(f"{name} {','.join(map(str, filter(None, astuple(geometry))))}", kinds)
     refine_small(small, Refinement(), found)
     found.reached = _reached(found)
     return found

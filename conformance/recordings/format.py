@@ -17,6 +17,7 @@ from attrs import frozen
 
 import spec
 from conformance.files import atomic
+from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
 from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
 from conformance.history import Step
@@ -106,7 +107,7 @@ def header_to_data(header: Header) -> dict[str, object]:
     """What a header says of an engine, as plain data."""
     return {
         "engine": header.engine,
-        "geometry": attrs.asdict(header.geometry),
+        "geometry": geometry_to_data(header.geometry),
         "limits": attrs.asdict(header.limits),
         "cleanup": header.cleanup.value,
         "policy": header.policy,

@@ -15,6 +15,7 @@ import attrs
 
 import spec
 from conformance.files import atomic
+from conformance.files.geometries import NEEDED, geometry_to_data
 from conformance.recordings.format import Header, header_to_text, line_to_data, line_to_text
 from conformance.vectors.build import Cover, Vector
 from conformance.vectors.reach import is_pair
@@ -220,7 +221,7 @@ def _suite(cover: Cover) -> dict[str, object]:
     return {
         "name": cover.suite.name,
         "level": cover.suite.level,
-        "geometry": attrs.asdict(instance.geometry),
+        "geometry": geometry_to_data(instance.geometry),
         "limits": attrs.asdict(instance.limits),
         "cleanup": instance.cleanup.value,
         "actions": cover.suite.names,
@@ -232,7 +233,7 @@ def _suite(cover: Cover) -> dict[str, object]:
 
 def _sizes(header: Header) -> tuple[int, ...]:
     """pages, page_size, slots, pages_per_seq."""
-    return attrs.astuple(header.geometry)
+    return tuple(getattr(header.geometry, name) for name in NEEDED)
 
 
 def _digest(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from spec import model
+from spec.attention import visible
 from spec.machines.actions import Action, Append, Free, Name, Reserve, Sample, Write
 from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
 from spec.state import Cached, State
@@ -36,7 +37,10 @@ def _write(_machine: Machine, state: State, action: Write, _pages: Pages | None)
 
 def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
     sequence = _used(state, action.slot)
-    token = model.attend(sequence.tokens[-1], sequence.cells, action.draw)
+    length, window = len(sequence.cells), state.geometry.window
+    seen = visible(length - 1, length, window)
+    cells = sequence.cells[seen.start :]
+    token = model.attend(sequence.tokens[-1], cells, action.draw, first=seen.start, window=window)
     return _with_sequence(state, action.slot, evolve(sequence, tokens=(*sequence.tokens, token)))
 
 

@@ -22,7 +22,9 @@ def finish(generated: Tokens, params: Params) -> FinishReason | None:
     return None
 
 
-def generate(prompt: Tokens, params: Params, choice: int = 0) -> tuple[Tokens, FinishReason]:
+def generate(
+    prompt: Tokens, params: Params, choice: int = 0, *, window: int | None = None
+) -> tuple[Tokens, FinishReason]:
     """What one choice of a request must return, whatever else is being served."""
     PROMPT.require("prompt", prompt)
     a(Params).require("params", params)
@@ -30,7 +32,7 @@ def generate(prompt: Tokens, params: Params, choice: int = 0) -> tuple[Tokens, F
     tokens = prompt
     while True:
         drawn = model.draw(params, choice=choice, position=len(tokens))
-        tokens += (model.next_token(tokens, drawn),)
+        tokens += (model.next_token(tokens, drawn, window),)
         reason = finish(tokens[len(prompt) :], params)
         if reason is not None:
             return tokens[len(prompt) :], reason
@@ -47,7 +49,8 @@ def _append(_machine: Machine, state: State, action: Append, _pages: Pages | Non
 
 def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
     text = dict(state.texts)[action.slot]
-    return _with_text(state, action.slot, (*text, model.next_token(text, action.draw)))
+    token = model.next_token(text, action.draw, state.geometry.window)
+    return _with_text(state, action.slot, (*text, token))
 
 
 def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -> State:

@@ -15,7 +15,7 @@ from spec.cells import blank, kill, store
 from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
 from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
 from spec.state import Cached, State
-from spec.table import Sequence, by_slot, destination, read
+from spec.table import Sequence, by_slot, destination, read, read_set
 from spec.vocabulary import InvalidInput, Reason, Refusal
 
 T = TypeVar("T")
@@ -153,7 +153,11 @@ def _sample_refusals(_machine: Machine, state: State, action: Sample) -> Iterato
 
 def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
     slot, sequence = reserved_slot(state, action.slot), used(state, action.slot)
-    token = model.attend(sequence.tokens[-1], read(state.cells, sequence), action.draw)
+    size, window = state.geometry.page_size, state.geometry.window
+    cells = read_set(sequence, sequence.written - 1, size, window)
+    tags = [state.cells[cell // size][cell % size] for cell in cells]
+    first = sequence.written - len(tags)
+    token = model.attend(sequence.tokens[-1], tags, action.draw, first=first, window=window)
     return with_sequence(state, slot, evolve(sequence, tokens=(*sequence.tokens, token)))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from attrs import field, frozen
 
 from spec.vocabulary.errors import InvalidInput
-from spec.vocabulary.rules import INT32_MAX, SIZE, a
+from spec.vocabulary.rules import INT32_MAX, SIZE, SIZE_OR_NONE, a
 
 INVALID: Final = INT32_MAX
 """Stands for "no page", "no slot" and "no destination" in arrays: out of range on either side.
@@ -16,16 +16,19 @@ A negative sentinel would wrap around to the last page when used as an index.
 
 @frozen(kw_only=True)
 class Geometry:
-    """The pool and the table.
+    """The pool, the table, and how much of a row a query sees.
 
     pages: pages in the pool. page_size: cells (token positions) in a page. slots: local sequence
-    slots. pages_per_seq: entries in a table row. Source: docs/sources.md, "Page pool".
+    slots. pages_per_seq: entries in a table row. window: positions that a query sees, its own
+    included; None: all up to its own. Of these numbers the window alone changes what a model draws.
+    Source: docs/sources.md, "Page pool" and "Windows".
     """
 
     pages: int = field(validator=SIZE)
     page_size: int = field(validator=SIZE)
     slots: int = field(validator=SIZE)
     pages_per_seq: int = field(validator=SIZE)
+    window: int | None = field(default=None, validator=SIZE_OR_NONE)
 
     def __attrs_post_init__(self) -> None:
         for name, what in (("pages", "a destination"), ("pages_per_seq", "a position")):

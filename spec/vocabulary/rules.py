@@ -100,6 +100,10 @@ def _is_temperature(value: Any) -> bool:
 SIZE: Final = between(1, INT32_MAX)
 """How many: of pages, tokens, choices."""
 
+SIZE_OR_NONE: Final = Rule(
+    lambda value: value is None or SIZE.holds(value), f"{SIZE.allowed}, or None", SIZE.remedy
+)
+
 INT32: Final = between(0, INT32_MAX)
 """A request id, a choice, a seed, a token."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from conformance.cli import options, result_json
 from conformance.cli.contract import Report
@@ -24,9 +25,10 @@ GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 
 
 def test_a_geometry_is_read_in_any_order() -> None:
-    """The four sizes make a Geometry whatever their order."""
+    """The four sizes make a Geometry whatever their order, and a window may be among them."""
     assert GEOMETRY == parse_geometry(SIZES)
     assert GEOMETRY == parse_geometry("pages_per_seq=4,pages=16,page_size=4,slots=4")
+    assert evolve(GEOMETRY, window=7) == parse_geometry(f"window=7,{SIZES}")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,9 @@ def test_an_honest_ladder_holds() -> None:
 def test_a_sample_that_skips_a_cell_breaks_cache_to_naive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that does not read the first cell draws another token than recomputing does."""
     state, honest = table(), model.attend
-    monkeypatch.setattr(model, "attend", lambda token, read, draw: honest(token, read[1:], draw))
+    monkeypatch.setattr(
+        model, "attend", lambda token, read, draw, **_: honest(token, read[1:], draw)
+    )
 
     with pytest.raises(LadderBroken, match=r"^cache to naive on Sample"):
         PAGES.climb(state, Sample(0))

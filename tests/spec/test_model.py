@@ -17,6 +17,7 @@ from spec.vocabulary.integers import (
 
 words = st.integers(0, 2**32 - 1)
 tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).map(tuple)
+windows = st.integers(1, 13)
 steady = settings(derandomize=True, deadline=None)
 
 
@@ -34,11 +35,13 @@ def prefixes(text: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [text[: end + 1] for end in range(len(text))]
 
 
-def hidden(token: int, read: list[tuple[int, ...]]) -> int:
+def hidden(
+    token: int, read: list[tuple[int, ...]], *, first: int = 0, window: int | None = None
+) -> int:
     """The last hidden state of `attend`, before it is cut down to the vocabulary."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "unembed", lambda word, draw: word + draw)
-        return model.attend(token, read, 0)
+        return model.attend(token, read, 0, first=first, window=window)
 
 
 @steady
@@ -72,6 +75,25 @@ def test_a_cell_holds_what_the_whole_model_computes_there(text: tuple[int, ...])
 
     assert ran == [model.contents(tag) for tag in prefixes(text)]
     assert ran[-1] == model.contents(text)
+
+
+@steady
+@given(tokens, words, windows)
+def test_attending_through_a_window_is_recomputing_with_it(
+    text: tuple[int, ...], draw: int, window: int
+) -> None:
+    """The cells in the window of the last position suffice, and each of them matters."""
+    first = max(0, len(text) - window)
+    read = prefixes(text)[first:]
+    right = hidden(text[-1], read, first=first, window=window)
+
+    assert model.next_token(text, draw, window) == model.unembed(right, draw)
+    assert len(read) == 1 or right != hidden(text[-1], read[1:], first=first + 1, window=window)
+    assert first == 0 or right != hidden(text[-1], prefixes(text), window=window)
+    ran = [cell for cell, _ in model.forward(text, window)]
+    assert ran == [model.contents(tag, window) for tag in prefixes(text)]
+    if window >= len(text):
+        assert ran == [model.contents(tag) for tag in prefixes(text)]
 
 
 def test_contents_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,7 +279,7 @@ def test_naive_decoding_projects_5050_positions(monkeypatch: pytest.MonkeyPatch)
     projected = 0
     forward = model.forward
 
-    def counted(tokens: Iterable[int]) -> Iterable[tuple[model.Contents, int]]:
+    def counted(tokens: Iterable[int], _window: None) -> Iterable[tuple[model.Contents, int]]:
         nonlocal projected
         for found in forward(tokens):
             projected += 1

@@ -40,6 +40,7 @@ NO_COUNT = (0, -1, 2**31, True, 1.5, None)
 
 BAD: tuple[tuple[Callable[..., object], dict[str, Any], str, tuple[object, ...]], ...] = (
     *((Geometry, GEOMETRY, name, NO_SIZE) for name in GEOMETRY),
+    (Geometry, GEOMETRY, "window", NO_SIZE[:-1]),
     *((Limits, LIMITS, name, NO_SIZE) for name in LIMITS),
     (Params, PARAMS, "max_new", NO_COUNT),
     (Params, PARAMS, "seed", (-1, 2**31, True, 0.0)),

@@ -8,8 +8,6 @@ import os
 import time
 from typing import Final
 
-from attrs import astuple
-
 from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
@@ -196,8 +194,13 @@ class Adapter:
             name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
             actions=OFFERED, policy="any",
         )  # fmt: skip
-        pages, size, slots, row = astuple(geometry)
-        self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
+        self.allocator = Allocator(
+            geometry.pages,
+            geometry.page_size,
+            geometry.slots,
+            geometry.pages_per_seq,
+            limits.prefill_tokens,
+        )
 
     def apply(self, action: Action) -> Result:
         """Translate an action, and the allocator's no."""
