@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
+from spec.attention import visible
 from spec.cells import POISON
 from spec.pool import is_free
 from spec.view import View
@@ -90,13 +91,20 @@ def _rows(view: View) -> Iterator[str]:
     assert view.allocated is not None
     for slot, row in enumerate(view.rows):
         wanted = view.geometry.pages_for(view.allocated[slot]) if view.used[slot] else 0
-        valid = row[:wanted]
-        if INVALID in valid or len(valid) < wanted:
-            yield f"row {slot} is {_show(row)}, should have {wanted} pages"
+        first = min(view.first_cell(slot) // view.geometry.page_size, wanted)
+        valid = row[first:wanted]
+        if INVALID in valid or len(valid) < wanted - first:
+            yield f"row {slot} is {_show(row)}, should have {wanted} pages{_from(first)}"
+        if any(page != INVALID for page in row[:first]):
+            yield f"row {slot} is {_show(row)}, should name nothing before entry {first}"
         if any(page != INVALID for page in row[wanted:]):
             yield f"row {slot} is {_show(row)}, should name nothing after entry {wanted}"
         if len(set(valid)) < len(valid):
             yield f"row {slot} is {_show(row)}, should name no page twice"
+
+
+def _from(first: int) -> str:
+    return f", those before entry {first} released" if first else ""
 
 
 def _lengths(view: View) -> Iterator[str]:
@@ -125,6 +133,20 @@ def _lengths(view: View) -> Iterator[str]:
             )
 
 
+def _released(view: View) -> Iterator[str]:
+    assert view.first_page is not None
+    assert view.written is not None
+    for slot, first in enumerate(view.first_page):
+        committed = view.committed_cells(slot)
+        seen = visible(committed, committed + 1, view.geometry.window).start
+        most = seen // view.geometry.page_size
+        if not 0 <= first <= most:
+            yield (
+                f"slot {slot} has released {first} pages, should be {most} at most: a query at "
+                f"position {committed} sees position {seen}"
+            )
+
+
 def _contents(view: View) -> Iterator[str]:
     assert view.written is not None
     assert view.tokens is not None
@@ -133,8 +155,9 @@ def _contents(view: View) -> Iterator[str]:
         if written > len(tokens):
             yield f"slot {slot} has {written} written cells, should have {len(tokens)} or fewer"
             continue
-        for position, value in enumerate(view.read(slot) if written else ()):
-            wanted = view.expected(tokens[: position + 1])
+        held = view.read(slot) if written else ()
+        for position in range(view.first_cell(slot), len(held)):
+            value, wanted = held[position], view.expected(tokens[: position + 1])
             if value != wanted:
                 yield f"slot {slot} position {position} holds {value}, should hold {wanted}"
                 break
@@ -154,9 +177,9 @@ def _shared(view: View) -> Iterator[str]:
 def _reads(view: View) -> Iterator[str]:
     assert view.written is not None
     for slot, written in enumerate(view.written):
-        read = view.read(slot) if written else ()
-        if POISON in read:
-            position = read.index(POISON)
+        read, first = view.read(slot) if written else (), view.first_cell(slot)
+        if POISON in read[first:]:
+            position = read.index(POISON, first)
             yield f"slot {slot} position {position} is POISON, should be what was written there"
 
 
@@ -214,9 +237,9 @@ def _framed(before: View, after: View) -> Iterator[str]:
         same = after.used[slot] and before.tokens[slot] == after.tokens[slot]
         if not written or not same or after.written[slot] != written:
             continue
-        for position, (old, new) in enumerate(
-            zip(before.read(slot), after.read(slot), strict=True)
-        ):
+        old_cells, new_cells = before.read(slot), after.read(slot)
+        for position in range(after.first_cell(slot), written):
+            old, new = old_cells[position], new_cells[position]
             if old != new:
                 yield (
                     f"slot {slot} position {position} holds {new}, should hold {old}: "
@@ -256,8 +279,8 @@ STATE_CLAUSES: Final = (
     ),
     Clause(
         "ROW",
-        "a used slot's row has exactly the valid entries that cover `allocated`, none twice; "
-        "everything else is invalid; unused slots have none",
+        "a used slot's row has exactly the valid entries from `first_page` on that cover "
+        "`allocated`, none twice; everything else is invalid; unused slots have none",
         "Mapping",
         "state",
         ("allocated",),
@@ -280,8 +303,16 @@ STATE_CLAUSES: Final = (
         _shared,
     ),
     Clause(
+        "WIN",
+        "a page is released only if no query to come can see it",
+        "Windows",
+        "state",
+        ("first_page", "written"),
+        _released,
+    ),
+    Clause(
         "CONTENT",
-        "every written cell holds the tag of exactly its prefix",
+        "every written cell that is not released holds the tag of exactly its prefix",
         "Reads and writes",
         "state",
         ("written", "tokens", "cells"),

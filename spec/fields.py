@@ -145,6 +145,14 @@ FIELDS: Final = (
         record=int,
     ),
     Field(
+        name="first_page",
+        index="slot",
+        owner="window",
+        clause="WIN",
+        of=lambda state: state.first_page,
+        record=int,
+    ),
+    Field(
         name="tokens",
         index="slot",
         owner="pages",

@@ -6,7 +6,7 @@ The order is part of the semantics: a later rung guards and follows the actions 
 from functools import cache
 from typing import Final
 
-from spec.machines import admission, lifecycle, naive, pages, rollback, scheduling, sharing
+from spec.machines import admission, lifecycle, naive, pages, rollback, scheduling, sharing, window
 from spec.machines import cache as contiguous_cache
 from spec.rung import Machine, Rung, closure
 
@@ -16,6 +16,7 @@ RUNGS: Final[tuple[Rung, ...]] = (
     pages.RUNG,
     sharing.RUNG,
     rollback.RUNG,
+    window.RUNG,
     lifecycle.RUNG,
     scheduling.RUNG,
     admission.RUNG,

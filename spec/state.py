@@ -54,7 +54,7 @@ class Queued:
     position: int
 
 
-PER_SLOT: Final = ("sequences", "committed", "proposed", "details")
+PER_SLOT: Final = ("sequences", "committed", "proposed", "first_page", "details")
 """The components with one entry for each slot, in a machine that has their rung."""
 
 
@@ -63,9 +63,10 @@ class State(NamedTuple):
 
     texts: of naive, by name. contiguous: of cache, per slot. sequences (per slot, None if unused),
     cells and counts: of pages. committed (cells whose tokens are final) and proposed (draft tokens
-    after the known ones), per slot: of rollback. details (per slot, None without a prompt) and
-    outputs: of lifecycle. queue, in order of arrival: of scheduling. waiting (in order of arrival)
-    and admitted (still holding a slot): of admission.
+    after the known ones), per slot: of rollback. first_page (how many leading pages are released),
+    per slot: of window. details (per slot, None without a prompt) and outputs: of lifecycle. queue,
+    in order of arrival: of scheduling. waiting (in order of arrival) and admitted (still holding a
+    slot): of admission.
 
     A tuple, since searches hash and compare states by the million.
     """
@@ -80,6 +81,7 @@ class State(NamedTuple):
     counts: Counts = ()
     committed: tuple[int, ...] = ()
     proposed: tuple[Tokens, ...] = ()
+    first_page: tuple[int, ...] = ()
     details: tuple[Detail | None, ...] = ()
     outputs: tuple[Output, ...] = ()
     queue: tuple[Queued, ...] = ()

@@ -80,6 +80,12 @@ def read_set(
     return tuple(destination(sequence.row, past, page_size) for past in seen)
 
 
+def readable(sequence: Sequence, position: int, page_size: int, window: int | None) -> bool:
+    """Whether the row still names every page that the query at `position` reads."""
+    first = visible(position, position + 1, window).start
+    return INVALID not in sequence.row[first // page_size : position // page_size + 1]
+
+
 def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:
     """The written tags of a sequence, through its row."""
     tags: list[Tokens] = []

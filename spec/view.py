@@ -21,9 +21,9 @@ from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
 class View:
     """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
 
-    tokens, proposed, allocated, written, committed: per slot (empty and 0 where unused). cells: per
-    destination, a value that `expected(prefix)` gives for the cell that ends this prefix. Raises
-    InvalidInput for a field with more or fewer entries.
+    tokens, proposed, allocated, written, committed, first_page: per slot (empty and 0 where
+    unused). cells: per destination, a value that `expected(prefix)` gives for the cell that ends
+    this prefix. Raises InvalidInput for a field with more or fewer entries.
     """
 
     geometry: Geometry
@@ -33,6 +33,7 @@ class View:
     allocated: tuple[int, ...] | None = None
     written: tuple[int, ...] | None = None
     committed: tuple[int, ...] | None = None
+    first_page: tuple[int, ...] | None = None
     tokens: tuple[Tokens, ...] | None = None
     proposed: tuple[Tokens, ...] | None = None
     finished: tuple[bool, ...] | None = None
@@ -87,6 +88,11 @@ class View:
         """
         assert self.written is not None
         return self.written[slot] if self.committed is None else self.committed[slot]
+
+    def first_cell(self, slot: int) -> int:
+        """The first cell that a row still covers. Without the rung window it is 0."""
+        first = 0 if self.first_page is None else self.first_page[slot]
+        return max(0, first) * self.geometry.page_size
 
     def read(self, slot: int) -> tuple[object, ...]:
         """The written cells of a slot, in order, through its row; needs cells and written.

@@ -116,8 +116,11 @@ class Lockstep:
         for slot, sequence in enumerate(self.state.sequences):
             if sequence is None or not sequence.written:
                 continue
+            window, last = self.seen.geometry.window, sequence.written - 1
+            if not table.readable(sequence, last, size, window):
+                continue  # nothing is drawn from this query any more
             own = evolve(sequence, row=self.seen.rows[slot])
-            wanted = dict.fromkeys(table.read_set(own, sequence.written - 1, size), 1)
+            wanted = dict.fromkeys(table.read_set(own, last, size, window), 1)
             if dict(read.get(slot, {})) != wanted:
                 wrong = f"slot {slot} read {dict(read.get(slot, {}))}, should read {wanted}"
                 raise self._violation("attend", self.seen, "READ", wrong)

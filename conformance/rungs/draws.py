@@ -154,15 +154,18 @@ def params_of(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> P
     max_new = max(1, digits.one_of(options))
     temperature = digits.one_of((0.0, 1.0))
     params = Params(max_new=max_new, temperature=temperature, seed=digits.below(3))
-    return _with_stop(params, digits, prompt, choice) if digits.rarely(4) else params
+    window = state.geometry.window
+    return _with_stop(params, digits, prompt, choice, window) if digits.rarely(4) else params
 
 
-def _with_stop(params: Params, digits: Digits, prompt: Tokens, choice: int) -> Params:
+def _with_stop(
+    params: Params, digits: Digits, prompt: Tokens, choice: int, window: int | None
+) -> Params:
     """A stop sequence that naive decode would meet, or one that straddles the prompt and is not."""
     capped = Params(
         max_new=min(params.max_new, 8), temperature=params.temperature, seed=params.seed
     )
-    text = naive.generate(prompt, capped, choice)[0]
+    text = naive.generate(prompt, capped, choice, window=window)[0]
     start = digits.below(len(text))
     stop = text[start : start + 1 + digits.below(2)]
     straddling = (prompt[-1], *text[:1])

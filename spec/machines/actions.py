@@ -174,6 +174,14 @@ class Truncate:
 
 
 @frozen
+class Release:
+    """The whole pages of a slot whose cells all lie before position `before` return."""
+
+    slot: int = field(validator=SLOT)
+    before: int = field(validator=INT32)
+
+
+@frozen
 class Submit:
     """A request joins those waiting, if it can ever fit."""
 
@@ -196,6 +204,7 @@ Action = (
     | Propose
     | Commit
     | Truncate
+    | Release
     | Assign
     | FreeFinished
     | Reset

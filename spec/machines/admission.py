@@ -118,6 +118,7 @@ RUNG = Rung(
         "pages": Meet("PROG", "Admit: OUT_OF_PAGES"),
         "sharing": "independent",
         "rollback": "independent",
+        "window": "independent",
         "lifecycle": Meet("PROG", "Admit: NO_FREE_SLOT"),
         "scheduling": Meet("ALONE", "Admit: done"),
     },

@@ -242,5 +242,6 @@ RUNG = Rung(
         "pages": Meet("CONS", "free at a page boundary"),
         "sharing": Meet("UAF", "free a parent before its clone"),
         "rollback": Meet("RB", "free a slot with proposed tokens"),
+        "window": Meet("CONS", "free after a release"),
     },
 )

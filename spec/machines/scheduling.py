@@ -539,6 +539,7 @@ RUNG = Rung(
         "pages": Meet("ATOMIC", "one page short"),
         "sharing": Meet("Q", "clone with a queued token"),
         "rollback": Meet("Q", "truncate with a proposed token in the queue"),
+        "window": Meet("ALONE", "round after a release"),
         "lifecycle": Meet("OUT", "finish at a page boundary"),
     },
 )

@@ -64,6 +64,7 @@ class Reason(IntEnum):
     BATCH_QUEUED = 14
     PROPOSED = 15
     COMMITTED = 16
+    WINDOW = 17
     OUT_OF_PAGES = 20
     TOO_LONG = 21
     QUEUE_FULL = 22
@@ -99,6 +100,7 @@ _MEANINGS = {
     Reason.BATCH_QUEUED: "a token still waits in the queue; pack or purge it first",
     Reason.PROPOSED: "the slot has proposed tokens; commit or truncate them first",
     Reason.COMMITTED: "the length lies below what is committed, or is it; commit more, cut less",
+    Reason.WINDOW: "a query to come can see these cells; release fewer, or commit more first",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
     Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
     Reason.TOO_LONG: "the length is past what the sequence may have; shorten it or raise the limit",

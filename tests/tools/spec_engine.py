@@ -1,4 +1,7 @@
-"""The specification itself behind the engine protocol: every action, exact refusals, no jax."""
+"""The specification itself behind the engine protocol: exact refusals, no jax.
+
+It offers every action, but Release only if there is a window.
+"""
 
 from collections.abc import Mapping
 
@@ -7,7 +10,7 @@ from attrs import evolve
 from conformance.protocol import Action, Poison, Profile, Result
 from conformance.rungs.registry import expected_result
 from spec import ladder, table, view
-from spec.machines.actions import Allocate
+from spec.machines.actions import Allocate, Release
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
@@ -16,10 +19,17 @@ ACTIONS = MACHINE.calls
 
 
 def small(
-    *, pages: int = 16, page_size: int = 4, slots: int = 4, pages_per_seq: int = 4
+    *,
+    pages: int = 16,
+    page_size: int = 4,
+    slots: int = 4,
+    pages_per_seq: int = 4,
+    window: int | None = None,
 ) -> Geometry:
     """The sizes that `kvspec fuzz` has by default, or others."""
-    return Geometry(pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq)
+    return Geometry(
+        pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq, window=window
+    )
 
 
 class SpecEngine:
@@ -31,22 +41,23 @@ class SpecEngine:
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
-            actions=ACTIONS,
+            actions=ACTIONS if geometry.window else ACTIONS - {Release},
         )
-        self.state = MACHINE.initial(geometry, limits, cleanup)
+        self.machine = self.profile.machine
+        self.state = self.machine.initial(geometry, limits, cleanup)
 
     def apply(self, action: Action) -> Result:
         """Take the action by the specification."""
         before = self.state
-        self.state = MACHINE.step(before, action)
+        self.state = self.machine.step(before, action)
         if isinstance(action, Allocate):
             after = self.state
             return table.plan(after.sequences, action.batch, after.geometry.page_size)
-        return expected_result(MACHINE, before, action)
+        return expected_result(self.machine, before, action)
 
     def observe(self) -> View:
         """The specification's own view."""
-        return view.of(MACHINE, self.state)
+        return view.of(self.machine, self.state)
 
     def poison(self, kind: Poison) -> None:
         """A dead cell of the specification is POISON already."""
@@ -55,12 +66,17 @@ class SpecEngine:
     def attend(self) -> Mapping[int, Mapping[int, int]]:
         """The read set of each slot's last query."""
         below = self.state
-        size = below.geometry.page_size
+        size, window = below.geometry.page_size, below.geometry.window
         return {
-            slot: dict.fromkeys(table.read_set(sequence, sequence.written - 1, size), 1)
+            slot: dict.fromkeys(table.read_set(sequence, sequence.written - 1, size, window), 1)
             for slot, sequence in enumerate(below.sequences)
             if sequence and sequence.written
         }
+
+
+def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> SpecEngine:
+    """A factory for `--engine`."""
+    return SpecEngine(geometry, limits, cleanup)
 
 
 class Leaky(SpecEngine):

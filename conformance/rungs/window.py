@@ -1,0 +1,230 @@
+"""Rung window: draws of releases, and what they must reach."""
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Step
+from conformance.rungs.draws import (
+    ALPHABET,
+    Digits,
+    allocated,
+    one,
+    used_slots,
+    when,
+    wild_slot,
+)
+from conformance.rungs.moves import allocating, fixed, writing
+from conformance.rungs.pages import SLOT_REASONS
+from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from spec import pool
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Clone,
+    Commit,
+    Free,
+    FreeFinished,
+    Generate,
+    Pack,
+    Prefill,
+    Propose,
+    Release,
+    Reserve,
+    Reset,
+    Round,
+    TakeOutputs,
+    Truncate,
+)
+from spec.machines.pages import reserved_slot
+from spec.machines.window import first_visible
+from spec.state import State
+from spec.vocabulary import Geometry, InvalidInput, Params, Reason, Request
+
+
+def release(state: State, drawn: int) -> Release:
+    """All that no query can see, a page of it, or a cell or a page too many."""
+    digits, size = Digits(drawn), state.geometry.page_size
+    slot = wild_slot(state, digits, _releasable(state) or used_slots(state))
+    if not 0 <= slot < state.geometry.slots:
+        return Release(slot, size)
+    most, begin = first_visible(state, slot), state.first_page[slot] * size
+    whole = most - most % size
+    return Release(slot, digits.one_of((whole, begin + size, most, whole + size, most + 1, begin)))
+
+
+def slide(session: Session, drawn: int) -> Step:
+    """The next thing of a slot that has released pages: a round, cells, or a draft that is cut."""
+    digits, state = Digits(drawn), session.state
+    slots = _has_released(state)
+    if not slots:
+        return session.rules["release"](session, drawn)
+    slot, kind = digits.one_of(slots), digits.below(3)
+    if kind == 0 and any(queued.slot == slot for queued in state.queue):
+        return Round()
+    if kind == 1:
+        session.take(Propose(slot, (digits.below(ALPHABET),)))
+        session.take(_next_cells(session.state, slot, digits))
+        return Truncate(slot, state.committed[slot] + digits.below(2))
+    return _next_cells(state, slot, digits)
+
+
+def _next_cells(state: State, slot: int, digits: Digits) -> Allocate:
+    """Cells up to a page boundary, or one past it."""
+    size, start = state.geometry.page_size, allocated(state, slot)
+    cells = min(state.limits.prefill_tokens, size - start % size + digits.below(2))
+    return Allocate(tuple((slot, start + step) for step in range(cells)))
+
+
+def _has_released(state: State) -> list[int]:
+    """The slots that have released pages and go on."""
+    return [slot for slot in state.live if state.first_page[slot]]
+
+
+def _releasable(state: State) -> list[int]:
+    """The slots with a whole page that no query can see."""
+    size = state.geometry.page_size
+    return [
+        slot
+        for slot in used_slots(state)
+        if first_visible(state, slot) // size > state.first_page[slot]
+    ]
+
+
+def _simpler(action: Release) -> Iterator[Step]:
+    if action.before:
+        yield evolve(action, before=action.before // 2)
+        yield evolve(action, before=action.before - 1)
+
+
+def _release_corners(before: State, action: Release, after: State) -> Iterator[str]:
+    sequence, first = before.sequences[action.slot], before.first_page[action.slot]
+    count = after.first_page[action.slot] - first
+    if sequence is None or not count:
+        return
+    if action.before == first_visible(before, action.slot):
+        at_boundary = action.before % before.geometry.page_size == 0
+        yield "release up to a page boundary" if at_boundary else "release up to inside a page"
+    if any(pool.is_shared(before.counts, page) for page in sequence.row[first : first + count]):
+        yield "release a page that is shared"
+    if not pool.free_count(before.counts) and pool.free_count(after.counts):
+        yield "release from a full pool"
+
+
+def _always(before: State, action: Action, after: State) -> Iterator[str]:
+    if not any(before.first_page):
+        return
+    if isinstance(action, Free) and before.first_page[reserved_slot(before, action.slot)]:
+        yield "free after a release"
+    if isinstance(action, Clone) and before.first_page[action.parent]:
+        yield "clone after a release"
+    if _grown(before, after) and isinstance(action, Round | Generate):
+        yield "round after a release"
+    elif _grown(before, after):
+        yield "allocate after a release"
+    if isinstance(action, Truncate) and before.first_page[action.slot] and before != after:
+        yield "truncate after a release"
+
+
+def _grown(before: State, after: State) -> bool:
+    """Whether a slot that has released pages takes further ones."""
+    pairs = zip(before.sequences, after.sequences, before.first_page, strict=True)
+    return any(old and new and first and len(old.row) < len(new.row) for old, new, first in pairs)
+
+
+def alphabet(geometry: Geometry) -> Iterator[Move]:
+    """A request or two, a draft for either, and releases around what a query can still see.
+
+    Raises InvalidInput for a geometry without a window: nothing is ever released there.
+    """
+    if geometry.window is None:
+        raise InvalidInput(
+            "geometry",
+            seen=geometry,
+            allowed="sizes with a window",
+            remedy="Add window=2 or more to --geometry.",
+        )
+    for number, prompt in ((1, (1,)), (2, (2, 1))):
+        params = Params(max_new=max(1, geometry.max_len - len(prompt)))
+        request = Request(id=number, prompt=prompt, params=params)
+        yield fixed(Prefill((request,)), f"prefill({number})")
+    yield fixed(Round(), "round")
+    yield fixed(Pack(), "pack")
+    yield fixed(FreeFinished(), "free_finished")
+    yield fixed(TakeOutputs(), "take_outputs")
+    for slot in range(geometry.slots + 1):
+        yield fixed(Release(slot, 0), f"release({slot}, 0)")
+        for more in (-1, 0, 1, geometry.page_size):
+            yield _releasing(slot, more)
+        yield fixed(Propose(slot, (4,)), f"propose({slot}, 1)")
+        yield _counted(Commit, slot, 1)
+        yield _counted(Truncate, slot, 0)
+        yield fixed(Free(slot), f"free({slot})")
+    for slot in range(geometry.slots):
+        yield allocating(f"allocate({slot}, 1)", (slot, 0))
+        yield writing(f"write({slot}, 1)", (slot, 0))
+    for parent, child in permutations(range(geometry.slots), 2):
+        yield fixed(Clone(parent, child, 1), f"clone({parent}, {child})")
+    yield fixed(Reset(), "reset(logical)")
+
+
+def _releasing(slot: int, more: int) -> Move:
+    """Release so many cells more than no query can see."""
+
+    def action(state: State) -> Action:
+        there = slot < len(state.committed)
+        return Release(slot, max(0, (first_visible(state, slot) if there else 0) + more))
+
+    return Move(f"release({slot}, {more:+})", action)
+
+
+def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
+    """Commit or truncate at so many cells past what is committed."""
+
+    def action(state: State) -> Action:
+        committed = state.committed[slot] if slot < len(state.committed) else 0
+        return kind(slot, committed + more)
+
+    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
+
+
+_FILLS: Final = "Write|Prefill"
+KIT: Final = RungKit(
+    rung="window",
+    actions={
+        Release: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.WINDOW),
+            corners=_release_corners,
+            simpler=_simpler,
+            state_clause="WIN",
+        )
+    },
+    corners={
+        "release up to a page boundary": ("Release", _FILLS),
+        "release up to inside a page": ("Release", _FILLS),
+        "release a page that is shared": ("Release", "Clone", _FILLS),
+        "release from a full pool": ("Release", _FILLS),
+        "allocate after a release": ("Release", "Allocate", _FILLS),
+        "round after a release": ("Release", "Round|Generate"),
+        "clone after a release": ("Release", "Clone", _FILLS),
+        "truncate after a release": ("Release", "Truncate", "Propose", _FILLS),
+        "free after a release": ("Release", "Free", _FILLS),
+    },
+    always=_always,
+    rules={
+        "lifecycle": {
+            "release": when(_releasable, one(release), "advance"),
+            "slide": when(_has_released, slide, "release"),
+        },
+        "scheduling": {
+            "release": when(_releasable, one(release), "go_on"),
+            "slide": when(_has_released, slide, "release"),
+        },
+    },
+    warmup=(Reserve(), Release(0, 0), Free(0)),
+    alphabet=alphabet,
+    explored=("scheduling",),
+    driven={"WIN": (Release,)},
+)

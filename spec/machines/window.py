@@ -1,0 +1,156 @@
+"""Rung window: pages that no query can see any more return while their sequence goes on.
+
+With an attention window of w positions a query sees its own and the w - 1 before it. The next query
+of a sequence is at `committed` at the earliest, also after a truncation. So no query to come sees a
+cell before `committed - w + 1`, and Release gives back the pages that lie before it whole.
+`first_page` counts the pages of a slot that are released; their row entries are INVALID.
+
+Seen from below, the full history is kept and read through the window: what was released is in pages
+of its own there, and the part that a query can still see is compared. Source: docs/sources.md,
+"Windows".
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from attrs import evolve
+
+from spec.attention import visible
+from spec.cells import blank
+from spec.machines.actions import Action, Allocate, Clone, Free, Release, Sample
+from spec.machines.pages import (
+    release_row,
+    require_used,
+    reserved_slot,
+    taken_pages,
+    used,
+    with_entry,
+    with_sequence,
+)
+from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.state import State
+from spec.table import Sequence, readable
+from spec.vocabulary import INVALID, Reason, Refusal
+
+Refusals = frozenset[Refusal]
+
+
+def first_visible(state: State, slot: int) -> int:
+    """The first cell of a slot that a query to come can see; 0 without a window."""
+    committed = state.committed[slot]
+    return visible(committed, committed + 1, state.geometry.window).start
+
+
+def _release_refusals(_machine: Machine, state: State, action: Release) -> Iterator[Refusal]:
+    problems = tuple(require_used(state, action.slot))
+    yield from problems
+    if not problems:
+        most = first_visible(state, action.slot)
+        if action.before > most:
+            yield Refusal(Reason.WINDOW, action.before, f"at most {most}")
+
+
+def _release(_machine: Machine, state: State, action: Release, _pages: Pages | None) -> State:
+    slot, sequence = action.slot, used(state, action.slot)
+    first = max(state.first_page[slot], action.before // state.geometry.page_size)
+    released = sequence.row[state.first_page[slot] : first]
+    row = (INVALID,) * first + sequence.row[first:]
+    state = with_sequence(state, slot, evolve(sequence, row=row))
+    state = state._replace(first_page=with_entry(state.first_page, slot, first))
+    return release_row(state, released)
+
+
+def _last_query_reads(_machine: Machine, state: State, action: Sample, found: Refusals) -> Refusals:
+    """A token is drawn from what the last query reads, so all of that must still be there."""
+    if found:
+        return found
+    sequence, geometry = used(state, action.slot), state.geometry
+    if readable(sequence, sequence.written - 1, geometry.page_size, geometry.window):
+        return found
+    return frozenset(
+        {Refusal(Reason.SLOT_EMPTY, action.slot, "a last query whose pages are there")}
+    )
+
+
+def _clone_copies(_machine: Machine, before: State, action: Clone, after: State) -> State:
+    child = reserved_slot(before, action.child)
+    first_page = with_entry(after.first_page, child, before.first_page[action.parent])
+    return after._replace(first_page=first_page)
+
+
+def _free_forgets(_machine: Machine, before: State, action: Free, after: State) -> State:
+    slot = reserved_slot(before, action.slot)
+    return after._replace(first_page=with_entry(after.first_page, slot, 0))
+
+
+def _full_history(state: State) -> State:
+    """The state with what was released: entry i of slot s is page `pages + s * pages_per_seq + i`.
+
+    The released cells hold what was written there, which their tokens say.
+    """
+    geometry, width = state.geometry, state.geometry.pages_per_seq
+    more = evolve(geometry, pages=geometry.slots * width)
+    cells, counts = list(state.cells + blank(more)), list(state.counts + (0,) * more.pages)
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is None:
+            continue
+        row = list(sequence.row)
+        for index, page in enumerate(row):
+            if page == INVALID:
+                row[index] = geometry.pages + slot * width + index
+                cells[row[index]] = _history(sequence, index, geometry.page_size)
+                counts[row[index]] = 1
+        state = with_sequence(state, slot, evolve(sequence, row=tuple(row)))
+    whole = evolve(geometry, pages=geometry.pages + more.pages)
+    return state._replace(geometry=whole, cells=tuple(cells), counts=tuple(counts))
+
+
+def _history(sequence: Sequence, index: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """The tags of a whole page of a sequence."""
+    return tuple(sequence.tokens[: index * size + offset + 1] for offset in range(size))
+
+
+def _seen(state: State) -> object:
+    """What a query to come can see of each slot: the cells, and in which pages they are."""
+    found: list[object] = []
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is None:
+            found.append(None)
+            continue
+        index, offset = divmod(first_visible(state, slot), state.geometry.page_size)
+        row = sequence.row[index:]
+        cells = tuple(chain.from_iterable(state.cells[page] for page in row))[offset:]
+        found.append((evolve(sequence, row=row), cells))
+    return found, state.committed, state.proposed
+
+
+def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
+    """A release is invisible; everything else is itself, in the same pages."""
+    match action:
+        case Release():
+            return ()
+        case Allocate() | Clone():
+            wanted = machine.pages_wanted(state, action)
+            return ((action, taken_pages(state, wanted, pages)),)
+        case _:
+            return ((action, pages),)
+
+
+RUNG = Rung(
+    name="window",
+    requires=("rollback",),
+    owns=("first_page",),
+    initial=lambda state: state._replace(first_page=(0,) * state.geometry.slots),
+    rules={Release: Rule(refusals=_release_refusals, effect=_release)},
+    guards={Sample: _last_query_reads},
+    follows={Clone: _clone_copies, Free: _free_forgets},
+    clauses=("WIN",),
+    edges=(Edge(abstract=_full_history, lower=_lower, compared=_seen),),
+    meets={
+        "naive": "independent",
+        "cache": "independent",
+        "pages": Meet("ROW", "allocate after a release"),
+        "sharing": Meet("RC", "release a page that is shared"),
+        "rollback": Meet("WIN", "truncate after a release"),
+    },
+)
