@@ -35,6 +35,7 @@ EVERYTHING: History = (
     act.Propose(2, (4, 5)),
     act.Commit(2, 4),
     act.Truncate(2, 4),
+    act.Release(2, 4),
     act.FreeFinished(),
     act.Reset(ResetMode.PHYSICAL),
     act.TakeOutputs(),

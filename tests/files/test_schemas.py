@@ -35,7 +35,7 @@ GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 SAW = {
     **{name: {"0": True, "2": False} for name in ("used", "finished")},
     **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens", "proposed")},
-    **{name: {"3": 1} for name in ("allocated", "written", "committed", "counts")},
+    **{name: {"3": 1} for name in ("allocated", "written", "committed", "first_page", "counts")},
     "free": 3,
     "queue": [[5, 0, 1]],
     "outputs": [[1, 0, [5, 6], "stop"]],

@@ -10,7 +10,6 @@ import pytest
 import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
-from spec_tools import SERVING
 
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
@@ -108,14 +107,14 @@ class NextFit(SpecEngine):
         if isinstance(action, act.Generate):
             return self._generate()
         if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
-            SERVING.step(self.state, action)
+            self.machine.step(self.state, action)
             order = [*range(self.turn, len(self._counts)), *range(self.turn)]
             pages = [page for page in order if not self._counts[page]]
             count = len(pages)
             if isinstance(action, act.Allocate | act.Clone):
-                count = SERVING.pages_wanted(self.state, action)
+                count = self.machine.pages_wanted(self.state, action)
             before = self._counts
-            self.state = SERVING.step(self.state, action, tuple(pages[:count]))
+            self.state = self.machine.step(self.state, action, tuple(pages[:count]))
             taken = [page for page in pages if self._counts[page] and not before[page]]
             self.turn = (taken[-1] + 1) % len(self._counts) if taken else self.turn
             return None
@@ -123,7 +122,7 @@ class NextFit(SpecEngine):
 
     def _generate(self) -> Result:
         for done in range(self.profile.limits.rounds):
-            found = SERVING.refusals(self.state, act.Round())
+            found = self.machine.refusals(self.state, act.Round())
             if found:
                 return Rounds(done, min(refusal.reason for refusal in found))
             self.apply(act.Round())
@@ -198,11 +197,14 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
     """The clauses that need a field which is None are listed; the others are still judged."""
     seen = run(toy(), grown(0, 3, request=1)).seen
 
-    assert ("LEN", "CONTENT", "READ", "Q", "OUT", "FRAME") == clauses.not_checked(seen)
+    assert ("LEN", "WIN", "CONTENT", "READ", "Q", "OUT", "FRAME") == clauses.not_checked(seen)
     assert ("CONS", "UAF", "RC", *clauses.not_checked(seen)) == clauses.not_checked(
         evolve(seen, counts=None)
     )
-    assert () == clauses.not_checked(run(SpecEngine(*_settings(toy())), ()).seen)
+    geometry, limits, cleanup = _settings(toy())
+    assert ("WIN",) == clauses.not_checked(run(SpecEngine(geometry, limits, cleanup), ()).seen)
+    windowed = SpecEngine(evolve(geometry, window=2), limits, cleanup)
+    assert () == clauses.not_checked(run(windowed, ()).seen)
 
 
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:

@@ -26,7 +26,7 @@ from spec.vocabulary import (
     refused,
 )
 
-SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
+SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4, window=8)
 ALONE = Params(max_new=3)
 HISTORY = (
     act.Reserve(0),
@@ -106,6 +106,12 @@ def one_more(view: View) -> View:
     return evolve(view, tokens=((*view.tokens[0], 9), *view.tokens[1:]))
 
 
+def one_released(view: View) -> View:
+    """The first page of slot 0 is given back, and its cells are in the window."""
+    rows = ((INVALID, *view.rows[0][1:]), *view.rows[1:])
+    return evolve(view, rows=rows, counts=(0, 1, 0, 0, 0, 0), first_page=(1, 0, 0))
+
+
 LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "CONS": (1, {"show": put("counts", 5, 1)}),
     "UAF": (3, {"show": put("counts", 0, 0)}),
@@ -122,6 +128,7 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "DET": (1, {"do": lambda _: 2}),
     "PROG": (10, {"do": lambda _: Rounds(0, None)}),
     "ALONE": (2, {"show": one_more}),
+    "WIN": (4, {"show": one_released}),
     "RB": (14, {"show": put("proposed", 0, (7,))}),
 }
 """For clauses that can be judged: what an engine must show or do at which step to violate it."""

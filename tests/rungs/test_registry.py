@@ -192,8 +192,8 @@ def test_the_registries_agree(check: Check) -> None:
         (records, Registries(kits=registry.KITS[1:]), "pages has no record"),
         (
             records,
-            Registries(kits=[*registry.KITS, evolve(kit("pages"), rung="window")]),
-            "the record window is of no rung",
+            Registries(kits=[*registry.KITS, evolve(kit("pages"), rung="ring")]),
+            "the record ring is of no rung",
         ),
         (
             records,
@@ -217,8 +217,8 @@ def test_the_registries_agree(check: Check) -> None:
         ),
         (
             pairs,
-            with_rung("sharing", meets={**rung("sharing").meets, "window": "independent"}),
-            "sharing meets window, which is no earlier rung",
+            with_rung("sharing", meets={**rung("sharing").meets, "ring": "independent"}),
+            "sharing meets ring, which is no earlier rung",
         ),
         (
             meets,
@@ -262,11 +262,11 @@ def test_the_registries_agree(check: Check) -> None:
             "0 rungs own the component proposed",
         ),
         (components, with_rung("sharing", owns=("counts",)), "2 rungs own the component counts"),
-        (components, with_rung("sharing", owns=("window",)), "there is no component window"),
+        (components, with_rung("sharing", owns=("ring",)), "there is no component ring"),
         (
             observed,
-            with_field("proposed", owner="window"),
-            "the field proposed belongs to window, which is no rung",
+            with_field("proposed", owner="ring"),
+            "the field proposed belongs to ring, which is no rung",
         ),
         (observed, with_field("free", viewed=True), "the view has no free"),
         (observed, with_field("cells", viewed=False), "cells of the view is no field"),

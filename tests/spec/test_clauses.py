@@ -19,6 +19,7 @@ GOOD = View(
     rows=((0, 1), NONE),
     allocated=(3, 0),
     written=(3, 0),
+    first_page=(0, 0),
     tokens=((*TOKENS, 8), ()),
     finished=(False, False),
     queue=((8, 0, 3),),
@@ -38,6 +39,15 @@ TWINS = evolve(
     cells=((5,), (5, 6), TOKENS, POISON, TOKENS, *[POISON] * 3),
 )
 """Two slots with the same three tokens share page 0, which is full."""
+WINDOW = evolve(
+    GOOD,
+    geometry=evolve(GOOD.geometry, window=2),
+    rows=((INVALID, 1), NONE),
+    counts=(0, 1, 0, 0),
+    first_page=(1, 0),
+    cells=(POISON, POISON, TOKENS, *[POISON] * 5),
+)
+"""The query at position 3 sees positions 2 and 3, and page 0 is released."""
 
 BAD_STATES = (
     ("CONS", evolve(GOOD, counts=(1, 1, 1, 0)), "counts[2] is 1, should be 0: no row names it"),
@@ -81,6 +91,27 @@ BAD_STATES = (
         "SHARE",
         evolve(TWINS, rows=((0, 1), (0, 1)), counts=(2, 2, 0, 0)),
         "page 1 has 2 names, should have 1: slot 0 can write it",
+    ),
+    (
+        "ROW",
+        evolve(WINDOW, first_page=(0, 0)),
+        "row 0 is [-, 1], should have 2 pages",
+    ),
+    (
+        "ROW",
+        evolve(WINDOW, rows=((0, 1), NONE), counts=(1, 1, 0, 0)),
+        "row 0 is [0, 1], should name nothing before entry 1",
+    ),
+    (
+        "WIN",
+        evolve(WINDOW, geometry=evolve(WINDOW.geometry, window=3)),
+        "slot 0 has released 1 pages, should be 0 at most: a query at position 3 sees position 1",
+    ),
+    ("WIN", evolve(WINDOW, geometry=GOOD.geometry), "a query at position 3 sees position 0"),
+    (
+        "CONTENT",
+        evolve(WINDOW, cells=(*[POISON] * 3, TOKENS, *[POISON] * 4)),
+        "slot 0 position 2 holds (), should hold (5, 6, 7)",
     ),
     (
         "CONTENT",
@@ -131,7 +162,7 @@ BAD_STEPS = (
 )
 
 
-@pytest.mark.parametrize("view", [GOOD, ALONE, TWINS])
+@pytest.mark.parametrize("view", [GOOD, ALONE, TWINS, WINDOW])
 def test_good_views_violate_nothing(view: View) -> None:
     """What the bad views are made from is good, and stays so in a step that does nothing."""
     assert [] == list(clauses.violations(view))
@@ -175,6 +206,7 @@ def test_every_predicate_has_a_bad_view() -> None:
     [
         evolve(GOOD, allocated=(9, 0), written=(9, 0), tokens=((1,) * 9, ())),
         evolve(GOOD, rows=((9, INVALID), (-1, 7))),
+        evolve(GOOD, first_page=(-1, 99)),
         evolve(GOOD, queue=((1, -1, -1), (1, 0, -1), (1, 0, 99))),
     ],
 )

@@ -37,6 +37,7 @@ from spec.machines.actions import (
     Free,
     Prefill,
     Propose,
+    Release,
     Reserve,
     Reset,
     Round,
@@ -44,7 +45,7 @@ from spec.machines.actions import (
     Write,
 )
 from spec.state import State
-from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refused
+from spec.vocabulary import INVALID, CleanupMode, InvalidInput, Reason, Refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -53,15 +54,15 @@ def canonical(state: State) -> Hashable:
     """The state with its live pages numbered by first appearance, slots ascending."""
     order: dict[int, int] = {}
     for found in state.sequences:
-        for page in found.row if found else ():
+        for page in found.pages if found else ():
             order.setdefault(page, len(order))
     tenants = tuple(
-        found and evolve(found, row=tuple(order[page] for page in found.row))
+        found and evolve(found, row=tuple(order.get(page, INVALID) for page in found.row))
         for found in state.sequences
     )
     held = counts(state)
     cells = state.cells
-    rest = (state.details, state.outputs, state.queue, held.count(0))
+    rest = (state.first_page, state.details, state.outputs, state.queue, held.count(0))
     return tenants, tuple((held[page], cells[page]) for page in order), rest
 
 
@@ -93,6 +94,10 @@ LANDMARKS = (
     "page size 1",
     "padded batch",
     "unsorted batch",
+    "release of a page",
+    "clone after a release",
+    "round after a release",
+    "truncate after a release",
 )
 
 
@@ -120,6 +125,19 @@ def landmarks(before: State, action: Action, after: State) -> Iterator[str]:
             yield "holes in the slot ids" if hole else "no holes"
 
 
+def after_a_release(before: State, action: Action, after: State) -> Iterator[str]:
+    """What a step that was done has reached of released pages."""
+    match action:
+        case Release():
+            yield "release" if before == after else "release of a page"
+        case Clone(slot) if before.first_page[slot]:
+            yield "clone after a release"
+        case Truncate(slot) if before.first_page[slot]:
+            yield "truncate after a release"
+        case Round() if any(before.first_page[one.slot] for one in scheduling.packed(before)):
+            yield "round after a release"
+
+
 def place(state: State, written: int) -> str:
     """Where in a page a sequence of so many cells ends."""
     if written == 0:
@@ -142,6 +160,7 @@ class SchedulingMachine(RuleBasedStateMachine):
             page_size=one_of(rng, 1, 2, 3, 4),
             slots=slots,
             pages_per_seq=one_of(rng, 3, 4, 6),
+            window=rng.choice((None, 1, 2, 3, 5)),
         )
         changed = {name: slots + one_of(rng, 0, 3) for name in ("queue", "outputs")}
         widths = {"round_tokens": one_of(rng, slots, 1), "rounds": one_of(rng, 2, 1, 5)}
@@ -168,6 +187,7 @@ class SchedulingMachine(RuleBasedStateMachine):
             self.reached[f"{name} done"] += 1
             self.state = climb(before, action)
             self.reached.update(landmarks(before, action, self.state))
+            self.reached.update(after_a_release(before, action, self.state))
             self.check(before, action)
         assert fingerprint == hash(before)
 
@@ -194,7 +214,7 @@ class SchedulingMachine(RuleBasedStateMachine):
         new = MACHINE.initial(state.geometry, state.limits, state.cleanup)
         assert new == MACHINE.step(state, Reset())
         freed = everything_freed(state)
-        tables = ladder.machine("rollback")
+        tables = ladder.machine("window")
         assert tables.project(new) == tables.project(freed)
         assert () == freed.queue
 
@@ -210,6 +230,7 @@ ACTIONS = (
     Propose
     | Commit
     | Truncate
+    | Release
     | Allocate
     | Assign
     | Clone

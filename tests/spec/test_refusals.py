@@ -18,6 +18,7 @@ from spec.machines.actions import (
     Prefill,
     Propose,
     Purge,
+    Release,
     Reserve,
     Round,
     Submit,
@@ -170,6 +171,12 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         Truncate(0, 1),
         BatchRefused,
         "saw 1, allowed at least 3",
+    ),
+    Reason.WINDOW: (
+        lambda: written(machine(evolve(SIZES, window=2))),
+        Release(0, 3),
+        BatchRefused,
+        "saw 3, allowed at most 2",
     ),
     Reason.STOPS: (
         empty,

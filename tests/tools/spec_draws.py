@@ -25,6 +25,7 @@ from spec.machines.actions import (
     Prefill,
     Propose,
     Purge,
+    Release,
     Reserve,
     Reset,
     Round,
@@ -32,6 +33,7 @@ from spec.machines.actions import (
     Truncate,
     Write,
 )
+from spec.machines.window import first_visible
 from spec.state import State
 from spec.table import Batch, Entry
 from spec.vocabulary import Params, Request, ResetMode, Tokens
@@ -65,6 +67,7 @@ def _weights(state: State) -> dict[Proposer, int]:
         _propose: 2 * bool(settled(state)),
         _commit: 3 * bool(uncommitted(state)),
         _truncate: 3 * bool(proposing(state)),
+        _release: 3 * bool(releasable(state)),
         _free: bool(used),
         _tidy: 2 * bool(state.outputs or state.finished),
         _interrupt: 1,
@@ -121,6 +124,16 @@ def uncommitted(state: State) -> list[int]:
     """Slots with written cells that are not committed."""
     return [
         slot for slot in used_slots(state) if sequence(state, slot).written > state.committed[slot]
+    ]
+
+
+def releasable(state: State) -> list[int]:
+    """Slots with a whole page that no query to come can see."""
+    size = state.geometry.page_size
+    return [
+        slot
+        for slot in used_slots(state)
+        if first_visible(state, slot) // size > state.first_page[slot]
     ]
 
 
@@ -231,6 +244,14 @@ def _truncate(state: State, rng: Random, _: int) -> Truncate:
         return Truncate(slot, 1)
     low, high = state.committed[slot], sequence(state, slot).allocated
     return Truncate(slot, max(0, one_of(rng, low, high, (low + high) // 2) - mistaken(rng)))
+
+
+def _release(state: State, rng: Random, _: int) -> Release:
+    slot = _slot(state, rng, releasable(state))
+    if slot not in used_slots(state):
+        return Release(slot, 1)
+    most, size = first_visible(state, slot), state.geometry.page_size
+    return Release(slot, one_of(rng, most, most // size * size, size) + mistaken(rng))
 
 
 def _free(state: State, rng: Random, _: int) -> Free:

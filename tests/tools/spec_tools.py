@@ -12,13 +12,17 @@ from spec.state import State
 from spec.table import Entry, Sequence
 from spec.vocabulary import CleanupMode, Geometry, Limits, default_limits
 
-MACHINE = ladder.machine("scheduling", "rollback")
-SERVING = ladder.machine("admission", "rollback")
+MACHINE = ladder.machine("scheduling", "window")
+SERVING = ladder.machine("admission", "window")
 
 
-def geometry(*, pages: int, page_size: int, slots: int, pages_per_seq: int) -> Geometry:
+def geometry(
+    *, pages: int, page_size: int, slots: int, pages_per_seq: int, window: int | None = None
+) -> Geometry:
     """The sizes, in one line."""
-    return Geometry(pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq)
+    return Geometry(
+        pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq, window=window
+    )
 
 
 def limits(sizes: Geometry, **changed: int) -> Limits:

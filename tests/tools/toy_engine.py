@@ -8,6 +8,8 @@ import os
 import time
 from typing import Final
 
+from attrs import astuple
+
 from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
@@ -194,13 +196,8 @@ class Adapter:
             name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
             actions=OFFERED, policy="any",
         )  # fmt: skip
-        self.allocator = Allocator(
-            geometry.pages,
-            geometry.page_size,
-            geometry.slots,
-            geometry.pages_per_seq,
-            limits.prefill_tokens,
-        )
+        pages, size, slots, row, _ = astuple(geometry)
+        self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
         """Translate an action, and the allocator's no."""
