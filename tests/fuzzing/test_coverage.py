@@ -14,6 +14,7 @@ from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
 from conformance.rungs.registry import CORNERS, REFUSABLE
+from spec import ladder
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
@@ -191,37 +192,45 @@ def turn(target: Campaign, level: str, start: int) -> None:
     assert None is report.finding, report.finding
 
 
-def spec_campaigns(*, climb: bool = False) -> tuple[Campaign, ...]:
+def spec_campaigns(*, climb: bool = False, window: int | None = None) -> tuple[Campaign, ...]:
     """The specification against itself, in the geometries of a run, counted together."""
     counted = Coverage()
+    sizes = small(window=window)
     return tuple(
         Campaign(
             make=partial(campaign.make, SpecEngine, *setting),
-            names=MACHINE.names,
+            names=ladder.machine_for(offered(window)).names,
             coverage=counted,
             climb=climb,
         )
-        for setting in campaign.geometries(small())
+        for setting in campaign.geometries(sizes)
     )
 
 
-def test_everything_required_is_reached() -> None:
+def offered(window: int | None) -> frozenset[type]:
+    """What the specification offers as an engine: nothing is released without a window."""
+    return ACTIONS if window else ACTIONS - {act.Release}
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_everything_required_is_reached(window: int | None) -> None:
     """With a budget of fifteen thousand steps nothing that a run must reach is missing."""
-    targets = spec_campaigns()
+    targets = spec_campaigns(window=window)
     turns(targets, STEPS, start=0)
 
     counted = targets[0].coverage
-    coverable = counted.coverable([*OFFERED, POISON])
+    coverable = counted.coverable([*(kind.__name__ for kind in offered(window)), POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
-def test_every_step_holds_seen_from_every_lower_rung() -> None:
+@pytest.mark.parametrize("window", [None, 5])
+def test_every_step_holds_seen_from_every_lower_rung(window: int | None) -> None:
     """At each level each step of the specification is what the rungs below it make of it."""
-    targets = spec_campaigns(climb=True)
+    targets = spec_campaigns(climb=True, window=window)
     for target, level in zip(targets, LEVELS, strict=True):
         turn(target, level, 77)
 
-    assert set(targets[0].coverage.actions) == OFFERED
+    assert set(targets[0].coverage.actions) == {kind.__name__ for kind in offered(window)}
 
 
 def test_a_session_leaves_out_what_is_not_offered() -> None:

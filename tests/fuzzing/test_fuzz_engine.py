@@ -16,8 +16,9 @@ from conformance.history import Attend, History, PoisonDead
 from conformance.lockstep.comparer import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import CALLS, Attends, Compiles, Engine, Poison, Poisonable
-from conformance.rungs.registry import WARMUP
+from conformance.rungs.registry import KITS
 from impl import entries
+from spec import ladder
 from spec.machines import actions as act
 from spec.machines import naive
 from spec.vocabulary import (
@@ -30,6 +31,8 @@ from spec.vocabulary import (
 )
 
 SIZES = small()
+OURS = tuple(step for kit in KITS if kit.rung != "window" for step in kit.warmup)
+"""Our engine has no attention window."""
 
 
 def engine(cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> ours.Ours:
@@ -66,19 +69,20 @@ def live() -> Lockstep:
     return lockstep
 
 
-def test_our_engine_offers_everything() -> None:
+def test_our_engine_offers_everything_below_a_window() -> None:
     """It refuses exactly, takes the lowest free page, shows every field, and can be driven."""
     made: Engine = engine()
 
     assert ("exact", "lowest") == (made.profile.refuses, made.profile.policy)
-    assert CALLS == made.profile.actions
+    assert CALLS - {act.Release} == made.profile.actions
+    assert {*ladder.whole().names} - {"window"} == {*made.profile.machine.names}
     assert all(isinstance(made, kind) for kind in (Poisonable, Attends, Compiles))
-    assert WARMUP == warmup(made.profile.actions)
+    assert OURS == warmup(made.profile.actions)
 
 
 def test_fuzzing_finds_nothing_and_each_entry_point_is_compiled_once() -> None:
     """A turn at each level agrees at every step, and no action compiles a second time."""
-    assert None is replay(engine, WARMUP)
+    assert None is replay(engine, OURS)
     target = Campaign(make=engine)
     for start, level in enumerate(LEVELS):
         report = campaign.Run(coverage=target.coverage)

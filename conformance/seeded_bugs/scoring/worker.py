@@ -13,12 +13,13 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from conformance.engines import ours
 from conformance.files import histories
 from conformance.fuzzing import counterexamples
+from conformance.fuzzing.warmup import warmup
 from conformance.history import History
 from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Watchdog
-from conformance.rungs.registry import WARMUP
 from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.scoring import hangs
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Budget, Key
@@ -111,7 +112,7 @@ def _keep_hang(
         example=None if small is None else histories.dump(small),
     )
     attempts.add(key, attempt)
-    if history == WARMUP[: len(history)]:
+    if history == warmup(ours.ACTIONS)[: len(history)]:
         for same in todo:
             if same[:2] == key[:2] and same not in attempts.made:
                 attempts.add(same, evolve(attempt, shrunk=None, example=None))
