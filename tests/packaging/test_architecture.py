@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "kernels": ("runtime", "files", "numerics"),
     "harnesses": ("verdict", "runtime", "engines", "fuzzing"),
     "seeded_bugs.scoring": (
-        *("protocol", "history", "runtime", "rungs", "files", "numerics", "engines"),
+        *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
     "mutation": ("runtime", "exploration", "refinement", "seeded_bugs"),
