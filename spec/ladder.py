@@ -25,7 +25,7 @@ _OTHER_FORMS: Final = frozenset({"naive", "cache"})
 """Rungs that higher ones are lowered to; a machine with pages does not contain them."""
 
 SERVING: Final = "admission"
-"""Every engine is held to this rung and those that it requires; its profile may name more."""
+"""Every engine is held to this rung and those that it requires; a profile may add others."""
 
 
 @cache

@@ -118,9 +118,9 @@ class Rung:
     requires: rungs that its machine must contain. owns: components of the state. initial: sets them
     to their first values. rules: the actions that it adds. folds: actions of lower rungs that the
     caller of an engine no longer calls, since actions of this rung are folds of them. guards,
-    follows: what it adds to refusals and effects of other rungs' actions. known: tokens after those
-    of the sequence that may be written too. clauses: the invariants that it adds, by id. edges: its
-    refinements to lower machines. meets: an entry for each rung before it in the registry.
+    follows: what it adds to refusals and effects of other rungs' actions. known: tokens that follow
+    a sequence's own tokens and may be written. clauses: the invariants that it adds, by id. edges:
+    its refinements to lower machines. meets: an entry for each rung before it in the registry.
     """
 
     name: str

@@ -28,7 +28,7 @@ def require(
     holds: bool,
     remedy: str = "See ragged_paged_attention for what it means.",
 ) -> None:
-    """Raises InvalidInput unless it holds."""
+    """Raises InvalidInput unless `holds`."""
     if not holds:
         raise InvalidInput(name, seen=seen, allowed=allowed, remedy=remedy)
 
@@ -61,7 +61,7 @@ def check_shapes(
 def check_new(
     keys: Array, values: Array, destinations: Array | None, q: Array, kv_pages: Array
 ) -> None:
-    """Raises InvalidInput unless K and V of the new cells fit to the queries and to the pool."""
+    """Raises InvalidInput unless K and V of the new cells fit the queries and the pool."""
     wanted = (q.shape[0], kv_pages.shape[2] // 2, kv_pages.shape[3])
     for name, given in (("keys", keys), ("values", values)):
         require(name, given.shape, f"{wanted}", holds=given.shape == wanted)

@@ -175,7 +175,7 @@ def _committed_cells(state: State) -> State:
 
 
 def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
-    """Committed cells are allocated and written; any other action is itself, or nothing."""
+    """Committed tokens are appended, allocated and written; other actions are kept or dropped."""
     match action:
         case Propose() | Truncate() | Allocate():
             return ()

@@ -60,7 +60,7 @@ Refusals = frozenset[Refusal]
 
 
 def packed(state: State) -> tuple[Queued, ...]:
-    """What leaves the queue next, in plan order: by slot, then position."""
+    """The tokens that leave the queue next, in plan order: by slot, then position."""
     leaving = state.queue[: state.limits.round_tokens]
     return tuple(sorted(leaving, key=lambda queued: (queued.slot, queued.position)))
 

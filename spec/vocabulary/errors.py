@@ -91,7 +91,7 @@ _MEANINGS = {
     Reason.SLOT_USED: "the slot is in use; free it first or take another",
     Reason.SLOT_FINISHED: "the sequence has finished; free its slot",
     Reason.SLOT_ASSIGNED: "the slot already has a prompt; free it first",
-    Reason.SLOT_EMPTY: "the slot has no prompt, or an unwritten token; assign one and write it",
+    Reason.SLOT_EMPTY: "the slot has no prompt, or a token that is not written; assign and write",
     Reason.NO_FREE_SLOT: "every slot is in use; free one or wait",
     Reason.BATCH_WIDTH: "the batch has too many entries; split it or raise the limit",
     Reason.BATCH_POSITIONS: "a slot's positions are not its next ones; send those, each once",
@@ -107,7 +107,7 @@ _MEANINGS = {
     Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",
     Reason.PREFILL_WIDTH: "the prompts exceed one prefill; split them or raise the limit",
     Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
-    Reason.CHOICE_TAKEN: "this (request, choice) is live or its output not taken; use another id",
+    Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",
     Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",
 }
 

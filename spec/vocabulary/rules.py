@@ -37,7 +37,7 @@ class Rule:
 
 
 def between(low: int, high: int) -> Rule:
-    """An integer from `low` to `high`."""
+    """The rule for an integer from `low` to `high`."""
     return Rule(
         lambda value: type(value) is int and low <= value <= high,
         f"an integer from {low} to {high}",
@@ -46,14 +46,14 @@ def between(low: int, high: int) -> Rule:
 
 
 def a(kind: type) -> Rule:
-    """A value of a class."""
+    """The rule for an instance of a class."""
     return Rule(
         lambda value: isinstance(value, kind), f"a {kind.__name__}", f"Pass a {kind.__name__}."
     )
 
 
 def tuple_of(kind: type) -> Rule:
-    """A tuple of values of a class; it may be empty."""
+    """The rule for a tuple of instances of a class; it may be empty."""
     return Rule(
         lambda value: type(value) is tuple and all(isinstance(item, kind) for item in value),
         f"a tuple of {kind.__name__}",

@@ -221,7 +221,7 @@ def _call(
     *,
     cells: Shaped[Array, "T KV D"] | None = None,
 ) -> Float[Array, "T H D"]:
-    """Attend; cells: of the queries' own tokens, if they are operands."""
+    """Attend. cells: K and V of the queries' own tokens, if they are operands."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
     missing = shape.table_rows * LANES - shape.pages_per_seq

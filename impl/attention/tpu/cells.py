@@ -97,21 +97,21 @@ def _eights(shape: Shape, words: Array) -> Array:
 
 
 def without_negative_zeros(words: Array) -> Array:
-    """0 for -0 in each byte of u32 words, and everything else as it is."""
+    """u32 words with 0 in place of each byte that is -0."""
     magnitudes = jnp.uint32(MAGNITUDES)
     found: Array = words & (((words & magnitudes) + magnitudes) | magnitudes)
     return found
 
 
 def lower(words: Array) -> Array:
-    """The low 16 bits of each word, packed: word i with the word half of the words later."""
+    """The low 16 bits of n words as n / 2 words: word i beside word i + n / 2."""
     low, high = _halves(words)
     found: Array = (low & jnp.uint32(LOW)) | (high << 16)
     return found
 
 
 def upper(words: Array) -> Array:
-    """The high 16 bits of each word, packed likewise."""
+    """The high 16 bits of n words as n / 2 words, in the same order."""
     low, high = _halves(words)
     found: Array = (low >> 16) | (high & jnp.uint32(HIGH))
     return found
@@ -123,7 +123,7 @@ def _halves(words: Array) -> tuple[Array, Array]:
 
 
 def place(shape: Shape, index: Array, count: int) -> Array:
-    """The place, among `count` heads of cells, of a row of `keys` and `values` by its index."""
+    """The head of a cell, by number of `count`, that row `index` of `keys` and `values` holds."""
     if shape.exact:
         return index
     return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)

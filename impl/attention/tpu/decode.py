@@ -96,7 +96,7 @@ def _slot(index: Array, step: int | None, ahead: int) -> Any:
 
 
 def result(scratch: Scratch) -> Array:
-    """f32 [q_heads, head_dim]; 0 where nothing was seen."""
+    """The result of a query: f32 [q_heads, head_dim]; 0 where nothing was seen."""
     total = jnp.sum(scratch.total[...], axis=1, keepdims=True)
     return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
 

@@ -21,9 +21,9 @@ from impl.attention.tpu.shape import LANES, Shape
 
 
 class Fetch(NamedTuple):
-    """Which fetch: sequence, block of queries, fetch of that block, and its number in the list.
+    """A fetch: its sequence, block of queries, index in the sequence, and number in the list.
 
-    item: the number of the block of queries in it. All i32[].
+    item: the number of its block of queries in the list. All i32[].
     """
 
     seq: Array
@@ -48,7 +48,7 @@ class Flow:
         self.decode, self.prefill = scratch
 
     def run(self) -> None:
-        """Work through the list."""
+        """Work through the list of fetches."""
         self.buffers.stored[0], self.buffers.stored[1] = jnp.int32(0), jnp.int32(0)
         first = self._first()
         self._start_ids(first)
@@ -121,7 +121,7 @@ class Flow:
         return _either(same, onward, block._replace(number=fetch.number + 1, item=fetch.item + 1))
 
     def _next_block(self, fetch: Fetch, *, unless: Array | bool = False) -> Fetch:
-        """The first fetch of the next block of queries, of any core. unless: it is not used."""
+        """The first fetch of the next block of queries, of any core. unless: none is needed."""
         at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
         blocks = lax.div(self._q_len(at) + self.shape.blocks.q_rows - 1, self.shape.blocks.q_rows)
         more = fetch.block + 1 < blocks
@@ -140,7 +140,7 @@ class Flow:
         return jnp.clip(first - self.shape.window + 1, 0, jnp.maximum(high - 1, 0)), high
 
     def _opens(self, fetch: Fetch) -> Array:
-        """Whether it is the first of its block of queries."""
+        """Whether the fetch is the first of its block of queries."""
         low, _ = self._visible(fetch)
         first: Array = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
         return first

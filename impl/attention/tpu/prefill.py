@@ -60,7 +60,7 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
 
 
 def result(shape: Shape, scratch: Scratch) -> Array:
-    """f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
+    """The result of a block: f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
     size = shape.blocks.q_rows
     for head in range(shape.kv_heads):
         total = jnp.sum(scratch.total[head], axis=1, keepdims=True)
@@ -143,7 +143,7 @@ def _step(
 def _take_apart(
     shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
 ) -> None:
-    """Copy the words of a step to where rows of a head can be loaded with a stride."""
+    """Copy the words of a step to scratch, where a strided load gives the rows of a head."""
     held = cells.rows(shape, kv, span.start + start, size)
     found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
     if masked:

@@ -34,7 +34,7 @@ class Blocks:
 
 @frozen(kw_only=True)
 class Shape:
-    """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
+    """Sizes as the kernel sees them: q_heads is a multiple of 8, `width` a multiple of 128.
 
     vmem: bytes of vector memory that the compiler may use. cores: parallel cores, each with its own
     buffers. byte_products: whether the matrix unit multiplies 8-bit with 16-bit numbers.
