@@ -55,8 +55,10 @@ class Move:
         return self.name
 
 
-def _no_result(_machine: Machine, _state: State, _action: object) -> Result:
-    return None
+def _no_results(
+    _machine: Machine, _before: State, _action: object, _after: State
+) -> tuple[Result, ...]:
+    return ()
 
 
 def _not_simpler(_action: object) -> Iterator[Step]:
@@ -78,16 +80,17 @@ class ActionKit(Generic[A]):
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
     the names of the corner states that a step which was done has reached. pages_wanted: how many
     free pages it needs in a state. simpler: the same action with less in it, never larger, so that
-    shrinking ends. result: what the engine must answer; None if there is nothing to say.
-    result_clause: the invariant that another answer violates. state_clause: the invariant that any
-    difference after this action violates; None: that of the field.
+    shrinking ends. results: what an engine may return, from the states before and after, that of
+    our engine first; empty if there is nothing to say. result_clause: the invariant that another
+    result violates. state_clause: the invariant that any difference after this action violates;
+    None: that of the field.
     """
 
     refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
     pages_wanted: Callable[[State, A], int] = _no_page
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
-    result: Callable[[Machine, State, A], Result] = _no_result
+    results: Callable[[Machine, State, A, State], tuple[Result, ...]] = _no_results
     result_clause: str = "DET"
     state_clause: str | None = None
 

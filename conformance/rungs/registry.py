@@ -62,12 +62,14 @@ def simpler_steps(step: Step) -> Iterator[Step]:
         yield from kit.simpler(step)
 
 
-def expected_result(machine: Machine, state: State, action: Action) -> Result:
-    """What an action returns by the specification; None where there is nothing to say.
+def legal_results(
+    machine: Machine, before: State, action: Action, after: State
+) -> tuple[Result, ...]:
+    """What an action that is done may return; empty where there is nothing to say.
 
-    An allocation's plan depends on the pages taken, and is planned from the engine's own rows.
+    after: with the pages that the engine took, since a plan names them.
     """
-    return ACTIONS[type(action)].result(machine, state, action)
+    return ACTIONS[type(action)].results(machine, before, action, after)
 
 
 def clause_of(step: object, clause: str) -> str:
