@@ -1,7 +1,7 @@
 """Rung cache: K and V of past positions are kept, contiguously, and never computed again.
 
-The edge to naive compares tokens. It is no extension by construction: a sample here is computed
-from the cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "Cached
+The edge to naive compares tokens. It does not hold by construction: a sample here is computed from
+the cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "Cached
 decoding".
 """
 

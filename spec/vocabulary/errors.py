@@ -135,7 +135,7 @@ class Refusal:
 
 
 class Refused(KvspecError):
-    """An action was refused and nothing changed. `refusals` holds every reason that held."""
+    """An action was refused and nothing changed. `refusals` lists every reason that held."""
 
     def __init__(self, refusals: Iterable[Refusal]) -> None:
         self.refusals = tuple(sorted(refusals, key=lambda refusal: refusal.reason))
