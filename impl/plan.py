@@ -41,7 +41,8 @@ class Batch(NamedTuple):
 class Grant(NamedTuple):
     """The tokens that begin a page, and the page of each, past the pool where none is free.
 
-    wanted: how many pages the batch needs. found: how many of those that it may need are free.
+    wanted: how many pages the batch needs. found: how many free pages there are, counted up to the
+    most that a batch can need.
     """
 
     begins: Bool[Array, " T"]
@@ -141,7 +142,7 @@ def require_used(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tu
 
 
 def require_unused(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tuple[Guard, ...]:
-    """The slot is in range and unused. INVALID stands for the lowest unused one: none is left."""
+    """The slot is in range and unused. INVALID means that no slot is unused."""
     inside = in_range(slot, geometry)
     return (
         (~inside & (slot != INVALID), Reason.SLOT_RANGE, slot, geometry.slots - 1),

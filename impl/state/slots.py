@@ -21,14 +21,14 @@ NO_TOKEN: Final = -1
 """Fills stop sequences that are shorter than the table; matches any token there."""
 
 KEPT: Final = ("tokens", "max_new", "requests", "choices", "seeds", "temperatures", "logprobs")
-"""Fields that a release does not clear: `begin` or a fork sets them before they are read."""
+"""Fields that a release does not clear: nothing reads them before `begin` or a fork."""
 
 BLANK: Final = {"used": False, "stops": NO_TOKEN}
 """The values of fields in an unused slot, where they are not 0."""
 
 
 class Params(NamedTuple):
-    """Of N requests on the device: how to sample and when to stop; fields as in Slots."""
+    """N requests on the device: how to sample them and when to stop; fields as in Slots."""
 
     requests: Int32[Array, " N"]
     max_new: Int32[Array, " N"]
