@@ -1,9 +1,9 @@
-"""The registry: every invariant by id, with its text, its source and, if it has one, a predicate.
+"""The registry of clauses: every invariant by id, with its text, its sources and its predicate.
 
-A predicate yields what is wrong: which value, and what it should be. `state` clauses judge one
-view, and some of them also the views before and after an action that was done; `step` clauses judge
-those alone. `run` clauses are judged over a whole run and `engine` clauses by driving an engine;
-they have no predicate here.
+A predicate yields a message for each violation: the value seen, and the value that it should be. A
+`state` clause judges one view, and Q and OUT also judge the views before and after an action that
+was done. A `step` clause judges such a pair alone. A `run` clause is judged over a whole run and an
+`engine` clause by driving an engine; neither has a predicate here.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ StepPredicate = Callable[[View, View], Iterator[str]]
 class Clause:
     """One invariant.
 
-    source: sections of docs/sources.md, by title. needs: fields of the view without which it is not
-    checked.
+    source: sections of docs/sources.md, by title. needs: fields of the view; a view that hides one
+    of them is not checked.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Clause:
 
 
 def violations(view: View) -> Iterator[tuple[str, str]]:
-    """(clause id, what is wrong) for every state clause that the view violates."""
+    """Yield (clause id, message) for each violation of a state clause."""
     for clause in STATE_CLAUSES:
         if clause.holds_in is not None and _seen(clause, view):
             for wrong in clause.holds_in(view):
@@ -48,7 +48,7 @@ def violations(view: View) -> Iterator[tuple[str, str]]:
 
 
 def step_violations(before: View, after: View) -> Iterator[tuple[str, str]]:
-    """The same for the clauses that compare two views of an action that was done."""
+    """Yield (clause id, message) for each violation by an action that was done."""
     for clause in _ACROSS:
         if clause.holds_across is not None and _seen(clause, before) and _seen(clause, after):
             for wrong in clause.holds_across(before, after):
@@ -56,7 +56,7 @@ def step_violations(before: View, after: View) -> Iterator[tuple[str, str]]:
 
 
 def not_checked(view: View) -> tuple[str, ...]:
-    """Clauses with a predicate that this view does not show enough to judge."""
+    """Ids of the state and step clauses that need a field that this view hides."""
     return tuple(clause.id for clause in STATE_CLAUSES + STEP_CLAUSES if not _seen(clause, view))
 
 
