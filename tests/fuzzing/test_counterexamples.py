@@ -66,7 +66,7 @@ def test_a_finding_that_cannot_be_kept_is_reported_with_its_history(
 
     assert ["CONS: a page leaks (after 3 steps)"] == report.failures
     assert [
-        "whether it can be taken again from corpus: not kept there: No space left on device"
+        "the rerun from corpus: the history could not be saved there: No space left on device"
     ] == report.not_checked
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     Path("again.jsonl").write_text("".join(f"{line}\n" for line in lines))
