@@ -277,7 +277,8 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("always", "says"), [(False, "and takes page 1"), (True, "and in a larger pool as well")]
+    ("always", "says"),
+    [(False, "yet takes no page above 1"), (True, "and in a larger pool as well")],
 )
 def test_a_refusal_in_vain_is_caught(
     always: bool,  # noqa: FBT001 - pytest passes it by name
