@@ -14,7 +14,7 @@ from spec.vocabulary import Params, Reason, Request
 
 
 def submit(state: State, drawn: int, serial: int) -> Submit:
-    """A new request to wait; rarely one that can never fit, or one that was submitted before."""
+    """Submit a new request; rarely one that can never fit, or one that was submitted before."""
     digits = Digits(drawn)
     known = (*state.waiting, *state.admitted)
     if digits.rarely(6) and known:
