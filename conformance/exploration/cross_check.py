@@ -34,8 +34,8 @@ PACKAGES: Final = {"spin": "spin", "cc": "gcc"}
 """The Debian package of each program that is needed."""
 COMPILER_OPTIONS: Final = (
     "-w",  # the C code is SPIN's and not ours to change
-    "-DSAFETY",  # no cycles are looked for
-    "-DNOREDUCE",  # every interleaving, or states would be left out
+    "-DSAFETY",  # no search for cycles
+    "-DNOREDUCE",  # no partial-order reduction, which would leave states out
     f"-DMEMLIM={MEMORY_MB}",
 )
 

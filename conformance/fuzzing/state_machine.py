@@ -83,7 +83,7 @@ class Session:
                 oracle=campaign.oracle,
                 watch=campaign.in_engine,
             )
-        except (Violation, EngineFailed) as error:  # the engine is not in its initial state
+        except (Violation, EngineFailed) as error:  # failed, or not in its initial state
             campaign.finding = finding_of((), error)
             raise
         self.actions = self.lockstep.engine.profile.actions

@@ -139,7 +139,7 @@ class Checker:
         singly = {name: jax.jit(kind.check) for name, kind in self._kinds.items()}
         chosen = list(self._sample.transitions())[:LOOP]
         started = time.perf_counter()
-        for turn in range(2):  # the first compiles
+        for turn in range(2):  # the first turn compiles
             started = time.perf_counter()
             for kind, one in chosen[: 50 if turn == 0 else None]:
                 bool(singly[kind](one.before, one.arguments, one.after, one.mask))

@@ -1,4 +1,4 @@
-"""What a run reached is counted as it should be, and everything required can be reached."""
+"""The coverage of a run is counted correctly, and every required item can be reached."""
 
 from functools import partial
 from itertools import cycle
@@ -26,7 +26,7 @@ OFFERED = frozenset(action.__name__ for action in ACTIONS)
 def covered(
     *actions: Action, sizes: Geometry | None = None, cleanup: CleanupMode = CleanupMode.NONE
 ) -> Coverage:
-    """What the specification's own steps count as."""
+    """The coverage of the specification's own steps."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
     state, counted = SERVING.initial(sizes, default_limits(sizes), cleanup), Coverage()
     for action in actions:
@@ -50,7 +50,7 @@ def grown(slot: int, length: int) -> tuple[Action, ...]:
 
 
 def alone(counted: Coverage) -> set[str]:
-    """The corners counted, without those that mean several slots or that any step may reach."""
+    """The corners counted, without those that need several slots or that any step may reach."""
     return {corner for corner in counted.corners if "batch" not in corner}
 
 

@@ -249,7 +249,7 @@ def test_queue_packs_in_order_of_arrival_and_sorts_by_slot() -> None:
 
 
 def test_refused_round_leaves_the_queue_untouched() -> None:
-    """Two slots need a page each and one is free: nobody moves, not even who could."""
+    """Two slots need a page each and one is free: neither moves, not even the one that could."""
     # Pages of 2, prompts of 2 in pages 0 and 1 of 3; both next positions begin a page.
     state = machine(geometry(pages=3, page_size=2, slots=2, pages_per_seq=3))
     state = begun(begun(state, 0, (1, 2)), 1, (3, 4))
