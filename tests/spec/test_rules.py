@@ -187,7 +187,7 @@ def test_a_slot_out_of_range_is_refused_by_the_machine(slot: int) -> None:
     ],
 )
 def test_naive_decoding_refuses_what_it_cannot_be(name: str, arguments: tuple[Any, ...]) -> None:
-    """Naive decoding refuses values that are no prompt or no parameters."""
+    """Naive decoding names the argument that it refuses."""
     with pytest.raises(InvalidInput, match=f"^{name}: saw"):
         naive.generate(*arguments)
 

@@ -173,6 +173,6 @@ def test_what_was_seen_fits_into_the_message(value: object) -> None:
 
 @pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), -1, True])
 def test_a_temperature_is_a_finite_float(value: float) -> None:
-    """An integer too large for a float is no temperature."""
+    """Infinite, negative and boolean temperatures, and integers beyond every float, are refused."""
     with pytest.raises(InvalidInput, match=r"Params\.temperature"):
         Params(max_new=1, temperature=value)
