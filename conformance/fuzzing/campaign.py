@@ -22,7 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from conformance.fuzzing.coverage import Coverage
 from conformance.fuzzing.state_machine import Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
-from conformance.lockstep.comparer import Oracle, Violation
+from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog

@@ -12,6 +12,7 @@ from conformance.protocol import Action, Engine, Poisonable
 from conformance.rungs.registry import ACTIONS, CORNERS, REFUSABLE, corners
 from spec import pool
 from spec.state import State
+from spec.table import Sequence
 from spec.vocabulary import Reason
 
 POISON: Final = "PoisonDead"
@@ -75,14 +76,19 @@ class Coverage:
         return [item for item in coverable if self.outcomes[item] or self.corners[item]]
 
     def _reuse(self, before: State, after: State) -> None:
-        """Count a slot that holds a shorter sequence than before, and then a longer one."""
+        """Count a slot with sequences that were longer, shorter, and longer again."""
         for slot, (old, new) in enumerate(zip(before.sequences, after.sequences, strict=True)):
             lengths = self._previous.setdefault(slot, [])
-            if old is not None and (new is None or new.written < old.written) and old.written:
+            if old is not None and old.written and _ended(old, new):
                 lengths.append(old.written)
             if new is not None and len(lengths) > 1 and lengths[-2] > lengths[-1] < new.written:
                 self.corners["slot reused by a shorter, then a longer sequence"] += 1
                 lengths.clear()
+
+
+def _ended(old: Sequence, new: Sequence | None) -> bool:
+    """Whether the slot lost its sequence. A truncation keeps the tokens: it ends nothing."""
+    return new is None or new.tokens[: len(old.tokens)] != old.tokens
 
 
 def _one_short(state: State, action: Action) -> bool:

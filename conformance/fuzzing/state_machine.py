@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from conformance.fuzzing.coverage import Coverage
 from conformance.history import Attend, PoisonDead, Step
-from conformance.lockstep.comparer import Lockstep, Oracle, Violation
+from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable

@@ -16,9 +16,9 @@ FOLDER: Final = Path(".kvspec/refine")
 
 @frozen
 class Scope:
-    """An instance at a geometry (pages, slots, page_size, pages_per_seq) and an alphabet."""
+    """A rung at a geometry (pages, slots, page_size, pages_per_seq), and an alphabet."""
 
-    instance: str
+    rung: str
     sizes: tuple[int, int, int, int]
     alphabet: str = "legal"
 
@@ -31,7 +31,7 @@ class Scope:
     @property
     def name(self) -> str:
         """The name of its files, without a suffix."""
-        return "-".join([self.instance, *map(str, self.sizes), self.alphabet])
+        return "-".join([self.rung, *map(str, self.sizes), self.alphabet])
 
 
 SCOPES: Final = (
@@ -58,7 +58,7 @@ def main() -> int:
         worst = max(worst, status)
         counts = ("states", "transitions", "illegal", "checked", "checked_unbatched", "mismatches")
         table.add_row(
-            scope.instance,
+            scope.rung,
             ", ".join(map(str, scope.sizes)),
             scope.alphabet,
             *(f"{found.get(name, 0):,}" for name in counts),
@@ -73,9 +73,9 @@ def main() -> int:
 def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     result = FOLDER / f"{scope.name}.json"
     result.unlink(missing_ok=True)
-    words = ["--rung", scope.instance, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
+    words = ["--rung", scope.rung, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
-    words += ["--measure"] * (scope.instance == "sharing")
+    words += ["--measure"] * (scope.rung == "sharing")
     command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}

@@ -114,8 +114,10 @@ def _simpler_assign(action: Assign) -> Iterator[Step]:
         yield evolve(action, params=params)
 
 
-def _outputs(_machine: Machine, state: State, _action: TakeOutputs) -> Result:
-    return tuple(map(output_entry, state.outputs))
+def _outputs(
+    _machine: Machine, before: State, _action: TakeOutputs, _after: State
+) -> tuple[Result, ...]:
+    return (tuple(map(output_entry, before.outputs)),)
 
 
 def _has_outputs(state: State) -> object:
@@ -157,7 +159,7 @@ KIT: Final = RungKit(
         ),
         FreeFinished: ActionKit(),
         Reset: ActionKit(state_clause="RESET"),
-        TakeOutputs: ActionKit(result=_outputs, result_clause="OUT"),
+        TakeOutputs: ActionKit(results=_outputs, result_clause="OUT"),
     },
     rules={
         "lifecycle": {

@@ -19,7 +19,7 @@ from conformance.rungs.draws import (
     wild_slot,
 )
 from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
-from spec import pool
+from spec import pool, table
 from spec.machines import actions as act
 from spec.machines.actions import Allocate, Free, Reserve, Write
 from spec.machines.pages import reserved_slot
@@ -191,9 +191,16 @@ def needs_page(state: State, slot: int) -> bool:
     return sequence.written % state.geometry.page_size != 0
 
 
-def reserved(_machine: Machine, state: State, action: Reserve) -> Result:
-    """The slot that is reserved."""
-    return reserved_slot(state, action.slot)
+def _reserved(
+    _machine: Machine, before: State, action: Reserve, _after: State
+) -> tuple[Result, ...]:
+    return (reserved_slot(before, action.slot),)
+
+
+def _planned(
+    _machine: Machine, _before: State, action: Allocate, after: State
+) -> tuple[Result, ...]:
+    return (table.plan(after.sequences, action.batch, after.geometry.page_size),)
 
 
 def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
@@ -260,7 +267,7 @@ KIT: Final = RungKit(
         Reserve: ActionKit(
             refusable=(Reason.SLOT_RANGE, Reason.SLOT_USED, Reason.NO_FREE_SLOT),
             simpler=_simpler_reserve,
-            result=reserved,
+            results=_reserved,
         ),
         act.Append: ActionKit(),
         Allocate: ActionKit(
@@ -273,6 +280,7 @@ KIT: Final = RungKit(
             corners=_batch_corners,
             pages_wanted=_pages_wanted,
             simpler=simpler_batch,
+            results=_planned,
         ),
         Write: ActionKit(
             refusable=(Reason.SLOT_RANGE, Reason.SLOT_EMPTY, Reason.BATCH_POSITIONS),

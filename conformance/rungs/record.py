@@ -55,8 +55,10 @@ class Move:
         return self.name
 
 
-def _no_result(_machine: Machine, _state: State, _action: object) -> Result:
-    return None
+def _no_results(
+    _machine: Machine, _before: State, _action: object, _after: State
+) -> tuple[Result, ...]:
+    return ()
 
 
 def _not_simpler(_action: object) -> Iterator[Step]:
@@ -78,17 +80,17 @@ class ActionKit(Generic[A]):
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
     from the state before, an action that was done and the state after to the corner states reached.
     pages_wanted: how many free pages the action needs in a state. simpler: smaller forms of the
-    action, never larger ones, so that shrinking ends. result: the result that the engine must
-    return; None if the action has none. result_clause: the clause that another result violates.
-    state_clause: the clause that any difference after this action violates; None for that of the
-    field.
+    action, never larger ones, so that shrinking ends. results: the results that an engine may
+    return, from the states before and after, that of our engine first; empty if the action has
+    none. result_clause: the clause that another result violates. state_clause: the clause that any
+    difference after this action violates; None for that of the field.
     """
 
     refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
     pages_wanted: Callable[[State, A], int] = _no_page
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
-    result: Callable[[Machine, State, A], Result] = _no_result
+    results: Callable[[Machine, State, A, State], tuple[Result, ...]] = _no_results
     result_clause: str = "DET"
     state_clause: str | None = None
 

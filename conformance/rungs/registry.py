@@ -62,13 +62,14 @@ def simpler_steps(step: Step) -> Iterator[Step]:
         yield from kit.simpler(step)
 
 
-def expected_result(machine: Machine, state: State, action: Action) -> Result:
-    """The result of an action by the specification; None if it has none.
+def legal_results(
+    machine: Machine, before: State, action: Action, after: State
+) -> tuple[Result, ...]:
+    """The results that an action which is done may return; empty if it has none.
 
-    None for Allocate too: its plan depends on the pages taken, so it is computed from the engine's
-    own rows.
+    after: with the pages that the engine took, since a plan names them.
     """
-    return ACTIONS[type(action)].result(machine, state, action)
+    return ACTIONS[type(action)].results(machine, before, action, after)
 
 
 def clause_of(step: object, clause: str) -> str:

@@ -108,14 +108,17 @@ def _simpler_generate(_action: Generate) -> Iterator[Step]:
     yield Round()
 
 
-def _packed(_machine: Machine, state: State, _action: Pack) -> Result:
-    leaving = scheduling.packed(state)
-    return tuple((queued.token, queued.slot, queued.position) for queued in leaving)
+def _packed(_machine: Machine, before: State, _action: Pack, _after: State) -> tuple[Result, ...]:
+    leaving = scheduling.packed(before)
+    return (tuple((queued.token, queued.slot, queued.position) for queued in leaving),)
 
 
-def _rounds(machine: Machine, state: State, _action: Generate) -> Result:
-    _, done, refusals = scheduling.generate(machine, state)
-    return Rounds(done, min((refusal.reason for refusal in refusals), default=None))
+def _rounds(machine: Machine, before: State, _action: Generate, after: State) -> tuple[Result, ...]:
+    """Any reason of the round that was refused; after the last round, also none."""
+    _, done, _ = scheduling.generate(machine, before)
+    reasons = sorted(refusal.reason for refusal in machine.refusals(after, Round()))
+    all_done = done == before.limits.rounds
+    return tuple(Rounds(done, reason) for reason in (*[None] * all_done, *reasons))
 
 
 def _finish_corners(before: State, _action: Round | Prefill, after: State) -> Iterator[str]:
@@ -181,7 +184,7 @@ KIT: Final = RungKit(
     rung="scheduling",
     actions={
         Enqueue: ActionKit(refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG)),
-        Pack: ActionKit(result=_packed, result_clause="Q"),
+        Pack: ActionKit(results=_packed, result_clause="Q"),
         Purge: ActionKit(refusable=SLOT_REASONS),
         Prefill: ActionKit(
             refusable=(
@@ -199,7 +202,7 @@ KIT: Final = RungKit(
             refusable=(Reason.QUEUE_EMPTY, Reason.OUT_OF_PAGES, Reason.OUTPUTS_FULL),
             corners=_finish_corners,
         ),
-        Generate: ActionKit(simpler=_simpler_generate, result=_rounds, result_clause="PROG"),
+        Generate: ActionKit(simpler=_simpler_generate, results=_rounds, result_clause="PROG"),
     },
     corners={
         "finish at a page boundary": ("Round|Prefill",),

@@ -26,8 +26,8 @@ def clone(state: State, drawn: int) -> Clone:
     return Clone(wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
 
 
-def _child(_machine: Machine, state: State, action: Clone) -> Result:
-    return reserved_slot(state, action.child)
+def _child(_machine: Machine, before: State, action: Clone, _after: State) -> tuple[Result, ...]:
+    return (reserved_slot(before, action.child),)
 
 
 def _simpler(action: Clone) -> Iterator[Step]:
@@ -55,7 +55,7 @@ KIT: Final = RungKit(
             corners=_corners,
             pages_wanted=lambda _state, _action: 1,
             simpler=_simpler,
-            result=_child,
+            results=_child,
         )
     },
     corners={

@@ -13,7 +13,7 @@ from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.fuzzing.warmup import warmup
 from conformance.history import Attend, History, PoisonDead
-from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import CALLS, Attends, Compiles, Engine, Poison, Poisonable
 from conformance.rungs.registry import WARMUP

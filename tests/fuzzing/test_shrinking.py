@@ -21,7 +21,7 @@ from conformance.fuzzing.shrinking import shrink, smaller_together
 from conformance.fuzzing.state_machine import Campaign
 from conformance.history import Attend, History
 from conformance.lockstep import watchdog
-from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import Finding, replay, take
 from conformance.lockstep.watchdog import Watchdog
 from spec.machines import actions as act

@@ -11,7 +11,7 @@ from spec_engine import small
 from conformance.engines import ours
 from conformance.fuzzing.campaign import Run
 from conformance.history import History
-from conformance.lockstep.comparer import by_clauses
+from conformance.lockstep.lockstep import by_clauses
 from conformance.lockstep.run import replay
 from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.catalogue import PLANTS

@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.lockstep.comparer import Oracle, by_clauses
+from conformance.lockstep.lockstep import Oracle, by_clauses
 from spec.view import View
 from spec.vocabulary import INVALID
 

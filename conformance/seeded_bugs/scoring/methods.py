@@ -19,7 +19,7 @@ from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.warmup import warmup
-from conformance.lockstep.comparer import Oracle, by_clauses
+from conformance.lockstep.lockstep import Oracle, by_clauses
 from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Patience
 from conformance.protocol import Engine
