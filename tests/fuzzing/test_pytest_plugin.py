@@ -35,7 +35,7 @@ PARTS = (
 )
 """Of what a failure shows."""
 JUDGED = {"CONS", "UAF", "RC", "ROW", "SHARE", "WX", "ATOMIC", "DET"}
-"""What can be judged on the toy."""
+"""The clauses that can be judged on the toy."""
 
 
 def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:

@@ -252,7 +252,7 @@ def counting(*, batched: Any, shipped: Any) -> dict[str, Kind]:
 
 
 def check(kinds: dict[str, Kind], parts: list[list[int]], sample: int = 0) -> Tally:
-    """What a checker says of these numbers, in batches of 4."""
+    """The tally of a checker of these numbers, in batches of 4."""
     checker = Checker(kinds, size=4, sample=sample, seed=0, tally=Tally())
     for part in parts:
         checker.add("one", numbers(part))

@@ -22,7 +22,7 @@ from spec.view import View
 from spec.vocabulary import Reason
 
 CONFIGURATION = {"geometry", "limits", "cleanup"}
-"""What no action changes: of no rung."""
+"""Components that no action changes, and that no rung owns."""
 
 
 @frozen(kw_only=True)

@@ -87,7 +87,7 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     Reason: (None, 1, "TOO_LONG", Reason),
     object: (),
 }
-"""What is no value of a type of field. An object may be anything."""
+"""Values that a field of a type must refuse. A field of type object may have any value."""
 BEYOND = {
     "Assign.request": (-1, 2**31, 10**30),
     "Assign.choice": (-1, 2**31),

@@ -57,7 +57,7 @@ def test_toy_example_of_page_mapping() -> None:
     """Row [2, 7] in pages of 4 puts position 5 at destination 29 and hides positions 6 and 7."""
     # Source: docs/sources.md, "Mapping".
     # 5 // 4 = 1, 5 % 4 = 1, row[1] = 7, and 7 * 4 + 1 = 29. Positions 6 and
-    # 7 would be 30 and 31, which the previous tenant of page 7 had written.
+    # 7 would be 30 and 31, which the previous owner of page 7 had written.
     state = machine(geometry(pages=10, page_size=4, slots=4, pages_per_seq=4))
     state = climb(state, Reserve(0), Assign(0, tuple(range(90, 98)), LONG, request=0))
     state = MACHINE.step(state, Allocate(span(0, 0, 8)), (2, 7))

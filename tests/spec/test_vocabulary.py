@@ -51,7 +51,7 @@ BAD: tuple[tuple[Callable[..., object], dict[str, Any], str, tuple[object, ...]]
     (Assign, {"slot": 0, "params": Params(max_new=1), "request": 0}, "prompt", NO_TOKENS),
     (Enqueue, {"slot": 0}, "token", (-1, 2**31, True, 1.0, None)),
 )
-"""What makes the value, its other arguments, the argument in question, and what it rejects."""
+"""The maker of a value, its other arguments, the argument in question, the rejected values."""
 CASES = [
     pytest.param(make, {**rest, name: value}, name, id=f"{name}={value!r}")
     for make, rest, name, values in BAD
