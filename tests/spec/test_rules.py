@@ -97,7 +97,7 @@ BEYOND = {
     "Sample.draw": (-1, 2**32),
     "Request.prompt": ((),),
 }
-"""Values of the right type that are none of the field's."""
+"""Values of the right type that the field refuses."""
 WITHOUT_BOUND = {"slot", "parent", "child"}
 """Integers that a state refuses: any is accepted here."""
 
