@@ -1,4 +1,4 @@
-"""The exact model: small enough to read, and no output of it survives one wrong cell.
+"""The exact model: a small integer transformer whose outputs depend on each cell that they read.
 
 Layer l keeps K and V of position p, both functions of the hidden state h_l(p); attention is the sum
 over visible cells j of (2j + 1) * (K factor * K_j + V factor * V_j), so that order and multiplicity
@@ -41,7 +41,7 @@ def mix(word: int) -> int:
 
 
 def draw(params: Params, *, choice: int, position: int) -> int:
-    """The draw of one token: a function of seed, choice and position only; 0 when greedy."""
+    """The random word of one draw, from seed, choice and position only; 0 when greedy."""
     if params.temperature == 0:
         return 0
     return mix(mix(mix(params.seed) + choice) + position)
@@ -58,7 +58,7 @@ def project(hidden: int, layer: int) -> tuple[int, int]:
 
 
 def word(key: int, value: int) -> int:
-    """What a cell brings into an attention sum, before it is weighted by its place."""
+    """The contribution of a cell to an attention sum, before the weight of its position."""
     return (KEY_FACTOR * key + VALUE_FACTOR * value) & _MASK
 
 
@@ -85,12 +85,12 @@ def next_token(tokens: Tokens, draw: int) -> int:
 
 
 def unembed(hidden: int, draw: int) -> int:
-    """The token that this last hidden state and this draw give."""
+    """The token drawn from a last hidden state."""
     return mix(hidden + draw) % VOCABULARY
 
 
 def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
-    """The token after `token`, whose read set is `read`: the tags of the cells, in order read."""
+    """The token after `token`. read: the tags that it reads, in order, its own tag last."""
     hidden = embed(token, len(read) - 1)
     words = [_known(tag)[1] for tag in read]
     hidden = mix(hidden + total([first for first, _ in words]))
@@ -99,7 +99,7 @@ def attend(token: int, read: Sequence[Tokens], draw: int) -> int:
 
 
 def contents(tag: Tokens) -> Contents:
-    """What the engine must hold in a cell with this tag.
+    """The contents that an engine must hold in a cell with this tag.
 
     Source: docs/sources.md, "Contents as state".
     """
@@ -107,20 +107,20 @@ def contents(tag: Tokens) -> Contents:
 
 
 Sums = tuple[int, int]
-"""One number for each layer."""
+"""The attention sum of each layer over a prefix."""
 
 _Known = tuple[Contents, Sums, Sums]
 _memory: dict[Tokens, _Known] = {}
-"""For tags met before: the contents, their words, and the sums up to and including them."""
+"""A cache by tag: the contents, their words, and the sums up to and including them."""
 
 
 def _known(tag: Tokens) -> _Known:
-    """Recomputing a tag costs its length; met in order, each costs one position."""
+    """The cached entry of a tag; computes the positions after its longest cached prefix."""
     found = _memory.get(tag)
     if found is not None:
         return found
     if not tag:
-        raise ValueError("POISON is no cell's contents: a read set holds written cells only")
+        raise ValueError("POISON has no contents: a read set holds written cells only")
     if len(_memory) > _MEMORY_LIMIT:
         _memory.clear()
     known = len(tag) - 1
@@ -135,7 +135,7 @@ def _known(tag: Tokens) -> _Known:
 
 
 def _advance(token: int, position: int, sums: Sums) -> tuple[Contents, int, Sums]:
-    """One position from the sums before it: its contents, its last hidden state, the sums after."""
+    """Contents and last hidden state of a position, and the sums after it."""
     weight = 2 * position + 1
     hidden = embed(token, position)
     key0, value0 = project(hidden, 0)

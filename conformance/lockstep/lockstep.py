@@ -22,9 +22,10 @@ from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.fields import VIEWED, entries
+from spec.rung import Machine
 from spec.state import State
 from spec.view import View
-from spec.vocabulary import INVALID, Reason, Refused
+from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
 
 COMPARED = tuple(field for field in VIEWED if not field.paged)
 """Fields that must equal the specification's; those with pages are compared as the policy says."""
@@ -68,6 +69,7 @@ class Lockstep:
         self._climb, self._oracle = climb, oracle
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
+        _require_drafts(self.machine, self.seen)
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -223,6 +225,24 @@ def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, s
     """Every clause, judged on what the engine itself shows."""
     yield from clauses.violations(seen)
     yield from clauses.step_violations(before, seen)
+
+
+def _require_drafts(machine: Machine, shown: View) -> None:
+    """An engine that shows tokens also shows what follows them in its cells. Raises InvalidInput.
+
+    Without it, written drafts would be judged as cells of no token.
+    """
+    if shown.tokens is None:
+        return
+    following = {rung.name for rung in machine.rungs if rung.known is not None}
+    for field in VIEWED:
+        if field.owner in following and getattr(shown, field.name) is None:
+            raise InvalidInput(
+                f"View.{field.name}",
+                seen=None,
+                allowed=f"one entry for each {field.index}, since the view has tokens",
+                remedy="Show it, or no tokens, or do not offer the actions that propose tokens.",
+            )
 
 
 def _rows(shown: View) -> str:

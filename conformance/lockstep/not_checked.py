@@ -23,7 +23,7 @@ DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
     "PROG": (act.Admit,),
     "RB": (act.Truncate,),
 }
-"""Clauses without a predicate, and the actions of which one must be offered for them to mean it."""
+"""Clauses that mean nothing unless an engine offers one of these actions."""
 
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:

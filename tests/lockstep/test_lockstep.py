@@ -26,6 +26,7 @@ from spec.vocabulary import (
     INVALID,
     CleanupMode,
     Geometry,
+    InvalidInput,
     Limits,
     Params,
     Reason,
@@ -198,11 +199,27 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
     """The clauses that need a field which is None are listed; the others are still judged."""
     seen = run(toy(), grown(0, 3, request=1)).seen
 
-    assert ("LEN", "CONTENT", "READ", "Q", "OUT", "FRAME") == clauses.not_checked(seen)
+    assert ("LEN", "CONTENT", "READ", "Q", "OUT", "FRAME", "RB") == clauses.not_checked(seen)
     assert ("CONS", "UAF", "RC", *clauses.not_checked(seen)) == clauses.not_checked(
         evolve(seen, counts=None)
     )
     assert () == clauses.not_checked(run(SpecEngine(*_settings(toy())), ()).seen)
+
+
+@pytest.mark.parametrize("field", ["committed", "proposed"])
+def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
+    """Without them its written drafts would be taken for cells of no token."""
+    hidden: dict[str, Any] = {field: None}
+
+    def engine(**more: Any) -> Wrapped:
+        return Wrapped(
+            SpecEngine(*_settings(toy())), view=lambda view: evolve(view, **hidden, **more)
+        )
+
+    with pytest.raises(InvalidInput, match=rf"View\.{field}") as refused:
+        Lockstep(engine())
+    assert "Show it, or no tokens" in str(refused.value)
+    assert "RB" in clauses.not_checked(Lockstep(engine(tokens=None)).seen)
 
 
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
