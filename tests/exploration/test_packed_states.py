@@ -1,6 +1,6 @@
-"""The compact allocator is the sharing rung without contents, and its clauses catch what they say.
+"""The packed allocator is the rung sharing without contents.
 
-Every transition of several geometries is taken twice: in bytes, and by the specification.
+Every transition of several geometries is taken twice: on packed states, and by the specification.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ Steps = tuple[Action, ...]
 
 
 def encoded(instance: Allocator, state: State) -> States:
-    """The compact state that stands for a state of the specification."""
+    """The packed state for a state of the specification."""
     slots = tuple((one.written, one.row) if one else None for one in state.sequences)
     return compact(instance, slots, state.counts)
 
@@ -214,7 +214,7 @@ def test_a_geometry_that_bytes_cannot_hold_is_refused(numbers: Sizes) -> None:
 
 
 def test_a_canonical_state_does_not_depend_on_names() -> None:
-    """Renaming pages and permuting slots leaves it the same; so does doing it twice."""
+    """Renaming pages and permuting slots, even twice, leaves the canonical state the same."""
     instance = Allocator(sizes((4, 3, 2, 2)))
     states = every_state(plan((4, 3, 2, 2)))
     canonical = instance.canonical(states)
@@ -225,7 +225,7 @@ def test_a_canonical_state_does_not_depend_on_names() -> None:
 
 
 def test_canonical_states_are_those_of_the_open_exploration() -> None:
-    """All states up to renaming are as many as are met when any free page may be taken."""
+    """The canonical states are as many as the states found with an open choice of pages."""
     instance = Allocator(sizes((4, 3, 2, 2)))
     of_all = instance.canonical(every_state(plan((4, 3, 2, 2))))
     met = every_state(plan((4, 3, 2, 2), open_pages=True))
@@ -250,7 +250,7 @@ def with_any_page(instance: Allocator, state: State) -> Iterator[State]:
 
 
 def test_an_open_choice_of_pages_is_any_choice() -> None:
-    """The specification, taking any free page, meets exactly the open states, up to renaming."""
+    """The specification with any free page reaches exactly the open states, up to renaming."""
     waiting = [SHARING.initial(INSTANCE.geometry, default_limits(INSTANCE.geometry))]
     seen = {*waiting}
     for state in waiting:
@@ -291,7 +291,7 @@ def test_keys_are_equal_exactly_for_equal_states() -> None:
 
 
 def test_every_order_of_slots_is_tried() -> None:
-    """A state whose slots all differ has one canonical form, whichever order it is given in."""
+    """A state with different slots has one canonical form, in whichever order they are given."""
     slots = ((3, (0, 1)), (2, (0,)), None)
     instance = Allocator(sizes((3, 3, 2, 2)))
     given = [
