@@ -37,14 +37,14 @@ plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
 .kvspec:
 	@mkdir -p $@
 
-help: ## this list
+help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 28
 
-setup: $(STAMP) ## make .venv from requirements.lock, once; again when it or pyproject.toml changes
+setup: $(STAMP) ## make .venv from requirements.lock; again when it or pyproject.toml changes
 
-test: $(STAMP) ## run every test, with the compiler of TPUs where that can be installed
+test: $(STAMP) ## run every test, with the TPU compiler where that can be installed
 	@$(MAKE) --no-print-directory $(TPU_STAMP) || \
-	  echo "make: no compiler of TPUs here: the tests that need it say NOT CHECKED" >&2
+	  echo "make: the TPU compiler cannot be installed here: tests that need it say NOT CHECKED" >&2
 	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist loadfile \
 	  --no-loadscope-reorder
 
@@ -54,60 +54,60 @@ fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=file FORMAT=azure
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
 
-refine: $(STAMP) ## the engine on every transition of several small geometries, and a table
+refine: $(STAMP) ## check the engine on every transition of several small geometries, and print a table
 	$(BIN)/python -m conformance.refinement.scopes
 
-plant: $(STAMP) ## score the kit on every planted bug; goes on where it was stopped
+plant: $(STAMP) ## score the kit on every planted bug; can be resumed
 	$(BIN)/kvspec plant --json .kvspec/plant.json --write docs/score.md
 
-mutants: $(STAMP) ## change the engine mechanically, one place at a time: does refining notice?
+mutants: $(STAMP) ## mutate the engine, one place at a time, and check that refinement notices
 	$(BIN)/python -m conformance.mutation.run
 
-hostile: $(STAMP) ## hostile inputs, and interrupts at random moments; goes on where it was stopped
+hostile: $(STAMP) ## hostile inputs, and interrupts at random moments; can be resumed
 	$(BIN)/python -m conformance.hostile.run
 
-kernel: $(STAMP) ## the reference; our TPU kernel interpreted, and each of many bugs planted in it
+kernel: $(STAMP) ## check the reference, our TPU kernel (interpreted), and bugs planted in the kernel
 	$(BIN)/kvspec kernel reference --json .kvspec/kernel-reference.json
 	$(BIN)/kvspec kernel tpu --json .kvspec/kernel.json
 	$(BIN)/kvspec kernel tpu --mutants --json .kvspec/kernel-mutants.json
 
-grid: $(TPU_STAMP) ## our kernel and the one of jax through the compiler of each TPU; can be resumed
+grid: $(TPU_STAMP) ## compile our kernel and that of jax for each TPU; can be resumed
 	$(BIN)/kvspec kernel tpu --target $(CHIPS) --json .kvspec/grid.json
 	$(BIN)/kvspec kernel jax --target $(CHIPS) --json .kvspec/grid-jax.json || test $$? -eq 1
 
-compare: $(KERNEL_PEERS)/.done ## jax's kernel, that of tpu-inference and ours: docs/compare.md; can be resumed
+compare: $(KERNEL_PEERS)/.done ## compare the kernels of jax and tpu-inference with ours: docs/compare.md; can be resumed
 	$(KERNEL_PEERS)/bin/kvspec compare --json .kvspec/compare.json --write docs/compare.md
 
-recording: $(STAMP) ## recordings of 1,000,000 events: judged as they are, and with one value altered
+recording: $(STAMP) ## judge recordings of 1,000,000 events, unchanged and with one value altered
 	$(BIN)/python -m conformance.benchmarks.soak --json .kvspec/long.json
 
-bench: $(STAMP) ## measure; every number that the documents quote comes from here
+bench: $(STAMP) ## measure; every number that the documents quote comes from this target
 	$(BIN)/python -m conformance.benchmarks.run
 
-peers: $(REFERENCE_PEERS)/.done ## the reference attention beside those of jax and Levanter, in one run
+peers: $(REFERENCE_PEERS)/.done ## measure the reference attention beside those of jax and Levanter, in one run
 	$(REFERENCE_PEERS)/bin/python -m conformance.benchmarks.peers.run --json .kvspec/peers.json
 
 cross-check: $(STAMP) ## count the states of the allocator with SPIN and compare; needs spin and cc
 	$(BIN)/python -m conformance.exploration.cross_check
 
-engine-levanter: .venv-levanter/.done ## Levanter, current: is every finding still there? then the kit on the rest
+engine-levanter: .venv-levanter/.done ## rerun every finding in the current Levanter, then fuzz the rest
 	$(call check_levanter,levanter)
 
 engine-levanter-2025: .venv-levanter-2025/.done ## the same for the Levanter of autumn 2025
 	$(call check_levanter,levanter-2025)
 
-finding-levanter: .venv-levanter/.done ## one finding of docs/findings again, by Levanter alone: NAME=clones
+finding-levanter: .venv-levanter/.done ## reproduce one finding of docs/findings with Levanter alone: NAME=clones
 	.venv-levanter/bin/python docs/findings/levanter_alone.py $(NAME)
 
-finding-levanter-2025: .venv-levanter-2025/.done ## the same, by the Levanter of autumn 2025
+finding-levanter-2025: .venv-levanter-2025/.done ## the same with the Levanter of autumn 2025
 	.venv-levanter-2025/bin/python docs/findings/levanter_alone.py $(NAME)
 
-engine-sglang-jax: .venv-sglang-jax/.done ## sglang-jax: its known findings, then the kit on the rest
+engine-sglang-jax: .venv-sglang-jax/.done ## rerun the known findings in sglang-jax, then fuzz the rest
 	.venv-sglang-jax/bin/python docs/findings/sglang_alone.py
 	$(call check_engine,sglang-jax,sglang_jax)
 
 engine-vllm: export VLLM_LOGGING_LEVEL = ERROR
-engine-vllm: .venv-vllm/.done ## vLLM v1 core: its known finding, then the kit on the rest
+engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1, then fuzz the rest
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm)
 
@@ -147,7 +147,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# An engine that we test lives in its own environment, which nothing else depends on.
+# An engine that we test has its own environment, on which nothing else depends.
 .venv-%/.done: conformance/engines/%.lock pyproject.toml
 	@$(CHECK_ENGINE_PYTHON)
 	$(ENGINE_PYTHON) -m venv .venv-$*
@@ -156,8 +156,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 # $(1): the environment.
-# Known findings are expected: their scripts and histories must still fail. Then the adapters keep
-# clear of them, and the exit status is the kit's: 0 if there is nothing else.
+# Known findings are expected: their scripts and histories must still fail. Then the adapters avoid
+# them, and the exit status is that of the kit: 0 if it finds nothing else.
 define check_levanter
 .venv-$(1)/bin/python docs/findings/levanter_alone.py
 @for history in docs/findings/levanter-*.jsonl; do \
@@ -169,8 +169,8 @@ for model in weighing llama; do .venv-$(1)/bin/python -m conformance.harnesses.r
   conformance.harnesses.levanter_requests:$$model --seconds $(ENGINE_SECONDS) || exit $$?; done
 endef
 
-# vllm-tpu comes as source. Without a device nothing of it is compiled, but its version would then
-# name the one that torch is for.
+# vllm-tpu comes as source. With the target device "empty" nothing of it is compiled, but its version
+# would then name the device of torch.
 .venv-vllm/.done: conformance/engines/vllm.lock pyproject.toml
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv-vllm
@@ -181,7 +181,7 @@ endef
 	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# $(1): environment, $(2): module. The adapter keeps clear of known findings; what is left must hold.
+# $(1): environment, $(2): module. The adapter avoids known findings; all else must hold.
 define check_engine
 .venv-$(1)/bin/kvspec fuzz --engine conformance.engines.$(2):make --seconds $(ENGINE_SECONDS) \
   --corpus .kvspec/$(1) --json .kvspec/$(1).json
@@ -201,7 +201,7 @@ $(KERNEL_PEERS)/.done: requirements.lock requirements-tpu.lock requirements-kern
 	$(KERNEL_PEERS)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Levanter names half a hundred distributions that its attention does without: hence --no-deps.
+# Levanter depends on about fifty distributions that its attention does not need: hence --no-deps.
 $(REFERENCE_PEERS)/.done: requirements.lock requirements-reference-peers.lock
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(REFERENCE_PEERS)

@@ -1,8 +1,9 @@
-"""From what a caller passes to the static shapes of the entry points; what cannot fit is refused.
+"""Conversion of a caller's arguments to the static shapes of the entry points.
 
-What is no id, no token or no list at all raises InvalidInput, by the rules of the vocabulary; so
-does a numpy integer, here as there: int() makes one of it. An id that is no slot becomes -1, which
-the device refuses: INVALID there means "any" or "padding" and must not be reachable by accident.
+Arguments that are too many or too long for those shapes are refused. A value that is not an id, a
+token or a list raises InvalidInput, by the rules of the vocabulary; so does a numpy integer, which
+int() converts. A slot id out of range becomes -1, which the device refuses: INVALID means "any" or
+"padding" there, and a caller must not pass it by accident.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,24 +40,24 @@ _LARGEST: Final = float(np.finfo(np.float32).max)
 LISTED: Final = Rule(
     lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
     "a list or a tuple",
-    "Pass a list, also for one: [it].",
+    "Pass a list, even for one: [it].",
 )
 
 
 def slot(setup: Setup, given: int, *, name: str = "slot") -> np.int32:
-    """A slot id, or -1."""
+    """A slot id, or -1 for one that is out of range."""
     SLOT.require(name, given)
     return np.int32(given if 0 <= given < setup.geometry.slots else -1)
 
 
 def slot_or_any(setup: Setup, given: int | None, *, name: str = "slot") -> np.int32:
-    """A slot id, INVALID for None, or -1."""
+    """A slot id, INVALID for None, or -1 for an id that is out of range."""
     SLOT_OR_ANY.require(name, given)
     return np.int32(INVALID) if given is None else slot(setup, given, name=name)
 
 
 def number(name: str, given: int) -> np.int32:
-    """A request id or a choice."""
+    """A request id, a choice or a length."""
     INT32.require(name, given)
     return np.int32(given)
 
@@ -85,7 +86,7 @@ def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints
 
 
 def prompt(setup: Setup, tokens: Tokens, *, name: str = "prompt") -> tuple[Ints, np.int32]:
-    """Tokens i32[L], padded, and their number; too many are cut, and refused by their number."""
+    """Tokens i32[L], padded, and their number; the device refuses a number above L."""
     PROMPT.require(name, tokens)
     _check_vocabulary(setup, name, tokens)
     length = setup.geometry.max_len
@@ -96,14 +97,14 @@ def prompt(setup: Setup, tokens: Tokens, *, name: str = "prompt") -> tuple[Ints,
 
 
 def check_params(setup: Setup, given: Params) -> None:
-    """Raise InvalidInput unless these are Params, of tokens that the model can draw."""
+    """Raise InvalidInput unless these are Params with stop tokens of the model's vocabulary."""
     a(Params).require("params", given)
     for stop in given.stops:
         _check_vocabulary(setup, "Params.stops", stop)
 
 
 def check_requests(setup: Setup, requests: Sequence[Request]) -> None:
-    """Raise InvalidInput unless these are requests in tokens that the model has."""
+    """Raise InvalidInput unless these are requests with tokens of the model's vocabulary."""
     LISTED.require("requests", requests)
     for one in requests:
         a(Request).require("requests", one)
@@ -114,7 +115,7 @@ def check_requests(setup: Setup, requests: Sequence[Request]) -> None:
 def check_weights(setup: Setup, weights: Weights) -> None:
     """Raise InvalidInput unless the weights are the model's, and finite.
 
-    Where the weights are, each array is reduced to one boolean; all are then read at once.
+    Each array is reduced to one boolean on its device; all booleans are then read at once.
     """
     leaves = _check_arrays("weights", weights, setup.model.weight_shapes())
     floats = {
@@ -127,7 +128,7 @@ def check_weights(setup: Setup, weights: Weights) -> None:
                 name,
                 seen="NaN or an infinity",
                 allowed="finite numbers",
-                remedy="Look at where the weights come from: every token would be wrong.",
+                remedy="Check the source of the weights: every token would be wrong.",
             )
 
 
@@ -143,7 +144,7 @@ def params(setup: Setup, given: Sequence[Params], requests: Sequence[int]) -> De
 
 
 def prefill_work(setup: Setup, requests: Sequence[Request]) -> PrefillWork:
-    """Prompts laid one after another, padded to the limits; `check_prefill` comes first."""
+    """Prompts, concatenated and padded to the limits; call `check_prefill` first."""
     width = setup.limits.prefill_seqs
     tokens = np.zeros((setup.limits.prefill_tokens,), np.int32)
     lens, generations = np.zeros((width,), np.int32), np.zeros((width,), np.int32)
@@ -239,12 +240,12 @@ def _check_arrays(name: str, given: Any, expected: Any) -> dict[str, Array]:
 
 
 def _described(leaf: Any) -> str:
-    order = "" if leaf.dtype.isnative else " of another byte order"
+    order = "" if leaf.dtype.isnative else " in another byte order"
     return f"{leaf.dtype.name}{list(leaf.shape)}{order}"
 
 
 def _temperature(given: float) -> float:
-    """The nearest finite float32 that is 0, and so greedy, only if the given number is."""
+    """The nearest finite float32; a positive number does not become 0, which means greedy."""
     return min(max(given, _SMALLEST), _LARGEST) if given else 0.0
 
 
@@ -267,5 +268,5 @@ def _params(
 
 
 def _for_jit(*arrays: np.ndarray[Any, Any]) -> list[Array]:
-    """The same arrays: jit takes numpy's wherever it takes its own, which the type does not say."""
+    """The same arrays, typed as jax arrays: jit accepts numpy arrays in their place."""
     return cast(list[Array], list(arrays))

@@ -1,8 +1,7 @@
-"""Carrying a plan out: each change of a whole state, handed on to the components it concerns.
+"""Execution of a plan: changes of a whole state, delegated to its components.
 
-Only the functions of this module change which pages a slot has; that a refused plan changes nothing
-is in the indices it hands on, which are then out of range. Source: docs/sources.md, "Plan, then
-commit".
+Only the functions of this module change which pages a slot has. A refused plan changes nothing,
+because its indices are then out of range. Source: docs/sources.md, "Plan, then commit".
 """
 
 import jax.numpy as jnp
@@ -40,7 +39,7 @@ def commit_cells(state: State, slot: Int32[Array, ""], length: Int32[Array, ""])
 def cut_cells(
     state: State, slot: Int32[Array, ""], length: Int32[Array, ""], geometry: Geometry
 ) -> State:
-    """Cut a slot off at `length`: its cells, its pages, its proposed tokens and their queue."""
+    """Cut a slot off at `length`: its cells, pages, proposed tokens and queue entries."""
     held = state.slots
     proposed = jnp.clip(length - held.known[slot], 0, held.proposed[slot])
     lengths = {"written": jnp.minimum(held.written[slot], length), "allocated": length}
@@ -59,7 +58,7 @@ def begin(
     prompt_lens: Int32[Array, " N"],
     params: Params,
 ) -> State:
-    """Give prompts' lengths and params to N slots; a slot id past the table is dropped."""
+    """Set prompt lengths and params of N slots; a slot id past the table is dropped."""
     return state._replace(slots=slots.begin(state.slots, at, choices, prompt_lens, params))
 
 
@@ -74,7 +73,7 @@ def fork(
     """Make N children of N parents; a child past the table is dropped.
 
     Full pages are shared; a partial last page is copied to `fresh`, past the pool if there is none.
-    What is queued for a parent is not queued for its children.
+    Queued tokens of a parent are not copied.
     """
     full = state.slots.written[parents] // setup.geometry.page_size
     return state._replace(
@@ -86,7 +85,7 @@ def fork(
 def release(state: State, at: Int32[Array, " N"], geometry: Geometry) -> State:
     """Free N slots; INVALID or a slot past the table is dropped. No K or V byte is touched.
 
-    What is queued for them stays: see `impl.state.queue.purge`.
+    Their queued tokens stay: see `impl.state.queue.purge`.
     """
     return state._replace(
         pages=pages.release(state.pages, at, geometry), slots=slots.release(state.slots, at)

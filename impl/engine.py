@@ -41,7 +41,7 @@ Key = tuple[int, int]
 
 
 class StateLost(KvspecError):
-    """A call failed after it had been given the state, which is nowhere now.
+    """The state is lost: a call failed after the state had been donated to it.
 
     `reset` makes a new one, and `Engine.inject` takes one; until then every other call raises this.
     Requests that were being served have to be sent again.
@@ -49,14 +49,14 @@ class StateLost(KvspecError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}: a call broke off after it had begun to change the state. "
-            "Call reset(), then send what was being served again."
+            f"{what}: a call failed after it had begun to change the state. "
+            "Call reset(), then send the unfinished requests again."
         )
 
 
 @frozen
 class Output:
-    """One finished choice. tokens: generated, a stop token included. logprobs: if they are kept."""
+    """One finished choice. tokens: generated, a stop token included. logprobs: theirs, if kept."""
 
     request: int
     choice: int
@@ -70,8 +70,8 @@ class Stats:
     """A few numbers for logs and admission (docs/sources.md, "Decode statistics").
 
     active: slots in use, finished ones included. queued, outputs: entries of the queue and of the
-    outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: the same of
-    the outputs that wait to be taken.
+    outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: that of
+    each output that is not taken yet.
     """
 
     active: int
@@ -121,7 +121,7 @@ _compiled_unpack = jax.jit(unpack, static_argnums=0)
 
 
 def _is_there(packed: Packed | None) -> bool:
-    """Whether the arrays can be read: neither donated, nor the results of what failed."""
+    """Whether the arrays can be read: neither donated, nor results of a failed call."""
     try:
         for leaf in jax.tree.leaves(packed):
             leaf.block_until_ready()
@@ -133,15 +133,15 @@ def _is_there(packed: Packed | None) -> bool:
 class Engine:
     """A paged KV cache engine. Every method is one action; a refused one raises Refused.
 
-    What no state could accept raises InvalidInput, by the name of the argument; so do weights that
-    are not the model's, or not finite, when the engine is made. Integers are Python's own: int()
-    makes one of a numpy integer.
+    An argument that no state could accept raises InvalidInput, which names it; so do weights that
+    do not fit the model, or are not finite, when the engine is made. Integers are Python ints:
+    int() converts a numpy integer.
 
     An interrupt (SIGINT in the main thread) waits until the call in progress, its compilation
     included, has ended and its state is kept; then the interrupt is raised instead of what the call
-    returns. So the action is done or refused, and the engine goes on. Who must not lose what a call
-    returns has a Host, which keeps it. A call that fails halfway, by an error of XLA or by what
-    another signal's handler raises, may lose the state: see StateLost.
+    returns. So the action is done or refused, and the engine remains usable. A caller that must not
+    lose results uses a Host, which keeps them. A call that fails halfway, by an error of XLA or an
+    exception in the handler of another signal, may lose the state: see StateLost.
     """
 
     def __init__(self, setup: Setup, weights: Weights = ()) -> None:
@@ -154,7 +154,7 @@ class Engine:
 
     @property
     def packed(self) -> Packed:
-        """The state as it lies on the device; raises StateLost if it is nowhere."""
+        """The packed state on the device; raises StateLost if there is none."""
         if self._packed is None:
             raise StateLost("the engine has no state")
         return self._packed
@@ -207,7 +207,7 @@ class Engine:
         self._call("free_finished")
 
     def enqueue(self, slot: int, token: int) -> None:
-        """Make a known token the next of a slot and queue it."""
+        """Append a known token to a slot, and queue it."""
         self._call("enqueue", arguments.slot(self.setup, slot), arguments.token(self.setup, token))
 
     def pack(self) -> tuple[tuple[int, int, int], ...]:
@@ -221,7 +221,7 @@ class Engine:
         self._call("purge", arguments.slot(self.setup, slot))
 
     def propose(self, slot: int, tokens: Tokens) -> None:
-        """Let draft tokens follow those of a slot, and queue them."""
+        """Add draft tokens after the tokens of a slot, and queue them."""
         given = arguments.prompt(self.setup, tokens, name="tokens")
         self._call("propose", arguments.slot(self.setup, slot), *given)
 
@@ -230,11 +230,11 @@ class Engine:
         self._call("commit", arguments.slot(self.setup, slot), arguments.number("length", length))
 
     def truncate(self, slot: int, length: int) -> None:
-        """Cut cells and drafts of a slot off from `length` on; pages that this empties return."""
+        """Cut off cells and drafts of a slot from `length` on; release the emptied pages."""
         self._call("truncate", arguments.slot(self.setup, slot), arguments.number("length", length))
 
     def prefill(self, requests: Sequence[Request]) -> None:
-        """Read prompts at once and draw the first token of every choice."""
+        """Prefill prompts in one batch, and draw the first token of every choice."""
         arguments.check_prefill(self.setup, requests)
         arguments.check_stops(self.setup, [request.params for request in requests])
         self._call("prefill_requests", arguments.prefill_work(self.setup, requests))
@@ -244,7 +244,7 @@ class Engine:
         self._call("run_round")
 
     def generate(self) -> tuple[int, Reason | None]:
-        """At most `limits.rounds` rounds: how many were done, and why no more, if refused."""
+        """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
         done, code, _, _ = self._call("generate").tolist()
         return done, Reason(code) if code else None
 
@@ -255,7 +255,7 @@ class Engine:
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget everything; PHYSICAL also zeroes the pool. The same on every host.
 
-        If the state is lost, whatever the mode, the engine is then as a new one.
+        If the state was lost, the engine is afterwards as new, whatever the mode.
         """
         a(ResetMode).require("mode", mode)
         try:
@@ -264,7 +264,7 @@ class Engine:
             self._packed = hold_interrupts(lambda: _compiled_initial(self.setup))
 
     def stats(self) -> Stats:
-        """Read a few numbers; changes nothing."""
+        """The statistics of the state, which does not change."""
         run, packed = compiled_stats(self.setup), self.packed
         numbers = hold_interrupts(lambda: np.asarray(run(self._weights, packed))).tolist()
         half, slots = (len(numbers) - 6) // 2, self.setup.geometry.slots
@@ -312,7 +312,7 @@ class Engine:
         return report[3:]
 
     def _bind(self, run: Any, rest: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Call an entry point and keep the state that it returns, or none if it is nowhere."""
+        """Call an entry point and keep the state that it returns, or None if the state is lost."""
         packed = self.packed
         try:
             self._packed, answer = run(self._weights, packed, *rest)

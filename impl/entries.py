@@ -1,4 +1,4 @@
-"""The entry points: each is compiled once for a setup, and an engine calls nothing else.
+"""The entry points: each is compiled once per setup, and an engine calls no other step.
 
 Source: docs/sources.md, "Prefill and decode" and "Cleanup modes".
 """

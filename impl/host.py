@@ -1,8 +1,9 @@
 """Requests, admission and outputs: a pure reducer, and a thin driver of the device around it.
 
-A request is admitted, first come first served, when the pages it could ever hold are there, so that
-no round of an admitted request is refused for lack of pages. What the device knows is asked of it
-and not remembered here. Source: docs/sources.md, "Worst-case admission" and "Page budget".
+A request is admitted, first come first served, when as many pages as it could ever hold are
+unreserved, so that no round of an admitted request is refused for lack of pages. The state of the
+device is read from it when needed, and not mirrored here. Source: docs/sources.md, "Worst-case
+admission" and "Page budget".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,28 +24,28 @@ T = TypeVar("T")
 
 
 class Stalled(KvspecError):
-    """Requests wait or decode, and nothing can go on.
+    """Requests are waiting or decoding, and none can make progress.
 
-    Common causes: cleanup NONE, which keeps slots and pages of what has finished until a reset;
-    slots that were reserved or prefilled past the host and are never freed. `refusals`: why the
-    oldest waiting request is not admitted, or why the next round is not done. `outputs`: what had
-    finished by then; they are taken, and only kept here. The requests keep waiting.
+    Common causes: cleanup NONE, which keeps slots and pages of finished sequences until a reset;
+    slots that were reserved or prefilled without the host and are never freed. `refusals`: why the
+    oldest waiting request is not admitted, or why the next round is not done. `outputs`: outputs
+    that had finished; they are taken, and only this error holds them. The requests keep waiting.
     """
 
     def __init__(self, refusals: Iterable[Refusal], outputs: Mapping[Key, Output]) -> None:
         self.refusals, self.outputs = tuple(refusals), dict(outputs)
         why = "; ".join(str(refusal) for refusal in self.refusals)
         super().__init__(
-            f"nothing can go on, {len(self.outputs)} outputs were finished: {why}. "
-            "Free slots, or reset and use a cleanup mode that releases what has finished."
+            f"no request can make progress, {len(self.outputs)} outputs have finished: {why}. "
+            "Free slots, or reset and use a cleanup mode that releases finished sequences."
         )
 
 
 @frozen
 class HostState:
-    """waiting: not yet admitted, oldest first. admitted: still holding a slot.
+    """waiting: requests not yet admitted, oldest first. admitted: requests that still hold a slot.
 
-    finished: outputs that have left the device and were not returned: an interrupt came first.
+    finished: outputs that have left the device and are not returned yet.
     """
 
     waiting: tuple[Request, ...] = ()
@@ -53,7 +54,7 @@ class HostState:
 
 
 def submit(state: HostState, request: Request, setup: Setup, stats: Stats) -> HostState:
-    """The request joins those waiting. Raises Refused if it can never run or its id is taken."""
+    """Add a request to the waiting ones. Raises Refused if it can never run or its id is taken."""
     found = tuple(_submit_refusals(state, request, setup, stats))
     if found:
         raise refused(found)
@@ -71,12 +72,12 @@ def admissible(state: HostState, setup: Setup, stats: Stats) -> tuple[Request, .
 
 
 def admit(state: HostState, chosen: Sequence[Request]) -> HostState:
-    """The chosen requests, which are the oldest waiting, hold slots now."""
+    """Move the chosen requests, the oldest waiting ones, to the admitted ones."""
     return evolve(state, waiting=state.waiting[len(chosen) :], admitted=(*state.admitted, *chosen))
 
 
 def release(state: HostState, stats: Stats) -> HostState:
-    """A request that holds no slot any more gives its reservation back."""
+    """Drop the reservation of each request that no longer holds a slot."""
     holding = {request for request, _ in stats.occupants}
     return evolve(state, admitted=tuple(one for one in state.admitted if one.id in holding))
 
@@ -86,7 +87,7 @@ def room_refusals(
 ) -> Iterator[Refusal]:
     """Why these requests, each of which could run alone, cannot be prefilled together now.
 
-    As on the device, what they lack is asked only if their width and their names are right.
+    As on the device, room is checked only if the width and the ids of the requests are right.
     """
     geometry, limits = setup.geometry, setup.limits
     yield from (
@@ -106,9 +107,9 @@ class Host:
     After an interrupt (SIGINT in the main thread) the host goes on where it was: requests that were
     queued stay queued, which `state` shows, and `generate([])` serves them. Outputs that had left
     the device are kept for the next `generate` or `take_outputs`; until then their ids are taken.
-    What else breaks in, an error of XLA or what another signal's handler raises, may leave host and
-    engine apart: then every method raises StateLost, until `reset`, and `state` still shows what
-    was waiting.
+    Any other exception, an error of XLA or one from the handler of another signal, may leave host
+    and engine in different states: then every method raises StateLost, until `reset`, and `state`
+    still shows the requests that were waiting.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -119,7 +120,7 @@ class Host:
 
     @property
     def state(self) -> HostState:
-        """Who waits, and who held slots when the host last asked."""
+        """The waiting requests, and those that held slots when the host last checked."""
         return self._state
 
     def submit(self, request: Request) -> None:
@@ -136,7 +137,7 @@ class Host:
         return chosen
 
     def generate_rounds(self) -> tuple[int, Reason | None]:
-        """At most `limits.rounds` rounds: how many were done, and why no more, if refused."""
+        """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
         self._check()
         return self._engine.generate()
 
@@ -144,31 +145,31 @@ class Host:
         """The finished choices since the last call, in order of finishing."""
         self._collect()
         finished, emptied = self._state.finished, evolve(self._state, finished=())
-        self._state = emptied  # no signal is looked for between a plain store and a return
+        self._state = emptied  # no check for signals between a plain store and a return
         return finished
 
     def generate(self, requests: Sequence[Request]) -> dict[Key, Output]:
-        """Serve these requests, and whatever was submitted before, until nothing is left to do.
+        """Serve these requests, and those submitted before, until nothing is left to do.
 
         Returns every output that finishes meanwhile or was not taken yet, by (id, choice). All
         requests are checked before any is queued: raises Refused if one can never run or its id is
-        taken, and then none of them is queued. Raises Stalled if nothing can go on. After an
+        taken, and then none of them is queued. Raises Stalled if none can make progress. After an
         interrupt `generate([])` goes on with those that were queued.
         """
         stalled = self._serve(self._submit_all(requests))
         outputs = {(output.request, output.choice): output for output in self._state.finished}
         error = None if stalled is None else Stalled(stalled, outputs)
         emptied = evolve(self._state, finished=())
-        self._state = emptied  # no signal is looked for between a plain store and a return
+        self._state = emptied  # no check for signals between a plain store and a return
         if error is not None:
             raise error
         return outputs
 
     def settle(self) -> Stats:
-        """Give back the reservations of requests that hold no slot any more; the numbers now.
+        """Drop the reservations of requests that no longer hold a slot; returns the statistics.
 
-        Every method that needs it does so itself. Who also drives the engine past the host calls it
-        before giving the id of a request that has left to a new one.
+        Every method that needs it does so itself. A caller that also drives the engine directly
+        calls it before a new request takes the id of one that has left.
         """
         stats = self.stats()
         self._state = release(self._state, stats)
@@ -180,7 +181,7 @@ class Host:
         self._together(partial(self._reset, mode))
 
     def stats(self) -> Stats:
-        """A few numbers of the device."""
+        """The statistics of the engine."""
         self._check()
         return self._engine.stats()
 
@@ -194,7 +195,7 @@ class Host:
         return stats
 
     def _serve(self, stats: Stats) -> tuple[Refusal, ...] | None:
-        """Admit, decode and collect until nothing is left to do; or why nothing can go on."""
+        """Admit, decode and collect until nothing is left to do; else why there is no progress."""
         while True:
             admitted = self._admit(stats)
             done, reason = self.generate_rounds()
@@ -213,7 +214,7 @@ class Host:
         return chosen
 
     def _collect(self) -> tuple[Output, ...]:
-        """Outputs leave the device, and are kept here until they are returned."""
+        """Move outputs from the device to the host, which keeps them until they are returned."""
         self._check()
         return self._together(self._take)
 
@@ -231,13 +232,13 @@ class Host:
         self._state, self._broken = HostState(), False
 
     def _together(self, work: Callable[[], T]) -> T:
-        """Do what changes both device and host. An interrupt waits until both are done."""
+        """Run work that changes device and host. An interrupt waits until both are done."""
         return hold_interrupts(partial(self._unless_broken, work))
 
     def _unless_broken(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except KvspecError:  # refused, and nothing has changed; or the engine says itself what has
+        except KvspecError:  # refused, and nothing has changed; or StateLost
             raise
         except BaseException:
             self._broken = True
@@ -245,7 +246,7 @@ class Host:
 
     def _check(self) -> None:
         if self._broken:
-            raise StateLost("host and engine do not fit")
+            raise StateLost("host and engine are in different states")
 
     def _obstacles(self, stats: Stats, reason: Reason | None) -> tuple[Refusal, ...]:
         if self._state.waiting:

@@ -1,9 +1,9 @@
-"""An interrupt from the keyboard waits until what a call returns is bound.
+"""Deferral of keyboard interrupts until the result of a call is stored.
 
-CPython looks for signals when a call returns, and before its result is stored. The state of an
-engine is donated to the call, so that an interrupt there would leave it nowhere. Blocking the
-signal for this thread is not enough: another thread of the process takes it, and the handler still
-runs in this one. So the handler itself is exchanged for the time of the call.
+CPython checks for signals when a call returns, and before its result is stored. The state of an
+engine is donated to the call, so that an interrupt there would lose it. Blocking the signal for
+this thread is not enough: another thread of the process takes it, and the handler still runs in
+this one. So the handler itself is replaced for the time of the call.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and is ten times as slow
@@ -19,9 +19,9 @@ T = TypeVar("T")
 def hold_interrupts(work: Callable[[], T]) -> T:
     """Call `work`, and only then the handler of a SIGINT that came meanwhile.
 
-    What that handler raises is raised here, and what `work` returned is then lost: it binds what
-    must stay. Handlers run in the main thread alone, so elsewhere nothing is done; nor is it where
-    Python does not handle SIGINT.
+    An exception of that handler is raised here, and the result of `work` is then lost, so `work`
+    itself must store what has to be kept. Handlers run in the main thread only: in another thread,
+    or if Python does not handle SIGINT, `work` is called and nothing else is done.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return work()
@@ -43,4 +43,4 @@ def hold_interrupts(work: Callable[[], T]) -> T:
             _signal.signal(_signal.SIGINT, previous)
             raise
         if held:
-            previous(held[-1], sys._getframe())  # noqa: SLF001 - where it arrives, not where it was
+            previous(held[-1], sys._getframe())  # noqa: SLF001 - the frame of delivery

@@ -1,9 +1,10 @@
-"""Planning from metadata alone: who is in a batch, in what order, and what is wrong with it.
+"""The batch planner, from metadata alone: the sequences of a batch, their order, and its refusals.
 
 Nothing here changes a state. Tokens may come in any order, from any slots, with padding anywhere;
 sorting them once by slot and position gives every later step a contiguous segment per sequence.
-Pages are given lowest first, slots ascending. Each `require_*` is a guard, or several, that refuses
-unless what its name says holds. Source: docs/sources.md, "Batch plan" and "Batches".
+Pages are given lowest first, slots ascending. Each `require_*` returns one or more guards, which
+refuse unless the condition that it names holds. Source: docs/sources.md, "Batch plan" and
+"Batches".
 """
 
 from typing import NamedTuple
@@ -23,8 +24,8 @@ from spec.vocabulary import INVALID, Geometry, Reason
 class Batch(NamedTuple):
     """T tokens in plan order: by slot, then position, padding last; B sequences.
 
-    order: index in the caller's batch. slots, positions: INVALID and 0 for padding. ranks: which
-    token of its sequence.
+    order: index in the caller's batch. slots, positions: INVALID and 0 for padding. ranks: index
+    of each token among those of its sequence.
     """
 
     order: Int32[Array, " T"]
@@ -38,7 +39,11 @@ class Batch(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Which tokens begin a page, and the page each of them gets, past the pool if there is none."""
+    """The tokens that begin a page, and the page of each, past the pool where none is free.
+
+    wanted: how many pages the batch needs. found: how many free pages there are, counted up to the
+    most that a batch can need.
+    """
 
     begins: Bool[Array, " T"]
     pages: Int32[Array, " T"]
@@ -92,7 +97,7 @@ def fork_pages(
 ) -> Int32[Array, " N"]:
     """A fresh page for each of N children whose parent ends in a partial page.
 
-    wants: which of the children are really there. Past the pool where none is needed or is left.
+    wants: which children need one. The id is past the pool where none is needed or none is left.
     """
     free = lowest_free(pages.counts, min(parents.shape[0], geometry.pages))
     place = jnp.cumsum(wants, dtype=jnp.int32) - 1
@@ -101,7 +106,7 @@ def fork_pages(
 
 
 def batch_plan(state: State, batch: Batch, ok: Bool[Array, ""], geometry: Geometry) -> BatchPlan:
-    """What the model consumes, from rows that cover the batch; a refused plan writes nowhere."""
+    """The plan for the model, from rows that cover the batch; a refused one has no destinations."""
     rows = state.pages.rows
     assert rows.shape == (geometry.slots, geometry.pages_per_seq), "the rows are of this geometry"
     last = jnp.cumsum(batch.q_lens) - 1
@@ -137,7 +142,7 @@ def require_used(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tu
 
 
 def require_unused(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> tuple[Guard, ...]:
-    """The slot can be taken; INVALID asks for any and is given as INVALID if none is left."""
+    """The slot is in range and unused. INVALID means that no slot is unused."""
     inside = in_range(slot, geometry)
     return (
         (~inside & (slot != INVALID), Reason.SLOT_RANGE, slot, geometry.slots - 1),
@@ -182,7 +187,7 @@ def require_next(lengths: Int32[Array, " S"], batch: Batch) -> Guard:
 
 
 def require_below(lengths: Int32[Array, " S"], batch: Batch, reason: Reason) -> Guard:
-    """A slot's positions are below its length; else the reason is the given one."""
+    """A slot's positions are below its length; otherwise the batch is refused with `reason`."""
     past = batch.valid & (batch.positions >= lengths[batch.slots])
     return jnp.any(past), reason, jnp.max(jnp.where(past, batch.positions, 0)), jnp.sum(past)
 
@@ -199,7 +204,7 @@ def require_pages(grant: Grant) -> Guard:
 
 
 def require_unqueued(state: State, batch: Batch) -> Guard:
-    """No token of the batch is queued, nor comes after one of its sequence that is."""
+    """No token of the batch is queued, or follows a queued token of its sequence."""
     entry = jnp.arange(state.queue.slots.shape[0])
     first = (
         jnp.full_like(state.slots.known, INVALID)
@@ -213,7 +218,7 @@ def require_unqueued(state: State, batch: Batch) -> Guard:
 def choice_taken(
     state: State, request: Int32[Array, ""], choice: Int32[Array, ""]
 ) -> Bool[Array, ""]:
-    """Whether a (request, choice) pair is live or awaits being taken."""
+    """Whether a (request, choice) pair is live, or its output is not taken yet."""
     slots, outputs = state.slots, state.outputs
     live = (slots.prompt_lens > 0) & (slots.requests == request) & (slots.choices == choice)
     waits = (outputs.requests == request) & (outputs.choices == choice)

@@ -1,4 +1,4 @@
-"""Everything about an engine that is fixed for its life, and static inside jit."""
+"""The setup of an engine: all that is fixed for its life, and static inside jit."""
 
 from collections.abc import Hashable
 from typing import Any, Final
@@ -30,7 +30,7 @@ MODEL: Final = Rule(
 
 @frozen(kw_only=True)
 class Setup:
-    """Hashable, so that one setup is one compilation of each entry point.
+    """The setup of an engine; hashable, so that each entry point is compiled once per setup.
 
     logprobs: whether the log-probability of each generated token is kept.
     """

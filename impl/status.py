@@ -8,8 +8,8 @@ from jaxtyping import Bool, Int32
 from spec.vocabulary import Reason
 
 Guard = tuple[ArrayLike, Reason, ArrayLike, ArrayLike]
-"""(whether it refuses, why, the value seen, the value allowed). A function that gives one is named
-for what it requires."""
+"""(whether it refuses, why, the value seen, the value allowed). A function that returns one is
+named for the condition that it requires."""
 
 
 def first_refusal(*guards: Guard) -> Int32[Array, "3"]:

@@ -1,8 +1,9 @@
-"""kvspec: what a paged KV cache must do, as executable documentation.
+"""The specification of a paged KV cache, as executable documentation.
 
 Start with `spec.machines.naive`, the meaning of generation, and climb the ladder: `cache`, `pages`,
-`sharing`, `lifecycle`, `scheduling`, `admission`. Each rung has a `State`, its actions, `refusals`,
-`step`, and towards the rung below `abstract` and `lower`. `spec.clauses` lists what must hold.
+`sharing`, `rollback`, `lifecycle`, `scheduling`, `admission`. Each module ends with its `RUNG`: its
+components of the state, its actions with their refusals and effects, and its edges to lower rungs.
+`spec.ladder` composes rungs to machines, and `spec.clauses` lists the invariants.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""Attention on plain floats: what one query of one head reads, and what it makes of it.
+"""Attention of one query and one head, on plain floats: its read set, and its result in two forms.
 
 A query at position p of a sequence reads the cells `visible(p, kv_len, window)`, in order, and no
-other. `naive` says what the answer is; `online` says why a kernel may find it in one pass over
+other. `naive` defines the result; `online` shows that a kernel may compute it in one pass over
 tiles (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; docs/sources.md,
-"Tiled attention" and "Online softmax"). Both take the read set alone, so a cell that is not read
-cannot matter.
+"Tiled attention" and "Online softmax"). Both take the cells of the read set alone, so no other cell
+can influence the result.
 """
 
 import math
@@ -19,7 +19,8 @@ def visible(query_position: int, kv_len: int, window: int | None = None) -> rang
     """The positions that a query reads: causal, below `kv_len`, and within the window if any.
 
     With a window of w the query sees itself and the w - 1 positions before it. A query at a
-    negative position reads nothing. Source: docs/sources.md, "Masking of stale cells".
+    negative position reads nothing. Raises InvalidInput for a window below 1. Source:
+    docs/sources.md, "Masking of stale cells".
     """
     if window is not None and window < 1:
         raise InvalidInput(
@@ -30,7 +31,7 @@ def visible(query_position: int, kv_len: int, window: int | None = None) -> rang
 
 
 def score(q: Vector, key: Vector, *, scale: float, soft_cap: float | None = None) -> float:
-    """How much the query attends to one key, before softmax; `soft_cap` bounds its magnitude."""
+    """The score of a query and a key, before softmax; `soft_cap` bounds its magnitude."""
     raw = scale * sum(a * b for a, b in zip(q, key, strict=True))
     return raw if soft_cap is None else soft_cap * math.tanh(raw / soft_cap)
 
@@ -70,8 +71,9 @@ def online(
 ) -> list[float]:
     """The same as `naive` in real arithmetic, reading each tile of cells once.
 
-    Carried from tile to tile: the largest score so far, and the sum and the accumulator relative
-    to it. When the maximum grows, both are rescaled by exp(old - new).
+    The largest score so far is carried from tile to tile, with the sum of the weights and the
+    accumulator relative to it. When the maximum grows, both are rescaled by exp(old - new). Raises
+    InvalidInput for a tile below 1.
     """
     if tile < 1:
         raise InvalidInput("tile", seen=tile, allowed="1 or more", remedy="Give a positive tile.")

@@ -1,8 +1,8 @@
-"""What a cell of the pool holds: the tag of what was written there, or POISON.
+"""Contents of the pool: each cell holds the tag of what was written there, or POISON.
 
-A tag is the chain of tokens up to and including the one written, so it fixes the position too, and
-never names the sequence that wrote it: two sequences with one prefix may share a page. A cell that
-dies becomes POISON. Source: docs/sources.md, "Contents as state".
+A tag is the chain of tokens up to and including the one written. So it determines the position, and
+it never names the sequence that wrote it: two sequences with one prefix may share a page. A cell
+that dies becomes POISON. Source: docs/sources.md, "Contents as state".
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ Cells = tuple[Page, ...]
 """`cells[page][offset]` is a tag, or POISON."""
 
 POISON: Final[Tokens] = ()
-"""The tag of no prefix at all."""
+"""The content of a dead cell; no prefix has this tag."""
 
 
 def blank(geometry: Geometry) -> Cells:
@@ -38,7 +38,7 @@ def copy_page(cells: Cells, source: int, destination: int) -> Cells:
 
 
 def kill(cells: Cells, pages: Iterable[int]) -> Cells:
-    """Let every cell of these pages die."""
+    """Replace every cell of these pages by POISON."""
     return _replace(cells, {page: _dead_page(len(cells[page])) for page in pages})
 
 

@@ -1,8 +1,9 @@
-"""The registry: every invariant by id, with its text, its source and, if it has one, a predicate.
+"""The registry of clauses: every invariant by id, with its text, its sources and its predicate.
 
-A predicate yields what is wrong: which value, and what it should be. `state` clauses judge one
-view, `step` clauses two and whether the action was refused. `run` clauses are judged over a whole
-run and `engine` clauses by driving an engine; they have no predicate here.
+A predicate yields a message for each violation: the value seen, and the value that it should be. A
+`state` clause judges one view, and Q and OUT also judge the views before and after an action that
+was done. A `step` clause judges such a pair alone. A `run` clause is judged over a whole run and an
+`engine` clause by driving an engine; neither has a predicate here.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from attrs import frozen
 
 from spec.attention import visible
 from spec.cells import POISON
+from spec.fields import QueueEntry
 from spec.pool import is_free
 from spec.view import View
 from spec.vocabulary import INVALID
@@ -25,8 +27,8 @@ StepPredicate = Callable[[View, View], Iterator[str]]
 class Clause:
     """One invariant.
 
-    source: sections of docs/sources.md, by title. needs: fields of the view without which it is not
-    checked.
+    source: sections of docs/sources.md, by title. needs: fields of the view; a view that hides one
+    of them is not checked.
     """
 
     id: str
@@ -39,7 +41,7 @@ class Clause:
 
 
 def violations(view: View) -> Iterator[tuple[str, str]]:
-    """(clause id, what is wrong) for every state clause that the view violates."""
+    """Yield (clause id, message) for each violation of a state clause."""
     for clause in STATE_CLAUSES:
         if clause.holds_in is not None and _seen(clause, view):
             for wrong in clause.holds_in(view):
@@ -47,15 +49,15 @@ def violations(view: View) -> Iterator[tuple[str, str]]:
 
 
 def step_violations(before: View, after: View) -> Iterator[tuple[str, str]]:
-    """The same for the clauses that compare two views of an action that was done."""
-    for clause in STEP_CLAUSES:
+    """Yield (clause id, message) for each violation by an action that was done."""
+    for clause in _ACROSS:
         if clause.holds_across is not None and _seen(clause, before) and _seen(clause, after):
             for wrong in clause.holds_across(before, after):
                 yield clause.id, wrong
 
 
 def not_checked(view: View) -> tuple[str, ...]:
-    """Clauses with a predicate that this view does not show enough to judge."""
+    """Ids of the state and step clauses that need a field that this view hides."""
     return tuple(clause.id for clause in STATE_CLAUSES + STEP_CLAUSES if not _seen(clause, view))
 
 
@@ -215,6 +217,131 @@ def _outputs(view: View) -> Iterator[str]:
             yield f"request {request} choice {choice} finished with no token, should have 1 or more"
 
 
+def _queue_across(before: View, after: View) -> Iterator[str]:
+    assert before.queue is not None
+    assert after.queue is not None
+    kept = [entry for entry in before.queue if entry in after.queue]
+    if list(after.queue[: len(kept)]) != kept:
+        yield f"the queue is {after.queue}, should begin with {tuple(kept)}: that was queued before"
+    if after.finished is not None:
+        yield from _new_tokens_unqueued(before, after, after.finished)
+        yield from _tokens_unqueued(before, after, after.finished)
+
+
+def _new_tokens_unqueued(before: View, after: View, finished: tuple[bool, ...]) -> Iterator[str]:
+    """A token that follows the prompt is queued, or written already; a clone copies its parent."""
+    assert before.tokens is not None
+    assert after.queue is not None
+    assert after.written is not None
+    for slot, old in enumerate(before.tokens):
+        if not after.used[slot] or finished[slot] or (before.used[slot] and not old):
+            continue
+        known = after.known(slot)
+        for position in range(max(len(before.known(slot)), after.written[slot]), len(known)):
+            entry = (known[position], slot, position)
+            if entry not in after.queue and not _copied(before, after, entry):
+                yield f"the queue is {after.queue}, should have {entry}: the token is new"
+
+
+def _copied(before: View, after: View, entry: QueueEntry) -> bool:
+    """Whether a slot may have the token from a parent, for which it is not queued either."""
+    assert before.tokens is not None
+    assert after.tokens is not None
+    assert after.queue is not None
+    token, slot, position = entry
+    return not before.used[slot] and any(
+        before.tokens[parent] == after.tokens[slot] and (token, parent, position) not in after.queue
+        for parent, used in enumerate(before.used)
+        if used
+    )
+
+
+def _tokens_unqueued(before: View, after: View, finished: tuple[bool, ...]) -> Iterator[str]:
+    """A token leaves the queue to be written, or alone: the first ones, or all of one slot."""
+    assert before.queue is not None
+    assert after.queue is not None
+    assert after.written is not None
+    gone = [entry for entry in before.queue if entry not in after.queue]
+    waiting = [
+        (token, slot, position)
+        for token, slot, position in gone
+        if after.used[slot]
+        and not finished[slot]
+        and position >= after.written[slot]
+        and after.known(slot)[position : position + 1] == (token,)
+    ]
+    slots = {slot for _, slot, _ in gone}
+    packed = list(before.queue[: len(gone)]) == gone
+    purged = len(slots) == 1 and not any(slot in slots for _, slot, _ in after.queue)
+    if waiting and not (_same_but_queue(before, after) and (packed or purged)):
+        yield f"the queue is {after.queue}, should have {waiting[0]}: the token is not written"
+
+
+def _same_but_queue(before: View, after: View) -> bool:
+    return all(
+        getattr(before, name) == getattr(after, name)
+        for name in ("used", "rows", "allocated", "written", "tokens", "proposed", "outputs")
+    )
+
+
+def _outputs_kept(before: View, after: View) -> Iterator[str]:
+    assert before.outputs is not None
+    assert after.outputs is not None
+    kept = any(output in after.outputs for output in before.outputs)
+    if kept and after.outputs[: len(before.outputs)] != before.outputs:
+        yield f"outputs are {after.outputs}, should begin with {before.outputs}"
+
+
+def _rolled_back(before: View, after: View) -> Iterator[str]:
+    """Only a truncation takes cells or proposed tokens from a slot whose tokens stay.
+
+    Tokens that become known while others are proposed are the first of those.
+    """
+    assert before.tokens is not None
+    assert after.tokens is not None
+    assert before.proposed is not None
+    assert after.proposed is not None
+    for slot, tokens in enumerate(before.tokens):
+        same = before.used[slot] and after.used[slot] and after.tokens[slot] == tokens
+        if same and (
+            _allocated(after, slot) < _allocated(before, slot)
+            or len(after.proposed[slot]) < len(before.proposed[slot])
+        ):
+            yield from _truncated(before, after, slot)
+        accepted = before.used[slot] and after.used[slot] and len(after.tokens[slot]) > len(tokens)
+        if accepted and before.proposed[slot] and after.known(slot) != before.known(slot):
+            known = before.known(slot)
+            yield f"slot {slot} has {after.known(slot)}, known or proposed, should have {known}"
+
+
+def _truncated(before: View, after: View, slot: int) -> Iterator[str]:
+    assert before.tokens is not None
+    assert before.proposed is not None
+    assert after.proposed is not None
+    assert before.written is not None
+    assert after.written is not None
+    length, known = _allocated(after, slot), len(before.tokens[slot])
+    proposed = before.proposed[slot][: max(0, length - known)]
+    cut = f"slot {slot}, cut to {length} cells, has"
+    if after.proposed[slot] != proposed:
+        yield f"{cut} proposed tokens {after.proposed[slot]}, should have {proposed}"
+    written = min(before.written[slot], length)
+    if after.written[slot] != written:
+        yield f"{cut} {after.written[slot]} written cells, should have {written}"
+    committed = before.committed_cells(slot)
+    if after.committed_cells(slot) != committed:
+        yield f"{cut} {after.committed_cells(slot)} committed cells, should have {committed}"
+    end = known + len(proposed)
+    queue = tuple(entry for entry in before.queue or () if entry[1] != slot or entry[2] < end)
+    if None not in (before.queue, after.queue) and after.queue != queue:
+        yield f"{cut} the queue {after.queue} beside it, should have {queue}"
+
+
+def _allocated(view: View, slot: int) -> int:
+    assert view.allocated is not None
+    return view.allocated[slot]
+
+
 def _written_alone(before: View, after: View) -> Iterator[str]:
     assert before.written is not None
     assert after.written is not None
@@ -334,6 +461,7 @@ STATE_CLAUSES: Final = (
         "state",
         ("queue", "tokens", "written"),
         _queued,
+        _queue_across,
     ),
     Clause(
         "OUT",
@@ -342,6 +470,7 @@ STATE_CLAUSES: Final = (
         "state",
         ("outputs",),
         _outputs,
+        _outputs_kept,
     ),
 )
 
@@ -364,6 +493,19 @@ STEP_CLAUSES: Final = (
         None,
         _framed,
     ),
+    Clause(
+        "RB",
+        "after drafts are rejected nothing is observable of them, in any view",
+        "Committed cells",
+        "step",
+        ("allocated", "written", "committed", "tokens", "proposed"),
+        None,
+        _rolled_back,
+    ),
+)
+
+_ACROSS: Final = tuple(
+    clause for clause in STATE_CLAUSES + STEP_CLAUSES if clause.holds_across is not None
 )
 
 OTHER_CLAUSES: Final = (
@@ -371,8 +513,6 @@ OTHER_CLAUSES: Final = (
            "successor exists", "Refusals", "engine"),
     Clause("RESET", "after a reset the engine cannot be told from a new one, from every state",
            "Reset invariants", "engine"),
-    Clause("RB", "after drafts are rejected nothing is observable of them, in any view",
-           "Committed cells", "engine"),
     Clause("ATT", "attention equals the oracle within its bound, whatever dead cells hold",
            "Masking of stale cells", "engine"),
     Clause("DET", "same actions, same states; the lowest free page, slots ascending",

@@ -1,7 +1,7 @@
-"""The registry of fields: what can be observed of an engine, one record for each.
+"""The registry of fields: one record for each observable part of an engine's state.
 
 The view, the comparer, recordings, the wire protocol and the picture loop over it. A rung that adds
-something to be observed adds a record here, and an attribute to `spec.view.View`.
+an observable field adds a record here, and an attribute to `spec.view.View`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ OutputEntry = tuple[int, int, Tokens, FinishReason]
 """(request, choice, generated tokens, reason)."""
 
 Index = Literal["slot", "page", "cell", "whole"]
-"""What a field has one entry for; `whole`: it is one entry, without an index."""
+"""The index of a field: one entry per slot, page or cell; `whole` is one entry without an index."""
 
 
 def _as_it_is(entry: Any) -> Any:
@@ -31,14 +31,14 @@ def _as_it_is(entry: Any) -> Any:
 
 @frozen(kw_only=True)
 class Field:
-    """One field.
+    """One observable field.
 
-    index: what it has an entry for. owner: the rung that adds it. clause: the invariant that is
-    violated if this field alone differs from the specification; after a reset it is RESET. of: its
-    entries in a state of the specification; every slot has one, used or not. record: the type of an
-    entry in a recording, None if recordings do not have the field. to_record, from_record: an entry
-    of a view as a recording has it, and back. viewed: whether it is an attribute of View. paged:
-    whether it names pages, so that it is compared under the page policy of the engine.
+    index: see `Index`. owner: the rung that adds the field. clause: the invariant that is violated
+    if this field alone differs from the specification; after a reset it is RESET. of: the entries
+    in a state of the specification; an unused slot has an entry too. record: the type of an entry
+    in a recording; None if recordings do not contain the field. to_record, from_record: convert an
+    entry of a view to an entry of a recording, and back. viewed: whether it is an attribute of
+    View. paged: whether it names pages, so that it is compared under the page policy of the engine.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Field:
 
 
 def output_entry(output: Output) -> OutputEntry:
-    """What a caller receives of a finished choice."""
+    """A finished choice as an entry of the field `outputs`."""
     return output.request, output.choice, output.tokens, output.reason
 
 
 def _per_slot(entry: Callable[[Sequence], Any]) -> Callable[[State], Any]:
-    """The same of the sequence in each slot; an unused slot is like an empty sequence."""
+    """One entry for each slot; an unused slot has the entry of an empty sequence."""
     empty = entry(Sequence())
     return lambda state: tuple(
         entry(sequence) if sequence else empty for sequence in state.sequences
@@ -67,7 +67,7 @@ def _per_slot(entry: Callable[[Sequence], Any]) -> Callable[[State], Any]:
 
 
 def _rows(state: State) -> tuple[tuple[int, ...], ...]:
-    """Full width, INVALID where there is no page."""
+    """The rows at full width, INVALID where there is no page."""
     width = state.geometry.pages_per_seq
     empty = (INVALID,) * width
     return tuple(
@@ -77,7 +77,7 @@ def _rows(state: State) -> tuple[tuple[int, ...], ...]:
 
 
 def _valid_pages(row: tuple[int, ...]) -> tuple[int, ...]:
-    """A row up to its last page; a hole before that is wrong, and stays to be seen."""
+    """A row up to its last page. A hole before that page is an error, and is kept to be seen."""
     end = len(row)
     while end and row[end - 1] == INVALID:
         end -= 1
@@ -219,5 +219,5 @@ RECORDED: Final = tuple(field for field in FIELDS if field.record is not None)
 
 
 def entries(field: Field, value: Any) -> dict[int, Any]:
-    """The entries of a field by index; what has no index is at index 0."""
+    """The entries of a field by index; a field without an index has its entry at 0."""
     return {0: value} if field.index == "whole" else dict(enumerate(value))

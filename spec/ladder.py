@@ -23,10 +23,10 @@ RUNGS: Final[tuple[Rung, ...]] = (
 )
 
 _OTHER_FORMS: Final = frozenset({"naive", "cache"})
-"""Rungs that are the specification seen from below, and no parts of a machine with pages."""
+"""Rungs that higher ones are lowered to; a machine with pages does not contain them."""
 
 SERVING: Final = "admission"
-"""The rung whose closure every engine is held to; a profile names further ones by its actions."""
+"""Every engine is held to this rung and those that it requires; a profile may add others."""
 
 
 @cache

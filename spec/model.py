@@ -1,4 +1,4 @@
-"""The exact model: small enough to read, and no output of it survives one wrong cell.
+"""The exact model: a small integer transformer whose outputs depend on each cell that they read.
 
 Layer l keeps K and V of position p, both functions of the hidden state h_l(p); attention is the sum
 over visible cells j of (2j + 1) * (K factor * K_j + V factor * V_j), so that order and multiplicity
@@ -42,7 +42,7 @@ def mix(word: int) -> int:
 
 
 def draw(params: Params, *, choice: int, position: int) -> int:
-    """The draw of one token: a function of seed, choice and position only; 0 when greedy."""
+    """The random word of one draw, from seed, choice and position only; 0 when greedy."""
     if params.temperature == 0:
         return 0
     return mix(mix(mix(params.seed) + choice) + position)
@@ -59,7 +59,7 @@ def project(hidden: int, layer: int) -> tuple[int, int]:
 
 
 def word(key: int, value: int) -> int:
-    """What a cell brings into an attention sum, before it is weighted by its place."""
+    """The contribution of a cell to an attention sum, before the weight of its position."""
     return (KEY_FACTOR * key + VALUE_FACTOR * value) & _MASK
 
 
@@ -94,16 +94,16 @@ def next_token(tokens: Tokens, draw: int, window: int | None = None) -> int:
 
 
 def unembed(hidden: int, draw: int) -> int:
-    """The token that this last hidden state and this draw give."""
+    """The token drawn from a last hidden state."""
     return mix(hidden + draw) % VOCABULARY
 
 
 def attend(
     token: int, read: Sequence[Tokens], draw: int, *, first: int = 0, window: int | None = None
 ) -> int:
-    """The token after `token`, whose read set is `read`: the tags of the cells, in order read.
+    """The token after `token`. read: the tags that it reads, in order, its own tag last.
 
-    first: the position of the first of them. window: that of the model which wrote them.
+    first: the position of the first of them. window: that of the model that wrote them.
     """
     hidden = embed(token, first + len(read) - 1)
     words = [_known(tag, window)[1] for tag in read]
@@ -113,7 +113,7 @@ def attend(
 
 
 def contents(tag: Tokens, window: int | None = None) -> Contents:
-    """What the engine must hold in a cell with this tag.
+    """The contents that an engine must hold in a cell with this tag.
 
     Source: docs/sources.md, "Contents as state".
     """
@@ -121,26 +121,26 @@ def contents(tag: Tokens, window: int | None = None) -> Contents:
 
 
 Sums = tuple[int, int]
-"""One number for each layer."""
+"""The attention sum of each layer over a prefix."""
 _NOTHING: Final[Sums] = (0, 0)
 """The sums over no position."""
 
 _Known = tuple[Contents, Sums, Sums]
 _memories: dict[int | None, dict[Tokens, _Known]] = {}
-"""By window, for tags met before: the contents, their words, and the sums up to and including them.
+"""For each window a cache by tag: the contents, their words, the sums up to and including them.
 
-With a tag, all its prefixes are there.
+With a tag, all its prefixes are in the cache.
 """
 
 
 def _known(tag: Tokens, window: int | None) -> _Known:
-    """Recomputing a tag costs its length; met in order, each costs one position."""
+    """The cached entry of a tag; computes the positions after its longest cached prefix."""
     memory = _memories.setdefault(window, {})
     found = memory.get(tag)
     if found is not None:
         return found
     if not tag:
-        raise ValueError("POISON is no cell's contents: a read set holds written cells only")
+        raise ValueError("POISON has no contents: a read set holds written cells only")
     if len(memory) > _MEMORY_LIMIT:
         memory.clear()
     known = len(tag) - 1
@@ -157,9 +157,9 @@ def _known(tag: Tokens, window: int | None) -> _Known:
 
 
 def _advance(token: int, position: int, sums: Sums, unseen: Sums) -> tuple[Contents, int, Sums]:
-    """One position: its contents, its last hidden state, the sums after.
+    """Contents and last hidden state of a position, and the sums after it.
 
-    sums: of all positions before it. unseen: of those of them that it does not see.
+    sums: over all positions before it. unseen: over those of them that it does not see.
     """
     weight = 2 * position + 1
     hidden = embed(token, position)

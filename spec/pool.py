@@ -1,4 +1,4 @@
-"""Reference counts: what a free page is, and the only code that changes a count.
+"""Reference counts: the definition of a free page, and the only code that changes a count.
 
 Counts are reference counts: a page's count is the number of row entries that name it. Nothing is
 clamped: a count below zero is a bug of the engine that shows it. Source: docs/sources.md, "Page
@@ -15,7 +15,7 @@ _FREE = 0
 
 
 def is_free(counts: Counts, page: int) -> bool:
-    """Whether a page may be given out."""
+    """Whether a page may be allocated."""
     return counts[page] == _FREE
 
 
@@ -25,7 +25,7 @@ def is_shared(counts: Counts, page: int) -> bool:
 
 
 def free_count(counts: Counts) -> int:
-    """How many pages are free."""
+    """The number of free pages."""
     return counts.count(_FREE)
 
 
@@ -35,7 +35,7 @@ def free_pages(counts: Counts) -> tuple[int, ...]:
 
 
 def lowest_free(counts: Counts, wanted: int) -> tuple[int, ...]:
-    """The `wanted` lowest free pages (fewer if there are not so many)."""
+    """The `wanted` lowest free pages; all free pages if they are fewer."""
     found: list[int] = []
     page = -1
     while len(found) < wanted and _FREE in counts[page + 1 :]:
@@ -45,12 +45,12 @@ def lowest_free(counts: Counts, wanted: int) -> tuple[int, ...]:
 
 
 def hold(counts: Counts, pages: Iterable[int]) -> Counts:
-    """One more row entry names each of these pages."""
+    """The counts after one more row entry names each of these pages."""
     return _add(counts, pages, 1)
 
 
 def release(counts: Counts, pages: Iterable[int]) -> Counts:
-    """One row entry fewer names each of these pages."""
+    """The counts after one row entry fewer names each of these pages."""
     return _add(counts, pages, -1)
 
 

@@ -1,8 +1,10 @@
-"""A rung is one record: what it adds to the rungs below it, and how they see it.
+"""Rungs, the machines that they compose, and the one check of the edges between machines.
 
-A machine is a set of rungs that is closed under `requires`, composed in the order of the registry
-(`spec.ladder`). An action is refused by its own rule first; then every rung that guards it adds to
-what was found. Its effect is that of its own rule; then every rung that follows it adds its part.
+A rung is one record: what it adds to the rungs below it, and its edges to lower machines. A machine
+is a set of rungs that is closed under `requires`, composed in the order of the registry
+(`spec.ladder`). The refusals of an action are those of its own rule, which every rung that guards
+it then extends or replaces. Its effect is that of its own rule, which every rung that follows it
+then extends.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,10 +51,10 @@ def _no_pages(_machine: "Machine", _state: State, _action: object) -> int:
 class Rule(Generic[A]):
     """One action of a rung.
 
-    effect: what it does when nothing refuses it; `pages` are the pages to take, in the order of
+    effect: the state after it, when nothing refuses it; `pages` are the pages to take, in order of
     taking. refusals: why it cannot be done. pages_wanted: how many free pages it takes. appends:
-    the tokens that become known by it, for each slot, without being drawn. parts: the actions of
-    this machine that it is a fold of, if it is one.
+    for each slot, the tokens that become known by it without being drawn. parts: if the action is a
+    fold of other actions of this machine, those actions.
     """
 
     effect: Callable[["Machine", State, A, Pages | None], State]
@@ -63,10 +65,10 @@ class Rule(Generic[A]):
 
 
 Guard = Callable[["Machine", State, A_contra, frozenset[Refusal]], frozenset[Refusal]]
-"""From an action of another rung and what refuses it so far to what refuses it here."""
+"""The refusals of another rung's action, from those that were found so far."""
 
 Follow = Callable[["Machine", State, A_contra, State], State]
-"""From the states before and after an action of another rung to the state after it here."""
+"""The state after another rung's action, from the state before and the one reached so far."""
 
 
 def _same(state: State) -> State:
@@ -81,11 +83,12 @@ def _itself(
 
 @frozen(kw_only=True)
 class Edge:
-    """How a lower machine sees a rung.
+    """A refinement edge, from a rung to a lower machine.
 
-    to: the rung that the lower machine is named for; None: this machine without its last rung.
-    abstract: the state as the lower machine has it; of what it gives, the components of that
-    machine count. lower: what an action is for the lower machine. compared: what must be equal.
+    to: the last rung of the lower machine; None: this machine without its last rung. abstract: the
+    state for the lower machine, of which only that machine's components are used. lower: the
+    actions of the lower machine that an action stands for. compared: the part of the lower state
+    that must be equal.
     """
 
     to: str | None = None
@@ -96,7 +99,7 @@ class Edge:
 
 @frozen
 class Meet:
-    """How two rungs meet. clause: the invariant at stake. corner: what fuzzing must reach for it.
+    """How two rungs meet. clause: the invariant at stake. corner: the item that fuzzing must reach.
 
     A corner is an item of coverage: a state by its name, or an action with its outcome.
     """
@@ -112,12 +115,12 @@ Pair = Literal["independent"] | Meet
 class Rung:
     """A rung of the ladder.
 
-    requires: rungs without which it means nothing. owns: components of the state. initial: gives
-    them their first values. rules: the actions that it adds. folds: actions of lower rungs that no
-    caller of an engine asks for any more, since those of this rung are folds of them. guards,
+    requires: rungs that its machine must contain. owns: components of the state. initial: sets them
+    to their first values. rules: the actions that it adds. folds: actions of lower rungs that the
+    caller of an engine no longer calls, since actions of this rung are folds of them. guards,
     follows: what it adds to refusals and effects of other rungs' actions. known: tokens that follow
-    a slot's own ones and may be written. clauses: the invariants that it adds, by id. edges: how
-    lower machines see it. meets: an entry for each rung before it in the registry.
+    a sequence's own tokens and may be written. clauses: the invariants that it adds, by id. edges:
+    its refinements to lower machines. meets: an entry for each rung before it in the registry.
     """
 
     name: str
@@ -135,7 +138,7 @@ class Rung:
 
 
 class LadderBroken(AssertionError):
-    """A rung differs from what the machine below it does with the lowered actions."""
+    """An edge does not hold: after the lowered actions the machine below is in another state."""
 
     def __init__(self, edge: str, action: object, above: object, below: object) -> None:
         super().__init__(f"{edge} on {action}:\n  above, abstracted: {above}\n  below: {below}")
@@ -151,7 +154,7 @@ class _Composed(NamedTuple):
 
 @frozen(eq=False, slots=False)
 class Machine:
-    """Rungs in the order of the registry, closed under `requires`. registry: all that there are."""
+    """Rungs in the order of the registry, closed under `requires`. registry: every rung."""
 
     rungs: tuple[Rung, ...]
     registry: tuple[Rung, ...] = field(repr=False)
@@ -168,7 +171,7 @@ class Machine:
 
     @cached_property
     def calls(self) -> frozenset[type]:
-        """The actions that a caller of an engine may ask for."""
+        """The actions that a caller of an engine may call."""
         return frozenset(self.rules).difference(*(rung.folds for rung in self.rungs))
 
     @cached_property
@@ -178,7 +181,7 @@ class Machine:
 
     @cached_property
     def edges(self) -> tuple[str, ...]:
-        """What `climb` checks, by the names that LadderBroken prints."""
+        """The names of the edges that `climb` checks, as LadderBroken prints them."""
         top, named = self.rungs[-1], dict[str, None]()
         for edge in top.edges:
             named[self._name(edge)] = None
@@ -208,7 +211,7 @@ class Machine:
         return {}
 
     def below(self, name: str) -> "Machine":
-        """This machine without a rung and all that come after it."""
+        """This machine without the rung of this name and all rungs after it."""
         if name not in self._below:
             self._below[name] = Machine(self.rungs[: self.names.index(name)], self.registry)
         return self._below[name]
@@ -227,7 +230,7 @@ class Machine:
         limits: Limits,
         cleanup: CleanupMode = CleanupMode.INCREMENTAL,
     ) -> State:
-        """The state in which nothing has happened. Raises InvalidInput."""
+        """The initial state. Raises InvalidInput, also for limits too small for the geometry."""
         a(Geometry).require("geometry", geometry)
         a(Limits).require("limits", limits)
         a(CleanupMode).require("cleanup", cleanup)
@@ -277,14 +280,14 @@ class Machine:
         return self.rule(action).pages_wanted(self, state, action)
 
     def step(self, state: State, action: Action, pages: Pages | None = None) -> State:
-        """Apply an action, or raise Refused. pages: those to take, in the order of taking."""
+        """Apply an action, or raise Refused. pages: the pages to take, in the order of taking."""
         found = self.refusals(state, action)
         if found:
             raise refused(found)
         return self.effect(state, action, pages)
 
     def effect(self, state: State, action: Action, pages: Pages | None = None) -> State:
-        """What an action does that nothing refuses."""
+        """The state after an action that nothing refuses; refusals are not checked."""
         rule, _, follows = self._of(action)
         after = rule.effect(self, state, action, pages)
         for follow in follows:
@@ -298,12 +301,12 @@ class Machine:
         return state
 
     def parts(self, state: State, action: Action) -> Iterator[Part]:
-        """The actions that an action is a fold of; itself, if it is none."""
+        """The actions of which an action is a fold; the action itself if it is not a fold."""
         split = self.rule(action).parts
         yield from ((action, None),) if split is None else split(self, state, action)
 
     def project(self, state: State) -> State:
-        """The components of this machine's rungs; all others as in a state without their rung."""
+        """The state with the components of this machine's rungs, and defaults for all others."""
         kept = {name: getattr(state, name) for name in self.components}
         return State(geometry=state.geometry, limits=state.limits, cleanup=state.cleanup, **kept)
 

@@ -1,7 +1,7 @@
 """The state of a machine: one flat record, of which each rung owns some components.
 
-A machine without a rung leaves that rung's components as they are here by default. So the part of a
-state that a lower machine has is found by its components alone, and nothing is nested.
+A machine without a rung leaves the components of that rung at their defaults. So the state of a
+lower machine is a selection of components, and nothing is nested.
 """
 
 from typing import Final, NamedTuple
@@ -47,7 +47,7 @@ class Output:
 
 @frozen
 class Queued:
-    """A known token that waits to be decoded."""
+    """A token, known or proposed, that waits to be decoded."""
 
     token: int
     slot: int
@@ -103,5 +103,5 @@ class State(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is waiting and none decodes."""
+        """Whether no request is waiting and no token is queued."""
         return not self.waiting and not self.queue

@@ -1,4 +1,4 @@
-"""Numbers for logs: how many pages are in use, and by whom, at one moment or over a run.
+"""Statistics for logs: the pages in use, by slot, in one state or over a run.
 
 Source: docs/sources.md, "Decode statistics" and "Page statistics".
 """
@@ -13,7 +13,10 @@ from spec.state import State
 
 @frozen
 class Stats:
-    """active: slots in use, finished ones included. pages_per_slot: length of each row."""
+    """The statistics of one state.
+
+    active: slots in use, finished ones included. pages_per_slot: length of each row.
+    """
 
     active: int
     pages_in_use: int

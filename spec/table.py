@@ -23,7 +23,7 @@ Batch = tuple[Entry | None, ...]
 
 @frozen
 class Sequence:
-    """One used slot. The three lengths differ: `len(tokens)` known, `allocated`, `written`.
+    """The sequence in a used slot; its three lengths are `len(tokens)`, `allocated` and `written`.
 
     row: pages, in order of position. allocated: cells the row covers. written: cells that hold K
     and V.
@@ -51,11 +51,11 @@ Sequences = tuple[Sequence | None, ...]
 
 @frozen(kw_only=True)
 class BatchPlan:
-    """What attention and the cache update consume, in plan order: by slot, then position.
+    """A planned batch for attention and the cache update, in plan order: by slot, then position.
 
     slot_ids, page_indices, kv_lens: one per sequence in the batch. cu_q_lens: prefix sums of
-    queries, one more than num_seqs. order: index in the caller's batch of each planned token.
-    destinations: `page * page_size + offset` of each planned token.
+    the numbers of queries; num_seqs + 1 entries. order: index in the caller's batch of each
+    planned token. destinations: `page * page_size + offset` of each planned token.
     """
 
     slot_ids: tuple[int, ...]
@@ -87,7 +87,7 @@ def readable(sequence: Sequence, position: int, page_size: int, window: int | No
 
 
 def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:
-    """The written tags of a sequence, through its row."""
+    """The tags of a sequence's written cells, read through its row."""
     tags: list[Tokens] = []
     for page in sequence.row:
         tags.extend(cells[page])

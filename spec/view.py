@@ -1,8 +1,8 @@
-"""What can be observed of a paged KV cache, whoever implements it; the clauses judge this.
+"""The view of a paged KV cache: the observable part of its state, which the clauses judge.
 
-The specification and every engine are looked at through the same window, so that one predicate
-serves both. A field that an engine cannot show is None, and the clauses that need it are then not
-checked, and said not to be.
+The specification and every engine give the same kind of view, so that one predicate judges both. A
+field that an engine cannot show is None; clauses that need it are then not checked, and are
+reported as not checked.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,12 @@ from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
 
 @frozen(kw_only=True, slots=False)
 class View:
-    """counts: per page. used, finished: slots. rows: full width, INVALID where there is no page.
+    """The fields of `spec.fields`; None is a field that the engine does not show.
 
+    counts: per page. used, finished: per slot. rows: full width, INVALID where there is no page.
     tokens, proposed, allocated, written, committed, first_page: per slot (empty and 0 where
-    unused). cells: per destination, a value that `expected(prefix)` gives for the cell that ends
-    this prefix. Raises InvalidInput for a field with more or fewer entries.
+    unused). cells: per destination; the cell that ends a prefix should have the value
+    `expected(prefix)`. Raises InvalidInput for a field with more or fewer entries.
     """
 
     geometry: Geometry
@@ -57,7 +58,7 @@ class View:
                     f"View.{name}",
                     seen=f"{len(entries)} entries",
                     allowed=f"{count}, one for each slot, page or cell",
-                    remedy="Show all of them, used or not.",
+                    remedy="Show every entry, used or not.",
                 )
 
     @cached_property
@@ -82,7 +83,7 @@ class View:
         return self.tokens[slot] + (self.proposed[slot] if self.proposed is not None else ())
 
     def committed_cells(self, slot: int) -> int:
-        """The leading cells whose tokens are final; needs written.
+        """The number of leading cells whose tokens are final; needs written.
 
         Without the rung rollback every written cell is committed.
         """
@@ -121,9 +122,9 @@ _INDEXED = tuple((field.name, field.index) for field in VIEWED if field.index !=
 
 
 def of(machine: Machine, state: State) -> View:
-    """The state of a machine, through the same window; the value of a cell is its tag.
+    """The view of a state of a machine; the value of a cell is its tag.
 
-    What belongs to no rung of the machine is not shown.
+    A field that no rung of the machine owns is hidden.
     """
     shown: dict[str, Any] = {
         field.name: field.of(state) for field in VIEWED if field.owner in machine.names

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
-from conformance.exploration.instances import EXPLORED, machine_of
+from conformance.exploration.instances import PACKED, RUNGS, machine
 from conformance.files.geometries import geometry_to_data
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
+from spec.machines.actions import Round
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
 
+FINISHING: Final = tuple(name for name in RUNGS if Round in machine(name).calls)
+"""The rungs in which sequences finish."""
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
-RUNGS: Final = ("sharing", *EXPLORED)
-FINISHING: Final = tuple(name for name in EXPLORED if "scheduling" in machine_of(name).names)
-"""The rungs in whose machine sequences finish."""
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interrupt may lose, beyond the current level of the search."""
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUN
     finishing = [name for name in FINISHING if name in rungs]
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--rung", choices=rungs, default="sharing", help="what is observed (docs/explore.md)"
+        "--rung", choices=rungs, default=PACKED, help="what is observed (docs/explore.md)"
     )
     parser.add_argument(
         "--alphabet",
@@ -108,7 +108,7 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
-    """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
+    """When finished sequences are freed. Raises InvalidInput for a rung in which none finishes."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
     if arguments.rung not in FINISHING:
@@ -123,7 +123,7 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
 
 def check_pages(arguments: argparse.Namespace) -> None:
     """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
-    if arguments.pages == "open" and (arguments.rung != "sharing" or arguments.alphabet != "legal"):
+    if arguments.pages == "open" and (arguments.rung != PACKED or arguments.alphabet != "legal"):
         raise InvalidInput(
             "--pages open",
             seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",

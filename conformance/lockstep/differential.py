@@ -13,7 +13,7 @@ from typing import Final
 from attrs import define, evolve, field
 
 from conformance.history import History
-from conformance.lockstep.comparer import Lockstep
+from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import (
     Action,
     Attends,

@@ -1,33 +1,32 @@
 """What a judge of recordings answers: what an action changes, or what is wrong with a line."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from attrs import define, frozen
 
 from conformance.files.serialisation import clipped
+from conformance.lockstep.comparer import Difference
 
 Change = tuple[str, int]
 """A field, and the slot or page whose value is another now."""
 
 
 class Done(NamedTuple):
-    """What an action did. result: what it returns, None if there is nothing to say."""
+    """What an action did. results: what it may return, as plain data; empty: nothing to say."""
 
     changes: list[Change]
-    result: object
+    results: Collection[object]
 
 
 @define
 class Illegal(Exception):
-    """No engine may do this. what: the value that is wrong; seen and expected: of it."""
+    """A line that no engine may record."""
 
-    clause: str
-    what: str
-    seen: object
-    expected: object
+    difference: Difference
 
     def __str__(self) -> str:
-        return f"{self.clause}: {self.what} is {self.seen}, should be {self.expected}"
+        return f"{self.difference.clause}: {self.difference}"
 
 
 @frozen
@@ -42,5 +41,5 @@ class Found:
 
     def __str__(self) -> str:
         seen, expected = clipped(str(self.seen)), clipped(str(self.expected))
-        wrong = f"{self.what} is {seen}, should be {expected}"
+        wrong = Difference(self.clause, self.what, seen, expected)
         return f"line {self.line}: {self.clause}: {wrong}"

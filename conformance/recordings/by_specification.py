@@ -8,10 +8,9 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Done
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
-from conformance.rungs.registry import expected_result
-from spec import ladder, table
+from conformance.rungs.registry import legal_results
+from spec import ladder
 from spec.fields import RECORDED
-from spec.machines.actions import Allocate
 from spec.rung import Machine
 from spec.state import PER_SLOT, State
 from spec.vocabulary import InvalidInput, Reason
@@ -21,7 +20,7 @@ WHOLE: Final = ladder.whole()
 
 
 class BySpec:
-    """See `conformance.recordings.comparer.Machine`. Pages are compared as the policy gives them.
+    """See `conformance.recordings.judge.Machine`. Pages are compared as the policy gives them.
 
     fields: what the specification shows now.
     """
@@ -48,15 +47,12 @@ class BySpec:
         assert not isinstance(line.step, PoisonDead | Attend)
         before = self._state
         self._state = self._machine.effect(before, line.step)
-        result = expected_result(self._machine, before, line.step)
-        if isinstance(line.step, Allocate):
-            sequences = self._state.sequences
-            result = table.plan(sequences, line.step.batch, before.geometry.page_size)
+        results = legal_results(self._machine, before, line.step, self._state)
         shown = _shown(self._machine, self._state, *_touched(before, self._state))
         changed = changes(self.fields, shown)
         for name, values in shown.items():
             self.fields[name].update(values)
-        return Done(changed, plain_result(result))
+        return Done(changed, [plain_result(result) for result in results])
 
     def expected(self, field: str, index: int) -> object:
         """What this field should show."""

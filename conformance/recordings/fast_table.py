@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from attrs import define
 
+from conformance.lockstep.comparer import Difference
 from conformance.protocol import Action
 from conformance.recordings.answers import Change, Done, Illegal
 from conformance.recordings.format import Header, Line, Saw
@@ -52,7 +53,7 @@ class Held:
 
 
 class Ledger:
-    """A table and its reference counts. See `conformance.recordings.comparer.Machine`.
+    """A table and its reference counts. See `conformance.recordings.judge.Machine`.
 
     held: the used slots. counts: of the pages that are named.
     """
@@ -185,7 +186,8 @@ class Ledger:
         Raises Illegal for pages that are not to be had.
         """
         self._changes = []
-        return Done(self._changes, self._effect(line.step, line.saw))
+        result = self._effect(line.step, line.saw)
+        return Done(self._changes, () if result is None else (result,))
 
     def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901 - a table
         match action:
@@ -276,18 +278,14 @@ class Ledger:
             return [self._hold(self._next()) for _ in range(wanted)]
         if len(seen) != len(kept) + wanted:
             whole = f"{len(kept) + wanted} pages"
-            raise Illegal("ROW", f"rows[{slot}]", seen=list(seen), expected=whole)
+            raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), whole))
         for page in seen[len(kept) :]:
             if not 0 <= page < self._geometry.pages:
                 below = f"pages below {self._geometry.pages}"
-                raise Illegal("ROW", f"rows[{slot}]", seen=list(seen), expected=below)
+                raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), below))
             if page in self.counts:
-                raise Illegal(
-                    "SHARE",
-                    f"rows[{slot}]",
-                    seen=list(seen),
-                    expected=f"free pages: page {page} is held already",
-                )
+                held = f"free pages: page {page} is held already"
+                raise Illegal(Difference("SHARE", f"rows[{slot}]", list(seen), held))
             self._hold(page)
         return list(seen[len(kept) :])
 

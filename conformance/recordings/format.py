@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import attrs
 from attrs import frozen
@@ -21,7 +21,7 @@ from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
 from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
 from conformance.history import Step
-from conformance.protocol import Profile
+from conformance.protocol import Policy, Profile, Refuses
 from spec.fields import RECORDED
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
 
@@ -53,8 +53,8 @@ _HEADER: Final = {
     "shows": decoder(tuple[str, ...]),
 }
 _CHOICES: Final = {
-    "policy": ("lowest", "any"),
-    "refuses": ("exact", "may_refuse_more"),
+    "policy": get_args(Policy),
+    "refuses": get_args(Refuses),
     "spec_version": (spec.SPEC_VERSION,),
 }
 
@@ -70,8 +70,8 @@ class Header:
     limits: Limits
     engine: str = ""
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
-    policy: str = "any"
-    refuses: str = "exact"
+    policy: Policy = "any"
+    refuses: Refuses = "exact"
     shows: tuple[str, ...] = ()
 
 

@@ -12,8 +12,8 @@ from typing import Final
 from attrs import evolve, frozen
 
 from conformance.recordings.answers import Illegal
-from conformance.recordings.comparer import judge
 from conformance.recordings.format import Header, Line
+from conformance.recordings.judge import judge
 from spec.machines import actions as act
 from spec.vocabulary import INVALID
 
@@ -88,7 +88,7 @@ def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str
         try:
             taking.take(line)
         except Illegal as illegal:
-            return illegal.clause if number == len(lines) else None
+            return illegal.difference.clause if number == len(lines) else None
     return None
 
 

@@ -12,9 +12,9 @@ from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
 from conformance.history import Attend, PoisonDead
 from conformance.recordings.answers import Found, Illegal
-from conformance.recordings.comparer import Judge, judge
 from conformance.recordings.fast_table import ACTIONS
 from conformance.recordings.format import Header, Line, header_from_data, line_from_data
+from conformance.recordings.judge import Judge, judge
 from spec.machines.actions import Reset
 
 QUICK: Final = ACTIONS | {PoisonDead, Attend}
@@ -118,8 +118,7 @@ class _Pass:
             try:
                 take(line)
             except Illegal as illegal:
-                wrong = (illegal.clause, illegal.what, illegal.seen, illegal.expected)
-                return self._outcome(events, Found(self._lines.number, *wrong))
+                return self._outcome(events, Found(self._lines.number, *illegal.difference))
             if type(line.step) is Reset and line.refused is None:
                 self._part = Part(self._lines.number + 1, self._lines.offset)
             if events % EVERY == 0:

@@ -1,4 +1,4 @@
-"""`make refine`: the scopes that are refined completely, one process each, and a table of them."""
+"""`make refine`: the scopes that are refined completely, a process for each, and their table."""
 
 import json
 import subprocess
@@ -10,28 +10,30 @@ from attrs import frozen
 from rich.console import Console
 from rich.table import Table
 
+from conformance.exploration.instances import PACKED
+
 FOLDER: Final = Path(".kvspec/refine")
-"""Results and checkpoints: what was interrupted goes on."""
+"""The folder of results, and of checkpoints from which an interrupted scope goes on."""
 
 
 @frozen
 class Scope:
-    """An instance at a geometry (pages, slots, page_size, pages_per_seq) and an alphabet."""
+    """A rung at a geometry (pages, slots, page_size, pages_per_seq), and an alphabet."""
 
-    instance: str
+    rung: str
     sizes: tuple[int, int, int, int]
     alphabet: str = "legal"
 
     @property
     def geometry(self) -> str:
-        """As the command line has it."""
+        """The sizes in the form of the command line."""
         names = ("pages", "slots", "page_size", "pages_per_seq")
         return ",".join(f"{name}={size}" for name, size in zip(names, self.sizes, strict=True))
 
     @property
     def name(self) -> str:
-        """As a file name."""
-        return "-".join([self.instance, *map(str, self.sizes), self.alphabet])
+        """The name of its files, without a suffix."""
+        return "-".join([self.rung, *map(str, self.sizes), self.alphabet])
 
 
 SCOPES: Final = (
@@ -46,7 +48,7 @@ SCOPES: Final = (
 
 
 def main() -> int:
-    """Run them all; 0 if all hold."""
+    """Refine every scope; 0 if all hold, otherwise the greatest exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     table = Table(
         "rung", "pages, slots, page size, pages per sequence", "alphabet", "states", "transitions",
@@ -58,7 +60,7 @@ def main() -> int:
         worst = max(worst, status)
         counts = ("states", "transitions", "illegal", "checked", "checked_unbatched", "mismatches")
         table.add_row(
-            scope.instance,
+            scope.rung,
             ", ".join(map(str, scope.sizes)),
             scope.alphabet,
             *(f"{found.get(name, 0):,}" for name in counts),
@@ -73,9 +75,9 @@ def main() -> int:
 def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     result = FOLDER / f"{scope.name}.json"
     result.unlink(missing_ok=True)
-    words = ["--rung", scope.instance, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
+    words = ["--rung", scope.rung, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
-    words += ["--measure"] * (scope.instance == "sharing")
+    words += ["--measure"] * (scope.rung == PACKED)
     command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}

@@ -13,7 +13,7 @@ from typing import Final
 from attrs import define, field
 
 from conformance.history import Step
-from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine

@@ -5,15 +5,19 @@ compared.
 """
 
 from conformance.history import Attend, PoisonDead
+from conformance.lockstep.comparer import (
+    Difference,
+    field_difference,
+    refusal_difference,
+    result_difference,
+)
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
 from conformance.recordings.format import Header, Line
-from conformance.rungs.registry import clause_of
 from conformance.vectors.build import Vector
-from spec.fields import BY_NAME
-from spec.vocabulary import Reason, Refused
+from spec.vocabulary import Refused
 
 
 def play(engine: Engine, vector: Vector) -> Found | None:
@@ -30,16 +34,14 @@ def play(engine: Engine, vector: Vector) -> Found | None:
         except Refused as refused:
             given = refused.reasons
         wanted.update({field: {**wanted[field], **new} for field, new in line.saw.items()})
-        wrong = _answer(line, given, result) or _fields(
-            line, _shown_of(engine, vector.header), wanted
+        wrong = (
+            refusal_difference(given, line.refused or frozenset(), refuses="exact")
+            or result_difference(line.step, result, () if line.result is None else [line.result])
+            or _field_difference(line, _shown_of(engine, vector.header), wanted)
         )
         if wrong is not None:
             return Found(number, *wrong)
     return None
-
-
-Wrong = tuple[str, str, object, object]
-"""The clause, what, the value seen, and the one expected."""
 
 
 def _shown_of(engine: Engine, header: Header) -> Fields:
@@ -48,23 +50,11 @@ def _shown_of(engine: Engine, header: Header) -> Fields:
     return {name: entries for name, entries in shown.items() if name in header.shows}
 
 
-def _answer(line: Line, given: frozenset[Reason] | None, result: object) -> Wrong | None:
-    refused = line.refused or frozenset()
-    if (given is None) != (not refused) or not (given or frozenset()) <= refused:
-        return "ATOMIC", "the refusal", _names(given), _names(line.refused)
-    if None not in (result, line.result) and result != line.result:
-        return "DET", "the result", result, line.result
-    return None
-
-
-def _fields(line: Line, shown: Fields, wanted: Fields) -> Wrong | None:
+def _field_difference(line: Line, shown: Fields, wanted: Fields) -> Difference | None:
     for field, values in shown.items():
         for index, seen in values.items():
-            if seen != wanted[field][index]:
-                clause = clause_of(line.step, BY_NAME[field].clause)
-                return clause, f"{field}[{index}]", seen, wanted[field][index]
+            expected = wanted[field][index]
+            found = field_difference(line.step, field, index, seen=seen, expected=expected)
+            if found is not None:
+                return found
     return None
-
-
-def _names(reasons: frozenset[Reason] | None) -> str:
-    return "done" if reasons is None else ", ".join(sorted(one.name for one in reasons))

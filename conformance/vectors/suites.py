@@ -147,6 +147,26 @@ def suites() -> tuple[Suite, ...]:
     )
 
 
+def pairs_apart() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The pairs of actions of which no suite has both: each of a key with each of its value.
+
+    A pair is listed once.
+    """
+    names = {kind.__name__ for kind in ladder.whole().calls}
+    apart = {
+        name: names.difference(*(one.names for one in suites() if name in one.names))
+        for name in names
+    }
+    pairs: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for others in sorted(map(sorted, apart.values()), key=lambda others: (-len(others), others)):
+        left = set(others).difference(*pairs)
+        if left:
+            pairs[tuple(sorted(name for name in names if sorted(apart[name]) == others))] = tuple(
+                sorted(left)
+            )
+    return pairs
+
+
 def _requests_suite() -> Suite:
     geometry = Geometry(pages=4, page_size=2, slots=3, pages_per_seq=2)
     chosen = instances.instance("scheduling", geometry, CleanupMode.END)
@@ -171,7 +191,9 @@ def _rollback_suite() -> Suite:
         level="rollback",
         instance=chosen,
         moves=(fixed(act.Reserve(0), "reserve(0)"), *chosen.moves),
-        actions=frozenset({act.Propose, act.Commit, act.Truncate, act.Round}),
+        actions=(ACTIONS - {act.Assign, act.Clone})
+        | (_ROUNDS - {act.Generate})
+        | {act.Enqueue, act.Propose, act.Commit, act.Truncate},
         texts=True,
     )
 

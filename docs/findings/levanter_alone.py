@@ -1,4 +1,4 @@
-"""What was found in Levanter, by Levanter alone: nothing of kvspec is imported here.
+"""The findings in Levanter, reproduced with Levanter alone: nothing of kvspec is imported here.
 
     .venv-levanter/bin/python docs/findings/levanter_alone.py            # every finding
     .venv-levanter/bin/python docs/findings/levanter_alone.py clones     # one of them
@@ -6,11 +6,11 @@
     .venv-levanter-2025/bin/python docs/findings/levanter_alone.py       # the same of autumn 2025
 
 `make engine-levanter` makes that environment, and `make engine-levanter-2025` the other. Exit
-status 0: all of this release are still there. 1: one is gone.
+status 0: all findings of this release are still there. 1: one is gone.
 
 The engine is Levanter's own `InferenceEngine`, with its page table, its cache, its attention and
-its sampler at temperature 0. The model is a small one of which the right answer is known by hand:
-the next token is the sum of the whole text, plus 1, modulo 23. It stores each token as K and V and
+its sampler at temperature 0. The model is a small one, whose right answer is known by hand: the
+next token is the sum of the whole text, plus 1, modulo 23. It stores each token as K and V and
 reads the sum back through the paged cache, so that a cell that is lost or wrong changes the text.
 """
 
@@ -58,7 +58,7 @@ from levanter.inference.page_table import PageTable  # noqa: E402
 from levanter.layers.attention import ragged_paged_attention  # noqa: E402
 from levanter.layers.kv_cache import KvPageCache  # noqa: E402
 
-logging.getLogger("jax._src.callback").setLevel(logging.CRITICAL)  # what is raised is told below
+logging.getLogger("jax._src.callback").setLevel(logging.CRITICAL)  # `answer` reports exceptions
 WORDS = 23
 
 
@@ -67,15 +67,15 @@ class Summing(eqx.Module):
 
     @property
     def Vocab(self) -> hax.Axis:  # noqa: N802 - its name
-        """The tokens."""
+        """The axis of token ids."""
         return hax.Axis("vocab", WORDS)
 
     def initial_cache(self, spec: object, *, dtype: object) -> KvPageCache:
-        """One head."""
+        """An empty cache with one head."""
         return KvPageCache.init(spec, hax.Axis("kv_head", 1), hax.Axis("head_size", 8), dtype=dtype)
 
     def decode(self, tokens: object, cache: object, info: object, positions: object) -> tuple:
-        """Equal scores, so that attention is a mean; times the length it is the sum."""
+        """Decode with equal scores: attention is a mean, which times the length is the sum."""
         count = tokens.axis_size("position")
         axes = ("position", "kv_head", "head_size")
         stored = jnp.broadcast_to(tokens.array[:, None, None].astype(jnp.float32), (count, 1, 8))
@@ -94,7 +94,7 @@ class Summing(eqx.Module):
 
 
 def right(prompt: list[int], count: int) -> list[int]:
-    """What must come after a prompt."""
+    """The tokens that must follow a prompt."""
     text = list(prompt)
     for _ in range(count):
         text.append((sum(text) + 1) % WORDS)
@@ -124,7 +124,7 @@ def request(
 
 
 def answer(made: InferenceEngine, *requests: Request) -> list[list[int]] | str:
-    """The tokens of each choice, or the name of what was raised."""
+    """The tokens of each choice, or the name of the exception."""
     try:
         return made.generate(list(requests)).tokens
     except Exception as error:
@@ -163,7 +163,7 @@ def past_the_row() -> bool:
 
 
 def lost() -> bool:
-    """After one batch that did not fit, the engine answers nothing any more."""
+    """After one batch that did not fit, the engine answers no request any more."""
     made = engine(max_pages=2, max_seqs=2)
     before = answer(made, request([1, 2, 3], 2))
     refused = answer(made, request(list(range(1, 11)), 4))
@@ -183,7 +183,7 @@ def unanswered() -> bool:
 
 
 def rounds() -> bool:
-    """How many tokens come out depends on max_rounds and max_tokens_per_round."""
+    """The number of generated tokens depends on max_rounds and max_tokens_per_round."""
     prompt, wanted = [1, 2, 3], right([1, 2, 3], 13)
     print(f"  max_seq_len 16, two prompts of 3, 13 tokens each, right is {wanted}")
     good = True
@@ -239,7 +239,7 @@ def refused_stays() -> bool:
 
 
 def leftover() -> bool:
-    """Requests that wait get what rounds are left, and go on in the next call as another's."""
+    """Waiting requests get the rounds that are left; the next call continues them as another's."""
     made = engine(max_seq_len=16, max_seqs=2)
     got = answer(made, *(request([1, 2, 3], 13, name=name) for name in range(5)))
     print(f"  5 requests of 13 tokens, 2 slots: {[len(tokens) for tokens in got]} tokens")
@@ -249,7 +249,7 @@ def leftover() -> bool:
 
 
 QUEUES = hasattr(InferenceEngine, "enqueue_requests")
-"""As in autumn 2025: requests that have no slot wait for one."""
+"""Whether requests without a slot wait for one, as in the release of autumn 2025."""
 BOTH = (clones, past_the_row, destination, lost, rounds, reserve)
 CASES: dict[str, Callable[[], bool]] = {
     case.__name__.replace("_", "-"): case

@@ -1,4 +1,4 @@
-"""The findings in sglang-jax 0.0.2 with sglang-jax alone: nothing of kvspec is imported.
+"""The findings in sglang-jax 0.0.2, reproduced with sglang-jax alone, without kvspec.
 
     .venv-sglang-jax/bin/python docs/findings/sglang_alone.py
 

@@ -1,9 +1,9 @@
-"""The finding in vLLM 0.32.0 with vLLM alone: nothing of kvspec is imported, no model is run.
+"""The finding in vLLM 0.32.0, reproduced with vLLM alone: no kvspec is imported, no model is run.
 
     .venv-vllm/bin/python docs/findings/vllm_alone.py
 
-Its own scheduler plans; what it plans counts as computed. Exits with 0 if a request is taken to
-have more tokens computed than any pass was planned to compute, with 1 if not.
+Its own scheduler plans, and planned tokens count as computed. Exits with 0 if the scheduler takes
+more tokens of a request for computed than any pass has planned, with 1 if not.
 """
 
 import os
@@ -37,7 +37,7 @@ MODEL = SimpleNamespace(
     max_model_len=LONGEST,
     runner_type="generate",
 )
-"""As much of a model's configuration as the scheduler reads; there is no model."""
+"""The part of a model's configuration that the scheduler reads; there is no model."""
 
 
 def scheduler() -> Scheduler:
@@ -72,7 +72,7 @@ def request(name: str, prompt: range, priority: int) -> Request:
 
 
 def main() -> int:
-    """Two requests until the one that was preempted is resumed."""
+    """Schedule two requests until the preempted one is resumed."""
     init_none_hash(sha256)
     plans, computed, wrong = scheduler(), {"low": 0, "high": 0}, False
     plans.add_request(request("low", range(160), priority=1))

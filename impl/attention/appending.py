@@ -1,6 +1,6 @@
 """Writing K and V of a batch's own tokens and attending, as one call: for every backend.
 
-The interface of `impl.attention.tpu.append_and_attend`; here one comes after the other.
+The interface is that of `impl.attention.tpu.append_and_attend`; here the write comes first.
 """
 
 import jax.numpy as jnp
@@ -29,14 +29,15 @@ def append_and_attend(
     q_block: int = reference.Q_BLOCK,
     kv_block_pages: int | None = None,
 ) -> tuple[Array, Array]:
-    """What `ragged_paged_attention` answers once the new cells are written, and the pool.
+    """Write the new cells, then attend: the result of `ragged_paged_attention`, and the pool.
 
     keys, values [T, kv_heads, head_dim] in the dtype of the pool: of the tokens of q, in order.
-    destinations i32[T]: the cell of each token, `page * page_size + offset`, anything out of range
-    for none; worked out by `places.of` unless given. What a sequence with such tokens answers is
-    not defined. Two tokens must not share a cell, and what a new cell held before is not read.
-    Every other cell of the pool stays as it was. Under `jit` with kv_pages donated it is changed in
-    place. The rest is as in `reference.ragged_paged_attention`, InvalidInput too.
+    destinations i32[T]: the cell of each token, `page * page_size + offset`, out of range
+    for a token without a cell; computed by `places.of` unless given. The result of a sequence with
+    such tokens is undefined. Two tokens must not share a cell; the old content of a new cell is not
+    read, and every other cell of the pool is unchanged. Under `jit` with kv_pages donated the pool
+    is changed in place. The other arguments and errors are those of
+    `reference.ragged_paged_attention`.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     check_new(keys, values, destinations, q, kv_pages)

@@ -1,4 +1,4 @@
-"""What every implementation of ragged paged attention is given, checked before it begins."""
+"""Checks of the arguments of ragged paged attention, shared by every implementation."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ OPTIONAL: Final = ("sliding_window", "kv_block_pages")
 def check_options(
     *, soft_cap: float | None, sliding_window: int | None, **blocks: int | None
 ) -> None:
-    """Raises InvalidInput for options out of range; `blocks`, by name, are at least 1."""
+    """Raises InvalidInput for options out of range. blocks: sizes by name, each at least 1."""
     for name, value in {"sliding_window": sliding_window, **blocks}.items():
         allowed = "an integer, 1 or more" + (", or None" if name in OPTIONAL else "")
         fits = (type(value) is int and value >= 1) or (value is None and name in OPTIONAL)
@@ -28,7 +28,7 @@ def require(
     holds: bool,
     remedy: str = "See ragged_paged_attention for what it means.",
 ) -> None:
-    """Raises InvalidInput unless it holds."""
+    """Raises InvalidInput unless `holds`."""
     if not holds:
         raise InvalidInput(name, seen=seen, allowed=allowed, remedy=remedy)
 
@@ -61,7 +61,7 @@ def check_shapes(
 def check_new(
     keys: Array, values: Array, destinations: Array | None, q: Array, kv_pages: Array
 ) -> None:
-    """Raises InvalidInput unless K and V of the new cells fit to the queries and to the pool."""
+    """Raises InvalidInput unless K and V of the new cells fit the queries and the pool."""
     wanted = (q.shape[0], kv_pages.shape[2] // 2, kv_pages.shape[3])
     for name, given in (("keys", keys), ("values", values)):
         require(name, given.shape, f"{wanted}", holds=given.shape == wanted)
@@ -70,7 +70,7 @@ def check_new(
             str(given.dtype),
             f"the pool's dtype, {kv_pages.dtype}",
             holds=given.dtype == kv_pages.dtype,
-            remedy="Cast it; for 8 bits divide by k_scale or v_scale and round before.",
+            remedy="Cast it; for 8 bits, first divide by k_scale or v_scale and round.",
         )
     where, tokens = q.shape[:1] if destinations is None else destinations.shape, q.shape[:1]
     require("destinations", where, f"{tokens}", holds=where == tokens)

@@ -1,4 +1,4 @@
-"""Where the K and V of a batch's own tokens belong in the pool."""
+"""Destinations in the pool for the K and V of a batch's own tokens."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -36,10 +36,10 @@ def of(
 def owners(
     cu_q_lens: Array, num_seqs: ArrayLike, *, tokens: int
 ) -> tuple[Int32[Array, " {tokens}"], Bool[Array, " {tokens}"]]:
-    """The sequence of each token, and whether it has one, else it is any."""
+    """The sequence of each token, and whether it has one; otherwise the sequence is arbitrary."""
     rows = cu_q_lens.shape[0] - 1
     present = jnp.arange(rows) < jnp.reshape(jnp.asarray(num_seqs), ())
-    # What lies past num_seqs describes nothing, and need not even be in order.
+    # Entries past num_seqs are meaningless, and may be out of order.
     ends = jnp.where(present, cu_q_lens[1:], INVALID)
     token = jnp.arange(tokens, dtype=jnp.int32)
     seq = jnp.searchsorted(ends, token, side="right", method="compare_all").astype(jnp.int32)

@@ -1,14 +1,14 @@
 """Ragged paged attention in XLA operations, for every backend: the reference implementation.
 
 The interface is that of JAX's TPU ragged paged attention: a batch of sequences, each with some
-query tokens at its end, reads K and V through one page table. Work is proportional to what is
-there: loops over blocks of queries and over the blocks of pages that these can see run as often as
-the lengths demand, whatever the padded shapes are (but see `impl.cache.paged` on the narrow floats
-on CPUs). Sequences of one query are taken first, in blocks of one query; then all others. Softmax
-is online (docs/sources.md, "Online softmax"), in float32.
+query tokens at its end, reads K and V through one page table. Work is proportional to the lengths,
+not to the padded shapes: the loops run over the blocks of queries that there are, and over the
+blocks of pages that these can see (but see `impl.cache.paged` on narrow floats on CPUs). Sequences
+of one query are taken first, in blocks of one query; then all others. Softmax is online
+(docs/sources.md, "Online softmax"), in float32.
 
-What a cell that no query may see holds, NaN included, has no influence: scores are masked after
-the product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one
+A cell that no query may see has no influence, even if it holds a NaN: scores are masked after the
+product, and V is blanked before it, since 0 * NaN is NaN. Only a cell that is visible to one
 query can carry a NaN or an infinity of its V to the other queries of that block.
 """
 
@@ -27,19 +27,19 @@ from impl.cache import paged
 
 _EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
-"""Queries of a block unless another size is asked for; docs/reference.md says why."""
+"""The default number of queries in a block; docs/reference.md gives the reason."""
 _STEP_ELEMENTS: Final = {"cpu": 0}
 """Elements of K and V, or of scores, that a step may take together; one block always fits.
 
-A CPU has caches to stay in and few cores, and is no faster with several blocks to a step.
+A CPU has few cores and works best within its caches: several blocks to a step are no faster.
 """
 _MANY_ELEMENTS: Final = 1 << 24
-"""The same where thousands of threads wait for work. Chosen by size, not measured."""
+"""The same for other backends, which have thousands of threads. It is estimated, not measured."""
 
 
 @frozen(kw_only=True)
 class _Options:
-    """What is static: see `ragged_paged_attention`, and `_at_once` on step_elements."""
+    """Static options: see `ragged_paged_attention`, and `_at_once` on step_elements."""
 
     scale: float = field(converter=float)
     soft_cap: float | None
@@ -50,7 +50,7 @@ class _Options:
 
 
 class _Rows(NamedTuple):
-    """Sequences: table rows, lengths, and where their queries are."""
+    """Sequences: table rows, lengths, and the ranges of their queries in q."""
 
     pages: Int[Array, "B M"]
     kv_len: Int[Array, " B"]
@@ -61,7 +61,7 @@ class _Rows(NamedTuple):
 class _Blocks(NamedTuple):
     """N blocks of queries. row: the sequence of each block.
 
-    own says which queries are there; tokens are their rows of q, positions those in the sequence.
+    own: which queries of the block exist. tokens: their rows of q. positions: in the sequence.
     """
 
     row: Int[Array, " N"]
@@ -71,10 +71,10 @@ class _Blocks(NamedTuple):
 
 
 class _Reads(NamedTuple):
-    """What one step reads: for the blocks of queries `owner`, the pages `ids`.
+    """The reads of one step: the blocks of queries `owner` read the pages `ids`.
 
-    seen says which query may see which cell of its pages; used, which cells any query of the block
-    may see.
+    seen: which query may see which cell of the pages. used: which cells any query of the block may
+    see.
     """
 
     owner: Int[Array, " N"]
@@ -84,7 +84,7 @@ class _Reads(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """Online softmax so far."""
+    """The running values of online softmax."""
 
     largest: Float32[Array, "N kv_heads group q_block"]
     total: Float32[Array, "N kv_heads group q_block"]
@@ -121,10 +121,10 @@ def ragged_paged_attention(
     at negative positions see nothing.
 
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
-    are rows of q and pages that a sequence brings to one step of the loops; they change speed and
-    rounding only. A sequence of one query brings one row whatever q_block is. Without
-    kv_block_pages it brings the pages that 256 cells fill, at least one, or 512 cells where K and V
-    of a cell are at most 256 elements.
+    are the rows of q and the pages of a sequence in one step of the loops; they change speed and
+    rounding only. A sequence of one query has one row in a step, whatever q_block is. By default
+    kv_block_pages is the number of pages that 256 cells fill, at least one, or 512 cells where K
+    and V of a cell are at most 256 elements.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
@@ -145,7 +145,7 @@ def ragged_paged_attention(
 
 
 def _block_pages(kv_pages: Array) -> int:
-    """Pages of a block unless another size is asked for; docs/reference.md says why."""
+    """The default number of pages in a block; docs/reference.md gives the reason."""
     page_size, heads, width = kv_pages.shape[1:]
     return max(1, (512 if heads * width <= 256 else 256) // page_size)
 
@@ -194,7 +194,7 @@ def _phase(
 
 
 def _at_once(q: Array, kv_pages: Array, rows: _Rows, options: _Options) -> int:
-    """How many blocks of queries, each with a block of pages, a step takes: static."""
+    """The static number of blocks of queries, each with a block of pages, in one step."""
     cells = options.kv_block_pages * kv_pages.shape[1]
     elements = cells * max(kv_pages.shape[2] * kv_pages.shape[3], q.shape[1] * options.q_block)
     most = min(q.shape[0], rows.kv_len.shape[0] + q.shape[0] // options.q_block)
@@ -226,7 +226,7 @@ def _ceil_div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
 
 
 def _div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
-    """Division of what is not negative: `//` would also correct the signs."""
+    """Division of numbers that are not negative: `//` would also correct the signs."""
     assert size > 0, "a division has a divisor"
     return lax.div(length, jnp.asarray(size, length.dtype))
 
@@ -241,8 +241,8 @@ def _attend_blocks(
 ) -> Float[Array, "T H D"]:
     """Attend for some blocks of queries, and put the rows that are their own in `out`.
 
-    The blocks of pages they can see are one list, of which each step takes as many as there are
-    blocks of queries: no step waits for the longest sequence.
+    The blocks of pages that they can see form one list. Each step takes as many of it as there are
+    blocks of queries, so that no step waits for the longest sequence.
     """
     count, size = blocks.own.shape
     heads, width = kv_pages.shape[2] // 2, q.shape[2]
@@ -272,7 +272,7 @@ def _attend_blocks(
         jnp.zeros(shape, jnp.float32),
         jnp.zeros(queries.shape, jnp.float32),
     )
-    # What a step reads is carried to it: XLA would work it out again for each score it masks.
+    # The reads are computed one step ahead: XLA would otherwise recompute them for each score.
     first = reads(jnp.zeros((), jnp.int32))
     end, _ = lax.fori_loop(0, _ceil_div(ends[-1], count), step, (start, first))
     # Exactly 0 means that nothing was seen; a NaN in a live cell must come out as NaN.
@@ -284,7 +284,7 @@ def _attend_blocks(
 
 
 def _queries(q: Float[Array, "T H D"], blocks: _Blocks) -> Float[Array, "N q_block H D"]:
-    """The rows of q of each block; anything where not its own."""
+    """The rows of q of each block; arbitrary where not `own`."""
     return q.at[blocks.tokens].get(mode="clip")
 
 
@@ -312,7 +312,7 @@ def _find(
     kv_pages: Shaped[Array, "P page_size KV D"],
     options: _Options,
 ) -> _Reads:
-    """What the blocks `owner` of queries read of the blocks `number` of their pages.
+    """The reads of the blocks `owner` of queries in the blocks `number` of their pages.
 
     An entry past the row or its length, or an id out of range, reads page 0 instead, masked.
     """
@@ -369,8 +369,8 @@ def _blank(
 ) -> Float32[Array, "N kv_heads cells D"]:
     """K or V with 0 in each cell that no query of the block sees.
 
-    By bits and not by `where`: XLA on a CPU makes that a branch for each cell, and then copies a
-    head of 64 elements one by one. Bits have no derivative, so this has one of its own.
+    The mask is of bits: XLA on a CPU turns a `where` into a branch for each cell, and then copies a
+    head of 64 elements one by one. Bits have no derivative, so `_blank_jvp` defines it.
     """
     bits = lax.bitcast_convert_type(cells, jnp.int32)
     kept = bits & -used.astype(jnp.int32)[:, None, :, None]
@@ -389,8 +389,8 @@ def _products(
 ) -> Float32[Array, "N kv_heads group*q_block cells"]:
     """The scores before they are scaled, of the queries of a group as one list.
 
-    K goes first where a block has one query: XLA's product of a few rows and a transposed operand
-    is slow on a CPU.
+    K is the first operand if a block has one query: XLA's product of a few rows and a transposed
+    operand is slow on a CPU.
     """
     rows = queries.reshape(*queries.shape[:2], -1, queries.shape[-1])
     if queries.shape[3] == 1:
@@ -408,9 +408,9 @@ def _absorb(
 ) -> _Running:
     """One step of online softmax.
 
-    What is found with queries, keys and values i goes to block owner[i] of the running softmax.
+    The products of queries, keys and values i are added to block owner[i] of the running softmax.
     """
-    # K is blanked for speed alone: it then leaves its pages by vectors, as V does.
+    # K is blanked only for speed: XLA then copies it from its pages by vectors, as it does V.
     owner, products = reads.owner, _products(queries, _blank(keys, reads.used))
     scores = options.scale * products.reshape(*queries.shape[:-1], -1)
     if options.soft_cap is not None:

@@ -1,10 +1,10 @@
-"""One layer's pool of pages: where K and V live, and the only functions that move them.
+"""The pool of pages of one layer, and the only functions that write or copy its K and V.
 
 The pool is one array `kv_pages [pages, page_size, 2 * kv_heads, head_dim]`; in each cell the heads
 alternate k0, v0, k1, v1, ... so that a page holds both (docs/sources.md, "Page pool"). A cell is
 named by its destination `page * page_size + offset`, which vLLM calls its entry of `slot_mapping`.
-Anything that is not a destination moves nothing: that is how padding, and every byte of a refused
-plan, is dropped.
+A value that is not a destination writes nothing: so padding and the writes of a refused plan are
+dropped.
 
 Each function returns the new pool. Under `jit` with the pool donated it is updated in place, but
 for one case: XLA on CPUs copies a pool of bfloat16 or of 8-bit floats as a whole before it indexes
@@ -46,10 +46,10 @@ def interleave(k: Array, v: Array) -> Array:
 
 
 def words(kv_pages: Array) -> Array:
-    """The pool as XLA can move it: unsigned words for the floats that it would widen on a CPU.
+    """The pool as unsigned words where it has floats that XLA widens to move them on a CPU.
 
-    Widening all of a pool takes longer, and the way back gives its NaN other bits. Words have no
-    derivative.
+    Widening the whole pool takes longer, and narrowing it again changes the bits of a NaN. Words
+    have no derivative.
     """
     name = kv_pages.dtype.name
     word = jnp.uint16 if name == "bfloat16" else jnp.uint8 if name.startswith("float8") else None
@@ -59,7 +59,7 @@ def words(kv_pages: Array) -> Array:
 
 
 def of_words(moved: Array, dtype: DTypeLike) -> Array:
-    """What was moved as `words`, in the pool's dtype again."""
+    """The inverse of `words`: a moved array in the pool's dtype."""
     return moved if moved.dtype == dtype else lax.bitcast_convert_type(moved, dtype)
 
 
@@ -67,7 +67,7 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
     """Store K and V of a batch of tokens, each in the cell that its destination names.
 
     destinations i32[T]: anything below 0 or past the pool (INVALID among them) is dropped. Two
-    tokens must not share a cell: which one would win is not defined. k and v [T, kv_heads,
+    tokens must not share a cell: the result would be undefined. k and v [T, kv_heads,
     head_dim] are cast to the pool's dtype. Raises InvalidInput if the shapes do not fit.
     """
     cells = interleave(k, v)
@@ -90,7 +90,7 @@ def copy_page(
 ) -> Shaped[Array, "P page_size KV D"]:
     """Copy pages over others: i32[] or i32[N] source and destination page ids.
 
-    Where either is out of range nothing happens, so that a planned copy can be called off without
+    Where either is out of range nothing happens, so that a planned copy can be cancelled without
     a `where` over the pool, which would copy all of it. Destinations must differ.
     """
     pool, pages = words(kv_pages), kv_pages.shape[0]

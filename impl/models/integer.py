@@ -49,7 +49,7 @@ def draw_of(
     positions: Int32[Array, " N"],
     temperatures: Float32[Array, " N"],
 ) -> UInt32[Array, " N"]:
-    """Functions of seed, choice and position only; 0 where greedy."""
+    """The random words of N draws, from seed, choice and position only; 0 where greedy."""
     key = mix(mix(_word(seeds)) + _word(choices))
     return jnp.where(temperatures == 0, jnp.uint32(0), mix(key + _word(positions)))
 
@@ -60,11 +60,11 @@ class IntegerModel:
 
     @property
     def vocabulary(self) -> int:
-        """It reads any token that an int32 holds; those it draws are below VOCABULARY."""
+        """The model reads any token of an int32; the tokens that it draws are below VOCABULARY."""
         return INT32_MAX + 1
 
     def weight_shapes(self) -> tuple[()]:
-        """None."""
+        """An empty pytree: the model has no weights."""
         return ()
 
     def empty_cache(self, geometry: Geometry) -> Cache:
@@ -80,7 +80,7 @@ class IntegerModel:
         tokens: Int32[Array, " T"],
         positions: Int32[Array, " T"],
     ) -> tuple[UInt32[Array, " T"], Cache]:
-        """Rows are the last hidden states."""
+        """See `protocol.Model.decode`; rows are the last hidden states."""
         plan.assert_fits(tokens)
         assert len(cache) == LAYERS, "there is a pool for each layer"
         hidden = mix(
@@ -108,7 +108,7 @@ class IntegerModel:
         positions: Int32[Array, " N"],
         temperatures: Float32[Array, " N"],
     ) -> tuple[Int32[Array, " N"], Float32[Array, " N"]]:
-        """Tokens; the log-probability is 24 bits of the row, as a negative float."""
+        """See `protocol.Model.sample`; a log-probability is 24 bits of the row, not above 0."""
         draws = draw_of(seeds, choices, positions, temperatures)
         tokens = mix(rows + draws) % jnp.uint32(VOCABULARY)
         logprobs = -(rows >> 8).astype(jnp.float32) / jnp.float32(2**24)

@@ -1,9 +1,10 @@
 """A decoder in the manner of Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 `decode` runs it through the paged cache; `dense_logits` runs the same weights on a whole prefix
-with neither pages nor cache, which is what generation means. They share what acts on one token
-and nothing that looks at another. Source: Touvron et al., "LLaMA" (2023), section 2.2; rotary
-embedding: Su et al., "RoFormer" (2021), with the two halves of a head rotated against each other.
+without pages or cache, which is the meaning of generation. They share the code that acts on one
+token, and none that relates tokens to each other. Source: Touvron et al., "LLaMA" (2023), section
+2.2; rotary embedding: Su et al., "RoFormer" (2021), with the two halves of a head rotated against
+each other.
 """
 
 import itertools
@@ -27,7 +28,7 @@ from spec.vocabulary.rules import TEMPERATURE
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("reference", "tpu")
 _Part = tuple[tuple[int, ...], int]
-"""The shape of one array of weights, and how many inputs each of its outputs adds up."""
+"""The shape of one array of weights, and its fan-in."""
 
 
 class LayerWeights(NamedTuple):
@@ -152,7 +153,7 @@ class Llama:
         kv_pages: Float[Array, "P page_size 2*K D"],
         plan: BatchPlan,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "P page_size 2*K D"]]:
-        """Attention by the implementation that was chosen, and the new pool."""
+        """The result of the chosen implementation of attention, and the new pool."""
         given = (q, kv_pages, plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
         scale, where = self.head_dim**-0.5, plan.destinations
         if self.attention == "tpu":
@@ -170,7 +171,7 @@ class Llama:
     def logits(
         self, params: LlamaWeights, rows: Float[Array, "N {self.embed}"]
     ) -> Float32[Array, "N {self.vocabulary}"]:
-        """Of rows from `decode`."""
+        """The logits of rows from `decode`."""
         head = (self.embed, self.vocabulary)
         assert params.head.shape == head, "the sampler draws from the vocabulary"
         return _product("ne,ev->nv", rows, params.head)

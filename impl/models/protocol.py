@@ -1,7 +1,7 @@
-"""What the engine asks of a model: storage, one step over a batch, and draws.
+"""The protocol of a model: its storage, one step over a batch, and draws.
 
 A model is a frozen, hashable description, static under jit; its weights are a pytree that is
-passed alongside. It never plans: where tokens are stored and what is read comes in the plan.
+passed alongside. It never plans: the plan says which cells are written and which are read.
 """
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int32, Shaped
 from spec.vocabulary.geometry import Geometry
 
 Weights = Any
-"""The pytree of a model's weights: any, since only the model looks inside."""
+"""The pytree of a model's weights, of any structure, since only the model uses it."""
 
 Cache = tuple[Array, ...]
 """One pool `kv_pages [pages, page_size, 2 * kv_heads, head_dim]` per layer."""
@@ -59,11 +59,11 @@ class Model(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """The token ids that it knows are those below this; the engine takes no other."""
+        """The number of token ids; the engine accepts only ids below it."""
         ...
 
     def weight_shapes(self) -> Weights:
-        """Its weights with a jax.ShapeDtypeStruct for each array; what an engine is given fits."""
+        """Its weights with a jax.ShapeDtypeStruct for each array; an engine checks against it."""
         ...
 
     def empty_cache(self, geometry: Geometry) -> Cache:
@@ -81,7 +81,7 @@ class Model(Protocol):
         """Store K and V of the batch's tokens, then run the model on them.
 
         tokens and positions: in plan order. Returns one row per token, in plan order, that
-        `sample` can draw from, and the cache. Rows of padding mean nothing. Nothing is written
+        `sample` can draw from, and the cache. Rows of padding are meaningless. Nothing is written
         where `destinations` is out of range.
         """
         ...

@@ -1,8 +1,8 @@
 """The whole state of an engine as one pytree: what jit takes, donates and returns.
 
-One component a module, and each owns how it is made, forked, released and packed: a field is added
-in its component alone. Nothing here is a mirror of anything else: which pages a slot holds is in
-`pages.rows` alone, whether a page is free in `pages.counts` alone.
+Each component has a module, which makes, forks, releases and packs it, so that a field is added in
+one module. Nothing here mirrors anything else: only `pages.rows` says which pages a slot holds, and
+only `pages.counts` whether a page is free.
 """
 
 from typing import NamedTuple
@@ -44,12 +44,12 @@ class State(NamedTuple):
 
 
 def initial(setup: Setup) -> State:
-    """Nothing used, every page free, the pool zeroed."""
+    """The initial state: no slot used, every page free, the pool zeroed."""
     return blank_metadata(setup, setup.model.empty_cache(setup.geometry))
 
 
 def blank_metadata(setup: Setup, cache: Cache) -> State:
-    """A state that knows nothing, around a pool whose bytes are whatever they are."""
+    """The initial state around a given pool, whose bytes may be anything."""
     return State(
         pages=pages.make(setup, cache),
         slots=slots.make(setup),

@@ -11,7 +11,7 @@ from impl.status import target
 
 
 class Outputs(NamedTuple):
-    """One entry a choice; those from `filled` on mean nothing.
+    """One entry per choice; entries from `filled` on are meaningless.
 
     tokens: the generated ones, `lens` of them. reasons: see FINISH_CODES. logprobs: K is L, or 0
     where they are not kept.
@@ -27,7 +27,7 @@ class Outputs(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """N choices, as they enter the outputs where their reason is not 0; fields as in Outputs."""
+    """N choices, of which those with a reason enter the outputs; fields as in Outputs."""
 
     tokens: Int32[Array, "N L"]
     logprobs: Float32[Array, "N K"]
@@ -70,5 +70,5 @@ def append(outputs: Outputs, ended: Ended) -> Outputs:
 
 
 def empty(outputs: Outputs) -> Outputs:
-    """The outputs once all have been taken."""
+    """The outputs after all have been taken."""
     return outputs._replace(filled=jnp.zeros_like(outputs.filled))

@@ -1,9 +1,9 @@
-"""How a state enters and leaves jit: the same state in few arrays.
+"""Packed states, which enter and leave jit: the same state in few arrays.
 
-What a call costs beyond its work grows with the number of arrays it takes and returns. So a field
-with one number per slot, or per entry of the queue or of the outputs, travels joined to the others
-of its component. One array of all three components is slower: XLA fuses whatever feeds it into one
-loop. What is wider, or grows with the pages, is changed in place by an action and travels alone.
+The overhead of a call grows with the number of arrays that it takes and returns. So the fields of a
+component with one number per slot, or per entry of the queue or of the outputs, are joined into one
+array. One array for all three components is slower: XLA fuses all of its inputs into one loop. A
+field that is wider, or grows with the pages, is changed in place by an action and stays separate.
 """
 
 from functools import cache
@@ -20,11 +20,11 @@ from impl.setup import Setup
 from impl.state import State, initial
 
 JOINED: Final = ("slots", "queue", "outputs")
-"""The components whose narrow fields travel as one array each."""
+"""The components whose narrow fields are joined, into one array for each component."""
 
 
 class Packed(NamedTuple):
-    """A state. long: the fields that travel alone and have a size. short: one array a component."""
+    """A packed state. long: the separate fields, less empty ones. short: the joined ones."""
 
     cache: Cache
     long: tuple[Array, ...]
@@ -39,7 +39,7 @@ def shapes(setup: Setup) -> State:
 
 
 def fields(setup: Setup) -> dict[str, Any]:
-    """The shape of each field but the cache, by its path, such as "slots.used", as they travel."""
+    """The shape of each field but the cache, by its path, such as "slots.used", in packed order."""
     long, short = _split(shapes(setup))
     return {name: shape for group in (long, *short) for name, shape in group.items()}
 
@@ -67,7 +67,7 @@ def unpack(setup: Setup, packed: Packed) -> State:
             found[name] = _from_bits(numbers[end - shape.size : end], shape)
 
     def field(name: str, shape: Any) -> Any:
-        """The cache, or what travelled; a field without a size did not."""
+        """The cache, or an unpacked field; an empty field was not packed."""
         if name == "pages.cache":
             return packed.cache
         return found[name] if name in found else jnp.zeros(shape.shape, shape.dtype)
@@ -83,7 +83,7 @@ def unpack(setup: Setup, packed: Packed) -> State:
 
 
 def assert_same_shapes(setup: Setup, state: State) -> None:
-    """Assert, while tracing, that a step returns the arrays it was given: they are donated."""
+    """Assert, while tracing, that a step returns arrays like its own, which are donated."""
     wanted = shapes(setup)
     kept = jax.tree.map(
         lambda seen, right: (seen.shape, seen.dtype) == (right.shape, right.dtype), state, wanted
@@ -92,7 +92,7 @@ def assert_same_shapes(setup: Setup, state: State) -> None:
 
 
 def _split(state: State) -> tuple[dict[str, Any], tuple[dict[str, Any], ...]]:
-    """The fields that travel alone, and those that are joined, a group a component; by path."""
+    """The separate fields, and the joined ones in one group per component; by path."""
     long: dict[str, Any] = {}
     short: dict[str, dict[str, Any]] = {component: {} for component in JOINED}
     for component, held in state._asdict().items():

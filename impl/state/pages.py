@@ -1,6 +1,6 @@
-"""The pool of pages, the rows of the page table, and how often each page is named.
+"""The pool of pages, the rows of the page table, and the reference counts.
 
-A count is a reference count: how many rows name the page. This module is the only one that changes
+The count of a page is the number of rows that name it. This module is the only one that changes
 counts, and the only one that says which pages are free.
 """
 
@@ -26,7 +26,7 @@ class Pages(NamedTuple):
 
 
 def make(setup: Setup, cache: Cache) -> Pages:
-    """Every page free, every row empty, around a pool."""
+    """Every page free and every row empty, around a given pool."""
     geometry = setup.geometry
     sizes = (geometry.pages, geometry.page_size)
     assert all(pool.shape[:2] == sizes for pool in cache), "a pool has the geometry's pages"
@@ -38,17 +38,17 @@ def make(setup: Setup, cache: Cache) -> Pages:
 
 
 def is_free(counts: Int32[Array, " P"]) -> Bool[Array, " P"]:
-    """Which pages can be given out."""
+    """Which pages may be allocated."""
     return counts == 0
 
 
 def number_free(counts: Int32[Array, " P"]) -> Int32[Array, ""]:
-    """How many pages can be given out."""
+    """The number of pages that may be allocated."""
     return jnp.sum(is_free(counts), dtype=jnp.int32)
 
 
 def lowest_free(counts: Int32[Array, " P"], size: int) -> Int32[Array, " {size}"]:
-    """The lowest free pages, `size` of them, filled up with an id past the pool."""
+    """The `size` lowest free pages; where fewer are free, ids past the pool fill the array."""
     assert 0 < size <= counts.shape[0], "the pool has this many pages"
     (free,) = jnp.nonzero(is_free(counts), size=size, fill_value=counts.shape[0])
     return free.astype(jnp.int32)
@@ -80,8 +80,8 @@ def fork(
 ) -> Pages:
     """Give N children the pages of their parents; a child past the table is dropped.
 
-    The first `full` pages are shared; the next is copied to `fresh`, past the pool if there is none
-    to copy.
+    The first `full` pages are shared; the next is copied to `fresh`, which is past the pool if no
+    page is copied.
     """
     there = children < geometry.slots
     entry = jnp.arange(geometry.pages_per_seq)

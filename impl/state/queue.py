@@ -1,6 +1,7 @@
-"""The queue of known tokens that wait to be decoded: parallel arrays, oldest first.
+"""The queue of tokens that wait to be decoded: parallel arrays, oldest first.
 
-Every move is one gather or scatter over the whole queue. Source: docs/sources.md, "Token queue".
+Every operation is one gather or scatter over the whole queue. Source: docs/sources.md, "Token
+queue".
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from spec.vocabulary import INVALID
 
 
 class Queue(NamedTuple):
-    """One entry a token; those from `filled` on mean nothing."""
+    """One entry per token; entries from `filled` on are meaningless."""
 
     tokens: Int32[Array, " Q"]
     slots: Int32[Array, " Q"]
@@ -25,7 +26,7 @@ class Queue(NamedTuple):
 
 
 def make(setup: Setup) -> Queue:
-    """Nothing queued."""
+    """An empty queue."""
     size = (setup.limits.queue,)
     return Queue(
         tokens=jnp.zeros(size, jnp.int32),
@@ -36,7 +37,7 @@ def make(setup: Setup) -> Queue:
 
 
 def head(queue: Queue, width: int) -> tuple[Int32[Array, " {width}"], Int32[Array, " {width}"]]:
-    """The `width` next tokens to leave: slots and positions; INVALID slots past the end."""
+    """Slots and positions of the `width` oldest tokens; past the end the slot is INVALID."""
     index = jnp.arange(width)
     slots = queue.slots.at[index].get(mode="fill", fill_value=INVALID)
     positions = queue.positions.at[index].get(mode="fill", fill_value=0)
@@ -56,7 +57,7 @@ def push(
     positions: Int32[Array, " N"],
     there: Bool[Array, " N"],
 ) -> Queue:
-    """Append N tokens in order, those that are `there`; the caller has checked the room."""
+    """Append those of N tokens that are `there`, in order; the caller has checked the room."""
     place = queue.filled + jnp.cumsum(there, dtype=jnp.int32) - 1
     place = target(there, place, queue.slots.shape[0])
     return Queue(
@@ -70,7 +71,7 @@ def push(
 def fork(
     queue: Queue, parent: Int32[Array, ""], child: Int32[Array, ""], ok: Bool[Array, ""]
 ) -> Queue:
-    """Queue for a child what is queued for its parent, if `ok`."""
+    """Queue for a child copies of its parent's queued tokens, if `ok`."""
     children = jnp.full_like(queue.slots, child)
     return push(queue, children, queue.tokens, queue.positions, pending(queue, parent) & ok)
 

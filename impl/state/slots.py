@@ -1,4 +1,4 @@
-"""What is known of each slot: its tokens, its lengths, and how its request samples and stops.
+"""The slots: the tokens and lengths of each, and how its request samples and stops.
 
 A new field is a line in `Slots` and one in `make`. It is then copied by a fork, cleared by a
 release unless it is in KEPT, and packed by its rank (see `impl.state.packing`).
@@ -15,20 +15,20 @@ from impl.status import target
 from spec.vocabulary import INVALID, FinishReason
 
 FINISH_CODES: Final = {FinishReason.LIMIT: 1, FinishReason.STOP: 2}
-"""How `Slots.finished` and `Outputs.reasons` say why; 0 is "not finished"."""
+"""The codes in `Slots.finished` and `Outputs.reasons`; 0 is "not finished"."""
 
 NO_TOKEN: Final = -1
 """Fills stop sequences that are shorter than the table; matches any token there."""
 
 KEPT: Final = ("tokens", "max_new", "requests", "choices", "seeds", "temperatures", "logprobs")
-"""What a release leaves as it is: nothing reads it before `begin` or a fork has set it."""
+"""Fields that a release does not clear: nothing reads them before `begin` or a fork."""
 
 BLANK: Final = {"used": False, "stops": NO_TOKEN}
-"""What a field holds in an unused slot, where that is not 0."""
+"""The values of fields in an unused slot, where they are not 0."""
 
 
 class Params(NamedTuple):
-    """What the device knows of N requests: how to sample them and when to stop; as in Slots."""
+    """N requests on the device: how to sample them and when to stop; fields as in Slots."""
 
     requests: Int32[Array, " N"]
     max_new: Int32[Array, " N"]
@@ -41,9 +41,9 @@ class Params(NamedTuple):
 class Slots(NamedTuple):
     """known, allocated, written: the three lengths. prompt_lens: 0 while no prompt is assigned.
 
-    committed: leading cells whose tokens are final. proposed: draft tokens; they stand in `tokens`
-    from `known` on. stops: right-aligned, NO_TOKEN before the first. finished: see FINISH_CODES.
-    logprobs: K is L, or 0 where they are not kept.
+    committed: how many leading cells have final tokens. proposed: how many draft tokens are in
+    `tokens` from `known` on. stops: right-aligned, NO_TOKEN before the first. finished: see
+    FINISH_CODES. logprobs: K is L, or 0 where they are not kept.
     """
 
     used: Bool[Array, " S"]
@@ -66,7 +66,7 @@ class Slots(NamedTuple):
 
 
 def make(setup: Setup) -> Slots:
-    """Nothing used."""
+    """Every slot unused."""
     limits, slots, length = setup.limits, setup.geometry.slots, setup.geometry.max_len
     number, per_slot = jnp.int32, (slots,)
     return Slots(
@@ -91,7 +91,7 @@ def make(setup: Setup) -> Slots:
 
 
 def lowest_unused(slots: Slots, size: int) -> Int32[Array, " {size}"]:
-    """The lowest unused slots, `size` of them, filled up with INVALID."""
+    """The `size` lowest unused slots; where fewer are unused, INVALID fills the array."""
     assert 0 < size <= slots.used.shape[0], "the table has this many slots"
     (unused,) = jnp.nonzero(~slots.used, size=size, fill_value=INVALID)
     return unused.astype(jnp.int32)
@@ -112,7 +112,7 @@ def begin(
     prompt_lens: Int32[Array, " N"],
     params: Params,
 ) -> Slots:
-    """Give prompts' lengths and params to N slots; a slot past the table is dropped."""
+    """Set prompt lengths and params of N slots; a slot past the table is dropped."""
     lengths = {"known": prompt_lens, "prompt_lens": prompt_lens}
     return put(slots, at, used=True, choices=choices, **lengths, **params._asdict())
 
@@ -123,7 +123,7 @@ def fork(
     children: Int32[Array, " N"],
     choices: Int32[Array, " N"],
 ) -> Slots:
-    """Make N children what their parents are, but for the choice; one past the table is dropped."""
+    """Copy N parents to children of other choices; a child past the table is dropped."""
     copied = {name: field[parents] for name, field in slots._asdict().items()}
     return put(slots, children, **copied | {"choices": choices})
 

@@ -1,5 +1,5 @@
-"""The steps of the engine: pure functions of a state, by what they concern.
+"""The steps of the engine: pure functions of a state, one module per subject.
 
 Those that `impl.entries` lists take (setup, weights, state, ...) and return (state, status,
-result): ids that could be out of range arrive as they are, and are judged here, on the device.
+result). Ids may be out of range: the steps check them, on the device.
 """

@@ -1,4 +1,4 @@
-"""Covering a batch with pages: the lowest free ones, slots ascending, or nothing at all.
+"""Allocation of pages for a batch: the lowest free ones, slots ascending, all or none.
 
 Source: docs/sources.md, "Allocation".
 """

@@ -1,4 +1,4 @@
-"""What an entry point returns."""
+"""The answer of an entry point."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,10 +11,10 @@ Answer = tuple[State, Int32[Array, "3"], Int32[Array, " _"]]
 
 
 def done() -> Int32[Array, "3"]:
-    """The status of what is never refused."""
+    """The status of a step that is not refused."""
     return jnp.zeros((3,), jnp.int32)
 
 
 def nothing() -> Int32[Array, "0"]:
-    """The result of what has none."""
+    """The empty result."""
     return jnp.zeros((0,), jnp.int32)

@@ -28,7 +28,7 @@ def take_samples(
 ) -> State:
     """Draw one token for each of N slots from its row, append it, finish or queue it; tidy.
 
-    slots: ascending. draws: which of them draw. ok: whether anything is done.
+    slots: ascending. draws: which of them draw. ok: if false, nothing is done.
     """
     goes, held = ok & draws, state.slots
     positions = held.known[slots]
@@ -52,7 +52,7 @@ def take_samples(
 
 
 def finish_reasons(setup: Setup, held: Slots, slots: Int32[Array, " N"]) -> Int32[Array, " N"]:
-    """Why each slot's sequence has ended, 0 if it has not. A stop goes before a limit."""
+    """Why each slot's sequence has ended, 0 if it has not. A stop precedes a limit."""
     known, prompt = held.known[slots], held.prompt_lens[slots]
     window = known[:, None] - setup.limits.stop_len + jnp.arange(setup.limits.stop_len)
     ending = held.tokens[slots[:, None], jnp.maximum(window, 0)]
@@ -85,7 +85,7 @@ def keep_outputs(
 
 
 def tidy(setup: Setup, state: State, ended: Int32[Array, " N"], *, ok: Bool[Array, ""]) -> State:
-    """Release what has finished, as the cleanup mode says. `ended`: slots that just did."""
+    """Release finished slots, as the cleanup mode says. `ended`: slots that finished just now."""
     if setup.cleanup is CleanupMode.INCREMENTAL:
         return release(state, ended, setup.geometry)
     if setup.cleanup is CleanupMode.END:
@@ -95,10 +95,10 @@ def tidy(setup: Setup, state: State, ended: Int32[Array, " N"], *, ok: Bool[Arra
 
 
 def _release_finished(state: State, geometry: Geometry, *, when: Bool[Array, ""]) -> State:
-    """Release every finished slot, when this says so; else nothing is read or written.
+    """Release every finished slot if `when`; otherwise nothing is read or written.
 
-    A loop of one step or none: releasing all slots costs as much as the whole table, and a
-    conditional would copy what it passes on.
+    This is a loop of one step or none: releasing all slots costs as much as the whole table, and a
+    conditional would copy its results.
     """
 
     def step(_: Array, table: State) -> State:

@@ -1,4 +1,4 @@
-"""Taking the outputs."""
+"""The step that takes the outputs."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,7 +10,7 @@ from impl.steps.answer import Answer, done
 
 
 def take_outputs(setup: Setup, weights: Weights, state: State) -> Answer:
-    """Empty the outputs. Result: what `_outputs` of the driver reads."""
+    """Empty the outputs. Result: the entries, flat, for `Engine._outputs`."""
     held = state.outputs
     logprobs = lax.bitcast_convert_type(held.logprobs, jnp.int32)
     columns = (held.requests, held.choices, held.reasons, held.lens)

@@ -1,4 +1,4 @@
-"""Reading prompts at once: reserve, assign, allocate, write, fork the choices, draw first tokens.
+"""Prefill of several prompts: reserve, assign, allocate, write, fork choices, draw first tokens.
 
 Every choice, the first included, draws from the prompt's last row with its own key. Source:
 docs/sources.md, "Prefill and decode", "Clones" and "Forks of a request".
@@ -26,9 +26,9 @@ from spec.vocabulary import INVALID, Geometry, Reason
 
 
 class PrefillWork(NamedTuple):
-    """R prompts, padded. tokens: one prompt after another. lens: 0 is padding.
+    """R prompts, padded. tokens: the prompts, concatenated. lens: 0 is padding.
 
-    generations: choices of each. params: of R requests.
+    generations: number of choices of each. params: of the R requests.
     """
 
     tokens: Int32[Array, " T"]
@@ -40,8 +40,8 @@ class PrefillWork(NamedTuple):
 class Choices(NamedTuple):
     """All choices of all prompts, S wide, in order of their slots.
 
-    source: which prompt. number: which choice of it. parents: the slot of the first choice, where
-    the last row of the prompt is written (the clone source).
+    source: index of the prompt. number: index of the choice in its request. parents: the slot of
+    the first choice, in which the prompt is written and which is cloned.
     """
 
     there: Bool[Array, " S"]
@@ -53,14 +53,14 @@ class Choices(NamedTuple):
 
 
 def prefill_requests(setup: Setup, weights: Weights, state: State, work: PrefillWork) -> Answer:
-    """Read prompts and draw the first token of every choice."""
+    """Prefill prompts, and draw the first token of every choice."""
     return (*prefill(setup, weights, state, work), nothing())
 
 
 def prefill(
     setup: Setup, weights: Weights, state: State, work: PrefillWork
 ) -> tuple[State, Int32[Array, "3"]]:
-    """Do it all, or nothing: (state, status)."""
+    """Prefill all prompts, or change nothing: (state, status)."""
     geometry, limits = setup.geometry, setup.limits
     assert work.tokens.shape == (limits.prefill_tokens,), "prompts are padded to the limit"
     rows_of = {part.shape[:1] for part in (work.lens, work.generations, *work.params)}
@@ -102,8 +102,8 @@ def _read_prompts(
 ) -> tuple[Shaped[Array, "T ..."], State]:
     """`forward` as a loop of one step, or of none where the prefill is refused.
 
-    XLA orders instructions by their data alone: nothing that the forks write depends on what
-    attention read, so without the loop the whole pool is copied first, for attention to read from.
+    XLA orders instructions by their data alone: the writes of the forks do not depend on the reads
+    of attention, so without the loop the whole pool would first be copied for those reads.
     """
 
     def step(_: Array, carry: tuple[Array, State]) -> tuple[Array, State]:

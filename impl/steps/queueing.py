@@ -20,7 +20,7 @@ def enqueue(
     slot: Int32[Array, ""],
     token: Int32[Array, ""],
 ) -> Answer:
-    """A token becomes the next of a slot, and is queued."""
+    """Append a token to a slot, and queue it."""
     geometry, limits, held = setup.geometry, setup.limits, state.slots
     generated = held.known[slot] - held.prompt_lens[slot]
     room = held.max_new[slot] - 1
@@ -43,7 +43,7 @@ def enqueue(
 
 
 def pack(setup: Setup, weights: Weights, state: State) -> Answer:
-    """Take up to `round_tokens` W from the queue. Result: W tokens, W slots, W positions."""
+    """Take up to W = `round_tokens` tokens from the queue. Result: W tokens, slots, positions."""
     width = setup.limits.round_tokens
     slots, positions = queue.head(state.queue, width)
     index = jnp.arange(width)

@@ -1,4 +1,4 @@
-"""Forgetting everything: with or without zeroing the pool."""
+"""Reset: logical, and physical, which also zeroes the pool."""
 
 from impl.cache.paged import zero
 from impl.models.protocol import Weights

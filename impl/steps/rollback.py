@@ -1,4 +1,4 @@
-"""Draft tokens of one slot: proposed, and then committed or cut off.
+"""Rollback of draft tokens of one slot: propose them, then commit or truncate.
 
 Source: docs/sources.md, "Committed cells".
 """
@@ -25,7 +25,7 @@ def propose(
     tokens: Int32[Array, " L"],
     count: Int32[Array, ""],
 ) -> Answer:
-    """Draft tokens, padded, and their number follow what is known of a slot, and are queued."""
+    """Add `count` draft tokens, padded, after the tokens of a slot, and queue them."""
     geometry, limits, held = setup.geometry, setup.limits, state.slots
     assert tokens.shape == (geometry.max_len,), "drafts are padded to the length of a row"
     end = held.known[slot] + held.proposed[slot]
@@ -59,7 +59,7 @@ def commit(
     slot: Int32[Array, ""],
     length: Int32[Array, ""],
 ) -> Answer:
-    """The written cells of a slot below `length` become final; proposed tokens there are known."""
+    """Make written cells of a slot below `length` final, and proposed tokens there known."""
     held = state.slots
     status = first_refusal(
         *require_used(held, slot, setup.geometry),
@@ -77,7 +77,7 @@ def truncate(
     slot: Int32[Array, ""],
     length: Int32[Array, ""],
 ) -> Answer:
-    """Cells and proposed tokens of a slot from `length` on are cut off; emptied pages return."""
+    """Cut off cells and proposed tokens of a slot from `length` on; release emptied pages."""
     held = state.slots
     status = first_refusal(
         *require_used(held, slot, setup.geometry),

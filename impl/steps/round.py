@@ -1,7 +1,7 @@
-"""One decode round, whole or not at all; `loop` is a while_loop of it and nothing else.
+"""One decode round, done as a whole or refused; `loop` is a while_loop of rounds.
 
-A refused round changes nothing: its plan yields a status, every index it would write through goes
-out of range, and so no pool is ever selected, which would copy it. Source: docs/sources.md,
+A refused round changes nothing: every index that it would write to is out of range. So the step
+never selects between two pools, which would copy one. Source: docs/sources.md,
 "Rounds".
 """
 
@@ -27,7 +27,7 @@ def run_round(setup: Setup, weights: Weights, state: State) -> Answer:
 
 
 def generate(setup: Setup, weights: Weights, state: State) -> Answer:
-    """At most `limits.rounds` rounds. Result: rounds done, status of a refused one."""
+    """At most `limits.rounds` rounds. Result: rounds done, and the status of a refused one."""
     state, result = loop(setup, weights, state)
     return state, done(), result
 
@@ -64,7 +64,8 @@ def decode_round(setup: Setup, weights: Weights, state: State) -> tuple[State, I
 def loop(setup: Setup, weights: Weights, state: State) -> tuple[State, Int32[Array, "4"]]:
     """At most `limits.rounds` rounds; stops before the first refused one.
 
-    Returns the state, and rounds done before the status of the refused round, or zeros.
+    Returns the state, and in one array the number of rounds done, then the status of the refused
+    round, or zeros.
     """
 
     def goes_on(carry: tuple[State, Array, Array]) -> Array:

@@ -1,4 +1,4 @@
-"""One slot at a time: reserve, assign, clone, free; and all that have finished.
+"""Steps on one slot: reserve, assign, clone, free; and the release of all finished slots.
 
 Source: docs/sources.md, "Sequence table", "Clones" and "Count invariants".
 """

@@ -1,4 +1,4 @@
-"""A few numbers about a state, for the host."""
+"""Statistics of a state, for the host."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,7 +11,7 @@ from impl.state.pages import number_free
 
 
 def stats(setup: Setup, weights: Weights, state: State) -> Int32[Array, " _"]:
-    """What the host needs to admit, see `impl.engine.Stats`: 6 + 2 * (S + O) numbers."""
+    """The numbers of `impl.engine.Stats`, flat: 6 + 2 * (S + O) of them."""
     counts, slots, finished = state.pages.counts, state.slots, state.outputs
     free = number_free(counts)
     numbers = jnp.stack(

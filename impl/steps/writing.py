@@ -1,4 +1,4 @@
-"""Computing and storing K and V of a batch that has its pages."""
+"""Writes: computing and storing K and V of a batch whose pages are allocated."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -49,7 +49,7 @@ def forward(
 ) -> tuple[Shaped[Array, "T ..."], State]:
     """Write K and V of an allocated batch and run the model on it: its rows, in plan order.
 
-    Cells of known tokens are final as soon as they are written.
+    Cells of known tokens become committed at once.
     """
     plan = batch_plan(state, batch, ok, setup.geometry)
     tokens = state.slots.tokens[batch.slots, batch.positions]

@@ -1,1 +1,1 @@
-"""The ladder: one module per rung, with a State, its step, and its view from the rung below."""
+"""The rungs of the ladder, one module each, and their actions; `spec.ladder` has their order."""

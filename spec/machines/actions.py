@@ -1,8 +1,8 @@
-"""Every action of every rung, as values. A rung says which of them it accepts.
+"""The actions of all rungs, as values. The rules of a rung name the actions that it adds.
 
-An action that names no slot where it could (`slot=None`, `child=None`) takes the lowest free one.
-What no state could accept, such as a boolean where a slot is named, raises InvalidInput here. Any
-integer is a slot: one out of range is refused by the machine, as SLOT_RANGE.
+An action with `slot=None` or `child=None` takes the lowest free slot. A value that no state could
+accept, such as a boolean for a slot, raises InvalidInput here. Any integer is a slot: the machine
+refuses one that is out of range, as SLOT_RANGE.
 """
 
 from attrs import field, frozen
@@ -24,7 +24,7 @@ from spec.vocabulary.rules import (
 )
 
 Name = int | tuple[int, int]
-"""What a sequence is called: a slot, or above the scheduler a (request, choice) pair."""
+"""The name of a sequence: a slot, or, where scheduling is lowered to naive, (request, choice)."""
 
 
 @frozen
@@ -66,7 +66,7 @@ class Sample:
 
 @frozen
 class Free:
-    """A sequence ends; what it alone held is dead."""
+    """A sequence ends; cells that no other sequence holds die."""
 
     slot: Name = field(validator=NAME)
 
@@ -75,8 +75,8 @@ class Free:
 class Clone:
     """A second sequence with the same history: full pages shared, a partial last page copied.
 
-    choice: the child's number among the choices of its request; only the lifecycle and above, where
-    sequences belong to requests, look at it.
+    choice: the child's number among the choices of its request; only lifecycle and higher rungs,
+    where sequences belong to requests, use it.
     """
 
     parent: int = field(validator=SLOT)
@@ -102,7 +102,7 @@ class FreeFinished:
 
 @frozen
 class Reset:
-    """Everything is forgotten. PHYSICAL also zeroes the pool, which nobody can observe."""
+    """Everything is forgotten. PHYSICAL also zeroes the pool, which cannot be observed."""
 
     mode: ResetMode = field(default=ResetMode.LOGICAL, validator=a(ResetMode))
 
@@ -114,7 +114,7 @@ class TakeOutputs:
 
 @frozen
 class Enqueue:
-    """A known token becomes the next of a sequence, and waits to be decoded."""
+    """A given token is appended to a sequence, and to the queue."""
 
     slot: int = field(validator=SLOT)
     token: int = field(validator=INT32)
@@ -134,7 +134,7 @@ class Purge:
 
 @frozen
 class Prefill:
-    """Prompts are read at once; each choice forks and draws its first token."""
+    """Prompts are written in one batch; then each choice forks and draws its first token."""
 
     requests: tuple[Request, ...] = field(validator=tuple_of(Request))
 
@@ -167,7 +167,7 @@ class Commit:
 
 @frozen
 class Truncate:
-    """Cells and proposed tokens from `length` on are cut off; pages that this empties return."""
+    """Cells and proposed tokens from `length` on are cut off; emptied pages are released."""
 
     slot: int = field(validator=SLOT)
     length: int = field(validator=INT32)
@@ -183,7 +183,7 @@ class Release:
 
 @frozen
 class Submit:
-    """A request joins those waiting, if it can ever fit."""
+    """A request joins the waiting ones, if it can ever fit."""
 
     request: Request = field(validator=a(Request))
 

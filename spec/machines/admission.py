@@ -1,8 +1,9 @@
-"""Rung admission: requests wait, and are let in as soon as their worst case fits.
+"""Rung admission: requests wait, and are admitted as soon as their worst case fits.
 
-Admission reserves: a request is let in only if the pages it could ever hold are there, so that a
-round of an admitted request is never refused for lack of pages. First come, first served. An
-extension by construction. Source: docs/sources.md, "Worst-case admission" and "Page budget".
+Admission reserves pages: a request is admitted only if as many pages as it could ever hold are
+unreserved, so that a round of an admitted request is never refused for lack of pages. Requests are
+admitted first come, first served. The rung is an extension by construction. Source:
+docs/sources.md, "Worst-case admission" and "Page budget".
 """
 
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def _unreserve(_machine: Machine, _before: State, _action: Free, after: State) -
 
 
 def _unreserved(state: State) -> State:
-    """A request whose every choice has left its slot gives its reservation back."""
+    """Drop the reservation of each request of which no choice holds a slot."""
     holding = {detail.request for detail in state.details if detail is not None}
     admitted = tuple(request for request in state.admitted if request.id in holding)
     return state._replace(admitted=admitted)

@@ -1,7 +1,8 @@
 """Rung cache: K and V of past positions are kept, contiguously, and never computed again.
 
-Seen from naive: the same tokens. The edge carries weight because a sample here is computed from the
-cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "Cached decoding".
+The edge to naive compares tokens. It does not hold by construction: a sample here is computed from
+the cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "Cached
+decoding".
 """
 
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def _require_next(_machine: Machine, state: State, action: Write) -> Iterator[Re
 
 
 def _require(state: State, slot: Name | None, *, used: bool) -> Iterator[Refusal]:
-    """A slot must be a slot, and in use or not."""
+    """A slot id must be in range, and its slot in use exactly if `used`."""
     if not isinstance(slot, int) or not 0 <= slot < len(state.contiguous):
         yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {len(state.contiguous) - 1}")
     elif (state.contiguous[slot] is not None) is not used:
@@ -93,7 +94,7 @@ def _require(state: State, slot: Name | None, *, used: bool) -> Iterator[Refusal
 
 
 def _texts(state: State) -> State:
-    """Forget the cells."""
+    """Keep the tokens of each sequence, and drop its cells."""
     texts = frozenset(
         (slot, sequence.tokens)
         for slot, sequence in enumerate(state.contiguous)
@@ -105,7 +106,7 @@ def _texts(state: State) -> State:
 def _lower(
     _machine: Machine, _state: State, action: Action, _pages: Pages | None
 ) -> tuple[Part, ...]:
-    """Writing is invisible from below; everything else is itself."""
+    """Write lowers to nothing; every other action lowers to itself."""
     return () if isinstance(action, Write) else ((action, None),)
 
 

@@ -1,7 +1,7 @@
 """Rung lifecycle: sequences belong to requests, finish, leave their output behind, and are freed.
 
-An extension by construction. It adds that what is freed is never read again, and that outputs
-survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
+The rung is an extension by construction. It adds that freed cells are never read again, and that
+outputs survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
 """
 
 from collections.abc import Iterator
@@ -50,13 +50,13 @@ def detail_of(state: State, slot: int) -> Detail:
 
 
 def taken_keys(state: State) -> frozenset[Key]:
-    """The (request, choice) pairs that are live or await being taken."""
+    """The (request, choice) pairs that are live, or whose output is not taken yet."""
     live = {(detail.request, detail.choice) for detail in state.details if detail}
     return frozenset(live | {(output.request, output.choice) for output in state.outputs})
 
 
 def request_refusals(geometry: Geometry, prompt_len: int, params: Params) -> Iterator[Refusal]:
-    """A prompt and its limit must fit one row."""
+    """A prompt and its `max_new` tokens must fit one row."""
     whole = prompt_len + params.max_new
     if whole > geometry.max_len:
         yield Refusal(Reason.TOO_LONG, whole, f"at most {geometry.max_len} tokens")
@@ -137,7 +137,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 
 
 def _parent_decodes(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
-    """A parent has a prompt and has not finished; the child's choice is its own."""
+    """A parent must have a prompt and not have finished; the child's choice must be unused."""
     if any(refusal.reason.family is Family.SLOT for refusal in found):
         return found
     detail = state.details[action.parent]
@@ -159,7 +159,7 @@ def _one_unfinished(
 
 
 def _proposals_fit(machine: Machine, state: State, action: Propose, found: Refusals) -> Refusals:
-    """Proposed tokens leave room to draw, as enqueued ones do."""
+    """Proposed tokens must leave room to draw, as enqueued ones must."""
     problems = _unfinished(state, [action.slot], needs_prompt=True) or found
     if problems:
         return problems
@@ -178,7 +178,7 @@ def _write_unfinished(_machine: Machine, state: State, action: Write, found: Ref
 
 
 def _unfinished(state: State, slots: list[object], *, needs_prompt: bool) -> Refusals:
-    """Slots in use must not have finished; a slot that is not in use is for other guards."""
+    """Slots in use must not have finished; other rules refuse a slot that is not in use."""
     problems = set[Refusal]()
     for slot in slots:
         if not isinstance(slot, int) or any(require_in_range(state, slot)):
@@ -200,7 +200,7 @@ def _frees(slots: tuple[int, ...]) -> tuple[Part, ...]:
 def _lower(
     _machine: Machine, state: State, action: Action, pages: Pages | None
 ) -> tuple[Part, ...]:
-    """Assigning appends; a cleanup or reset frees one sequence after another."""
+    """Assign lowers to an append; a cleanup or reset frees one sequence after another."""
     match action:
         case Assign(slot, prompt):
             return ((Append(slot, prompt), None),)

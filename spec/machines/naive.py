@@ -1,6 +1,6 @@
 """Rung naive, the meaning of generation: run the whole model on the whole prefix for every token.
 
-Nothing is kept between tokens but the tokens. Source: docs/sources.md, "Naive decoding".
+Only the tokens are kept from one step to the next. Source: docs/sources.md, "Naive decoding".
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from spec.vocabulary.rules import INT32, PROMPT, a
 
 
 def finish(generated: Tokens, params: Params) -> FinishReason | None:
-    """Why a text with these generated tokens has ended, if it has. A stop goes before a limit."""
+    """Why a text with these generated tokens has ended, or None. A stop precedes a limit."""
     if any(generated[-len(stop) :] == stop for stop in params.stops):
         return FinishReason.STOP
     if len(generated) >= params.max_new:
@@ -25,7 +25,7 @@ def finish(generated: Tokens, params: Params) -> FinishReason | None:
 def generate(
     prompt: Tokens, params: Params, choice: int = 0, *, window: int | None = None
 ) -> tuple[Tokens, FinishReason]:
-    """What one choice of a request must return, whatever else is being served."""
+    """The output that a choice of a request must have, whatever else is served: tokens, reason."""
     PROMPT.require("prompt", prompt)
     a(Params).require("params", params)
     INT32.require("choice", choice)
@@ -63,7 +63,7 @@ def _with_text(state: State, name: Name, text: Tokens) -> State:
 
 
 def _require_new(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
-    """A text to begin must have a name that no text has; nothing is chosen here."""
+    """A new text must be given a name, one that no text has."""
     if action.slot is None:
         yield Refusal(Reason.SLOT_RANGE, None, "the name of a text")
     elif action.slot in dict(state.texts):

@@ -1,8 +1,8 @@
 """Rung pages: a pool of fixed-size pages, and a table row of pages for each sequence.
 
-Seen from cache: reading through the table gives exactly the contiguous cache. Which free pages are
-taken is the caller's choice; without one they are the lowest. Source: docs/sources.md, "Page pool"
-and "Mapping".
+The edge to cache: reading through the table gives exactly the contiguous cache. The caller may
+choose which free pages are taken; by default they are the lowest. Source: docs/sources.md, "Page
+pool" and "Mapping".
 """
 
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ def reserved_slot(state: State, slot: Name | None) -> int:
 
 
 def with_sequence(state: State, slot: int, sequence: Sequence | None) -> State:
-    """The state with another sequence in this slot."""
+    """The state with this sequence in this slot; None empties the slot."""
     before, after = state.sequences[:slot], state.sequences[slot + 1 :]
     return state._replace(sequences=(*before, sequence, *after))
 
 
 def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
-    """A component with one entry for each slot, and another entry for this one."""
+    """A component that has one entry for each slot, with a new entry for this slot."""
     return (*per_slot[:slot], entry, *per_slot[slot + 1 :])
 
 
@@ -61,14 +61,14 @@ def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
 
 
 def release_row(state: State, pages: Pages) -> State:
-    """Row entries are gone: lower the counts of their pages; a page that is then free is dead."""
+    """Release the pages of removed row entries: lower their counts; the free ones are dead."""
     counts = pool.release(state.counts, pages)
     dead = tuple(page for page in pages if pool.is_free(counts, page))
     return state._replace(counts=counts, cells=kill(state.cells, dead))
 
 
 def live_cells(state: State) -> object:
-    """States are equal if their live cells are; counts are for the clauses to judge."""
+    """The part of a state that edges compare: sequences and their cells. Clauses judge counts."""
     return tuple(
         (sequence, tuple(state.cells[page] for page in sequence.row) if sequence else ())
         for sequence in state.sequences
@@ -76,20 +76,20 @@ def live_cells(state: State) -> object:
 
 
 def require_in_range(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot id must be a slot."""
+    """A slot id must be in range."""
     if not _is_slot(slot, state):
         yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {state.geometry.slots - 1}")
 
 
 def require_used(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot id must be a slot in use."""
+    """A slot id must be in range, and its slot in use."""
     yield from require_in_range(state, slot)
     if _is_slot(slot, state) and state.sequences[slot] is None:
         yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
 
 
 def require_unused(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot to be taken must be free; None takes any."""
+    """A slot to be taken must be in range and unused; None stands for any unused slot."""
     if slot is None:
         if None not in state.sequences:
             yield Refusal(Reason.NO_FREE_SLOT, 0, "at least 1 free slot")
@@ -173,7 +173,7 @@ def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
 
 
 def _allocate_refusals(machine: Machine, state: State, action: Allocate) -> Iterator[Refusal]:
-    """In stages: a later stage is looked at only if the earlier ones found nothing."""
+    """Refusals in stages: a later stage is checked only if the earlier ones found nothing."""
     grouped = by_slot(action.batch)
     yield from (
         _slot_problems(state, grouped)
@@ -196,7 +196,7 @@ def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | N
 
 
 def _write_refusals(machine: Machine, state: State, action: Write) -> Iterator[Refusal]:
-    """In stages, as above."""
+    """Refusals in stages, as for Allocate."""
     grouped = by_slot(action.batch)
     yield from (
         _slot_problems(state, grouped)
@@ -269,7 +269,7 @@ def _contiguous(state: State) -> State:
 def _lower(
     _machine: Machine, state: State, action: Action, _pages: Pages | None
 ) -> tuple[Part, ...]:
-    """Allocation is invisible from below; everything else is itself."""
+    """Allocate lowers to nothing; every other action lowers to itself."""
     match action:
         case Allocate():
             return ()

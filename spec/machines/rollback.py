@@ -1,10 +1,10 @@
-"""Rung rollback: cells are written before their tokens are final, and cut off again.
+"""Rung rollback: cells are written before their tokens are final, and may be cut off again.
 
-`committed` counts the leading cells whose tokens are final. A write of known tokens commits as part
-of itself. Cells of proposed tokens are committed by Commit, which makes the tokens known, or cut
-off by Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
+`committed` counts the leading cells whose tokens are final. A write of known tokens commits their
+cells. Cells of proposed tokens are committed by Commit, which makes the tokens known, or cut off by
+Truncate. Only committed cells are shared, so that a truncation never meets a shared page.
 
-Seen from below, only committed cells are there: what was not committed was never there. Source:
+In the lower machine there are only committed cells: a cell that is cut off was never there. Source:
 docs/sources.md, "Committed cells".
 """
 
@@ -104,7 +104,7 @@ def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages |
 
 
 def _cut(state: State, slot: int, length: int) -> State:
-    """Without the cells of a slot from `length` on; they are dead, and emptied pages return."""
+    """The state without the cells of a slot from `length` on; emptied pages are released."""
     sequence, size = used(state, slot), state.geometry.page_size
     kept = state.geometry.pages_for(length)
     cells = list(state.cells)
@@ -123,7 +123,7 @@ def _cut(state: State, slot: int, length: int) -> State:
 
 
 def _write_commits(_machine: Machine, _before: State, action: Write, after: State) -> State:
-    """What is written of known tokens is final as soon as it is written."""
+    """A written cell of a known token is committed at once."""
     committed = after.committed
     for slot in by_slot(action.batch):
         sequence = used(after, slot)
@@ -155,7 +155,7 @@ def _nothing_proposed(
 
 
 def _parent_committed(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
-    """Only what is final is shared or copied."""
+    """A parent must not have proposed tokens: only committed cells are shared or copied."""
     if any(refusal.reason.family is Family.SLOT for refusal in found):
         return found
     return found | _proposals(state, action.parent)
@@ -175,7 +175,7 @@ def _committed_cells(state: State) -> State:
 
 
 def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
-    """What is committed is appended, allocated and written; all else is itself, or nothing."""
+    """Committed tokens are appended, allocated and written; other actions are kept or dropped."""
     match action:
         case Propose() | Truncate() | Allocate():
             return ()
@@ -199,7 +199,7 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
 
 
 def _committing(state: State, lengths: dict[int, int]) -> tuple[Part, ...]:
-    """Allocate, in the pages that they have, and write the cells up to these lengths."""
+    """Allocate and write the cells up to these lengths, in the pages that the rows have."""
     size = state.geometry.page_size
     batch = tuple(
         (slot, position)

@@ -1,6 +1,6 @@
 """Rung scheduling: a queue of tokens, prefill, and decode rounds, each one action.
 
-Seen from naive, request by request: the tokens it would have got alone. A prefill and a round are
+The edge to naive: each request gets the tokens that it would get alone. A prefill and a round are
 folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. Source:
 docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
@@ -60,13 +60,13 @@ Refusals = frozenset[Refusal]
 
 
 def packed(state: State) -> tuple[Queued, ...]:
-    """What leaves the queue next, in plan order: by slot, then position."""
+    """The tokens that leave the queue next, in plan order: by slot, then position."""
     leaving = state.queue[: state.limits.round_tokens]
     return tuple(sorted(leaving, key=lambda queued: (queued.slot, queued.position)))
 
 
 def generate(machine: Machine, state: State) -> tuple[State, int, Refusals]:
-    """Run rounds until one is refused or `limits.rounds` are done: state, rounds done, why."""
+    """Run rounds until one is refused or `limits.rounds` are done: state, rounds done, refusals."""
     for done in range(state.limits.rounds):
         found = machine.refusals(state, Round())
         if found:
@@ -76,7 +76,7 @@ def generate(machine: Machine, state: State) -> tuple[State, int, Refusals]:
 
 
 def prefill_pages(geometry: Geometry, request: Request) -> int:
-    """Pages that prefilling a request takes: its prompt, a partial page for each further choice."""
+    """Pages that a prefill takes: for the prompt, and a partial page for each further choice."""
     partial = len(request.prompt) % geometry.page_size != 0
     return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
 
@@ -93,7 +93,7 @@ def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal
 
 
 def _enqueue_refusals(machine: Machine, state: State, action: Enqueue) -> Iterator[Refusal]:
-    """A token that continues a sequence and leaves room to draw at least one more."""
+    """The token must continue a sequence and leave room to draw at least one more."""
     found = machine.refusals(state, Append(action.slot, (action.token,)))
     yield from found
     if _names_no_slot(found):
@@ -167,7 +167,7 @@ def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | Non
 
 
 def _prefill_refusals(_machine: Machine, state: State, action: Prefill) -> Iterator[Refusal]:
-    """Prompts read at once. A later stage is looked at only if the earlier ones found nothing."""
+    """Refusals in stages: a later stage is checked only if the earlier ones found nothing."""
     requests = action.requests
     yield from (
         list(_width_refusals(state.limits, requests))
@@ -266,7 +266,7 @@ def _generate(machine: Machine, state: State, _action: Generate, _pages: Pages |
 
 
 def _run(machine: Machine, state: State, action: Prefill | Round, pages: Pages | None) -> State:
-    """Fold the parts of an action. What a round packs leaves the queue first."""
+    """Fold the parts of an action. A round first takes its tokens from the queue."""
     parts, taken = machine.parts(state, action), pages or ()
     if isinstance(action, Round):
         state = machine.effect(state, Pack())
@@ -278,7 +278,7 @@ def _run(machine: Machine, state: State, action: Prefill | Round, pages: Pages |
 
 
 def _tidied(machine: Machine, state: State) -> State:
-    """The end of a prefill or round: release what has finished, as the cleanup mode says."""
+    """The end of a prefill or round: release finished sequences, as the cleanup mode says."""
     return machine.effect(state, FreeFinished()) if _tidies(state) else state
 
 
@@ -293,7 +293,7 @@ def _tidies(state: State) -> bool:
 def _within_width(
     _machine: Machine, state: State, action: Allocate | Write, found: Refusals
 ) -> Refusals:
-    """A batch of cells has its width; what is waiting in the queue is a round's to write."""
+    """A batch must fit the limit, and must not write queued tokens: rounds write those."""
     if len(action.batch) > state.limits.prefill_tokens:
         allowed = f"at most {state.limits.prefill_tokens} entries"
         return frozenset({Refusal(Reason.BATCH_WIDTH, len(action.batch), allowed)})
@@ -324,7 +324,7 @@ def _proposal_fits(_machine: Machine, state: State, action: Propose, found: Refu
 
 
 def _names_no_slot(found: Refusals) -> bool:
-    """Whether there is no slot of which anything more could be said."""
+    """Whether the slot itself is refused, so that nothing more can be checked of it."""
     return any(refusal.reason.family is Family.SLOT for refusal in found)
 
 
@@ -339,7 +339,7 @@ def _free_queued(_machine: Machine, _before: State, action: Free, after: State) 
 
 
 def _queue_sampled(_machine: Machine, _before: State, action: Sample, after: State) -> State:
-    """A sequence that has not finished goes on with the token that it has drawn."""
+    """Queue the drawn token of a sequence that has not finished."""
     slot, tokens = reserved_slot(after, action.slot), used(after, action.slot).tokens
     if slot in after.finished:
         return after
@@ -363,13 +363,13 @@ def _drop_cut(machine: Machine, _before: State, action: Truncate, after: State) 
     return after._replace(queue=kept)
 
 
-# How lower machines see it.
+# The edges to lower machines.
 
 
 def _to_lifecycle(
     machine: Machine, state: State, action: Action, pages: Pages | None
 ) -> tuple[Part, ...]:
-    """The fold of lower actions that an action is; none for the queue's own."""
+    """The lower actions of which an action is a fold; none for Pack and Purge."""
     match action:
         case Prefill() | Round():
             return _whole_parts(machine, state, action)
@@ -417,12 +417,12 @@ def _texts(state: State) -> State:
 def _to_naive(
     machine: Machine, state: State, action: Action, _pages: Pages | None
 ) -> tuple[Part, ...]:
-    """Each request by itself: begin, append, draw, end. Pages, slots and batches are invisible."""
+    """Each request alone: begin, append, draw, end. Pages, slots and batches lower to nothing."""
     return tuple((part, None) for part in _text_parts(machine, state, action))
 
 
 def _text_parts(machine: Machine, state: State, action: Action) -> Iterator[Action]:
-    """An action with no entry appends the tokens that become known by it."""
+    """An action without an entry in `_TEXTS` appends the tokens that become known by it."""
     found = _TEXTS.get(type(action))
     if found is not None:
         yield from found(machine, state, action)
@@ -475,7 +475,7 @@ def _request_texts(request: Request) -> Iterator[Action]:
 
 
 def _round_texts(machine: Machine, state: State, action: Round) -> Iterator[Action]:
-    """The draws of a round, as they are."""
+    """The samples of a round, with their draws."""
     for part, _ in machine.parts(state, action):
         if isinstance(part, Sample):
             yield Sample(_name(state, part.slot), part.draw)
@@ -497,7 +497,7 @@ _TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
     Round: _round_texts,
     Generate: _generated_texts,
 }
-"""What an action is for the texts of the requests."""
+"""For an action, the naive actions on the texts of its requests."""
 
 NAME = "scheduling"
 RUNG = Rung(

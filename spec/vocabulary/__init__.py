@@ -1,4 +1,4 @@
-"""The words that spec and engine share: sizes, requests, reasons. All that `impl` may import."""
+"""The vocabulary of spec and engine: sizes, requests, reasons. `impl` may import this alone."""
 
 from spec.vocabulary.errors import InvalidInput, Reason, Refusal, Refused, refused
 from spec.vocabulary.geometry import INVALID, Geometry, Limits, default_limits

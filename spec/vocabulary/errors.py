@@ -1,4 +1,4 @@
-"""What can be wrong: input that means nothing, and actions that are refused.
+"""Errors: invalid input, and refused actions.
 
 `InvalidInput` is raised before any state is touched: a geometry of zero pages, an empty prompt, a
 malformed trace row. `Refused` is the answer of a machine to an action whose precondition fails:
@@ -14,15 +14,15 @@ from attrs import field, frozen
 
 
 class KvspecError(Exception):
-    """Base of everything kvspec raises on purpose."""
+    """Base class of every exception that kvspec raises deliberately."""
 
 
 SHOWN: Final = 360
-"""Characters of a value that an error shows at most."""
+"""The most characters of a value that a message shows."""
 
 
 def shown(value: object, *, most: int = SHOWN) -> str:
-    """A value in a message: not all of it if it is long, its type if it cannot be written."""
+    """The repr of a value for a message: at most `most` characters, or its type if repr fails."""
     try:
         text = repr(value)
     except Exception as error:  # nested deeply, thousands of digits, a __repr__ of a caller
@@ -39,7 +39,7 @@ class InvalidInput(KvspecError, ValueError):
 
 
 class Family(Enum):
-    """What a refusal is about; each family is one exception class."""
+    """The subject of a refusal; each family has one exception class."""
 
     SLOT = "slot"
     BATCH = "batch"
@@ -92,15 +92,15 @@ _MEANINGS = {
     Reason.SLOT_USED: "the slot is in use; free it first or take another",
     Reason.SLOT_FINISHED: "the sequence has finished; free its slot",
     Reason.SLOT_ASSIGNED: "the slot already has a prompt; free it first",
-    Reason.SLOT_EMPTY: "the slot has no prompt, or no written row to draw from; assign and write",
+    Reason.SLOT_EMPTY: "the slot has no prompt, or a token that is not written; assign and write",
     Reason.NO_FREE_SLOT: "every slot is in use; free one or wait",
-    Reason.BATCH_WIDTH: "the batch is wider than it may be; split it or raise the limit",
+    Reason.BATCH_WIDTH: "the batch has too many entries; split it or raise the limit",
     Reason.BATCH_POSITIONS: "a slot's positions are not its next ones; send those, each once",
     Reason.BATCH_UNKNOWN: "a cell to be written has no known token; append the token first",
     Reason.BATCH_QUEUED: "a token still waits in the queue; pack or purge it first",
     Reason.PROPOSED: "the slot has proposed tokens; commit or truncate them first",
-    Reason.COMMITTED: "the length lies below what is committed, or is it; commit more, cut less",
-    Reason.WINDOW: "a query to come can see these cells; release fewer, or commit more first",
+    Reason.COMMITTED: "the length is not past the committed cells; commit further or cut less",
+    Reason.WINDOW: "a later query can see these cells; release fewer, or commit further first",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
     Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
     Reason.TOO_LONG: "the length is past what the sequence may have; shorten it or raise the limit",
@@ -109,7 +109,7 @@ _MEANINGS = {
     Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",
     Reason.PREFILL_WIDTH: "the prompts exceed one prefill; split them or raise the limit",
     Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
-    Reason.CHOICE_TAKEN: "this request and choice is live or awaits being taken; use another id",
+    Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",
     Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",
 }
 
@@ -128,7 +128,7 @@ class Refusal:
                 "Refusal.reason",
                 seen=self.reason,
                 allowed="a Reason",
-                remedy="Pass a Reason; Reason(code) makes one of a status code.",
+                remedy="Pass a Reason; Reason(code) converts a status code.",
             )
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class Refusal:
 
 
 class Refused(KvspecError):
-    """An action was refused and nothing changed. `refusals` holds every reason that was true."""
+    """An action was refused and nothing changed. `refusals` lists every reason that held."""
 
     def __init__(self, refusals: Iterable[Refusal]) -> None:
         self.refusals = tuple(sorted(refusals, key=lambda refusal: refusal.reason))
@@ -162,7 +162,7 @@ class CapacityRefused(Refused):
 
 
 class RequestRefused(Refused):
-    """A request that this geometry and these limits cannot serve, or whose name is taken."""
+    """A request that this geometry and these limits cannot serve, or whose id is taken."""
 
 
 _CLASSES = {
@@ -174,7 +174,7 @@ _CLASSES = {
 
 
 def refused(refusals: Iterable[Refusal]) -> Refused:
-    """The exception for these refusals, of which there is one at least; the lowest code's class."""
+    """The exception for one or more refusals; the lowest code decides its class."""
     found = sorted(refusals, key=lambda refusal: refusal.reason)
     if not found:
         raise InvalidInput(

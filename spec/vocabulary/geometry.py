@@ -1,4 +1,4 @@
-"""The sizes that everything is built for: fixed for the life of an engine, static inside jit."""
+"""Geometry and limits: sizes that are fixed for the life of an engine, and static inside jit."""
 
 from typing import Final
 
@@ -16,7 +16,8 @@ A negative sentinel would wrap around to the last page when used as an index.
 
 @frozen(kw_only=True)
 class Geometry:
-    """The pool, the table, and how much of a row a query sees.
+    """The sizes of the pool and of the page table, and the attention window.
+
 
     pages: pages in the pool. page_size: cells (token positions) in a page. slots: local sequence
     slots. pages_per_seq: entries in a table row. window: positions that a query sees, its own
@@ -47,7 +48,7 @@ class Geometry:
         return self.page_size * self.pages_per_seq
 
     def pages_for(self, positions: int) -> int:
-        """Pages that cover this many positions, the last perhaps in part."""
+        """The number of pages that cover this many positions; the last may be partial."""
         return -(-positions // self.page_size)
 
 

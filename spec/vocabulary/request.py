@@ -1,4 +1,4 @@
-"""What a caller asks for, and how the engine is told to tidy up."""
+"""Requests and their sampling parameters; modes of cleanup and reset; finish reasons."""
 
 from enum import Enum
 
@@ -39,8 +39,8 @@ class FinishReason(Enum):
 class Params:
     """How one request is sampled and when it stops.
 
-    max_new: generated tokens at most. stops: sequences matched against generated tokens only.
-    temperature: 0 is greedy. seed: of this request's draws.
+    max_new: the most tokens to generate. stops: sequences matched against generated tokens only.
+    temperature: 0 is greedy. seed: for this request's draws.
     """
 
     max_new: int = field(validator=SIZE)

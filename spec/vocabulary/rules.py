@@ -1,8 +1,8 @@
-"""What a value may be: asked once, when it is given, before any state is touched.
+"""Rules for input values, checked once, before any state is touched.
 
-A rule is a validator of attrs and is also asked by name, so that a field of an action and an
-argument of an engine are held to the same words. Rules are about what a value is; whether a state
-accepts it is for the guards of that state, which refuse. So any integer is a slot here.
+A rule is a validator of attrs and can also be called by name, so that a field of an action and an
+argument of an engine give the same message. A rule checks what a value is; whether a state accepts
+it is decided by the refusals of that state. So any integer is a slot here.
 """
 
 import sys
@@ -19,45 +19,45 @@ _UINT32_MAX: Final = 2**32 - 1
 
 @frozen(eq=False)
 class Rule:
-    """A kind of value. holds: whether a value is one. allowed, remedy: what an error says."""
+    """A kind of value. holds: whether a value is one. allowed, remedy: texts of the error."""
 
     holds: Callable[[Any], bool]
     allowed: str
     remedy: str
 
     def require(self, name: str, value: object) -> None:
-        """Raise InvalidInput, by this name, unless the value is one."""
+        """Raise InvalidInput, with this name, unless the value is one."""
         if not self.holds(value):
             raise InvalidInput(name, seen=value, allowed=self.allowed, remedy=self.remedy)
 
     def __call__(self, instance: object, attribute: Any, value: Any) -> None:
-        """The same of a field, as attrs asks it: the name is the class's and the field's."""
+        """Validate a field of an attrs class; the name is that of the class and the field."""
         if not self.holds(value):
             self.require(f"{type(instance).__name__}.{attribute.name}", value)
 
 
 def between(low: int, high: int) -> Rule:
-    """An integer from `low` to `high`."""
+    """The rule for an integer from `low` to `high`."""
     return Rule(
         lambda value: type(value) is int and low <= value <= high,
         f"an integer from {low} to {high}",
-        "Pass an int in this range; int() makes one of a numpy integer.",
+        "Pass an int in this range; int() converts a numpy integer.",
     )
 
 
 def a(kind: type) -> Rule:
-    """A value of a class."""
+    """The rule for an instance of a class."""
     return Rule(
         lambda value: isinstance(value, kind), f"a {kind.__name__}", f"Pass a {kind.__name__}."
     )
 
 
 def tuple_of(kind: type) -> Rule:
-    """A tuple of values of a class; it may be empty."""
+    """The rule for a tuple of instances of a class; it may be empty."""
     return Rule(
         lambda value: type(value) is tuple and all(isinstance(item, kind) for item in value),
         f"a tuple of {kind.__name__}",
-        f"Pass a tuple, also for one {kind.__name__}: (it,).",
+        f"Pass a tuple, even for one {kind.__name__}: (it,).",
     )
 
 
@@ -98,7 +98,7 @@ def _is_temperature(value: Any) -> bool:
 
 
 SIZE: Final = between(1, INT32_MAX)
-"""How many: of pages, tokens, choices."""
+"""A number of pages, tokens or choices."""
 
 SIZE_OR_NONE: Final = Rule(
     lambda value: value is None or SIZE.holds(value), f"{SIZE.allowed}, or None", SIZE.remedy
@@ -110,11 +110,11 @@ INT32: Final = between(0, INT32_MAX)
 DRAW: Final = between(0, _UINT32_MAX)
 
 SLOT: Final = Rule(
-    _is_slot, "an integer", "Pass an int, and no boolean; int() makes one of a numpy integer."
+    _is_slot, "an integer", "Pass an int, not a boolean; int() converts a numpy integer."
 )
 SLOT_OR_ANY: Final = Rule(
     lambda value: value is None or type(value) is int,
-    "an integer, or None for the lowest that is free",
+    "an integer, or None for the lowest free slot",
     SLOT.remedy,
 )
 NAME: Final = Rule(
@@ -124,12 +124,12 @@ NAME: Final = Rule(
 )
 NAME_OR_ANY: Final = Rule(
     lambda value: value is None or type(value) is int or _is_pair(value),
-    f"{NAME.allowed}, or None for the lowest slot that is free",
+    f"{NAME.allowed}, or None for the lowest free slot",
     SLOT.remedy,
 )
 BATCH: Final = Rule(
     _is_batch,
-    "a tuple of (slot, position), both integers, and of None",
+    "a tuple of (slot, position) pairs of integers, and of None",
     "Pass tuples; None is padding.",
 )
 TOKENS: Final = Rule(_are_tokens, "a tuple of integers from 0 to 2**31 - 1", "Pass token ids.")

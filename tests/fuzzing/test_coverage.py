@@ -1,4 +1,4 @@
-"""What a run reached is counted as it should be, and everything required can be reached."""
+"""The coverage of a run is counted correctly, and every required item can be reached."""
 
 from functools import partial
 from itertools import cycle
@@ -16,6 +16,7 @@ from conformance.protocol import Action, Poison
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec import ladder
 from spec.machines import actions as act
+from spec.rung import Machine
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
 ONE = Params(max_new=1)
@@ -27,14 +28,17 @@ OFFERED = frozenset(action.__name__ for action in ACTIONS)
 
 
 def covered(
-    *actions: Action, sizes: Geometry | None = None, cleanup: CleanupMode = CleanupMode.NONE
+    *actions: Action,
+    sizes: Geometry | None = None,
+    cleanup: CleanupMode = CleanupMode.NONE,
+    machine: Machine = SERVING,
 ) -> Coverage:
-    """What the specification's own steps count as."""
+    """The coverage of the specification's own steps."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
-    state, counted = SERVING.initial(sizes, default_limits(sizes), cleanup), Coverage()
+    state, counted = machine.initial(sizes, default_limits(sizes), cleanup), Coverage()
     for action in actions:
-        reasons = frozenset(refusal.reason for refusal in SERVING.refusals(state, action))
-        after = state if reasons else SERVING.step(state, action)
+        reasons = frozenset(refusal.reason for refusal in machine.refusals(state, action))
+        after = state if reasons else machine.step(state, action)
         counted.record(state, action, reasons, after)
         state = after
     return counted
@@ -52,8 +56,15 @@ def grown(slot: int, length: int) -> tuple[Action, ...]:
     )
 
 
+def drafted(count: int) -> tuple[Action, ...]:
+    """Draft tokens behind one cell of slot 0, written."""
+    batch = tuple((0, at) for at in range(1, 1 + count))
+    packs = [act.Pack()] * -(-count // 3)
+    return (act.Propose(0, (7,) * count), *packs, act.Allocate(batch), act.Write(batch))
+
+
 def alone(counted: Coverage) -> set[str]:
-    """The corners counted, without those that mean several slots or that any step may reach."""
+    """The corners counted, without those that need several slots or that any step may reach."""
     return {corner for corner in counted.corners if "batch" not in corner}
 
 
@@ -70,6 +81,19 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
         "Free: SLOT_UNUSED": 1,
     } == counted.outcomes
     assert {} == counted.corners
+
+
+def test_a_truncation_does_not_end_a_sequence() -> None:
+    """A slot whose drafts are cut off and written again is not reused: no sequence has left it."""
+    one, six = ((0, 0),), Params(max_new=6)
+    short = (act.Reserve(0), act.Assign(0, (1,), six, 0), act.Allocate(one), act.Write(one))
+    history = (*grown(0, 7), act.Free(0), *short, *drafted(2), act.Truncate(0, 1), *drafted(5))
+
+    counted = covered(*history, machine=MACHINE)
+
+    assert 2 == counted.outcomes["Propose: done"]
+    assert counted.outcomes.total() == len(history)
+    assert {"truncate inside a page"} == alone(counted)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def compared(path: Path) -> object:
 def judged(path: Path) -> object:
     """A trace, read and judged as a recording."""
     header, lines = from_itf(path)
-    from conformance.recordings.comparer import judge
+    from conformance.recordings.judge import judge
 
     judging = judge(header, whole=True)
     for line in lines:

@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engines": ("protocol", "runtime"),
     "lockstep": ("protocol", "history", "runtime", "rungs"),
     "exploration": ("verdict", "rungs", "files"),
-    "recordings": ("protocol", "history", "rungs", "files"),
+    "recordings": ("protocol", "history", "rungs", "files", "lockstep"),
     "isolation": ("protocol", "history", "files", "engines", "recordings"),
     "refinement": ("engines", "lockstep", "exploration"),
     "traffic": ("protocol", "history", "lockstep"),
@@ -49,10 +49,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("lockstep", "seeded_bugs"),
     ),
     "vectors": (
-        *("protocol", "history", "rungs", "files", "exploration", "recordings", "fuzzing"),
+        *("protocol", "history", "rungs", "files", "lockstep", "exploration"),
+        *("recordings", "fuzzing"),
     ),
     "kernels": ("runtime", "files", "numerics"),
-    "harnesses": ("verdict", "runtime", "engines", "fuzzing"),
+    "harnesses": ("verdict", "runtime", "engines", "lockstep", "fuzzing"),
     "seeded_bugs.scoring": (
         *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),

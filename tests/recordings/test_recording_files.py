@@ -13,7 +13,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.recordings import itf, writer
-from conformance.recordings.comparer import judge
+from conformance.recordings.judge import judge
 from conformance.recordings.validate import validate
 from spec.vocabulary import InvalidInput
 

@@ -47,7 +47,7 @@ def hidden(
 @steady
 @given(words)
 def test_mix_is_a_bijection(word: int) -> None:
-    """Every word is found again from its image."""
+    """Every word can be computed from its image."""
     assert word == unmix(model.mix(word))
     assert word == model.mix(unmix(word))
 
@@ -97,7 +97,7 @@ def test_attending_through_a_window_is_recomputing_with_it(
 
 
 def test_contents_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgetting the memory in between changes no answer."""
+    """Clearing the cache in between changes no contents."""
     texts = [tuple(range(length)) for length in (9, 4, 12, 1, 7)]
     fresh = [model.contents(text) for text in texts]
     monkeypatch.setattr(model, "_MEMORY_LIMIT", 3)

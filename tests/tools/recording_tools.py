@@ -10,7 +10,7 @@ from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.fuzzing.state_machine import Campaign, Session, spread
-from conformance.lockstep.comparer import Violation
+from conformance.lockstep.lockstep import Violation
 from conformance.protocol import Engine
 from conformance.recordings.fast_table import ACTIONS
 from conformance.recordings.format import Line, line_from_data

@@ -3,15 +3,17 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import pairwise, product, takewhile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from attrs import evolve
 from spec_engine import SpecEngine
@@ -26,10 +28,11 @@ from conformance.vectors import build, files
 from conformance.vectors.build import Cover
 from conformance.vectors.play import play
 from conformance.vectors.reach import covered, pair
-from conformance.vectors.suites import suites
+from conformance.vectors.suites import pairs_apart, suites
 from spec import ladder
 from spec.vocabulary import InvalidInput
 
+PAGE = Path(__file__).parents[2] / "docs" / "vectors.md"
 ALLOCATOR = Path(__file__).with_name("vectors_allocator.c")
 BUGS = {
     1: "a release forgets the last page of a row",
@@ -89,11 +92,53 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
     single = [{item for item in cover.unreachable if ": " in item} for cover in covers]
 
     for cover in covers:
+        tried = {step.kind.split()[0] for steps in cover.reach.steps for step in steps.values()}
+        assert tried == set(cover.suite.names)
         assert {f"{name}: done" for name in cover.suite.names} <= cover.counts.keys()
     assert asked <= reached
     assert names == {call.__name__ for call in ladder.whole().calls}
     assert not single[0]
     assert {"Clone: OUT_OF_PAGES"} == single[1]
+
+
+def test_the_page_lists_the_suites() -> None:
+    """A row for each suite has its name, its level and its sizes."""
+    assert [
+        (suite.name, suite.level, ", ".join(map(str, attrs.astuple(suite.instance.geometry))))
+        for suite in suites()
+    ] == [(*named(row[0]), *named(row[1]), row[2]) for row in rows_below("suite")]
+
+
+def test_the_page_lists_the_fields_of_every_action() -> None:
+    """The rows name each action once, and its fields in their order."""
+    assert {
+        kind.__name__: [field.name for field in attrs.fields(kind)] for kind in ladder.whole().calls
+    } == {name: named(row[1]) for row in rows_below("action") for name in named(row[0])}
+
+
+def test_the_page_lists_the_pairs_that_no_suite_has() -> None:
+    """The rows are those that the command prints, and no suite has both of a pair."""
+    assert list(pairs_apart().items()) == [
+        (tuple(named(row[0])), tuple(named(row[1]))) for row in rows_below("an action of")
+    ]
+    together = {pair for suite in suites() for pair in product(suite.names, repeat=2)}
+    apart = {pair for some, others in pairs_apart().items() for pair in product(some, others)}
+    calls = [kind.__name__ for kind in ladder.whole().calls]
+    assert set(product(calls, repeat=2)) == together | apart | {pair[::-1] for pair in apart}
+    assert together.isdisjoint(apart)
+
+
+def rows_below(head: str) -> list[list[str]]:
+    """The rows of the page's table whose first column has this heading."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith(f"| {head} |")) + 2
+    rows = takewhile(lambda line: line.startswith("|"), lines[start:])
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def named(cell: str) -> list[str]:
+    """The names in code style in a cell of a table."""
+    return re.findall(r"`([\w-]+)`", cell)
 
 
 def outcomes(covers: list[Cover]) -> set[str]:

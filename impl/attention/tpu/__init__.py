@@ -1,9 +1,9 @@
 """Ragged paged attention for TPUs in Pallas: the interface of the reference, compiled for a chip.
 
-The kernel reads K and V through the page table, page by page, while it works on what came before.
+The kernel copies K and V through the page table, page by page, while it works on earlier pages.
 A sequence with one query takes the path for decoding, in `decode`; others take the one in
-`prefill`. `flow` decides what is copied when, `cells` takes K and V out of the pool's rows, and
-`blocks` plans the sizes.
+`prefill`. `flow` schedules the copies, `cells` extracts K and V from the pool's rows, and `blocks`
+plans the sizes.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ from impl.cache.paged import interleave
 
 NAME: Final = "kvspec_ragged_paged_attention"
 INTERPRETED_CHIP: Final = "v5e"
-"""The chip whose blocks are taken where nothing is compiled for one."""
+"""The chip whose block sizes an interpreted kernel has by default."""
 Q_DTYPES: Final = ("bfloat16", "float32")
 KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn", "float8_e5m2")
 
@@ -51,16 +51,16 @@ def ragged_paged_attention(
     chip: str | None = None,
     interpret: Any = False,
 ) -> Array:
-    """Attend as `impl.attention.reference.ragged_paged_attention`, which explains the rest.
+    """Attend as `impl.attention.reference.ragged_paged_attention`, which has the other arguments.
 
-    q bfloat16 or float32. kv_pages of one of KV_DTYPES; page_size a power of two from 8 on.
-    k_scale, v_scale: what stored K and V are multiplied with. Page ids must be in range: one that
-    is not is clamped, so that nothing outside the pool is read. cu_q_lens must stay within q: the
-    results of rows that are not there would be written past its end.
+    q: bfloat16 or float32. kv_pages: one of KV_DTYPES; page_size is a power of two, 8 or more.
+    k_scale, v_scale: factors of the stored K and V. Page ids must be in range: one that is not is
+    clamped, so that nothing outside the pool is read. cu_q_lens must stay within q: the results of
+    rows that do not exist would be written past its end.
 
-    blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`; the one that the
-    program runs on unless given, and needed to compile ahead of time. interpret:
-    `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for what cannot be done.
+    blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`, by default the
+    one that the program runs on; required to compile ahead of time. interpret:
+    `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for unsupported arguments.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     shape = shape_of(
@@ -102,11 +102,11 @@ def append_and_attend(
     chip: str | None = None,
     interpret: Any = False,
 ) -> tuple[Array, Array]:
-    """As `impl.attention.appending.append_and_attend`, which explains the rest.
+    """As `impl.attention.appending.append_and_attend`, which has the other arguments.
 
     K and V of the queries' own tokens are read from the operands, not from the pool: attention
-    reads older cells, and when it has ended the new ones are written. Only where one cell cannot
-    be copied alone, see `Shape.single`, are they written first, and then read like the others.
+    reads older cells, and the new ones are written when it has ended. If one cell cannot be copied
+    alone (see `Shape.single`), they are written first instead, and then read like the others.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
     check_new(keys, values, destinations, q, kv_pages)
@@ -153,9 +153,10 @@ def shape_of(
     interpret: Any = False,
     append: bool = False,
 ) -> Shape:
-    """What is static of a call, with blocks that fit; arrays or their shapes and dtypes.
+    """The static shape of a call, with blocks that fit. Raises InvalidInput.
 
-    append: whether new cells are given too. Raises InvalidInput.
+    q, kv_pages, page_indices: arrays, or their shapes and dtypes. append: whether new cells are
+    given too.
     """
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     _check_kinds(q, kv_pages)
@@ -220,7 +221,7 @@ def _call(
     *,
     cells: Shaped[Array, "T KV D"] | None = None,
 ) -> Float[Array, "T H D"]:
-    """Attend; cells: of the queries' own tokens, if they are operands."""
+    """Attend. cells: K and V of the queries' own tokens, if they are operands."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
     missing = shape.table_rows * LANES - shape.pages_per_seq
@@ -260,7 +261,7 @@ def _appended(
     q: Float[Array, "T H D"],
     *arrays: Array,
 ) -> tuple[Float[Array, "T H D"], Shaped[Array, "P page_size KV D"]]:
-    """What attention answers, and the pool; whichever comes second waits for the other."""
+    """The result of attention, and the pool; the second kernel waits for the first."""
     if shape.fresh:
         out = _call(shape, interpret, q, kv_pages, *arrays, cells=cells)
         return out, write(kv_pages, cells, destinations, after=out, interpret=interpret)

@@ -1,7 +1,7 @@
-"""Block sizes by what fits into a chip's vector memory, spilled registers included.
+"""The planner of block sizes, which must fit into a chip's vector memory with spilled registers.
 
-What the kernel allocates is known to the byte; what the compiler spills is bounded by a model, see
-`spills`. Sizes are tried from the largest that pay to the smallest that work.
+The kernel's allocations are known to the byte; the spills of the compiler are bounded by a model,
+see `spills`. Sizes are tried from the largest useful ones to the smallest that work.
 """
 
 from collections.abc import Iterator
@@ -23,29 +23,29 @@ from spec.vocabulary.errors import InvalidInput
 MIB: Final = 1 << 20
 SUBLANES: Final = 8
 FEWEST: Final = 16
-"""Rows of 16 bits in a register: blocks are not smaller."""
+"""Rows of 16-bit numbers in a register: no block is smaller."""
 WORDS: Final = 2048
-"""Rows of K that a step of decoding takes, of all KV heads together."""
+"""Rows of K in one step of decoding, of all KV heads together."""
 MOST_DECODE_CELLS: Final = 512
 MOST_SCORES: Final = (2**20, 2**18)
-"""Scores of a KV head in one step of a prefill, and where vector memory is short."""
+"""The most scores of a KV head in one step of a prefill; the second if vector memory is short."""
 LONG: Final = 2048
-"""Tokens from which on a batch has blocks of 256 queries: of fewer, too much of one lies idle."""
+"""Fewest tokens of a batch with blocks of 256 queries; in fewer, too much of a block is idle."""
 WIDENING: Final = {"int8": 5, "float8_e4m3fn": 5, "float8_e5m2": 9}
 """Bytes that may be spilled for each number in a step of a prefill; decoding takes twice as many.
 """
 
 
 UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, prefill_cells=1)
-"""Stands in a shape until there is a plan."""
+"""A placeholder, until a shape has its plan."""
 
 
 @frozen
 class Chip:
-    """name: as people call it. kinds: as jax does. vmem: bytes of vector memory of a core.
+    """name: its usual name. kinds: its names in jax. vmem: bytes of vector memory of a core.
 
-    cores: that make one device. byte_products, negative_zeros: see `Shape`. The e4m3 of the matrix
-    units of v5e, v5p and v6e has another bias and, by its name, NaN for -0.
+    cores: number of cores of one device. byte_products, negative_zeros: see `Shape`. The e4m3 of
+    the matrix units of v5e, v5p and v6e has another bias and, by its name, NaN in place of -0.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Chip:
 
     @property
     def limit(self) -> int:
-        """What the kernel may use of it."""
+        """Bytes of vector memory that the kernel may use."""
         return self.vmem - max(self.vmem // 16, MIB)
 
 
@@ -109,7 +109,7 @@ def plan(shape: Shape, chip: Chip) -> Blocks:
 
 
 def check(shape: Shape, chip: Chip) -> None:
-    """Raises InvalidInput unless explicit sizes go together and fit."""
+    """Raises InvalidInput unless explicit sizes are consistent and fit."""
     check_sizes(shape)
     needed = need(shape)
     if needed > chip.limit:
@@ -122,7 +122,7 @@ def check(shape: Shape, chip: Chip) -> None:
 
 
 def check_sizes(shape: Shape) -> None:
-    """Raises InvalidInput unless the sizes go together; see `Blocks`."""
+    """Raises InvalidInput unless the sizes are consistent; see `Blocks`."""
     require = partial(interface.require, remedy="Leave blocks out to have them planned.")
     blocks = shape.blocks
     fetch = shape.fetch_cells
@@ -147,10 +147,10 @@ def check_sizes(shape: Shape) -> None:
 
 
 def candidates(shape: Shape) -> Iterator[Blocks]:
-    """Best first: long fetches matter most, then many queries for each cell that is read.
+    """Candidate sizes, best first: long fetches matter most, then many queries per cell read.
 
-    Steps of decoding are cut short only where nothing else fits, and those of a prefill to the
-    shortest there are last of all.
+    Steps of decoding are shortened only if nothing else fits; prefill steps of the least length
+    come last.
     """
     most = _decode_cells(shape)
     usual = [
@@ -181,7 +181,7 @@ def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
 
 
 def need(shape: Shape) -> int:
-    """Bytes of vector memory: what is allocated, and what the compiler may spill."""
+    """Bytes of vector memory: the allocations, and a bound on the compiler's spills."""
     return sum(map(padded, allocated(shape))) + spills(shape)
 
 
@@ -202,8 +202,8 @@ def padded(buffer: Any) -> int:
 def spills(shape: Shape) -> int:
     """A bound on spilled registers: the scores of two heads of a prefill, and of a decoding step.
 
-    Where eight bits are widened on their way, a chip that does not know them does it in many
-    pieces. `kvspec kernel tpu --target` prints what the compiler does spill, see docs/kernel.md.
+    Where 8-bit numbers are widened, a chip without 8-bit products does it in many pieces. `kvspec
+    kernel tpu --target` prints the spills of the compiler, see docs/kernel.md.
     """
     blocks = shape.blocks
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4

@@ -1,4 +1,4 @@
-"""What the kernel is given, and the buffers through which it copies."""
+"""The inputs of the kernel, and the buffers through which it copies."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from impl.attention.tpu.shape import LANES, Shape
 class Inputs(NamedTuple):
     """kv_lens, cu_q_lens, num_seqs in scalar memory; ids, queries, pool in main memory.
 
-    fresh: there too, if K and V of the queries' own tokens are operands, see `fresh`.
+    fresh: in main memory too, if K and V of the queries' own tokens are operands; see `fresh`.
     """
 
     kv_lens: Any
@@ -24,9 +24,9 @@ class Inputs(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Two of each: ids in scalar memory; pages, queries and results in vector memory.
+    """Double buffers: ids in scalar memory; pages, queries and results in vector memory.
 
-    stored: how many rows of each result are on their way out. The rest are semaphores.
+    stored: how many rows of each result are being copied out. The others are semaphores.
     """
 
     ids: Any

@@ -1,11 +1,11 @@
-"""K and V out of the rows of the pool: a cell has the rows k0, v0, k1, v1, ... of its heads.
+"""Extraction of K and V from the pool, where a cell has the rows k0, v0, k1, v1, ... of its heads.
 
-In 16 bits K and V of a head are the two halves of one row of 32-bit words, so that whole registers
-are taken apart by shifts. Two rows of words make one of 16-bit pairs, which is why K and V come in
-pairs of cells: one of the first half beside one of the second. Softmax does not mind, as long as K,
-V and the positions agree on the order. In eight bits a word has K and V twice, of two heads or, if
-there is one head, of two cells. They come apart as they are, and the matrix unit takes them so;
-unless `Shape.narrow`, they are widened to 16 bits before.
+With 16 bits, K and V of a head are the two halves of one row of 32-bit words, so that whole
+registers are separated by shifts. Two rows of words make one of 16-bit pairs, which is why K and V
+come in pairs of cells: one of the first half beside one of the second. Softmax does not depend on
+the order of cells, as long as K, V and the positions agree on it. With 8 bits, a word has K and V
+twice, of two heads or, if there is one head, of two cells. If `Shape.narrow`, they are separated
+and multiplied as 8 bits; otherwise they are widened to 16 bits first.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ MAGNITUDES = 0x7F7F7F7F
 
 
 class Words(NamedTuple):
-    """What K and V are made from: 32-bit rows [n, head_dim]; the same twice if they are paired."""
+    """Words that hold K and V: 32-bit rows [n, head_dim]; the same array twice if paired."""
 
     keys: Array
     values: Array
@@ -40,7 +40,7 @@ def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
 
 
 def words(shape: Shape, held: Array, strided: Any) -> Words:
-    """Those with K and V of a head, or of two. strided: where unpaired rows come apart."""
+    """The words with K and V of these rows. strided: scratch that separates unpaired rows."""
     if shape.paired:
         found = pltpu.bitcast(held, jnp.uint32)
         return Words(found, found)
@@ -57,7 +57,7 @@ def put(strided: Any, held: Array) -> None:
 
 
 def every(shape: Shape, strided: Any, first: Any, count: int, stride: int) -> Array:
-    """`count` rows from `first` on, [count, head_dim]."""
+    """`count` rows from `first` on, `stride` apart: [count, head_dim]."""
     parts = [
         strided[lane, pl.ds(first, count, stride=stride), :] for lane in range(strided.shape[0])
     ]
@@ -66,7 +66,7 @@ def every(shape: Shape, strided: Any, first: Any, count: int, stride: int) -> Ar
 
 
 def keys(shape: Shape, words: Array) -> Array:
-    """K of these words, as it is multiplied."""
+    """K of these words, in the dtype of the product."""
     if not shape.paired:
         return words
     if shape.exact:
@@ -78,7 +78,7 @@ def keys(shape: Shape, words: Array) -> Array:
 
 
 def values(shape: Shape, words: Array) -> Array:
-    """V of these words."""
+    """V of these words, in the dtype of the product."""
     if not shape.paired:
         return words
     if shape.exact:
@@ -97,21 +97,21 @@ def _eights(shape: Shape, words: Array) -> Array:
 
 
 def without_negative_zeros(words: Array) -> Array:
-    """0 for -0 in each byte of u32 words, and everything else as it is."""
+    """u32 words with 0 in place of each byte that is -0."""
     magnitudes = jnp.uint32(MAGNITUDES)
     found: Array = words & (((words & magnitudes) + magnitudes) | magnitudes)
     return found
 
 
 def lower(words: Array) -> Array:
-    """The low 16 bits of each word: of two words half of them apart, one is made."""
+    """The low 16 bits of n words as n / 2 words: word i beside word i + n / 2."""
     low, high = _halves(words)
     found: Array = (low & jnp.uint32(LOW)) | (high << 16)
     return found
 
 
 def upper(words: Array) -> Array:
-    """The high 16 bits of each word."""
+    """The high 16 bits of n words as n / 2 words, in the same order."""
     low, high = _halves(words)
     found: Array = (low >> 16) | (high & jnp.uint32(HIGH))
     return found
@@ -123,14 +123,14 @@ def _halves(words: Array) -> tuple[Array, Array]:
 
 
 def place(shape: Shape, index: Array, count: int) -> Array:
-    """Which of `count` heads of cells each row of `keys` and `values` is, by its index."""
+    """The head of a cell, by number of `count`, that row `index` of `keys` and `values` holds."""
     if shape.exact:
         return index
     return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
 
 
 def divide(number: Array, size: int) -> tuple[Array, Array]:
-    """Quotient and rest of what is not negative."""
+    """Quotient and remainder of a number that is not negative."""
     if size & (size - 1) == 0:
         return lax.shift_right_logical(number, size.bit_length() - 1), number & (size - 1)
     by = jnp.int32(size)
@@ -138,7 +138,7 @@ def divide(number: Array, size: int) -> tuple[Array, Array]:
 
 
 def blanked(words: Array, count: int, low: Array, high: Array) -> Array:
-    """Zero in the cells before `low` and from `high` on, of `count`: 0 * NaN is NaN."""
+    """Words of `count` cells, with zeros before `low` and from `high` on: 0 * NaN is NaN."""
     index = lax.broadcasted_iota(jnp.int32, words.shape, 0)
     if words.shape[0] < count:  # two cells in a word
         return words & (_kept(2 * index, low, high, LOW) | _kept(2 * index + 1, low, high, HIGH))

@@ -10,14 +10,14 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def copy(source: Any, destination: Any, semaphore: Any) -> Any:
-    """To be started, or waited for: a wait looks at the size of the destination alone."""
+    """A copy to be started or waited for; a wait depends on the destination's size alone."""
     return pltpu.make_async_copy(source, destination, semaphore)
 
 
 def in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> None:
-    """Cut into powers of two, largest first: act is given where a part begins, and its size.
+    """Split `count` into powers of two, largest first, and call `act(start, size)` for each.
 
-    most: a power of two, the largest part; count is less than twice of it.
+    most: a power of two, the largest part; count is less than twice that.
     """
     for exponent in reversed(range(most.bit_length())):
         size = 1 << exponent

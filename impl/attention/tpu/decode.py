@@ -1,11 +1,11 @@
-"""One query token of a sequence against one fetch of its cells: all heads at once.
+"""Decoding: one query token of a sequence against one fetch of its cells, all heads at once.
 
 The rows of K of all KV heads are one matrix, which every query head is multiplied with; the scores
-of the other heads' rows are masked. That is more arithmetic than needed, and no row of the pool is
-ever moved: the matrix unit has to be filled with K and V once either way, which is what decoding
-costs. Steps overlap: while one is summed up, the largest score of the next is found and the
-products of the one after that are taken. Of four buffers of scores three are in use at a time, so
-that a group of four steps, or of eight, has each in the same place every time.
+of the other heads' rows are masked. That is more arithmetic than needed, but no row of the pool is
+moved: the cost of decoding is to fill the matrix unit with K and V, once in either case. Steps
+overlap: while one is summed up, the largest score of the next is found and the products of the one
+after that are computed. Of four buffers of scores three are in use at a time, so that each step in
+a group of four, or of eight, always has the same buffer.
 """
 
 import math
@@ -26,7 +26,7 @@ AHEAD = 2
 class Scratch(NamedTuple):
     """scores f32[4, q_heads, words]; largest, total f32[q_heads, 128]; sums f32[q_heads, D].
 
-    rows f32[D/128, rows of a step, 128]: where K and V come apart if they are not paired.
+    rows f32[D/128, rows of a step, 128]: where K and V are separated if they are not paired.
     """
 
     scores: Any
@@ -37,7 +37,7 @@ class Scratch(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Which cells of a fetch are visible: low to high, from its own start.
+    """The visible cells of a fetch: low to high, counted from its start.
 
     start: where the fetch begins, in cells of the buffer.
     """
@@ -48,20 +48,20 @@ class Span(NamedTuple):
 
 
 def begin(scratch: Scratch) -> None:
-    """Nothing was seen yet."""
+    """Reset the scratch for a new query."""
     scratch.largest[...] = jnp.full_like(scratch.largest, LOWEST)
     scratch.total[...] = jnp.zeros_like(scratch.total)
     scratch.sums[...] = jnp.zeros_like(scratch.sums)
 
 
 def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:
-    """Take in one fetch. queries [q_heads, width] in the dtype that is computed in."""
+    """Add one fetch to the online softmax. queries [q_heads, width], in `Shape.compute`."""
     steps, size = shape.blocks.decode_steps, shape.blocks.decode_cells
     group = steps * size
     work = Work(shape, scratch, kv, queries[:, : shape.head_dim], span)
 
     def turn(index: Array, carry: tuple[Array, Array], step: int | None) -> tuple[Array, Array]:
-        """One step; step: its number in a group of which all cells are visible, or None."""
+        """One step. step: its number in a group whose cells are all visible, or None."""
         before, now = carry
         masked, last = step is None, step is None or step == steps - 1
         work.add(index, _slot(index, step, 0), before, now, masked=masked)
@@ -91,12 +91,12 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
 
 
 def _slot(index: Array, step: int | None, ahead: int) -> Any:
-    """Which buffer of scores: known beforehand inside a group, which lets its steps overlap."""
+    """The buffer of scores; it is static inside a group, which lets its steps overlap."""
     return lax.rem(index + ahead, BUFFERS) if step is None else (step + ahead) % BUFFERS
 
 
 def result(scratch: Scratch) -> Array:
-    """f32 [q_heads, head_dim]; 0 where nothing was seen."""
+    """The result of a query: f32 [q_heads, head_dim]; 0 where nothing was seen."""
     total = jnp.sum(scratch.total[...], axis=1, keepdims=True)
     return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
 
@@ -121,7 +121,7 @@ class Work:
         return cells.words(self.shape, held, self.scratch.rows)
 
     def score(self, index: Array, slot: Any) -> None:
-        """Multiply Q with K, past the end as well: nothing is done with those scores."""
+        """Multiply Q with K, also past the end, where the scores are not used."""
         found = cells.keys(self.shape, self._load(index).keys)
         self.scratch.scores[slot] = jnp.where(
             self.own, scores(self.shape, self.queries, found), LOWEST
@@ -140,7 +140,7 @@ class Work:
         return jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
 
     def add(self, index: Array, slot: Any, before: Array, now: Array, *, masked: bool) -> None:
-        """Weigh V."""
+        """Add V, weighted by the exponentials of the scores."""
         origin = jnp.where(now == LOWEST, 0.0, now)
         rescale = power(self.shape, before - origin)
         held = self._scores(index, slot, masked=masked)
@@ -156,7 +156,7 @@ class Work:
 
 
 def scores(shape: Shape, queries: Array, keys: Array) -> Array:
-    """f32 [rows of Q, rows of K]: capped if there is a cap, and what `power` makes weights from."""
+    """Scores f32 [rows of Q, rows of K], capped if there is a cap; the input of `power`."""
     found = lax.dot_general(
         queries,
         keys,
@@ -170,13 +170,13 @@ def scores(shape: Shape, queries: Array, keys: Array) -> Array:
 
 
 def power(shape: Shape, difference: Array) -> Array:
-    """e to a difference of scores; a positive scale is multiplied in here, where one is anyway."""
+    """e to a difference of scores; a positive scale is applied here, at no extra cost."""
     left = shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
     return jnp.exp2(difference * (left / math.log(2.0)))
 
 
 def weigh(shape: Shape, weights: Array, values: Array) -> Array:
-    """f32 [rows of the weights, head_dim]."""
+    """The weighted sums of V: f32 [rows of the weights, head_dim]."""
     return lax.dot_general(
         weights.astype(shape.compute),
         values,
@@ -187,12 +187,12 @@ def weigh(shape: Shape, weights: Array, values: Array) -> Array:
 
 
 def precision(shape: Shape) -> Any:
-    """Of products."""
+    """The precision of products."""
     return lax.Precision.HIGHEST if shape.exact else lax.Precision.DEFAULT
 
 
 def spread(column: Array, width: int) -> Array:
-    """[rows, 128], all lanes the same, to [rows, width]: registers again, and no lane is moved."""
+    """[rows, 128], all lanes the same, to [rows, width]: registers repeat, and no lane moves."""
     if width <= LANES:
         return column[:, :width]
     return jnp.concatenate([column] * (width // LANES), axis=1)

@@ -1,10 +1,10 @@
-"""The order of the work: every fetch of every block of queries, with the copies two ahead.
+"""The schedule of the kernel: every fetch of every block of queries, with copies two ahead.
 
 A fetch is some pages of one sequence for one block of its queries; the fetches of all sequences
-form one list. While one is worked on, the pages of the next are under way, and the page ids of the
-one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
+form one list. While one is worked on, the pages of the next are being copied, and the page ids of
+the one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
 whole. Tables lie in main memory, so that they may be of any size. Two cores take turns at the
-blocks of queries: each has a list of its own, and they share nothing but what they read.
+blocks of queries: each has its own list, and they share only their inputs.
 """
 
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ from impl.attention.tpu.shape import LANES, Shape
 
 
 class Fetch(NamedTuple):
-    """Which fetch: sequence, block of queries, fetch of that block, and its number in the list.
+    """A fetch: its sequence, block of queries, index in the sequence, and number in the list.
 
-    item: the number of the block of queries in it. All i32[].
+    item: the number of its block of queries in the list. All i32[].
     """
 
     seq: Array
@@ -48,7 +48,7 @@ class Flow:
         self.decode, self.prefill = scratch
 
     def run(self) -> None:
-        """Work through the list."""
+        """Work through the list of fetches."""
         self.buffers.stored[0], self.buffers.stored[1] = jnp.int32(0), jnp.int32(0)
         first = self._first()
         self._start_ids(first)
@@ -92,7 +92,7 @@ class Flow:
         return length
 
     def _first(self) -> Fetch:
-        """The first one of the list: of the first block of all, or of one a few after it."""
+        """The first fetch of this core's list: that of the block with the number of the core."""
         first = self._begin(self._next_seq(jnp.int32(0)))
         if self.shape.cores == 1:
             return first
@@ -111,7 +111,7 @@ class Flow:
         return start._replace(fetch=lax.div(self._visible(start)[0], self.shape.fetch_cells))
 
     def _after(self, fetch: Fetch) -> Fetch:
-        """The next one of the list; past its end it stays there."""
+        """The next fetch of the list; past its end it stays there."""
         _, high = self._visible(fetch)
         same = (fetch.fetch + 1) * self.shape.fetch_cells < high
         block = fetch
@@ -121,7 +121,7 @@ class Flow:
         return _either(same, onward, block._replace(number=fetch.number + 1, item=fetch.item + 1))
 
     def _next_block(self, fetch: Fetch, *, unless: Array | bool = False) -> Fetch:
-        """The first fetch of the next block of queries, of any core. unless: it is of no use."""
+        """The first fetch of the next block of queries, of any core. unless: none is needed."""
         at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
         blocks = lax.div(self._q_len(at) + self.shape.blocks.q_rows - 1, self.shape.blocks.q_rows)
         more = fetch.block + 1 < blocks
@@ -136,11 +136,11 @@ class Flow:
         high = jnp.minimum(jnp.minimum(kv_len, first + rows), self.shape.capacity)
         if self.shape.window is None:
             return jnp.int32(0), high
-        # A length past the table, which is a misuse, must not leave fewer cells than none.
+        # A length past the table, which is a misuse, must not leave a negative number of cells.
         return jnp.clip(first - self.shape.window + 1, 0, jnp.maximum(high - 1, 0)), high
 
     def _opens(self, fetch: Fetch) -> Array:
-        """Whether it is the first of its block of queries."""
+        """Whether the fetch is the first of its block of queries."""
         low, _ = self._visible(fetch)
         first: Array = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
         return first
@@ -174,7 +174,7 @@ class Flow:
     def _pages(self, fetch: Fetch) -> tuple[Array, Array]:
         """The pages of the fetch that are copied whole: from, to.
 
-        With operands the last one is copied as far as it is older than they are, see `_rest`.
+        With operands, only the older cells of the last page are copied; see `_rest`.
         """
         low, high = self._stored(fetch)
         size = self.shape.page_size
@@ -183,7 +183,7 @@ class Flow:
         return first, lax.div(end, jnp.int32(size))
 
     def _rest(self, fetch: Fetch) -> tuple[Array, Array]:
-        """The page of the fetch that is not copied whole, and how many of its cells are."""
+        """The page of the fetch that is not copied whole, and how many of its cells are copied."""
         _, high = self._stored(fetch)
         size = jnp.int32(self.shape.page_size)
         return lax.div(high, size), lax.rem(high, size)
@@ -243,7 +243,7 @@ class Flow:
         return pl.ds(pl.multiple_of(cell * rows, known * rows), count * rows)
 
     def _start_rest(self, fetch: Fetch, slot: Array) -> None:
-        """Copy the beginning of the last page: what follows is dead, or is to be overwritten."""
+        """Copy the beginning of the last page: later cells are dead, or will be overwritten."""
         shape = self.shape
         page, count = self._rest(fetch)
 
@@ -299,7 +299,7 @@ class Flow:
         in_powers(count, self.shape.fetch_cells // cells, wait)
 
     def _rows_of(self, fetch: Fetch) -> tuple[Array, Array]:
-        """Where in q the queries of this block begin, and how many they are."""
+        """The first row in q of the queries of this block, and their number."""
         done = fetch.block * self.shape.blocks.q_rows
         count = jnp.minimum(self._q_len(fetch.seq) - done, self.shape.blocks.q_rows)
         return self.inputs.cu_q_lens[fetch.seq] + done, count
@@ -330,7 +330,7 @@ class Flow:
         in_powers(count, self.shape.blocks.q_rows, wait)
 
     def _work(self, fetch: Fetch) -> None:
-        """Wait for what it needs, take it in, and hand out the results of a block at its end."""
+        """Wait for the copies of a fetch, use them, and store the results of a block at its end."""
         _, high = self._visible(fetch)
         opens = self._opens(fetch)
         closes = (fetch.fetch + 1) * self.shape.fetch_cells >= high
@@ -389,7 +389,7 @@ class Flow:
         self.buffers.stored[slot] = count
 
     def _wait_result(self, slot: Any) -> None:
-        """Until what was last handed out from this buffer is gone."""
+        """Wait until the last results stored from this buffer are copied out."""
         semaphore = self.buffers.results_gone.at[slot]
         self._wait_rows(self.buffers.results, self.buffers.stored[slot], semaphore)
         self.buffers.stored[slot] = jnp.int32(0)

@@ -1,7 +1,8 @@
 """K and V of the queries' own tokens as an operand, which is read in place of their cells.
 
-Copies of several cells begin at a multiple of `Shape.unit`, there and in the buffer. So where it is
-more than one, tokens lie as far apart from their positions as a multiple of it.
+Copies of several cells begin at a multiple of `Shape.unit`, in the operand and in the buffer. So if
+the unit is more than one, the index of a token in the operand differs from its position by a
+multiple of the unit.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ def rows(
     cu_q_lens: Int32[Array, " B+1"],
     num_seqs: Array,
 ) -> Shaped[Array, "rows D"]:
-    """The cells, each where `place` says, and each of KV rows."""
+    """The operand: each cell, of KV rows, at the index that `place` gives."""
     assert cells.shape[0] == shape.tokens, "there is a cell for each token"
     if shape.unit > 1:
         seq, owned = owners(cu_q_lens, num_seqs, tokens=shape.tokens)
@@ -34,7 +35,7 @@ def rows(
 
 
 def place(shape: Shape, token: Any, seq: Any, kv_len: Any, end: Any) -> Any:
-    """Which cell of the operand a token of this sequence is. end: the token after its last one."""
+    """The index in the operand of a token of a sequence. end: the token after its last one."""
     if shape.unit == 1:
         return token
     return token + seq * shape.unit + ((kv_len - end) & (shape.unit - 1))

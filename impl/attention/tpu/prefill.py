@@ -1,7 +1,7 @@
-"""A block of query tokens of a sequence against one fetch of its cells, KV head by KV head.
+"""Prefill: a block of query tokens of a sequence against one fetch, KV head by KV head.
 
-K and V of a head are strided rows of the words of a fetch. What is found is used for all queries of
-the block that read this head, so that taking it apart costs little.
+K and V of a head are strided rows of the words of a fetch. They are extracted once for all queries
+of the block that read this head, so that the extraction costs little.
 """
 
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from impl.attention.tpu.shape import LANES, Shape
 class Scratch(NamedTuple):
     """queries, sums [kv_heads, rows, head_dim]; largest, total f32[kv_heads, rows, 128].
 
-    words [D/128, rows of a step, 128], mixed f32[D/128, q_rows * q_heads, 128]: where what lies
-    side by side comes apart. A row is a query head of the group and a query token; the tokens of
+    words [D/128, rows of a step, 128], mixed f32[D/128, q_rows * q_heads, 128]: where interleaved
+    rows are separated. A row is a query head of the group and a query token; the tokens of
     a head are together.
     """
 
@@ -38,7 +38,7 @@ def lanes(shape: Shape) -> int:
 
 
 def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
-    """Nothing was seen yet. block [q_rows, q_heads, width]: the queries, as they lie in q."""
+    """Reset the scratch for a new block. block [q_rows, q_heads, width]: its rows of q."""
     scratch.largest[...] = jnp.full_like(scratch.largest, LOWEST)
     scratch.total[...] = jnp.zeros_like(scratch.total)
     scratch.sums[...] = jnp.zeros_like(scratch.sums)
@@ -60,7 +60,7 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
 
 
 def result(shape: Shape, scratch: Scratch) -> Array:
-    """f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
+    """The result of a block: f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
     size = shape.blocks.q_rows
     for head in range(shape.kv_heads):
         total = jnp.sum(scratch.total[head], axis=1, keepdims=True)
@@ -77,7 +77,7 @@ def result(shape: Shape, scratch: Scratch) -> Array:
 
 
 def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:
-    """Take in one fetch. position: of the first query token, from the start of the fetch.
+    """Add one fetch to the online softmax. position: of the first query, from its start.
 
     Cells that every query sees are taken in long steps without a mask, others in short ones.
     """
@@ -143,7 +143,7 @@ def _step(
 def _take_apart(
     shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
 ) -> None:
-    """Copy the words of a step to where rows of a head can be loaded with a stride."""
+    """Copy the words of a step to scratch, where a strided load gives the rows of a head."""
     held = cells.rows(shape, kv, span.start + start, size)
     found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
     if masked:
@@ -154,7 +154,7 @@ def _take_apart(
 def _head(
     shape: Shape, scratch: Scratch, turn: Array, member: int, size: int
 ) -> tuple[Array, Array]:
-    """K and V of one head [cells, head_dim], as they are multiplied. member: of those of a turn."""
+    """K and V of one head, [cells, head_dim]. member: the index of the head in its turn."""
     heads = shape.kv_heads
     each = 2 - heads % 2
     if shape.narrow and heads > 1:
@@ -186,7 +186,7 @@ def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) ->
 
 
 def joined(parts: list[Array]) -> Array:
-    """Side by side."""
+    """The parts, concatenated along the last axis."""
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""What is static of one kernel: sizes, block sizes, options. Everything is hashable."""
+"""The static shape of a kernel: sizes, block sizes and options, all hashable."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ LANES: Final = 128
 
 
 def ceil_div(number: int, size: int) -> int:
-    """Rounded up; both are plain integers."""
+    """The quotient, rounded up; both are plain integers."""
     return -(-number // size)
 
 
@@ -34,10 +34,10 @@ class Blocks:
 
 @frozen(kw_only=True)
 class Shape:
-    """Sizes as the kernel sees them: q_heads is a multiple of 8, width of q one of 128.
+    """Sizes as the kernel sees them: q_heads is a multiple of 8, `width` a multiple of 128.
 
-    vmem: bytes of vector memory that the compiler may use. cores: that work side by side, each with
-    buffers of its own. byte_products: whether the matrix unit takes eight bits beside 16.
+    vmem: bytes of vector memory that the compiler may use. cores: parallel cores, each with its own
+    buffers. byte_products: whether the matrix unit multiplies 8-bit with 16-bit numbers.
     negative_zeros: whether it is given -0 in float8_e4m3fn. fresh: whether K and V of the queries'
     own tokens come as operands, and are not read from the pool.
     """
@@ -76,7 +76,7 @@ class Shape:
 
     @property
     def tile(self) -> int:
-        """Rows that a copy of more than them has to begin at a multiple of."""
+        """Rows of a tile; a copy of more rows must begin at a multiple of it."""
         return 32 // int(jnp.dtype(self.kv_dtype).itemsize)
 
     @property
@@ -102,7 +102,7 @@ class Shape:
 
     @property
     def edge_cells(self) -> int:
-        """Cells of a masked step of a prefill: the shorter, the less is worked out in vain."""
+        """Cells of a masked step of a prefill: the shorter, the less is computed in vain."""
         return max(LANES, self.blocks.prefill_cells // 4)
 
     @property
@@ -128,13 +128,13 @@ class Shape:
 
     @property
     def narrow(self) -> bool:
-        """Whether eight bits are taken apart as they are: heads are alone, or two to a word."""
+        """Whether 8 bits are separated without widening: one head, or an even number of heads."""
         alone = self.kv_heads == 1 or self.kv_heads % 2 == 0
         return bool(jnp.dtype(self.kv_dtype).itemsize == 1 and not self.exact and alone)
 
     @property
     def packing(self) -> int:
-        """Numbers in a word of 32 bits, when K and V come apart."""
+        """Numbers in a word of 32 bits, when K and V are separated."""
         return 4 if self.narrow else 2 if self.paired else 1
 
     @property

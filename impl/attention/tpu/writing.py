@@ -1,7 +1,7 @@
-"""New cells into their pages, in place: runs of neighbours, straight from main memory to it.
+"""Writes of new cells into their pages, in place: runs of neighbours, copied within main memory.
 
-A kernel of its own, so that nothing is written while pages are read: it begins when what it is to
-come after has ended.
+This is a kernel of its own, so that nothing is written while pages are read: it begins when its
+operand `after` is complete.
 """
 
 from typing import Any, Final
@@ -29,8 +29,8 @@ def write(
 ) -> Shaped[Array, "P page_size KV D"]:
     """The pool, in the same place, with the cells where they belong.
 
-    destinations: what is out of range is dropped. after: what has to be there first; it is not
-    looked at.
+    destinations: one that is out of range is dropped. after: an array that must be complete first;
+    it is not read.
     """
     assert cells.dtype == kv_pages.dtype, "a copy does not convert"
     page_size, tokens = kv_pages.shape[1], cells.shape[0]
@@ -57,7 +57,7 @@ def write(
 
 
 def runs(starts: Int32[Array, " T"], page_size: int) -> Int32[Array, " T"]:
-    """How many tokens from each one on are neighbours in one page, or have no cell."""
+    """For each token, how many from it on are neighbours in one page, or have no cell."""
     before = jnp.concatenate([jnp.full((1,), NOWHERE - 1, starts.dtype), starts[:-1]])
     neighbours = (starts == before + 1) & (starts % page_size != 0) & (before >= 0)
     goes_on = neighbours | ((starts == NOWHERE) & (before == NOWHERE))

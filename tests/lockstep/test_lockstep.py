@@ -14,7 +14,7 @@ from spec_engine import SpecEngine, small
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.history import History
-from conformance.lockstep.comparer import Lockstep, Violation
+from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
 from spec import clauses
@@ -25,6 +25,7 @@ from spec.vocabulary import (
     INVALID,
     CleanupMode,
     Geometry,
+    InvalidInput,
     Limits,
     Params,
     Reason,
@@ -197,7 +198,8 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
     """The clauses that need a field which is None are listed; the others are still judged."""
     seen = run(toy(), grown(0, 3, request=1)).seen
 
-    assert ("LEN", "WIN", "CONTENT", "READ", "Q", "OUT", "FRAME") == clauses.not_checked(seen)
+    named = ("LEN", "WIN", "CONTENT", "READ", "Q", "OUT", "FRAME", "RB")
+    assert named == clauses.not_checked(seen)
     assert ("CONS", "UAF", "RC", *clauses.not_checked(seen)) == clauses.not_checked(
         evolve(seen, counts=None)
     )
@@ -205,6 +207,22 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
     assert ("WIN",) == clauses.not_checked(run(SpecEngine(geometry, limits, cleanup), ()).seen)
     windowed = SpecEngine(evolve(geometry, window=2), limits, cleanup)
     assert () == clauses.not_checked(run(windowed, ()).seen)
+
+
+@pytest.mark.parametrize("field", ["committed", "proposed"])
+def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
+    """Without them its written drafts would be taken for cells of no token."""
+    hidden: dict[str, Any] = {field: None}
+
+    def engine(**more: Any) -> Wrapped:
+        return Wrapped(
+            SpecEngine(*_settings(toy())), view=lambda view: evolve(view, **hidden, **more)
+        )
+
+    with pytest.raises(InvalidInput, match=rf"View\.{field}") as refused:
+        Lockstep(engine())
+    assert "Show it, or no tokens" in str(refused.value)
+    assert "RB" in clauses.not_checked(Lockstep(engine(tokens=None)).seen)
 
 
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
@@ -242,7 +260,12 @@ def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
             "RC",
             "counts[3] is 1, should be 2",
         ),
-        ("refuses what is legal", grown(0, 7, request=1), "ATOMIC", "(OUT_OF_PAGES), is legal"),
+        (
+            "refuses what is legal",
+            grown(0, 7, request=1),
+            "ATOMIC",
+            "refused: OUT_OF_PAGES, should be done",
+        ),
         ("does what is illegal", (act.Free(2),), "ATOMIC", "should be refused: SLOT_UNUSED"),
         (
             "changes when it refuses",
@@ -270,7 +293,7 @@ def test_an_engine_may_declare_that_it_refuses_more() -> None:
     lockstep = run(cautious, history[:2])
     assert {Reason.OUT_OF_PAGES} == lockstep.do(act.Allocate(tuple((0, at) for at in range(7))))
     assert frozenset() == lockstep.do(act.Allocate(((0, 0),)))
-    with violation("ATOMIC", "was done, should be refused: SLOT_UNUSED"):
+    with violation("ATOMIC", "the action is done, should be refused: SLOT_UNUSED"):
         evolved = toy("does what is illegal")
         evolved.profile = cautious.profile
         run(evolved, (act.Free(1),))
@@ -281,7 +304,7 @@ def test_a_refusal_gives_one_of_the_right_reasons() -> None:
     engine = toy()
     engine.allocator.slots = 2
 
-    with violation("ATOMIC", "was refused as SLOT_RANGE, should be one of SLOT_UNUSED"):
+    with violation("ATOMIC", "the reason is SLOT_RANGE, should be SLOT_UNUSED"):
         run(engine, (act.Free(2),))
 
 
@@ -317,7 +340,7 @@ def test_a_wrong_result_violates_the_clause_of_its_action(
         lockstep.seen = lockstep.engine.observe()
         lockstep.do(action)
 
-    with violation(clause, "should return"):
+    with violation(clause, "the result is"):
         take(wrong)
     take(lambda _: None)
     take(lambda result: result)

@@ -1,6 +1,6 @@
-"""The one comparer of recordings: a line, and the machine that says what it should have been.
+"""The judge of a recording: each line beside what the specification, or its accelerator, does.
 
-Two machines: the ledger for the actions of a table, and the specification itself for all others.
+The accelerator is the ledger of `fast_table`, for recordings of the actions of a table alone.
 """
 
 from typing import Final, Protocol
@@ -8,16 +8,20 @@ from typing import Final, Protocol
 from attrs import frozen
 
 from conformance.history import Attend, PoisonDead
+from conformance.lockstep.comparer import (
+    Difference,
+    field_difference,
+    refusal_difference,
+    result_difference,
+)
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
-from conformance.rungs.registry import clause_of
-from spec.fields import BY_NAME
 from spec.vocabulary import Reason
 
-_NOTHING: Final = Done([], None)
+_NOTHING: Final = Done([], ())
 
 
 class Machine(Protocol):
@@ -51,33 +55,25 @@ class Judge:
         """Raises Illegal, with the machine where it stands then."""
         step, _, result, saw = line
         done = _NOTHING if isinstance(step, PoisonDead | Attend) else self._act(line, step)
-        if result is not None and done.result is not None and result != done.result:
-            raise Illegal("DET", "the result", seen=result, expected=done.result)
+        _require_none(result_difference(step, result, done.results))
         agrees = self.machine.agrees
         for field, values in saw.items():
             for index, seen in values.items():
                 if not agrees(field, index, seen):
-                    raise self._wrong(line, field, index, seen)
+                    self._wrong(line, field, index, seen)
         shows = self.header.shows
         for field, index in done.changes:
             if field in shows and index not in saw.get(field, ()):
-                raise self._wrong(line, field, index, "not shown: unchanged")
+                self._wrong(line, field, index, "not shown: unchanged")
 
     def _act(self, line: Line, action: Action) -> Done:
         expected = self.machine.reasons(action)
-        if line.refused is None:
-            if expected:
-                raise Illegal("ATOMIC", "the action", "done", f"refused: {_names(expected)}")
-            return self.machine.do(line)
-        if not expected and self.header.refuses == "exact":
-            raise Illegal("ATOMIC", "the action", f"refused: {_names(line.refused)}", "done")
-        if expected and not line.refused <= expected:
-            raise Illegal("ATOMIC", "the reason", _names(line.refused), _names(expected))
-        return _NOTHING
+        _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
+        return self.machine.do(line) if line.refused is None else _NOTHING
 
-    def _wrong(self, line: Line, field: str, index: int, seen: object) -> Illegal:
-        clause = clause_of(line.step, BY_NAME[field].clause)
-        return Illegal(clause, f"{field}[{index}]", seen, self.machine.expected(field, index))
+    def _wrong(self, line: Line, field: str, index: int, seen: object) -> None:
+        expected = self.machine.expected(field, index)
+        _require_none(field_difference(line.step, field, index, seen=seen, expected=expected))
 
 
 def judge(header: Header, *, whole: bool) -> Judge:
@@ -85,5 +81,6 @@ def judge(header: Header, *, whole: bool) -> Judge:
     return Judge(BySpec(header) if whole else Ledger(header), header)
 
 
-def _names(reasons: frozenset[Reason]) -> str:
-    return ", ".join(sorted(reason.name for reason in reasons)) or "for no reason that is named"
+def _require_none(found: Difference | None) -> None:
+    if found is not None:
+        raise Illegal(found)

@@ -1,0 +1,252 @@
+"""An engine and the specification side by side: both take the same action, and must agree.
+
+They agree on the refusal, the result and every field of the view. Every clause is judged on the
+engine's own view. Pages are compared through one bijection that is carried along the run. It is
+extended only at allocation and cut only at release: renaming afresh at each step would hide a row
+that moved without its K and V. Source: docs/sources.md, "Choice of pages".
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from attrs import evolve
+
+from conformance.lockstep.comparer import (
+    Difference,
+    field_difference,
+    refusal_difference,
+    result_difference,
+)
+from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Result
+from conformance.rungs.registry import clause_of, legal_results
+from conformance.runtime.stopwatch import Stopwatch
+from spec import clauses, table, view
+from spec.fields import VIEWED, entries
+from spec.rung import Machine
+from spec.state import State
+from spec.view import View
+from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
+
+COMPARED = tuple(field for field in VIEWED if not field.paged)
+"""Fields that must equal the specification's; those with pages are compared as the policy says."""
+
+
+Oracle = Callable[[View, View, View], Iterator[tuple[str, str]]]
+"""From the views before and after a step, and the one wanted, to (clause id, what is wrong)."""
+
+
+class Violation(AssertionError):
+    """An engine differs from the specification. `clause`: the first one violated."""
+
+    def __init__(
+        self, clause: str, message: str, *, action: object, before: View, after: View
+    ) -> None:
+        super().__init__(f"{clause}: {message}\n  on {action}")
+        self.clause, self.message, self.action = clause, message, action
+        self.before, self.after = before, after
+
+
+class Lockstep:
+    """An engine and the specification, side by side.
+
+    state: the specification's. seen: the engine's last view. climb: whether each step also checks
+    the specification against its own lower rungs. oracle: if given, it alone judges, and the
+    specification just goes where the engine can follow. watch: runs while the engine works.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        climb: bool = False,
+        oracle: Oracle | None = None,
+        watch: Stopwatch | None = None,
+    ) -> None:
+        profile = engine.profile
+        self.engine = engine
+        self.machine = profile.machine
+        self.state = self.machine.initial(profile.geometry, profile.limits, profile.cleanup)
+        self._climb, self._oracle = climb, oracle
+        self._watch = Stopwatch() if watch is None else watch
+        self.seen = self._observe()
+        _require_drafts(self.machine, self.seen)
+        self._image: dict[int, int] = {}
+        self._rows: tuple[tuple[int, ...], ...] = ()
+        self._judge(None, self.seen, self.seen)
+
+    def do(self, action: Action) -> frozenset[Reason]:
+        """Take an action on both sides. Returns why the engine refused it; raises Violation."""
+        expected = frozenset(
+            refusal.reason for refusal in self.machine.refusals(self.state, action)
+        )
+        before = self.seen
+        try:
+            with self._watch:
+                result = self.engine.apply(action)
+        except Refused as refused:
+            self.seen = self._observe()
+            self._judge_refusal(action, expected, refused.reasons, before)
+            return refused.reasons
+        self.seen = self._observe()
+        if expected and self._oracle is not None:
+            self._judge(action, before, self.seen)
+            return frozenset()
+        refuses = self.engine.profile.refuses
+        self._require_none(action, before, refusal_difference(None, expected, refuses=refuses))
+        after = self.machine.effect(self.state, action)
+        self._judge_result(action, result, after, before)
+        if self._climb:
+            self.machine.climb(self.state, action)
+        self.state = after
+        self._judge(action, before, self.seen)
+        return frozenset()
+
+    def poison(self, kind: Poison) -> None:
+        """Overwrite the engine's dead cells, if it can; nothing observable may change."""
+        if isinstance(self.engine, Poisonable):
+            with self._watch:
+                self.engine.poison(kind)
+            before, self.seen = self.seen, self._observe()
+            self._judge(f"poison {kind.value}", before, self.seen)
+
+    def attend(self) -> None:
+        """Drive the engine's attention, if it can; each query reads its own visible history."""
+        if not isinstance(self.engine, Attends) or self._oracle is not None:
+            return
+        size = self.seen.geometry.page_size
+        with self._watch:
+            read = self.engine.attend()
+        for slot, sequence in enumerate(self.state.sequences):
+            if sequence is None or not sequence.written:
+                continue
+            window, last = self.seen.geometry.window, sequence.written - 1
+            if not table.readable(sequence, last, size, window):
+                continue  # nothing is drawn from this query any more
+            own = evolve(sequence, row=self.seen.rows[slot])
+            wanted = dict.fromkeys(table.read_set(own, last, size, window), 1)
+            if dict(read.get(slot, {})) != wanted:
+                wrong = f"slot {slot} read {dict(read.get(slot, {}))}, should read {wanted}"
+                raise self._violation("attend", self.seen, "READ", wrong)
+
+    def _observe(self) -> View:
+        with self._watch:
+            return self.engine.observe()
+
+    def _judge_refusal(
+        self,
+        action: Action,
+        expected: frozenset[Reason],
+        given: frozenset[Reason],
+        before: View,
+    ) -> None:
+        if self._oracle is None:
+            refuses = self.engine.profile.refuses
+            self._require_none(action, before, refusal_difference(given, expected, refuses=refuses))
+        if self.seen is not before:  # the same view was judged against the same state before
+            self._judge(action, before, self.seen)
+
+    def _judge_result(self, action: Action, result: Result, after: State, before: View) -> None:
+        if self._oracle is not None or result is None:
+            return
+        own = after._replace(sequences=self._own_rows(after))
+        legal = legal_results(self.machine, self.state, action, own)
+        self._require_none(action, before, result_difference(action, result, legal))
+
+    def _own_rows(self, after: State) -> table.Sequences:
+        """The sequences as they should be, in the pages that the engine itself shows."""
+        return tuple(
+            evolve(sequence, row=self.seen.rows[slot][: len(sequence.row)]) if sequence else None
+            for slot, sequence in enumerate(after.sequences)
+        )
+
+    def _judge(self, action: object, before: View, seen: View) -> None:
+        """Clauses first, since they say what is wrong; then every field against the spec."""
+        wanted = view.of(self.machine, self.state)
+        for clause, wrong in (self._oracle or by_clauses)(before, seen, wanted):
+            raise self._violation(action, before, clause, wrong)
+        if self._oracle is not None:
+            return
+        for field in COMPARED:
+            value, right = getattr(seen, field.name), getattr(wanted, field.name)
+            if value is None or right is None or value == right:
+                continue
+            seen_entries, wanted_entries = entries(field, value), entries(field, right)
+            for index in sorted(seen_entries.keys() | wanted_entries.keys()):
+                found = field_difference(
+                    action,
+                    field.name,
+                    index,
+                    seen=seen_entries.get(index),
+                    expected=wanted_entries.get(index),
+                )
+                self._require_none(action, before, found)
+        for wrong in self._page_differences(seen, wanted):
+            raise self._violation(action, before, clause_of(action, "DET"), wrong)
+
+    def _page_differences(self, seen: View, wanted: View) -> Iterator[str]:
+        if self.engine.profile.policy == "lowest":
+            if seen.rows != wanted.rows:
+                yield f"rows are {_rows(seen)}, should be {_rows(wanted)}: lowest free page first"
+            if seen.counts is not None and seen.counts != wanted.counts:
+                yield f"counts are {seen.counts}, should be {wanted.counts}"
+            return
+        yield from self._carry_bijection(seen, wanted)
+
+    def _carry_bijection(self, seen: View, wanted: View) -> Iterator[str]:
+        """A page keeps its image as long as some row entry keeps it.
+
+        Page ids alone are not enough: one Generate may free a page and allocate it again.
+        """
+        entries = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
+        kept = {page for page, still in entries if page == still}
+        image = {page: to for page, to in self._image.items() if page in kept}
+        for slot, (row, names) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
+            for page, mine in zip(names, row, strict=True):
+                if (page == INVALID) != (mine == INVALID):
+                    yield f"row {slot} is {row}, should name a page exactly where {names} does"
+                    return
+                if page != INVALID and page not in image and mine not in image.values():
+                    image[page] = mine
+                if page != INVALID and image.get(page) != mine:
+                    yield f"row {slot} names page {mine} where it named {image.get(page)}"
+                    return
+        self._image, self._rows = image, wanted.rows
+        for page, mine in image.items():
+            counts, right = seen.counts or (), wanted.counts or ()
+            if counts and counts[mine] != right[page]:
+                yield f"counts[{mine}] is {counts[mine]}, should be {right[page]}"
+
+    def _require_none(self, action: object, before: View, found: Difference | None) -> None:
+        if found is not None:
+            raise self._violation(action, before, found.clause, str(found))
+
+    def _violation(self, action: object, before: View, clause: str, wrong: str) -> Violation:
+        return Violation(clause, wrong, action=action, before=before, after=self.seen)
+
+
+def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
+    """Every clause, judged on what the engine itself shows."""
+    yield from clauses.violations(seen)
+    yield from clauses.step_violations(before, seen)
+
+
+def _require_drafts(machine: Machine, shown: View) -> None:
+    """An engine that shows tokens also shows what follows them in its cells. Raises InvalidInput.
+
+    Without it, written drafts would be judged as cells of no token.
+    """
+    if shown.tokens is None:
+        return
+    following = {rung.name for rung in machine.rungs if rung.known is not None}
+    for field in VIEWED:
+        if field.owner in following and getattr(shown, field.name) is None:
+            raise InvalidInput(
+                f"View.{field.name}",
+                seen=None,
+                allowed=f"one entry for each {field.index}, since the view has tokens",
+                remedy="Show it, or no tokens, or do not offer the actions that propose tokens.",
+            )
+
+
+def _rows(shown: View) -> str:
+    return str([[page for page in row if page != INVALID] for row in shown.rows])
