@@ -27,7 +27,7 @@ EXAMPLES: Final = (
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
 
-RUNGS: Final = tuple(dict.fromkeys(scope.instance for scope in SCOPES))
+RUNGS: Final = tuple(dict.fromkeys(scope.rung for scope in SCOPES))
 """The rungs that our engine is refined on: it offers all their actions."""
 
 

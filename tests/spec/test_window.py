@@ -234,12 +234,12 @@ def test_a_release_that_kills_a_shared_page_breaks_content(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What one sequence lets go another one still names."""
-    state, honest = prefilled(2), window.release_row
+    state, honest = prefilled(2), pages.release_row
 
     def kills(state: State, released: Pages) -> State:
         after = honest(state, released)
         return after._replace(cells=cells.kill(after.cells, released))
 
-    monkeypatch.setattr(window, "release_row", kills)
+    monkeypatch.setattr("spec.machines.window.release_row", kills)
     with pytest.raises(AssertionError, match=r"'CONTENT', 'slot 1 position 0 holds \(\)"):
         climb(state, Release(0, 2))

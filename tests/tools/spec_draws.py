@@ -60,13 +60,14 @@ def _weights(state: State) -> dict[Proposer, int]:
         _prefill: 4 * bool(free),
         _reserve: 2 * bool(free and not bare(state)),
         _assign: 4 * bool(bare(state)),
-        _allocate: 3 * bool(not_waiting(state)),
+        _allocate: 3 * bool(not_waiting(state)) + 6 * bool(proposing(state)),
         _write: 5 * ready,
         _enqueue: 3 * bool(complete(state)),
         _clone: 4 * bool(free and settled(state)),
-        _propose: 2 * bool(settled(state)),
-        _commit: 3 * bool(uncommitted(state)),
-        _truncate: 3 * bool(proposing(state)),
+        _propose: 3 * bool(settled(state)),
+        _pack: 4 * bool(queued and proposing(state)),
+        _commit: 9 * bool(uncommitted(state)),
+        _truncate: bool(proposing(state)) + 3 * bool(uncommitted(state)),
         _release: 3 * bool(releasable(state)),
         _free: bool(used),
         _tidy: 2 * bool(state.outputs or state.finished),
@@ -182,6 +183,10 @@ def _prefill(state: State, rng: Random, number: int) -> Prefill:
 
 def _decode(_: State, rng: Random, __: int) -> Action:
     return Generate() if mistaken(rng) else Round()
+
+
+def _pack(_: State, __: Random, ___: int) -> Pack:
+    return Pack()
 
 
 def _reserve(state: State, rng: Random, _: int) -> Reserve:

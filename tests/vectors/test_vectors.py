@@ -80,6 +80,10 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
     } == sizes
 
 
+NO_SUITE = {"Release"}
+"""Actions that no suite has: a geometry of a vector has no window."""
+
+
 def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover]) -> None:
     """Each level does every action of its own; what no suite can reach is known by name."""
     names = {name for cover in covers for name in cover.suite.names}
@@ -96,7 +100,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
         assert tried == set(cover.suite.names)
         assert {f"{name}: done" for name in cover.suite.names} <= cover.counts.keys()
     assert asked <= reached
-    assert names == {call.__name__ for call in ladder.whole().calls}
+    assert names == {call.__name__ for call in ladder.whole().calls} - NO_SUITE
     assert not single[0]
     assert {"Clone: OUT_OF_PAGES"} == single[1]
 
@@ -104,7 +108,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
 def test_the_page_lists_the_suites() -> None:
     """A row for each suite has its name, its level and its sizes."""
     assert [
-        (suite.name, suite.level, ", ".join(map(str, attrs.astuple(suite.instance.geometry))))
+        (suite.name, suite.level, ", ".join(map(str, attrs.astuple(suite.instance.geometry)[:4])))
         for suite in suites()
     ] == [(*named(row[0]), *named(row[1]), row[2]) for row in rows_below("suite")]
 
