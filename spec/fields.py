@@ -39,6 +39,7 @@ class Field:
     in a recording; None if recordings do not contain the field. to_record, from_record: convert an
     entry of a view to an entry of a recording, and back. viewed: whether it is an attribute of
     View. paged: whether it names pages, so that it is compared under the page policy of the engine.
+    required: whether an engine with the rung must show it, since rows mean nothing without it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Field:
     from_record: Callable[[Any], Any] = _as_it_is
     viewed: bool = True
     paged: bool = False
+    required: bool = False
 
 
 def output_entry(output: Output) -> OutputEntry:
@@ -151,6 +153,7 @@ FIELDS: Final = (
         clause="WIN",
         of=lambda state: state.first_page,
         record=int,
+        required=True,
     ),
     Field(
         name="tokens",

@@ -69,6 +69,7 @@ class Lockstep:
         self._climb, self._oracle = climb, oracle
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
+        _require_fields(self.machine, self.seen)
         _require_drafts(self.machine, self.seen)
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
@@ -228,6 +229,19 @@ def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, s
     """Every clause, judged on what the engine itself shows."""
     yield from clauses.violations(seen)
     yield from clauses.step_violations(before, seen)
+
+
+def _require_fields(machine: Machine, shown: View) -> None:
+    """An engine shows the fields without which its rows mean nothing. Raises InvalidInput."""
+    for field in VIEWED:
+        missing = field.required and getattr(shown, field.name) is None
+        if missing and field.owner in machine.names:
+            raise InvalidInput(
+                f"View.{field.name}",
+                seen=None,
+                allowed=f"one entry for each {field.index}",
+                remedy=f"Show it, or do not offer the actions of the rung {field.owner}.",
+            )
 
 
 def _require_drafts(machine: Machine, shown: View) -> None:

@@ -225,6 +225,15 @@ def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
     assert "RB" in clauses.not_checked(Lockstep(engine(tokens=None)).seen)
 
 
+def test_an_engine_with_releases_shows_its_first_pages() -> None:
+    """Without them a row with released entries would be taken for one with holes."""
+    geometry, limits, cleanup = _settings(toy())
+    engine = SpecEngine(evolve(geometry, window=2), limits, cleanup)
+
+    with pytest.raises(InvalidInput, match=r"View\.first_page: saw None.*the rung window"):
+        Lockstep(Wrapped(engine, view=lambda view: evolve(view, first_page=None)))
+
+
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
     """Rows and slots in use are the least a view holds, and a moved row is seen in them."""
 
