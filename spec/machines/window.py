@@ -111,13 +111,18 @@ def _history(sequence: Sequence, index: int, size: int) -> tuple[tuple[int, ...]
 
 
 def _seen(state: State) -> object:
-    """What a query to come can see of each slot: the cells, and in which pages they are."""
+    """What a query to come can see of each slot: the cells, and in which pages they are.
+
+    It does not use `first_visible`, so that the edge sees a mistake there.
+    """
+    size, window = state.geometry.page_size, state.geometry.window
     found: list[object] = []
     for slot, sequence in enumerate(state.sequences):
         if sequence is None:
             found.append(None)
             continue
-        index, offset = divmod(first_visible(state, slot), state.geometry.page_size)
+        query = state.committed[slot]
+        index, offset = divmod(visible(query, query + 1, window).start, size)
         row = sequence.row[index:]
         cells = tuple(chain.from_iterable(state.cells[page] for page in row))[offset:]
         found.append((evolve(sequence, row=row), cells))
