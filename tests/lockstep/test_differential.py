@@ -184,7 +184,7 @@ def test_the_command_names_the_one_that_goes_wrong(
 def test_the_command_lists_legal_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Legal differences do not fail the command, and each engine has its list of unchecked clauses."""
+    """Legal differences do not fail the command, and each engine lists its unchecked clauses."""
     monkeypatch.chdir(tmp_path)
     status = main(["diff", "spec_engine:SpecEngine", TOY, "--seconds", "3", "--json", "d.json"])
     found, text = json.loads(Path("d.json").read_text(encoding="utf-8")), capsys.readouterr().out

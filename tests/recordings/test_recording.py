@@ -190,7 +190,7 @@ def shorten(path: Path, outcome: Outcome) -> Least:
 
 
 def test_what_is_not_shown_is_not_held_against_it() -> None:
-    """Values that are not shown are not judged, and a page that is shown late is known thereafter."""
+    """Values that are not shown are not judged, and a page that is shown late is known after that."""
     header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
     judging = judge(header, whole=False)
     first, second = ((slot, 0) for slot in (0, 1))
