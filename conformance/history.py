@@ -1,4 +1,4 @@
-"""What a history is made of: the specification's actions, and what the harness does in between."""
+"""The steps of a history: the specification's actions, and steps of the harness in between."""
 
 from attrs import frozen
 
@@ -14,7 +14,7 @@ class PoisonDead:
 
 @frozen
 class Attend:
-    """The harness drives the attention once for every slot and recovers what it read."""
+    """The harness runs attention once for every slot and recovers the cells that it read."""
 
 
 Step = Action | PoisonDead | Attend

@@ -1,10 +1,10 @@
-"""What an engine must offer to be tested: apply an action, and show what can be observed.
+"""The interface of an engine under test: apply an action, and observe the state.
 
 An adapter is an object with a `profile`, `apply` and `observe`; nothing is inherited. It translates
-the specification's actions to its engine's calls and the engine's refusals to `Refused`. What it
-cannot show it leaves None in the View, and the clauses that need it are reported as not checked. A
-factory takes (geometry, limits, cleanup) and returns an adapter whose engine is in its initial
-state. Source: docs/sources.md, "Adapters".
+the specification's actions to its engine's calls and the engine's refusals to `Refused`. A field
+that it cannot show is None in the View, and the clauses that need that field are reported as not
+checked. A factory takes (geometry, limits, cleanup) and returns an adapter of an engine in its
+initial state. Source: docs/sources.md, "Adapters".
 """
 
 from collections.abc import Mapping
@@ -31,22 +31,25 @@ _WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
 
 @frozen
 class Rounds:
-    """What Generate did. refused: the reason of the first refused round, if one was."""
+    """The result of Generate.
+
+    done: the number of rounds done. refused: why the next round was refused; None if none was.
+    """
 
     done: int
     refused: Reason | None
 
 
 Result = None | int | BatchPlan | tuple[QueueEntry, ...] | tuple[OutputEntry, ...] | Rounds
-"""What `apply` may return; None where there is nothing to say, or the engine does not say it.
+"""The result of `apply`; None if the action has no result, or if the engine does not report it.
 
 Reserve, Clone: the slot. Allocate: the plan. Pack: (token, slot, position), by slot and position.
-TakeOutputs: the outputs in order of finishing. Generate: the rounds done and why no more.
+TakeOutputs: the outputs in order of finishing. Generate: `Rounds`.
 """
 
 
 def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:
-    """A word that is misspelt would switch comparisons off."""
+    """Refuse an unknown word: a misspelt one would switch comparisons off."""
     allowed = _WORDS[attribute.name]
     if value not in allowed:
         raise InvalidInput(
@@ -69,11 +72,12 @@ def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: obj
 
 @frozen(kw_only=True)
 class Profile:
-    """What an adapter declares.
+    """The capabilities that an adapter declares.
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free page, slots ascending, or any. Raises InvalidInput for other words or actions.
+    lowest free pages, slots in ascending order, or any free pages. Raises InvalidInput for another
+    word, or for an action that is not one of the specification.
     """
 
     name: str
@@ -86,7 +90,7 @@ class Profile:
 
     @property
     def machine(self) -> Machine:
-        """The machine that the engine is held to: what every engine is, and the rungs it offers."""
+        """The machine of the engine: the rungs of every engine, and those of its actions."""
         return ladder.machine_for(self.actions)
 
 
@@ -95,7 +99,7 @@ class Engine(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """What it can do; constant."""
+        """The declared capabilities; constant."""
         ...
 
     def apply(self, action: Action) -> Result:
@@ -103,7 +107,7 @@ class Engine(Protocol):
         ...
 
     def observe(self) -> View:
-        """What the engine holds now. Reading must not change it."""
+        """The observable state of the engine. Observing must not change it."""
         ...
 
 
@@ -116,9 +120,9 @@ class Factory(Protocol):
 
 
 class EngineFailed(Exception):
-    """The engine did something other than its work: its process ended, it did not answer.
+    """The engine failed: for instance, its process ended, or it did not answer.
 
-    An adapter raises it to say so in its own words; clause: the one that is violated.
+    An adapter raises it with a message of its own. clause: the violated clause.
     """
 
     def __init__(self, wrong: str, *, clause: str = "ATOMIC") -> None:
@@ -127,11 +131,11 @@ class EngineFailed(Exception):
 
 
 class Unsendable(InvalidInput):
-    """The adapter shows or returns what another process cannot send: that is no finding."""
+    """The adapter shows or returns a value that another process cannot send; not a finding."""
 
 
 class Poison(Enum):
-    """What the harness puts into dead cells: what a cell held before must never matter."""
+    """The contents that the harness writes into dead cells; no observation may depend on them."""
 
     NAN = "nan"
     INFINITY = "infinity"
@@ -144,7 +148,7 @@ class Poisonable(Protocol):
     """An engine whose dead cells the harness can overwrite."""
 
     def poison(self, kind: Poison) -> None:
-        """Overwrite every dead cell; LIVE: with what a live cell holds; STALE: leave them."""
+        """Overwrite every dead cell. LIVE: with the contents of a live cell. STALE: leave them."""
         ...
 
 
@@ -153,7 +157,7 @@ class Compiles(Protocol):
     """An engine that counts its compilations."""
 
     def compilations(self) -> Mapping[str, int]:
-        """For each entry point that was called: how often it was compiled."""
+        """The number of compilations of each entry point that was called."""
         ...
 
 
@@ -162,5 +166,8 @@ class Attends(Protocol):
     """An engine whose attention can be driven so that the cells it reads are recovered."""
 
     def attend(self) -> Mapping[int, Mapping[int, int]]:
-        """For each slot with written cells, queried at its last one: destination to times read."""
+        """How many times each slot reads each destination: {slot: {destination: times}}.
+
+        Each slot with written cells is queried at its last written position.
+        """
         ...

@@ -1,15 +1,15 @@
-"""The answer of a command or of a harness: verdict, scope and exit status."""
+"""The verdict of a command or of a harness, its scope and its exit status."""
 
 from enum import Enum
 from typing import Final
 
 BAD_INPUT: Final = 2
 UNDECIDED: Final = 3
-"""Exit status of bad usage or bad input, and of what is not decided."""
+"""The exit statuses of bad usage or bad input, and of an undecided run."""
 
 
 class Verdict(Enum):
-    """The answer of a command. Its exit status is 0, 1 or 3."""
+    """The result of a command. Its exit status is 0, 1 or 3."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -22,7 +22,7 @@ class Verdict(Enum):
 
 
 class Scope(Enum):
-    """Whether every case was examined, or a sample."""
+    """Whether every case was examined, or only a sample."""
 
     COMPLETE = "complete"
     SAMPLED = "sampled"

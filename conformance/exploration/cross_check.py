@@ -1,10 +1,10 @@
-"""`make cross-check`: does SPIN reach as many allocator states as we do?
+"""`make cross-check`: the number of allocator states compared with the number that SPIN reaches.
 
 An exploration that forgets an action, or merges two states, looks like one that found no bug. So
 the allocator instance is written a second time, in Promela (`spin/allocator.pml`), and SPIN, which
 shares no code with us, counts its states and transitions and checks the invariants in each of them.
 
-Without spin or a C compiler nothing was checked, and that is undecided, never a pass.
+Without spin or a C compiler nothing is checked, and the verdict is undecided, never a pass.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from spec.vocabulary import Geometry
 
 MODEL: Final = Path(__file__).with_name("spin") / "allocator.pml"
 SECONDS: Final = 300.0
-"""What one geometry may take, preprocessing and compilation included."""
+"""How long one geometry may take, preprocessing and compilation included."""
 MEMORY_MB: Final = 4096
 LEAST_DEPTH: Final = 10_000
 OPTIMISED_FROM: Final = 100_000
@@ -34,8 +34,8 @@ PACKAGES: Final = {"spin": "spin", "cc": "gcc"}
 """The Debian package of each program that is needed."""
 COMPILER_OPTIONS: Final = (
     "-w",  # the C code is SPIN's and not ours to change
-    "-DSAFETY",  # no cycles are looked for
-    "-DNOREDUCE",  # every interleaving, or states would be left out
+    "-DSAFETY",  # no search for cycles
+    "-DNOREDUCE",  # no partial-order reduction, which would leave states out
     f"-DMEMLIM={MEMORY_MB}",
 )
 
@@ -48,7 +48,7 @@ _UNFINISHED: Final = ("Search not completed", "max search depth too small")
 
 @frozen(kw_only=True)
 class Pinned:
-    """What is known of a geometry. transitions: with refusals, which lead to the same state."""
+    """The counts of a geometry. transitions: with refusals, which lead to the same state."""
 
     geometry: Geometry
     states: int
@@ -63,7 +63,7 @@ def _pinned(sizes: tuple[int, int, int, int], states: int, transitions: int, wha
 
 
 PINNED: Final = (
-    _pinned((4, 3, 2, 2), 6_780, 60_816, "pages are short: all three sequences cannot be full"),
+    _pinned((4, 3, 2, 2), 6_780, 60_816, "too few pages for three full sequences"),
     _pinned((6, 3, 2, 3), 513_716, 4_621_560, "the largest"),
     _pinned((4, 3, 1, 2), 1_974, 12_384, "no page is ever partial, so no clone takes one"),
     _pinned((5, 2, 3, 2), 592, 4_582, "more pages than all rows together: never out of pages"),
@@ -78,10 +78,10 @@ The tests hold all but the largest to a plain search over `spec.machines.sharing
 
 @frozen(kw_only=True)
 class Count:
-    """What SPIN says of one run.
+    """The counts that SPIN reports for one run.
 
-    transitions: without the one by which SPIN counts the arrival in the initial state, so that it
-    is the number of (state, action) pairs. violation: the first broken assertion. complete: whether
+    transitions: without the one that SPIN counts for entering the initial state, so that it is the
+    number of (state, action) pairs. violation: the first broken assertion. complete: whether
     all states were visited; if not, the numbers are lower bounds.
     """
 
@@ -94,7 +94,7 @@ class Count:
 
 @frozen(kw_only=True)
 class Outcome:
-    """What became of one comparison. why: empty if it holds. count: None if SPIN did not run."""
+    """The outcome of one comparison. why: empty if it holds. count: None if SPIN did not run."""
 
     verdict: Verdict
     why: str = ""
@@ -103,7 +103,7 @@ class Outcome:
 
 
 class NotRun(Exception):
-    """SPIN, the compiler or the search did not get as far as an answer; says why."""
+    """SPIN, the compiler or the search gave no answer; the message says why."""
 
 
 def check(
@@ -114,7 +114,7 @@ def check(
     bug: int = 0,
     seconds: float = SECONDS,
 ) -> Outcome:
-    """Count the states with SPIN, and compare. bug: one of those planted in the model."""
+    """Count the states with SPIN and compare. bug: the number of a bug in the model; 0 for none."""
     started = time.monotonic()
     try:
         text = search(geometry, expected_states, bug=bug, seconds=seconds)
@@ -125,7 +125,7 @@ def check(
 
 
 def judge(count: Count, expected_states: int, expected_transitions: int | None = None) -> Outcome:
-    """Compare what SPIN counted with what was expected."""
+    """Compare the counts of SPIN with the expected ones."""
 
     def outcome(verdict: Verdict, why: str = "") -> Outcome:
         return Outcome(verdict=verdict, why=why, count=count)
@@ -145,9 +145,9 @@ def judge(count: Count, expected_states: int, expected_transitions: int | None =
 
 
 def parse(text: str) -> Count:
-    """Read what SPIN's verifier printed, or raise NotRun.
+    """Read the output of SPIN's verifier, or raise NotRun.
 
-    From 10**8 on it prints rounded numbers in exponent notation, which are not read.
+    From 10**8 on it prints rounded numbers in exponent notation, which raise NotRun.
     """
     stored, transitions = _STORED.search(text), _TRANSITIONS.search(text)
     errors, violation = _ERRORS.search(text), _VIOLATION.search(text)
@@ -165,10 +165,10 @@ def parse(text: str) -> Count:
 def search(
     geometry: Geometry, expected_states: int, *, bug: int = 0, seconds: float = SECONDS
 ) -> str:
-    """Make, compile and run the verifier of a geometry; return what it printed, or raise NotRun.
+    """Make, compile and run the verifier of a geometry; return its output, or raise NotRun.
 
-    All states on the search stack differ, so that a search deeper than the expected number of them
-    has found too many, and may be cut off there.
+    All states on the search stack differ. So a search deeper than the expected number of states has
+    found too many, and may be cut off at that depth.
     """
     missing = missing_program()
     if missing:
@@ -191,7 +191,7 @@ def search(
 
 
 def missing_program() -> str | None:
-    """Which program is not installed, and what to do; None if all are."""
+    """Names a program that is not installed and how to install it; None if all are installed."""
     for program, package in PACKAGES.items():
         if shutil.which(program) is None:
             return f"{program} is not installed; apt-get install {package}"
@@ -199,7 +199,7 @@ def missing_program() -> str | None:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """One failure fails; otherwise all must hold, and there must be some."""
+    """FAILS if one fails; HOLDS if all hold and there is at least one; otherwise UNDECIDED."""
     if Verdict.FAILS in verdicts:
         return Verdict.FAILS
     return Verdict.HOLDS if {*verdicts} == {Verdict.HOLDS} else Verdict.UNDECIDED
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare every pinned geometry; exit status 0 holds, 1 fails, 3 undecided."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.exploration.cross_check",
-        description="Compare the number of allocator states with what SPIN reaches.",
+        description="Compare the number of allocator states with the number that SPIN reaches.",
         epilog="exit status: 0 holds, 1 fails, 3 undecided: spin or cc is missing or was stopped",
     )
     parser.parse_args(argv)
@@ -228,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def line(pinned: Pinned, outcome: Outcome) -> str:
-    """One comparison in words."""
+    """One comparison as text."""
     sizes = pinned.geometry
     text = (
         f"{outcome.verdict.value}: pages {sizes.pages}, slots {sizes.slots}, page size "
@@ -239,7 +239,7 @@ def line(pinned: Pinned, outcome: Outcome) -> str:
 
 
 def _run(command: list[str], folder: str, deadline: float) -> str:
-    """What a program prints on both streams; NotRun if it fails or is too slow."""
+    """The output of a program on both streams. Raises NotRun if it fails or is too slow."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(

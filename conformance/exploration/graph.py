@@ -1,8 +1,8 @@
-"""What an exploration has found: a tree of shortest histories, and counts.
+"""The graph of an exploration: a tree of shortest histories, and counts.
 
-A state is known by its number, in breadth-first order. For each the graph keeps from which state
-and by which move it was first reached; that is enough to write down a shortest history, and to
-rebuild every state after an interruption.
+States are numbered in breadth-first order. For each state the graph keeps the state and the move by
+which it was first reached. That is enough to give a shortest history, and to rebuild every state
+after an interruption.
 """
 
 import json
@@ -21,16 +21,18 @@ from spec.vocabulary import InvalidInput, Reason
 
 FORMAT: Final = 1
 MOST: Final = 1 << 62
-"""Of what is counted."""
+"""Every count in a checkpoint is below this bound."""
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 
 @define
 class Graph:
-    """parents, moves: of each state but the initial one, level after level. levels: their sizes.
+    """A tree of shortest histories, and counts.
 
-    expanded: levels whose moves have all been taken. transitions, outcomes: of those; illegal: how
-    many actions more that a caller must not ask were tried, each a refusal.
+    parents, moves: of each state but the initial one, an i32[N] for each level. expanded: the
+    number of levels from which every move has been taken. transitions, illegal: how many moves of
+    the legal and of the illegal alphabet were taken; an illegal one is always refused. outcomes:
+    how often a kind of move had an outcome.
     """
 
     parents: list[Ints] = field(factory=list)
@@ -42,26 +44,26 @@ class Graph:
 
     @property
     def levels(self) -> list[int]:
-        """How many states there are at each depth."""
+        """The number of states at each depth."""
         return [1, *map(len, self.parents)]
 
     @property
     def states(self) -> int:
-        """How many states have been met."""
+        """The number of states found so far."""
         return sum(self.levels)
 
     @property
     def depth(self) -> int:
-        """The moves that the farthest state needs."""
+        """The length of a shortest history to the farthest state."""
         return len(self.parents)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be explored."""
+        """Whether no state is left to be expanded."""
         return self.expanded > self.depth
 
     def add_level(self, parents: Ints, moves: Ints) -> None:
-        """The last level is expanded, and these states are new."""
+        """Record that the last level is expanded, and add its new states: parents, moves i32[N]."""
         self.expanded += 1
         if len(parents):
             self.parents.append(parents.astype(np.int32))
@@ -83,7 +85,7 @@ def save(
 ) -> None:
     """Write a checkpoint; a crash leaves the last one or this one, never half of it.
 
-    about: what must be the same for it to be of use. extra: what else to keep; plain data.
+    about: plain data that must be the same in a run that resumes it. extra: further plain data.
     """
     header = {
         "format": FORMAT,
@@ -106,9 +108,9 @@ def save(
 
 
 def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] | None:
-    """The graph of a checkpoint and what else it kept, or None if there is none.
+    """The graph of a checkpoint and its extra data; None if there is no such file.
 
-    Raises InvalidInput if it is of another exploration, or no checkpoint at all.
+    Raises InvalidInput if it is of another exploration, damaged, or no checkpoint.
     """
     if not path.exists():
         return None
@@ -117,7 +119,7 @@ def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] |
             data = json.loads(held["header"].tobytes())
             parents, moves = held["parents"], held["moves"]
     except OSError as error:
-        raise _unusable(path, error.strerror or "no archive", about) from error
+        raise _unusable(path, error.strerror or "not an archive", about) from error
     except Exception as error:  # a damaged file fails in any way: zip, zlib, JSON, numpy
         raise _unusable(path, "a file that is damaged, or no checkpoint", about) from error
     try:
@@ -140,7 +142,7 @@ def load(path: Path, about: dict[str, object]) -> tuple[Graph, dict[str, Any]] |
 
 @frozen
 class _Header:
-    """What a checkpoint says beside its numbers."""
+    """The plain data of a checkpoint, beside its arrays."""
 
     about: dict[str, object]
     extra: dict[str, Any]
@@ -152,7 +154,7 @@ class _Header:
 
 
 def _header(data: Any) -> _Header:
-    """The header that plain data describes. Raises ValueError or TypeError."""
+    """Make a header from plain data. Raises ValueError or TypeError."""
     names = ("format", *(one.name for one in fields(_Header)))
     lacking = [name for name in names if name not in checked(data, dict)]
     if lacking:
@@ -162,7 +164,7 @@ def _header(data: Any) -> _Header:
     counts = [data["expanded"], data["transitions"], data["illegal"]]
     counts += [*checked(data["levels"], list), *checked(data["outcomes"], dict).values()]
     if not all(type(count) is int and 0 <= count < MOST for count in counts):
-        raise ValueError("a checkpoint whose counts are no integers from 0")
+        raise ValueError("a checkpoint with a count that is negative or no integer")
     if not all(data["levels"]):
         raise ValueError("a checkpoint with an empty level")
     made = {name: data[name] for name in names[1:]}
@@ -172,7 +174,7 @@ def _header(data: Any) -> _Header:
 
 
 def _check(graph: Graph) -> None:
-    """Every state has a parent that was met before it. Raises ValueError."""
+    """Check that the parent of every state is one level above it. Raises ValueError."""
     if graph.expanded not in {graph.depth, graph.depth + 1}:
         raise ValueError(f"a checkpoint of {graph.depth} levels, {graph.expanded} expanded")
     first, met = 0, 1
@@ -198,7 +200,7 @@ def names(mask: int) -> str:
 
 def _split(numbers: Ints, sizes: list[int]) -> list[Ints]:
     if numbers.dtype != np.int32 or numbers.ndim != 1 or sum(sizes) != len(numbers):
-        raise ValueError(f"a checkpoint whose numbers are not those of {sum(sizes)} states")
+        raise ValueError(f"a checkpoint with arrays that do not fit {sum(sizes)} states")
     return np.split(numbers, np.cumsum(sizes)[:-1]) if sizes else []
 
 

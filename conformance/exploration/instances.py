@@ -1,8 +1,8 @@
-"""What is explored with the specification itself: a machine, a geometry, and an alphabet.
+"""Instances that are explored with the specification: a machine, a geometry and an alphabet.
 
-An alphabet is a fixed list of moves; in a state a move is an action, or there is nothing it could
-mean. What is refused for want of room belongs to the legal alphabet; what a caller must not ask, to
-the illegal one.
+An alphabet is a fixed list of moves. In a given state a move is an action, or has no meaning. The
+action is in the legal alphabet if it is done, or refused for lack of capacity alone; it is in the
+illegal alphabet if it is refused for another reason.
 """
 
 from functools import cache
@@ -31,7 +31,7 @@ EXPLORED: Final = {kit.rung: kit for kit in KITS if kit.alphabet is not None}
 
 @frozen(kw_only=True)
 class Instance:
-    """A machine at a geometry: where it begins and what can be asked of it."""
+    """A machine at a geometry, with its initial state and its alphabet."""
 
     name: str
     geometry: Geometry
@@ -45,11 +45,11 @@ class Instance:
 
     @property
     def machine(self) -> Machine:
-        """The machine that is explored."""
+        """The explored machine."""
         return ladder.machine(self.name, *EXPLORED[self.name].explored)
 
     def initial(self) -> State:
-        """Nothing used."""
+        """The initial state: no slot and no page is in use."""
         return self.machine.initial(self.geometry, self.limits, self.cleanup)
 
 
@@ -63,7 +63,7 @@ def _moves(name: str, geometry: Geometry) -> tuple[Move, ...]:
 def instance(
     name: str, geometry: Geometry, cleanup: CleanupMode = CleanupMode.INCREMENTAL
 ) -> Instance:
-    """An instance by its name. Raises InvalidInput for one that is not explored with the spec."""
+    """An instance by its name, a rung of EXPLORED. Raises InvalidInput for any other name."""
     if name not in EXPLORED:
         raise InvalidInput(
             "rung", seen=name, allowed=", ".join(EXPLORED), remedy="Choose one of them."
@@ -80,5 +80,5 @@ def instance(
 
 
 def legal(refusals: frozenset[Refusal]) -> bool:
-    """Whether an action may be asked: it is done, or refused for want of room alone."""
+    """Whether an action with these refusals is legal: there are none but for lack of capacity."""
     return all(refusal.reason.family is Family.CAPACITY for refusal in refusals)

@@ -1,7 +1,7 @@
-"""What must hold of the packed states and moves: the clauses of the registry, many at a time.
+"""The clauses of the registry for packed states and moves, checked on many states at once.
 
-Each is written from its statement, not from how `packed_states` moves: counts are counted again,
-and what a refusal needs is read off the rows.
+Each check is written from the statement of its clause, not from the code of `packed_states`: it
+counts references again, and reads off the rows whether a refusal is right.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def mentions(instance: Allocator, states: States) -> States:
 
 
 def _covered(instance: Allocator, states: States) -> Ints:
-    """i64[N, slots]: the pages that the length of each slot needs."""
+    """i64[N, slots]: how many pages the length of each slot needs."""
     lengths, _, _ = instance.parts(states)
     wide = np.where(lengths == UNUSED, 0, lengths.astype(np.int64))
     needed: Ints = -(-wide // instance.geometry.page_size)
@@ -101,16 +101,22 @@ STATE_CHECKS: Final[dict[str, Check]] = {
     "SHARE": _share,
     "FREED": _freed,
 }
-"""bool[N] each, by the clause's id. FREED: freeing everything gives the initial state."""
+"""A check for each clause, which gives bool[N].
+
+FREED: freeing every slot gives the initial state.
+"""
 
 
 MOVE_CHECKS: Final = ("ATOMIC", "sharing to pages", "FRAME", "WX", "RC")
-"""What `move_violations` looks at. RC: of the successor, since a state that is met again, with
-other counts, is not looked at again."""
+"""The checks of `move_violations`.
+
+RC is checked on the successor: a known state that is reached again, with other counts, is not
+expanded again.
+"""
 
 
 def state_violations(instance: Allocator, states: States) -> Iterator[tuple[str, int]]:
-    """The clauses that a state violates: (clause, the first such state)."""
+    """The clauses that states violate: (clause, index of the first such state)."""
     for clause, check in STATE_CHECKS.items():
         holds = check(instance, states)
         if not holds.all():
@@ -120,7 +126,7 @@ def state_violations(instance: Allocator, states: States) -> Iterator[tuple[str,
 def move_violations(
     instance: Allocator, states: States, move: Move, found: Expansion
 ) -> Iterator[tuple[str, int]]:
-    """What is wrong with a move: (clause, the first state where)."""
+    """The clauses that a move violates: (clause, index of the first such state)."""
     done = found.applies & (found.reasons == 0)
     checks = {"ATOMIC": _refused_exactly(instance, states, move, found)}
     if done.any():  # a slot that is out of range has no row to look at
@@ -159,9 +165,9 @@ def _possible(instance: Allocator, states: States, move: Move) -> Flags:
 
 
 def _refines(instance: Allocator, states: States, move: Move, after: States) -> Flags:
-    """The refinement equation towards pages, one private copy each.
+    """The refinement equation of the edge to pages, where each sequence has a private copy.
 
-    There a state without contents is its lengths; a clone is a sequence with the parent's length.
+    There a state without contents consists of lengths; a clone has the length of its parent.
     """
     lengths, expected = instance.parts(states)[0], instance.parts(states)[0].copy()
     match move.kind:
@@ -177,7 +183,7 @@ def _refines(instance: Allocator, states: States, move: Move, after: States) -> 
 
 
 def _frame(instance: Allocator, states: States, move: Move, after: States) -> Flags:
-    """The rows of the other slots are what they were."""
+    """The rows of the other slots are unchanged."""
     moved = move.other if move.kind == "clone" else move.slot
     others = [slot for slot in range(instance.geometry.slots) if slot != moved]
     before_rows, after_rows = instance.parts(states)[1], instance.parts(after)[1]

@@ -1,7 +1,7 @@
-"""Every reachable state of the allocator instance, breadth first, and every move from each of them.
+"""Breadth-first search of the packed states of the allocator instance.
 
-All states of a level are moved at once. What is new is found by sorting: memory and time grow with
-the number of states. Who wants to look at the transitions too is handed each batch of them.
+A move is taken in many states of a level at once. New states are found by sorting, so that memory
+and time grow with the number of states. A `Visit` is called with each batch of transitions.
 """
 
 import time
@@ -16,10 +16,10 @@ from conformance.exploration.packed_clauses import move_violations, state_violat
 from conformance.exploration.packed_states import Allocator, Expansion, Keys, Move, States
 
 CHUNK: Final = 1 << 16
-"""States that are moved at once."""
+"""The number of states in which a move is taken at once."""
 
 Visit = Callable[[States, int, int, Expansion], None]
-"""Told of each batch: the states, the number of the first, that of a move, and what it does."""
+"""Called with the states of a batch, the first one's number, the move's number, the expansion."""
 
 
 @frozen
@@ -32,11 +32,11 @@ class Broken:
 
 @frozen(kw_only=True)
 class Plan:
-    """What to explore.
+    """The parameters of a search.
 
-    illegal: also try what a caller must not ask; each must be refused. open_pages: leave the choice
-    of pages open, and take states up to renaming of pages and slots. most_states: stop after the
-    level that reaches as many; 0 is no bound.
+    illegal: also try the illegal alphabet; every move of it must be refused. open_pages: leave the
+    choice of pages open, and identify states up to renaming of pages and slots. most_states: stop
+    after the level that reaches this many; 0 for no bound.
     """
 
     instance: Allocator
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def moves(self) -> tuple[tuple[Allocator, Move], ...]:
-        """Every move with the alphabet that it belongs to; its place is its number."""
+        """Every move with its alphabet; the index of a move is its number."""
         wrong = Allocator(self.instance.geometry, illegal=True)
         asked = (self.instance, wrong) if self.illegal else (self.instance,)
         return tuple((alphabet, move) for alphabet in asked for move in alphabet.moves)
@@ -60,7 +60,10 @@ def explore(
     update: Callable[[float, str], None],
     level_done: Callable[[], None] = lambda: None,
 ) -> Broken | None:
-    """Go on where `graph` stands until nothing is new, or the bound is reached."""
+    """Continue the search of `graph` until no state is new or the bound is reached.
+
+    Returns the first violation by the specification itself; None if there is none.
+    """
     frontier, known, first = rebuild(plan, graph)
     started = time.perf_counter()
     while len(frontier) and not (plan.most_states and graph.states >= plan.most_states):
@@ -88,7 +91,7 @@ def explore(
 
 
 def rebuild(plan: Plan, graph: Graph) -> tuple[States, Keys, int]:
-    """The frontier, the keys of every state met, sorted, and the number of the frontier's first."""
+    """The frontier, the sorted keys of every known state, the number of the frontier's first."""
     states = plan.instance.initial()
     keys, first, number = [plan.instance.keys(states)], 0, 1
     for parents, moves in zip(graph.parents, graph.moves, strict=True):
@@ -109,7 +112,7 @@ def broken(plan: Plan, graph: Graph, clause: str, state: int, move: Move | None 
 
 
 def history_of(plan: Plan, graph: Graph, state: int, move: Move | None = None) -> tuple[str, ...]:
-    """A shortest history to a state, and one move more, in words."""
+    """A shortest history to a state, and one further move, as text."""
     moves = plan.instance.moves
     taken = [moves[number] for number in graph.history(state)]
     if plan.open_pages:
@@ -118,7 +121,10 @@ def history_of(plan: Plan, graph: Graph, state: int, move: Move | None = None) -
 
 
 def _in_one_run(instance: Allocator, moves: list[Move]) -> list[Move]:
-    """Moves of which each names the slots of a canonical state, with the names of the last one."""
+    """The moves of one run, with the slot names of its last canonical state.
+
+    Each of the given moves names the slots of another canonical state.
+    """
     state, taken = instance.initial(), list[Move]()
     for move in moves:
         taken.append(_named(move, instance.order(state)))
@@ -129,7 +135,7 @@ def _in_one_run(instance: Allocator, moves: list[Move]) -> list[Move]:
 
 
 def _named(move: Move, names: tuple[int, ...]) -> Move:
-    """The move with other names for the slots."""
+    """The move with its slots renamed."""
     other = names[move.other] if move.kind == "clone" else move.other
     return Move(move.kind, names[move.slot], other)
 
@@ -145,7 +151,7 @@ class _Level:
         self._moves: list[Ints] = []
 
     def meet(self, expansion: Expansion, move: int, first: int) -> None:
-        """Keep what a move reaches, if it is not known."""
+        """Keep the states that a move reaches and that are not known."""
         done = np.flatnonzero(expansion.applies & (expansion.reasons == 0))
         instance = self._plan.instance
         reached = expansion.after[done]
@@ -160,7 +166,7 @@ class _Level:
         self._moves.append(np.full(int(new.sum()), move, np.int32))
 
     def close(self) -> tuple[States, Keys, Ints, Ints]:
-        """The new states, all known keys, and where each new state comes from."""
+        """The new states, all known keys, and the parent and the move of each new state."""
         keys, index = np.unique(np.concatenate(self._keys), return_index=True)
         known = np.concatenate([self._known, keys])
         known.sort(kind="stable")

@@ -1,8 +1,8 @@
-"""The rung sharing in bytes: many states at once, each one row of an array.
+"""Packed states of the rung sharing: many states at once, each one row of an array of bytes.
 
-It is `spec.machines.sharing` without contents. A slot that is used holds tokens that are all
-allocated and written, so that its length and its row are everything there is to know of it. The
-tests show, on every transition of smaller geometries, that this is the same machine.
+It is `spec.machines.sharing` without contents. All tokens of a used slot are allocated and written,
+so that its length and its row describe it completely. The tests show, on every transition of
+smaller geometries, that this is the same machine.
 """
 
 import math
@@ -16,11 +16,11 @@ from attrs import frozen
 from spec.vocabulary import Geometry, InvalidInput, Reason
 
 States = np.ndarray[Any, np.dtype[np.uint8]]
-"""u8[N, width]: the lengths of the slots, UNUSED where there is none; their rows, NO_PAGE past the
+"""u8[N, width]: the lengths of the slots, UNUSED for an unused slot; their rows, NO_PAGE past the
 end; the counts of the pages."""
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Masks = np.ndarray[Any, np.dtype[np.uint64]]
-"""One bit for each Reason, by its code; 0 is "done"."""
+"""Reasons for a refusal, u64[N]: one bit for each Reason, at its code; 0 is "done"."""
 
 Keys = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -44,10 +44,10 @@ class Move:
 
 
 class Expansion(NamedTuple):
-    """A move on N states.
+    """The result of a move in N states.
 
-    applies bool[N]: whether it is in the alphabet there. reasons u64[N]: why it is refused. after:
-    the successors; where it is refused, the same states.
+    applies bool[N]: whether the move is in the alphabet in a state. reasons u64[N]: why it is
+    refused. after u8[N, width]: the successors; where the move is not done, the same states.
     """
 
     applies: Flags
@@ -62,7 +62,7 @@ def bit(reason: Reason) -> np.uint64:
 
 @frozen
 class Allocator:
-    """The instance at a geometry. illegal: the alphabet is what a caller must not ask, instead."""
+    """The allocator instance at a geometry. illegal: with the illegal alphabet instead."""
 
     geometry: Geometry
     illegal: bool = False
@@ -84,7 +84,7 @@ class Allocator:
         return tuple(self._illegal_moves() if self.illegal else self._legal_moves())
 
     def initial(self) -> States:
-        """One state: nothing used, every page free."""
+        """The initial state, u8[1, width]: no slot used, every page free."""
         sizes = self.geometry
         ends = sizes.slots * (1 + sizes.pages_per_seq)
         state = np.zeros((1, ends + sizes.pages), np.uint8)
@@ -108,7 +108,7 @@ class Allocator:
         return Expansion(applies, reasons, after)
 
     def keys(self, states: States) -> Keys:
-        """One number per state, equal exactly for equal lengths and rows; the counts follow."""
+        """A key for each state, equal exactly for equal lengths and rows, which fix the counts."""
         radices = _radices(self.geometry)
         described = states[:, : len(radices)]
         keys = np.zeros(len(states), np.uint64)
@@ -118,9 +118,9 @@ class Allocator:
         return keys
 
     def canonical(self, states: States) -> States:
-        """The same states up to renaming: of all that renaming gives, the one with the least key.
+        """The same states up to renaming of slots and pages: each renamed to have the least key.
 
-        For each order of the slots the pages are renamed in the order of their first mention.
+        For each order of the slots, pages are renamed in the order of their first mention.
         """
         best = states
         for order in permutations(range(self.geometry.slots)):

@@ -1,7 +1,8 @@
-"""Every reachable state of an instance that is explored with the specification itself.
+"""Breadth-first search of an instance with the specification itself.
 
-Work is dealt out to processes in pieces: each takes every move of its states, judges every clause,
-and climbs the ladder on every transition. States are numbered breadth first, in a fixed order.
+Worker processes expand the states in pieces: a worker takes every move of its states, checks every
+clause, and climbs the ladder on every transition. States are numbered in breadth-first order, which
+does not depend on the workers.
 """
 
 import time
@@ -26,7 +27,7 @@ from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal
 
 PIECE: Final = 32
-"""States in one piece of work."""
+"""The number of states in one piece of work."""
 WORKERS: Final = 2
 
 InstanceKey = tuple[str, Geometry, CleanupMode]
@@ -46,7 +47,10 @@ class Step:
 
 @frozen
 class Wrong:
-    """A clause that the specification itself violates. state: the number; move: None if at rest."""
+    """A clause that the specification itself violates.
+
+    state: the number of the state. move: the number of the move; None if the state violates it.
+    """
 
     clause: str
     message: str
@@ -56,18 +60,18 @@ class Wrong:
 
 @frozen
 class Expanded:
-    """All moves of one state, and the first thing that is wrong with any."""
+    """All moves of one state, and its first violation: (clause, message, move)."""
 
     steps: tuple[Step, ...]
     wrong: tuple[str, str, int | None] | None
 
 
 Visit = Callable[[int, State, Step, int], None]
-"""Told of each step: the number of the state, the state, the step, the number of the successor."""
+"""Called with the number of a state, the state, the step, and the number of the successor."""
 
 
 class Search:
-    """A search of an instance, run until it is done or bounded. states: those met, by number."""
+    """A search of an instance. states: the states found so far, by number."""
 
     def __init__(self, chosen: Instance, graph: Graph) -> None:
         self.instance, self.graph = chosen, graph
@@ -82,7 +86,7 @@ class Search:
         level_done: Callable[[], None] = lambda: None,
         most_states: int = 0,
     ) -> Wrong | None:
-        """Go on until nothing is new or the bound is reached; what is wrong, if anything is."""
+        """Continue until no state is new or the bound is reached; the first violation, or None."""
         started = time.perf_counter()
         with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as workers:
             while not self.graph.complete and not 0 < most_states <= self.graph.states:
@@ -112,7 +116,7 @@ class Search:
             yield from piece
 
     def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
-        """Count a step; the number of its successor."""
+        """Count a step and return the number of its successor."""
         move = self.instance.moves[step.move]
         if step.legal:
             self.graph.transitions += 1
@@ -166,7 +170,7 @@ def _expand_one(chosen: Instance, state: State) -> Expanded:
 def _transition_wrong(
     chosen: Instance, state: State, seen: view.View, action: Action, after: State
 ) -> tuple[str, str] | None:
-    """What is wrong with a step that is done: a clause, the ladder, or a reset that is none."""
+    """The violation of a step that is done: a clause, an edge of the ladder, or a wrong reset."""
     for clause, message in clauses.step_violations(seen, view.of(chosen.machine, after)):
         return clause, message
     if isinstance(action, act.Reset) and after != chosen.initial():
@@ -181,23 +185,26 @@ def _transition_wrong(
 def _refusal_wrong(
     machine: Machine, state: State, action: Action, found: frozenset[Refusal]
 ) -> tuple[str, str] | None:
-    """Refused for want of pages only if, in a larger pool, a page beyond this one's is taken."""
+    """Check that an action refused for lack of pages needs more of them.
+
+    In a larger pool it must be done, and take a page that this pool does not have.
+    """
     if {refusal.reason for refusal in found} != {Reason.OUT_OF_PAGES}:
         return None
     roomy = _roomy(state)
     if machine.refusals(roomy, action):
-        return "ATOMIC", "refused for want of pages, and in a larger pool as well"
+        return "ATOMIC", "refused for lack of pages, and in a larger pool as well"
     after = machine.effect(roomy, action)
     taken = max((page for one in after.sequences if one for page in one.row), default=-1)
     if taken < state.geometry.pages:
-        return "ATOMIC", f"refused for want of pages, and takes page {taken}"
+        return "ATOMIC", f"refused for lack of pages, yet takes no page above {taken}"
     return None
 
 
 def _roomy(state: State) -> State:
-    """The same state in a pool with as many pages more as all rows have entries.
+    """The same state in a larger pool, with one more page for each entry of every row.
 
-    What is taken there stays, so that it can be seen: finished sequences are not cleaned up.
+    Finished sequences are not cleaned up there, so that the pages taken stay visible.
     """
     sizes = state.geometry
     more = evolve(sizes, pages=sizes.slots * sizes.pages_per_seq)
@@ -230,7 +237,7 @@ def _rebuilt(chosen: Instance, graph: Graph) -> list[State]:
 
 
 def told(chosen: Instance, graph: Graph, wrong: Wrong) -> str:
-    """A shortest history that ends in what is wrong, in words."""
+    """A shortest history that ends in this violation, as text."""
     numbers = (*graph.history(wrong.state), *(() if wrong.move is None else (wrong.move,)))
     return ", ".join(str(chosen.moves[number]) for number in numbers)
 

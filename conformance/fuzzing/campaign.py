@@ -1,7 +1,7 @@
-"""The fuzzing campaign: levels in turn, until the time is up, something fails, or it is stopped.
+"""The fuzzing campaign: turns at the levels until the time is up, a step fails, or Ctrl-C.
 
-The time is wall time without compilation, see `clock`. When it is up the turn ends after the step
-that it is at: with the same seed a longer run begins with the same histories. The rate is compared
+The time is wall time without compilation, see `clock`. When it is up, the turn ends after the
+current step: with the same seed a longer run begins with the same histories. The rate is compared
 with that of the same rules and draws with empty bodies, measured in the same run.
 """
 
@@ -37,24 +37,24 @@ Setting = tuple[Geometry, CleanupMode]
 EXAMPLES: Final = 15
 STEPS: Final = 40
 HOME: Final = ".kvspec/hypothesis"
-"""Where Hypothesis keeps what it keeps."""
+"""The folder of the files that Hypothesis keeps."""
 IDLE_EVERY: Final = 4
-"""Of so many turns one is taken again with empty bodies: the same minutes, the same noise."""
+"""One turn in this many is repeated at once with empty bodies, under the same load."""
 TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
-"""The levels in the order in which they are taken, each turn at the next geometry."""
+"""The levels of successive turns; each turn is at the next geometry."""
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
-"""What an engine must offer for a level to be worth a turn."""
+"""The actions that an engine must offer for turns at each level."""
 
 
 @frozen(kw_only=True)
 class Options:
     """The options of a run.
 
-    geometry: see `geometries`. seed: of the first turn; the next turn has the next seed. seconds:
-    after this time the run ends, compilation left out. steps: after so many the next turn is not
-    begun. ceiling: take turns with empty bodies as well. oracle: see `Lockstep`. patience: how long
-    a step may take. known: clauses whose violation ends its history and not the run.
+    geometry: see `geometries`. seed: the seed of the first turn; each further turn has the next
+    one. seconds: the length of the run, compilation excluded. steps: no turn begins after this
+    many. ceiling: take turns with empty bodies as well. oracle: see `Lockstep`. patience: how long
+    a step may take. known: clauses whose violation ends the history but not the run.
     """
 
     geometry: Geometry
@@ -69,15 +69,15 @@ class Options:
 
 @define
 class Run:
-    """What a fuzzing run has done so far; current whenever it is looked at.
+    """The results of a fuzzing run so far; kept current while it runs.
 
-    steps: drawn. warmup_steps: of warm-ups that found something; their time is not counted.
-    warm_up_seconds: of the longest warm-up.
-    active_seconds: spent in the bodies and draws. left_out_seconds: of compiling, which is no part
-    of the time that the run was given. idle: a run of the same rules and draws with empty bodies,
+    steps: the number of steps drawn. warmup_steps: the steps of warm-ups that ended in a finding;
+    their time is not counted. warm_up_seconds: the time of the longest warm-up.
+    active_seconds: the time of bodies and draws. left_out_seconds: the time of warm-ups and
+    compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
-    between the draws, and the engine's part of that. known: for each known clause the first finding
-    that violated it. not_checked: what no step can show of this engine, and why.
+    between the draws, and the engine's part of that. known: the first finding that violated each
+    known clause. not_checked: what no step can show of this engine, and why.
     """
 
     coverage: Coverage = field(factory=Coverage)
@@ -103,17 +103,17 @@ class Run:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the time: Hypothesis' draws, the engine, and the kit's work beside them."""
+        """The shares of active_seconds: Hypothesis' draws, the engine, and the kit itself."""
         whole = self.active_seconds
         steps, engine = self.in_steps.seconds / whole, self.in_engine.seconds / whole
         return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
 
 
 def geometries(main: Geometry) -> tuple[Setting, ...]:
-    """The geometry asked for, and two relatives that reach what it may not, each with its cleanup.
+    """The given geometry and two others that reach further corner states, each with its cleanup.
 
-    One has pages of one cell, so that every cell is a boundary, and one a pool too small for its
-    slots; in both pages run out.
+    The second has pages of one cell, so that every cell is at a page boundary; the third has a pool
+    too small for its slots. In both, pages run out.
     """
     single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
     tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
@@ -125,7 +125,7 @@ def geometries(main: Geometry) -> tuple[Setting, ...]:
 
 
 def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
-    """An engine of this geometry with the limits that go with it, in its initial state."""
+    """An engine of this geometry with its default limits, in its initial state."""
     return factory(geometry, default_limits(geometry), cleanup)
 
 
@@ -138,9 +138,9 @@ def run(
     watchdog: Watchdog | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Fuzz until the options say that it is enough, or something fails; `report` is kept current.
+    """Fuzz until a bound of the options is reached or a step fails; `report` is kept current.
 
-    clock: one that runs since the command began; None for one that begins now.
+    clock: one that has run since the command began; None for one that starts now.
     """
     clock = clock or Clock()
 
@@ -194,7 +194,7 @@ def run(
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
-    """Call everything once. If the time is up on the way the rest is not called, nor needed."""
+    """Call every entry point once. When the time is up, the rest is skipped: no turn follows."""
     history = takewhile(lambda _: not campaign.is_up(), warmup(offered))
     began = time.perf_counter()
     report.finding = replay(
@@ -212,14 +212,14 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
 def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
     for (sizes, cleanup), campaign in campaigns.items():
         name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
-        with suppress(EngineFailed):  # what was found is not lost because a new engine fails too
+        with suppress(EngineFailed):  # keeps the report even if a new engine fails
             engine = campaign.make()
             if isinstance(engine, Compiles):
                 report.compilations[name] = engine.compilations()
 
 
 def _set_aside(report: Run, known: frozenset[str]) -> None:
-    """Keep a finding of known clauses for what it is, so that it does not hide the next."""
+    """Move a finding of known clauses to `report.known`, so that it does not end the run."""
     if known and report.finding is not None and known.issuperset(violated_by(report.finding)):
         for clause in violated_by(report.finding):
             report.known.setdefault(clause, report.finding)
@@ -227,13 +227,13 @@ def _set_aside(report: Run, known: frozenset[str]) -> None:
 
 
 def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
-    """Which geometry a turn has: the next one each time, so that each meets every level."""
+    """The geometry of a turn: the next one each time, so that every geometry meets every level."""
     again = turn // levels if levels % len(relatives) == 0 else 0
     return relatives[(turn + again) % len(relatives)]
 
 
 def _turns(offered: frozenset[type]) -> tuple[str, ...]:
-    """The turns at levels whose actions are offered; all, if those of none are."""
+    """The turns at levels whose required actions are all offered; every turn if there are none."""
     return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
 
 
@@ -253,7 +253,7 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
     )
     try:
         run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
-    except (Violation, EngineFailed, Flaky):  # Flaky: it does not go wrong again, and yet it did
+    except (Violation, EngineFailed, Flaky):  # Flaky: a failure that is not reproduced
         report.finding = campaign.finding
     except TimeIsUp:
         pass

@@ -1,4 +1,4 @@
-"""A finding as files: a history that `kvspec rerun` takes again, and a test that runs by itself."""
+"""Counterexamples as files: a history that `kvspec rerun` replays, and a self-contained test."""
 
 import hashlib
 import os
@@ -24,12 +24,12 @@ from conformance.protocol import Factory
 from spec.vocabulary import InvalidInput
 
 PLANT_VARIABLE: Final = "KVSPEC_PLANT"
-"""Overrides the planted bug of a counterexample; empty means the pristine engine."""
-UNKEPT: Final = "  the history could not be kept; as a file these lines are one for kvspec rerun:\n"
+"""Environment variable that overrides the planted bug of a counterexample; empty for no bug."""
+UNKEPT: Final = "  the history could not be saved; save these lines as a file for kvspec rerun:\n"
 
 
 class Printer(Protocol):
-    """What prints a line, also where only the verdict and failures are printed."""
+    """Prints lines that must be seen even where only the verdict and failures are printed."""
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -37,11 +37,11 @@ class Printer(Protocol):
 
 
 class Report(Protocol):
-    """What a finding and a corpus are reported to: the report of a command."""
+    """The report of a command, which records findings and unreadable files of a corpus."""
 
     @property
     def output(self) -> Printer:
-        """Prints what must be seen in any case."""
+        """The printer of lines that must be seen in any case."""
         ...
 
     def fail(self, what: str) -> None:
@@ -53,7 +53,7 @@ class Report(Protocol):
         ...
 
     def skip(self, what: str, *, why: str) -> None:
-        """Record what is not checked."""
+        """Record that something is not checked, and why."""
         ...
 
     def say(self, text: str) -> None:
@@ -62,11 +62,11 @@ class Report(Protocol):
 
 
 class CounterexampleFails(AssertionError):
-    """The engine still does what the counterexample shows."""
+    """The engine still fails on the history of a counterexample."""
 
 
 def check(recorded: Recorded) -> None:
-    """Take the history; raises CounterexampleFails if it still goes wrong.
+    """Replay the history. Raises CounterexampleFails if the engine still fails on it.
 
     A step that hangs in compiled code prints the history and ends the process with status 1.
     """
@@ -83,9 +83,9 @@ def check(recorded: Recorded) -> None:
 
 
 def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
-    """Makes engines as the recording did. Raises InvalidInput if there is no such engine.
+    """A function that makes engines as recorded. Raises InvalidInput if there is no such engine.
 
-    factory: that of the engine, if it is at hand; a process of its own is then not started again.
+    factory: the factory of the engine, if the caller has it: its process is then not started twice.
     """
     if factory is None:
         factory = factory_of(
@@ -95,7 +95,7 @@ def maker(recorded: Recorded, factory: Factory | None = None) -> MakeEngine:
 
 
 def again(recorded: Recorded, history: Path) -> str:
-    """The command that takes a history again."""
+    """The command that replays a history."""
     ours = recorded.python is None and is_ours(recorded.engine)
     return f"kvspec rerun {history}" if ours else f"kvspec rerun --trust {history}"
 
@@ -113,7 +113,7 @@ def planted(plant: str | None) -> Iterator[None]:
 
 
 def describe(finding: Finding) -> str:
-    """The history, numbered, what went wrong, and the pages before and after the fatal step."""
+    """What went wrong, the numbered history, and the pages before and after the last step."""
     steps = [f"  {number}. {step}" for number, step in enumerate(finding.history, start=1)]
     text = [f"{finding.clause}: {finding.message}", *steps]
     if finding.violation is not None:
@@ -124,7 +124,7 @@ def describe(finding: Finding) -> str:
 def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
     """Write the history and the test file into the corpus folder: (history, test).
 
-    Each is there whole or not at all. Raises OSError.
+    Each file is written whole or not at all. Raises OSError.
     """
     text = histories.dump(recorded)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -137,9 +137,9 @@ def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
 
 
 def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: Report) -> None:
-    """Record the failure, print the shrunk finding, and keep it in the corpus folder.
+    """Record the failure, print the shrunk finding, and save it in the corpus folder.
 
-    Where it cannot be kept, its history is printed: that is enough to take it again.
+    If it cannot be saved, its history is printed, which is enough to replay it.
     """
     steps = len(finding.history)
     report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
@@ -150,7 +150,7 @@ def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: R
     except OSError as error:
         why = error.strerror or type(error).__name__
         report.count(counterexample=None, test=None)
-        report.skip(f"whether it can be taken again from {folder}", why=f"not kept there: {why}")
+        report.skip(f"the rerun from {folder}", why=f"the history could not be saved there: {why}")
         report.output.say(UNKEPT + histories.dump(recorded))
         return
     report.count(counterexample=str(history), test=str(test))
@@ -158,7 +158,7 @@ def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: R
 
 
 def corpus(folder: Path, report: Report) -> Iterator[tuple[Path, Recorded]]:
-    """The histories of a corpus folder, in order of name. What cannot be read is not checked."""
+    """The histories of a corpus folder, by name. Unreadable files are reported as not checked."""
     try:
         there = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -170,13 +170,13 @@ def corpus(folder: Path, report: Report) -> Iterator[tuple[Path, Recorded]]:
         try:
             recorded = histories.load(path)
         except InvalidInput as error:
-            report.skip(str(path), why=f"it is passed over: {error}")
+            report.skip(str(path), why=f"it is skipped: {error}")
             continue
         yield path, recorded
 
 
 def test_source(recorded: Recorded) -> str:
-    """A pytest file that fails as long as the engine goes wrong; it runs as a script too."""
+    """The source of a pytest file that fails as long as the engine does; it is a script too."""
     steps = "".join(f"        {_code(step)},\n" for step in recorded.history)
     names = sorted(_names(recorded))
     imports = "".join(f"from {module} import {name}\n" for module, name in names)

@@ -1,7 +1,7 @@
-"""What a run reached: actions with their outcomes, and the states where bugs live.
+"""Coverage of a run: actions with their outcomes, and corner states, where bugs live.
 
-A sampled "holds" needs both the budget spent and every required item reached; the report names what
-was not. Source: docs/sources.md, "Verdicts" and "Conditions that bugs need".
+A sampled "holds" needs both the budget spent and every required item reached; the report names the
+items that were not reached. Source: docs/sources.md, "Verdicts" and "Conditions that bugs need".
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ POISON: Final = "PoisonDead"
 
 
 class Coverage:
-    """Counts of actions, outcomes and corners of one run."""
+    """Counts of actions, outcomes and corner states of one run."""
 
     def __init__(self) -> None:
         self.actions: Counter[str] = Counter()
@@ -52,7 +52,10 @@ class Coverage:
         self.corners["poisoned dead cells read past"] += 1
 
     def coverable(self, names: Iterable[str]) -> list[str]:
-        """Every outcome and corner that a run must reach with these actions, POISON being one."""
+        """Every outcome and corner state that a run must reach with the actions of these names.
+
+        POISON is among the names if the dead cells of the engine can be overwritten.
+        """
         offered, wanted = set(names), []
         for name in offered - {POISON}:
             wanted.append(f"{name}: done")
@@ -64,16 +67,16 @@ class Coverage:
         ]
 
     def coverable_on(self, engine: Engine) -> list[str]:
-        """The same for what this engine offers."""
+        """Every outcome and corner state that a run of this engine must reach."""
         names = sorted(action.__name__ for action in engine.profile.actions)
         return self.coverable(names + [POISON] * isinstance(engine, Poisonable))
 
     def covered(self, coverable: list[str]) -> list[str]:
-        """Those of them that it did reach."""
+        """The items of `coverable` that the run has reached."""
         return [item for item in coverable if self.outcomes[item] or self.corners[item]]
 
     def _reuse(self, before: State, after: State) -> None:
-        """A slot whose last sequences were longer, shorter, and longer again."""
+        """Count a slot with sequences that were longer, shorter, and longer again."""
         for slot, (old, new) in enumerate(zip(before.sequences, after.sequences, strict=True)):
             lengths = self._previous.setdefault(slot, [])
             if old is not None and old.written and _ended(old, new):

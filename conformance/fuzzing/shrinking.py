@@ -1,7 +1,7 @@
-"""Making a failing history as short as it goes.
+"""Shrinking of failing histories.
 
-Shrinking works on concrete actions: whatever can be left out or made smaller while the same clause
-is still violated is. The result needs neither the draws nor Hypothesis to be reproduced.
+Shrinking works on concrete actions: it leaves out steps, and makes steps smaller, as long as the
+same clause is violated. Neither the draws nor Hypothesis are needed to reproduce the result.
 """
 
 import time
@@ -23,7 +23,7 @@ DIFFERENCE_SECONDS: Final = 5.0
 _SLOTS = ("slot", "parent", "child")
 """Fields of actions that name a slot."""
 MOST_SLOTS: Final = 64
-"""Slots from here on are left as they are, those that are wrong on purpose among them."""
+"""Slot numbers from here on are not changed: some of them are wrong on purpose."""
 
 
 def shrink(
@@ -36,16 +36,16 @@ def shrink(
 ) -> Finding:
     """The smallest history found in this time that still violates the same clause.
 
-    step_seconds: what each step may take.
+    step_seconds: how long each step may take.
 
-    Ctrl-C ends the shrinking and not the run: what was found is kept.
+    Ctrl-C ends the shrinking and not the run: the smallest history so far is kept.
     """
     again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
     return shrink_with(again, finding, seconds=seconds)
 
 
 def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Finding:
-    """The same, with another way to take a history again."""
+    """The same, with `again` to replay a history."""
     deadline = time.monotonic() + seconds
     best = finding
     try:
@@ -81,7 +81,7 @@ def shrink_difference(pairs: PairFactory, kind: str) -> History:
 
 
 def _first_failing(again: TakeAgain, finding: Finding, deadline: float) -> Finding | None:
-    """The first smaller history that violates the same clause; None if none does in time."""
+    """The first smaller history that violates the same clause; None if none is found in time."""
     for candidate in _smaller(finding.history):
         if time.monotonic() > deadline:
             return None
@@ -92,7 +92,7 @@ def _first_failing(again: TakeAgain, finding: Finding, deadline: float) -> Findi
 
 
 def _smaller(history: History) -> Iterator[History]:
-    """Leave out ever smaller runs of steps, change several, then make single steps smaller."""
+    """Leave out ever smaller runs of steps, change several steps, then make one step smaller."""
     size = len(history) // 2
     while size:
         for start in range(0, len(history) - size + 1, size):
@@ -105,14 +105,17 @@ def _smaller(history: History) -> Iterator[History]:
 
 
 def smaller_together(history: History) -> Iterator[History]:
-    """All of them: never longer, never with larger numbers, so that shrinking ends."""
+    """Histories with several steps changed at once.
+
+    None is longer or has larger numbers, so that shrinking ends.
+    """
     yield from _without_a_slot(history)
     yield from _shortened(history)
     yield from _joined(history)
 
 
 def _without_a_slot(history: History) -> Iterator[History]:
-    """Without one reservation, the later slots moved down by one; or moved down alone."""
+    """Without one reservation and with higher slots lowered by one; or with slots lowered only."""
     slots = {slot for step in history for slot in _named(step) if 0 <= slot < MOST_SLOTS}
     for gone in range(max(slots, default=0)):
         lower = tuple(_relabelled(step, partial(_moved_down, gone)) for step in history)
@@ -139,7 +142,7 @@ def _shortened(history: History) -> Iterator[History]:
 
 
 def _joined(history: History) -> Iterator[History]:
-    """Two batches of one kind as one, in the place of the later."""
+    """Two batches of the same class joined into one, in the place of the later."""
     for late, step in enumerate(history):
         for early, other in enumerate(history[:late]):
             match other, step:
@@ -161,7 +164,7 @@ def _named(step: Step) -> set[int]:
 
 
 def _relabelled(step: Step, rename: Callable[[int], int]) -> Step:
-    """The same step with other slots."""
+    """The same step with its slots renamed."""
     changes: dict[str, Any] = {
         name: rename(slot) for name in _SLOTS if type(slot := getattr(step, name, None)) is int
     }
@@ -172,7 +175,7 @@ def _relabelled(step: Step, rename: Callable[[int], int]) -> Step:
 
 
 def _cut(step: Step, slot: int, length: int) -> Step:
-    """The same batch without the positions of a slot from a length on."""
+    """The same step; a batch loses the positions of a slot from this length on."""
     if isinstance(step, act.Allocate):
         return act.Allocate(_below(step.batch, slot, length))
     if isinstance(step, act.Write):

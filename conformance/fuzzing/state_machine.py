@@ -1,7 +1,7 @@
 """The Hypothesis state machines, one per level, generic over the engine under test.
 
-A rule draws one integer and a move turns it into an action that fits where the specification
-stands. The bodies can be left empty, which measures what the draws alone cost.
+A rule draws one integer, and its `DrawRule` turns that into a step that fits the state of the
+specification. With empty bodies of the rules, a run measures the cost of the draws alone.
 """
 
 from collections import Counter
@@ -29,18 +29,19 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 _MASK: Final = 2**64 - 1
 
 CANDIDATES: Final = 5
-"""Steps among which the rule `rare` chooses."""
+"""The number of steps among which the rule `rare` chooses."""
 
 
 @define
 class Campaign:
-    """What the examples of one run share.
+    """The settings and the counts that the examples of one run share.
 
-    make: a new engine in its initial state. names: the rungs of its machine. idle: leave the bodies
-    of the rules empty. climb: also check the specification against its own lower rungs. oracle: see
-    `Lockstep`. watchdog: notices a step that hangs. step_seconds: what a step may take. finding:
-    the first failure. in_steps: what making engines and the bodies of the rules took. in_engine:
-    what of that the engine took. is_up: whether the time is up: then no more steps are taken.
+    make: makes an engine in its initial state. names: the rungs of its machine. idle: leave the
+    bodies of the rules empty. climb: also check the specification against its own lower rungs.
+    oracle: see `Lockstep`. watchdog: notices a step that hangs. step_seconds: how long a step may
+    take. finding: the first failure. in_steps: the time of making engines and of the bodies of the
+    rules. in_engine: the engine's part of that. is_up: whether the time is up: no step is taken
+    then.
     """
 
     make: MakeEngine
@@ -61,8 +62,8 @@ class Campaign:
 class TimeIsUp(BaseException):
     """Ends a turn between two steps.
 
-    Hypothesis takes an Exception for something to be tried again; this goes through at once, as
-    Ctrl-C does.
+    Hypothesis runs an example again if it raises an Exception. It lets a BaseException through at
+    once, as it does Ctrl-C.
     """
 
 
@@ -82,7 +83,7 @@ class Session:
                 oracle=campaign.oracle,
                 watch=campaign.in_engine,
             )
-        except (Violation, EngineFailed) as error:  # a new engine that is not as a first one is
+        except (Violation, EngineFailed) as error:  # failed, or not in its initial state
             campaign.finding = finding_of((), error)
             raise
         self.actions = self.lockstep.engine.profile.actions
@@ -92,7 +93,7 @@ class Session:
 
     @property
     def state(self) -> State:
-        """Where the specification stands."""
+        """The state of the specification."""
         return self.lockstep.state
 
     def next_id(self) -> int:
@@ -101,7 +102,7 @@ class Session:
         return self.serial
 
     def take(self, step: Step) -> None:
-        """Take one step on both sides and count it; an action that is not offered is left out."""
+        """Take a step in lockstep and count it; an action that is not offered is skipped."""
         if isinstance(step, Action) and type(step) not in self.actions:
             return
         before = self.state
@@ -125,7 +126,7 @@ class Session:
             self.campaign.coverage.record(before, step, reasons, self.state)
 
     def times_seen(self, step: Step) -> int:
-        """How often this example had an action of this kind with the outcome it would have now."""
+        """How often an action of this class had, in this example, the outcome it would have now."""
         if not isinstance(step, Action) or type(step) not in self.actions:
             return 1 << 30
         found = self.lockstep.machine.refusals(self.state, step)
@@ -133,7 +134,7 @@ class Session:
 
 
 def _rare(session: record.Session, drawn: int) -> Step:
-    """Of a few steps that other rules might take, the one whose outcome this example has least."""
+    """Of a few steps of other rules, the one with the rarest outcome in this example."""
     rules = [rule for name, rule in session.rules.items() if name not in _NEVER_RARE]
     chosen = [
         rules[(drawn + index * drawn // 7) % len(rules)](session, drawn // (index + 2))
@@ -156,21 +157,21 @@ HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
     },
     "admission": {"poison": draws.rarely(2, _POISON, "serve")},
 }
-"""What the harness itself does at each level."""
+"""The rules of the harness itself at each level."""
 LEVELS: Final = tuple(kit.rung for kit in registry.LEVELS)
-"""The levels, each named for the rung whose actions it is about."""
+"""The levels, each named after the rung whose actions it is about."""
 
 
 def rules_of(level: str, names: tuple[str, ...]) -> dict[str, DrawRule]:
-    """The rules of a level for a machine of these rungs. A rule that stands twice counts twice."""
+    """The rules of a level for a machine of these rungs. A rule with two names counts twice."""
     return {**registry.rules(level, names), **HARNESS[level], "rare": _rare}
 
 
 def spread(drawn: int) -> int:
-    """A draw as 64 even bits, 0 as 0: the splitmix64 mix.
+    """Spread a draw evenly over 64 bits with the mixing function of splitmix64; 0 stays 0.
 
-    Hypothesis likes small integers, and each choice on the way takes digits off: without this a
-    request of several choices and a temperature was one in a thousand.
+    Hypothesis favours small integers, and each choice takes digits off the draw: without this, one
+    request in a thousand had several choices and a temperature.
     """
     mixed = drawn * 0x9E3779B97F4A7C15 & _MASK
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK

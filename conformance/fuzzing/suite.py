@@ -1,8 +1,8 @@
 """The conformance suite: one fuzzing run, and from it one answer for each clause.
 
-A run ends at the first finding that is not known. A clause fails if that step, or one that ended a
-history of known findings, violates it. It holds if it was judged to the end of a run that reached
-what it must; otherwise the answer says why there is none.
+The run ends at the first finding that is not known. A clause fails if the last step of that
+finding, or of a known one, violates it. A clause holds if it was judged to the end of a run that
+reached every required item. Otherwise it is undecided, and the answer says why.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,16 @@ from spec.clauses import CLAUSES
 from spec.vocabulary import Geometry, InvalidInput, default_limits
 
 COVERAGE: Final = "coverage"
-"""Stands beside the clauses: whether the run reached what it must."""
+"""An answer beside those of the clauses: whether the run reached every required item."""
 SHRINK_SECONDS: Final = 12.0
 
 
 @frozen
 class Answer:
-    """holds: None if it is not decided. why: if it does not hold, or is not decided."""
+    """The answer for one clause.
+
+    holds: None if it is undecided. why: the reason why it does not hold, or is undecided.
+    """
 
     holds: bool | None
     why: str = ""
@@ -41,7 +44,7 @@ class Answer:
 
 @frozen(kw_only=True)
 class Where:
-    """Which engine it is and where it runs, as `isolation.placement.factory_of` is given."""
+    """The engine and where it runs: the arguments of `isolation.placement.factory_of`."""
 
     engine: str
     python: str | None
@@ -49,16 +52,17 @@ class Where:
 
 
 def read_known(path: Path) -> dict[str, str]:
-    """Known failures: a clause, or COVERAGE, and the reason on each line; `#` begins a comment.
+    """Read a file of known failures: {clause: reason}.
 
-    Raises InvalidInput.
+    Each line has a clause, or COVERAGE, and the reason; `#` begins a comment. Raises InvalidInput
+    for any other file.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise _bad_known(path.name, error.strerror or type(error).__name__) from None
     except ValueError:
-        raise _bad_known(path.name, "what is no text in UTF-8") from None
+        raise _bad_known(path.name, "a file that is not UTF-8 text") from None
     known: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         clause, _, reason = line.strip().partition(" ")
@@ -83,10 +87,9 @@ def judge(
 ) -> dict[str, Answer]:
     """An answer for each clause of the registry, and for COVERAGE.
 
-    where: for the files of a finding. seconds: of fuzzing. known:
-    clauses that are known to fail: the run goes on behind them. With COVERAGE among them a clause
-    holds if it was judged at every step of the run, whatever that reached. patience: how long
-    a step may take.
+    where: recorded in the files of a finding. seconds: the time to fuzz. known: clauses that are
+    known to fail: the run goes on after them. With COVERAGE among them, a clause holds if it was
+    judged at every step of the run, whatever the run reached. patience: how long a step may take.
     """
     state = campaign.Run()
     campaign.run(
@@ -120,13 +123,13 @@ def judge(
 
 
 def stuck(history: History, message: str) -> dict[str, Answer]:
-    """The answers where the last step of a history does not return from compiled code."""
+    """The answers for a history with a last step that does not return from compiled code."""
     finding = Finding(history, "PROG", message)
     return _ended_at("PROG", {"PROG": counterexamples.describe(finding)})
 
 
 def _ended_at(clause: str, failing: Mapping[str, str]) -> dict[str, Answer]:
-    ended = f"undecided: the run ended at {clause}; mend it or list it as known"
+    ended = f"undecided: the run ended at {clause}; fix it or list it as known"
     return _answers(failing, {}, dict.fromkeys((*CLAUSES, COVERAGE), ended))
 
 
@@ -154,9 +157,9 @@ def _kept(
     watchdog: Watchdog,
     patience: Patience,
 ) -> dict[str, str]:
-    """The clauses that a finding violates, each with its text; as short as it goes, in the corpus.
+    """Shrink a finding and save it in the corpus; the text for each clause that it violates.
 
-    A clause that only the longer history violates has the longer one.
+    A clause that only the longer history violates is described by the longer one, saved as well.
     """
     assert state.geometry is not None
     make = partial(campaign.make, factory, state.geometry, state.cleanup)
@@ -190,7 +193,7 @@ def _kept(
 
 
 def _kept_as(recorded: Recorded) -> str:
-    """How to take it again: from the corpus or, where it cannot be kept, from these lines."""
+    """Save a history in the corpus; the command that replays it, or its lines if that fails."""
     try:
         history, _ = counterexamples.write(recorded)
     except OSError:
@@ -199,7 +202,7 @@ def _kept_as(recorded: Recorded) -> str:
 
 
 def _described(finding: Finding, clause: str) -> str:
-    """The finding as one of this clause, which may be another than it is named for."""
+    """The description of a finding under one of the clauses that it violates."""
     named = evolve(finding, clause=clause, message=violated_by(finding)[clause])
     also = ", ".join(name for name in violated_by(finding) if name != clause)
     return counterexamples.describe(named) + (f"\nthe same step violates {also}" if also else "")
@@ -209,6 +212,6 @@ def _bad_known(where: str, seen: str) -> InvalidInput:
     return InvalidInput(
         where,
         seen=seen,
-        allowed="a clause and the reason why it fails on each line, none twice",
+        allowed="a clause and the reason why it fails on each line, each clause once",
         remedy=f"Name one of {', '.join((*CLAUSES, COVERAGE))}.",
     )

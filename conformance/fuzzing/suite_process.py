@@ -1,7 +1,7 @@
-"""The conformance suite in a process of its own: its answers count only if it reached its end.
+"""The conformance suite in a process of its own; its answers count only if the run is complete.
 
 The engine under test may end the process that it runs in, or hang in compiled code. The process of
-pytest then goes on, and every clause says what happened.
+pytest then goes on, and the result of every clause says what happened.
 """
 
 import json
@@ -23,10 +23,10 @@ KEY: Final = "answers"
 
 @frozen(kw_only=True)
 class Job:
-    """What is judged, as plain data; see `suite.judge`.
+    """The arguments of `suite.judge` as plain data.
 
-    seconds: of fuzzing, 0 only to look for the engine. hang_seconds: what a step may take. path:
-    where modules are looked for besides.
+    seconds: the time to fuzz; 0 only checks that the engine can be found. hang_seconds: how long a
+    step may take. path: further folders in which modules are looked for.
     """
 
     where: Where
@@ -43,9 +43,9 @@ class Ended(Exception):
 
 
 def answers(job: Job) -> dict[str, Answer]:
-    """The answer for each clause; {} if only the engine is looked for.
+    """The answer for each clause; {} if the job has 0 seconds.
 
-    Raises InvalidInput if there is no such engine, and Ended.
+    Raises InvalidInput if there is no such engine, and Ended if the process gives no answers.
     """
     process = processes.start(__name__, json.dumps(asdict(job)), output=subprocess.PIPE)
     assert process.stdout is not None
@@ -57,14 +57,14 @@ def answers(job: Job) -> dict[str, Answer]:
     try:
         found: dict[str, Any] = json.loads(told)
     except ValueError:
-        raise Ended(f"the process of the run ended with status {status} before its end") from None
+        raise Ended(f"the suite's process ended with status {status} without answers") from None
     if "invalid" in found:
         raise invalid_from_data(found["invalid"])
     return {name: Answer(**answer) for name, answer in found[KEY].items()}
 
 
 def main(text: str) -> None:
-    """Judge, and tell the answers on standard output, which the engine cannot reach."""
+    """Judge the engine and write the answers to standard output, which it cannot reach itself."""
     given = json.loads(text)
     sizes, where = Geometry(**given["geometry"]), Where(**given["where"])
     job = Job(**given | {"geometry": sizes, "where": where})
@@ -90,7 +90,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
         return {}
 
     def on_hang(history: History, message: str) -> None:
-        """Compiled code cannot be interrupted: say what is known and end."""
+        """Write the answers and end the process: compiled code cannot be interrupted."""
         _tell(told, {KEY: _plain(stuck(history, message))})
         os._exit(1)
 

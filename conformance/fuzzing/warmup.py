@@ -1,6 +1,6 @@
 """One short history that calls every entry point of an engine, at any geometry.
 
-It compiles what is jitted before time is measured, and is itself checked in lockstep.
+It compiles the jitted functions before time is measured, and is itself checked in lockstep.
 """
 
 from conformance.history import History
@@ -10,7 +10,7 @@ from spec import ladder
 
 
 def warmup(actions: frozenset[type]) -> History:
-    """The warm-ups of the rungs of an engine with these actions, without those it lacks."""
+    """The warm-ups of the rungs of an engine that offers these actions, without other actions."""
     names = ladder.machine_for(actions).names
     steps = (step for kit in KITS if kit.rung in names for step in kit.warmup)
     return tuple(step for step in steps if not isinstance(step, Action) or type(step) in actions)

@@ -1,1 +1,1 @@
-"""The jitted engine, held to the specification on every transition of a small geometry."""
+"""Refinement: the jitted engine held to the specification on every transition of a geometry."""

@@ -1,7 +1,7 @@
-"""The allocator instance on the engine: bytes become a state on the device, moves become calls.
+"""Refinement of the allocator instance: packed states are injected, moves become calls.
 
-Contents are left out: the model has no pools, every used slot has a prompt of one token, and what
-is allocated counts as known and written at once. The contents instance takes them in.
+Contents are left out: the model has no pools, every used slot has a prompt of one token, and
+allocated cells count as known and written at once. `contents` has the instances with contents.
 """
 
 from functools import partial
@@ -49,12 +49,12 @@ ENTRIES: Final = {
 
 @frozen
 class NoCells:
-    """A model without instances, for an instance without contents."""
+    """A model without weights and pools, for an instance without contents."""
 
     vocabulary = 1
 
     def weight_shapes(self) -> tuple[()]:
-        """None."""
+        """No weights."""
         return ()
 
     def empty_cache(self, geometry: Geometry) -> Cache:  # noqa: ARG002 - the interface has it
@@ -62,11 +62,11 @@ class NoCells:
         return ()
 
     def decode(self, *_: object) -> tuple[Array, Cache]:
-        """Never called: nothing is written here."""
+        """Never called: the allocator instance writes nothing."""
         raise NotImplementedError("the allocator instance writes nothing")
 
     def sample(self, *_: object) -> tuple[Array, Array]:
-        """Never called."""
+        """Never called: the allocator instance draws nothing."""
         raise NotImplementedError("the allocator instance draws nothing")
 
 
@@ -84,7 +84,7 @@ def setup_of(geometry: Geometry) -> Setup:
 
 
 def kinds(setup: Setup) -> dict[str, Kind]:
-    """What is compiled: one check per entry point."""
+    """The checks, by entry point: each is compiled once."""
     return {
         name: Kind(name, partial(_check, setup, name), _Shipped(setup, name))
         for name in sorted(set(ENTRIES.values()))
@@ -94,7 +94,7 @@ def kinds(setup: Setup) -> dict[str, Kind]:
 def transitions(
     instance: Allocator, states: States, first: int, move: Move, number: int, found: Expansion
 ) -> Transitions:
-    """A batch that the exploration met, as it is checked."""
+    """The transitions of an expansion, in the form in which they are checked."""
     chosen = np.flatnonzero(found.applies)
     size = len(chosen)
     width = max(2, instance.geometry.page_size)
@@ -113,7 +113,7 @@ def transitions(
 
 
 def inject(setup: Setup, row: Array) -> State:
-    """The engine's state for a compact one, u8[width]."""
+    """The engine's state for a packed state, u8[width]."""
     sizes = setup.geometry
     first, ends = sizes.slots, sizes.slots * (1 + sizes.pages_per_seq)
     in_use = row[:first] != UNUSED
@@ -150,7 +150,7 @@ def call(setup: Setup, name: str, state: State, arguments: Arguments) -> tuple[A
 
 
 def settle(setup: Setup, name: str, state: State, status: Array, arguments: Arguments) -> State:
-    """What the instance takes for granted: a reserved slot has its prompt, cells are written."""
+    """Apply the assumptions: a reserved slot has a prompt, allocated cells are written."""
     slot = target(accepted(status), arguments[0], setup.geometry.slots)
     if name == "reserve":
         prompt = {"known": 1, "prompt_lens": 1, "max_new": 1, "choices": arguments[0]}
@@ -196,7 +196,7 @@ def _verdict(
 
 
 def plan_of(setup: Setup, right: State, arguments: Arguments) -> BatchPlan:
-    """The plan of one slot's next positions, from the rows as they should be."""
+    """The plan of one slot's next positions, from the expected rows."""
     slot, _, offsets = arguments
     size, width = setup.geometry.page_size, offsets.shape[0]
     index, count = jnp.arange(width), jnp.sum(offsets != INVALID)

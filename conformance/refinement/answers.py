@@ -1,6 +1,6 @@
-"""What an entry point must return, number by number, and which of the numbers count.
+"""Expected results of the entry points, number by number, and which of the numbers count.
 
-Padding that nobody reads is left open.
+Padding that no caller reads may be any number.
 """
 
 from typing import Any, NamedTuple
@@ -18,18 +18,18 @@ from spec.state import State
 from spec.vocabulary import INVALID
 
 Numbers = list[int | None]
-"""None where any number will do."""
+"""Expected numbers; None where any number is right."""
 
 
 class Answer(NamedTuple):
-    """result i32[R], of which only what `care` bool[R] says must be met."""
+    """An expected result, i32[R]. care bool[R]: which of its numbers the engine must return."""
 
     result: Any
     care: Any
 
 
 def nothing(size: int) -> Answer:
-    """Whatever it returns; for what is refused."""
+    """Any result; for an action that is refused."""
     return _answer([None] * size)
 
 
@@ -41,7 +41,7 @@ def answer(
     after: State,
     size: int,
 ) -> Answer:
-    """What an action that is done returns, `size` numbers."""
+    """The expected result, of `size` numbers, of an action that is done."""
     numbers = _numbers(setup, machine, state, action, after)
     return _answer(numbers + [None] * (size - len(numbers)))
 

@@ -1,7 +1,7 @@
-"""The instances with contents on the engine: whole states of the specification are injected.
+"""Refinement of the instances with contents: whole states of the specification are injected.
 
-Dead cells are filled with junk, so that reading one shows. Calls are made by the engine's own
-driver, which is asked what it would pass to its entry point.
+Dead cells are filled with junk, so that reading one shows. The arguments of each call come from the
+engine's own driver.
 """
 
 from functools import cache, lru_cache, partial
@@ -36,12 +36,12 @@ JUNK: Final = 0xDEADBEEF
 """Each word of a dead cell."""
 
 Call = tuple[tuple[Any, ...], Answer]
-"""Arguments of an entry point, and what it must answer."""
+"""Arguments of an entry point, and its expected answer."""
 
 
 @frozen(eq=False)
 class Asked:
-    """A call: which entry point, and what is passed and expected."""
+    """A call of an entry point: its arguments and the expected answer."""
 
     entry: str
     call: Call
@@ -94,7 +94,10 @@ def ask(
     action: Action,
     after: State | None,
 ) -> Asked | frozenset[int]:
-    """What the driver passes to which entry point; or the codes of its own refusal."""
+    """The call by which the driver applies an action; or the codes of its own refusal.
+
+    after: the expected successor; None if the action is refused.
+    """
     made = _driven(setup, action)
     if isinstance(made, frozenset):
         return made
@@ -126,7 +129,7 @@ def result_size(setup: Setup, name: str, given: tuple[Any, ...]) -> int:
 
 
 class Table:
-    """Encoded states by number, in arrays that grow: a batch is gathered, not built."""
+    """Encoded states by number, in growing arrays from which batches are gathered."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -134,7 +137,7 @@ class Table:
         self._leaves: list[Any] = []
 
     def place(self, number: int, state: State) -> int:
-        """Where the state with this number lies; it is encoded when it is first asked for."""
+        """The place of the state with this number; the state is encoded at its first use."""
         found = self._places.setdefault(number, len(self._places))
         if found == len(self._places) - 1:
             leaves = jax.tree.leaves(encode(self._setup, state))
@@ -187,7 +190,7 @@ def _set_slot(setup: Setup, held: Any, state: State, slot: int) -> None:
 
 
 def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
-    """A pool per layer, K and V of each live cell where they belong."""
+    """A pool per layer, with K and V of each live cell in their place."""
     pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup).pages.cache)
     for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):
@@ -209,7 +212,7 @@ def _check(
 
 @lru_cache(maxsize=4)
 def _compiled_judge(setup: Setup) -> Any:
-    """The judgement alone, the same for all entry points."""
+    """The comparison of states, compiled once for all entry points."""
 
     def judge(
         before: DeviceState, packed: Packed, status: Array, after: DeviceState, mask: Array

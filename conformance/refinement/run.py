@@ -1,4 +1,4 @@
-"""Exploration and check in one pass: each transition that is met is handed to the engine."""
+"""Exploration and refinement in one pass: each transition found is checked on the engine."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -43,30 +43,31 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("rollback", (2, 1, 2, 3), CleanupMode.INCREMENTAL),
     )
 )
-"""Layers and geometries that take seconds, and between them reach what a bug needs."""
+"""Rungs and geometries that take seconds, and together reach the states that bugs need."""
 
 
 class Takes(Protocol):
-    """What transitions are handed to: a Checker, or who keeps them."""
+    """A consumer of transitions: a Checker, or an object that keeps them."""
 
     def add(self, kind: str, transitions: Transitions) -> None:
-        """Some transitions of a kind."""
+        """Take some transitions of a kind."""
         ...
 
     def finish(self) -> None:
-        """There are no more."""
+        """Take note that there are no more."""
         ...
 
 
 def _nothing(*_: object) -> None:
-    """Nobody is told."""
+    """Do nothing."""
 
 
 @define
 class Refinement:
-    """A run: what was explored, what the engine did, and where it first went wrong.
+    """The results of a run: the explored graph, the counts of checks, and the first mismatch.
 
-    broken: the specification itself is. history: of the first mismatch, in words.
+    broken: the violation by the specification itself, if there is one. history: the moves up to and
+    including the first mismatch, as text.
     """
 
     graph: Graph = field(factory=Graph)
@@ -77,14 +78,14 @@ class Refinement:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the graph."""
+        """The data that a checkpoint keeps besides the graph."""
         return asdict(self.tally)
 
 
 def allocator_checker(
     plan: Plan, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
 ) -> Checker:
-    """What checks the transitions of the allocator instance."""
+    """The checker of the transitions of the allocator instance."""
     return Checker(
         allocator.kinds(allocator.setup_of(plan.instance.geometry)),
         size=ALLOCATOR_BATCH,
@@ -98,7 +99,10 @@ def allocator_checker(
 def cells_checker(
     chosen: Instance, run: Refinement, *, sample: int, seed: int, watchdog: Watchdog | None = None
 ) -> Checker:
-    """The checker of transitions with contents; most of the time is not spent there."""
+    """The checker of transitions with contents.
+
+    It is compiled without optimisation, since most of the time is spent elsewhere.
+    """
     return Checker(
         contents.kinds(contents.setup_of(chosen)),
         size=CELLS_BATCH,
@@ -111,7 +115,7 @@ def cells_checker(
 
 
 def refine_small(small: Small, run: Refinement, taker: Takes | None) -> None:
-    """One of SMALL, legal and illegal moves; the transitions go to `taker`, or are checked."""
+    """Explore one of SMALL, both alphabets; `taker`, or a checker, gets the transitions."""
     name, geometry, cleanup = small
     if name == "sharing":
         plan = Plan(instance=Allocator(geometry), illegal=True)
@@ -130,7 +134,7 @@ def refine_allocator(
     update: Update = _nothing,
     level_done: Callable[[], None] = _nothing,
 ) -> None:
-    """The allocator instance: explore, and hand every transition to the checker."""
+    """Explore the allocator instance, and hand every transition to the checker."""
 
     def visit(states: States, first: int, number: int, found: Expansion) -> None:
         asked, move = plan.moves[number]
@@ -158,7 +162,7 @@ def refine_cells(
     level_done: Callable[[], None] = _nothing,
     most_states: int = 0,
 ) -> None:
-    """An instance with contents."""
+    """Explore an instance with contents, and hand every transition to the checker."""
     setup = contents.setup_of(chosen)
     search = Search(chosen, run.graph)
     waiting = _Waiting(setup, checker)
@@ -194,7 +198,7 @@ def refine_cells(
 
 
 class _Waiting:
-    """Transitions of each entry point that do not fill a batch yet."""
+    """The transitions of each entry point that do not fill a batch yet."""
 
     def __init__(self, setup: Setup, checker: Takes) -> None:
         self._table, self._checker = contents.Table(setup), checker
@@ -208,7 +212,7 @@ class _Waiting:
         state: State,
         after: tuple[int, State],
     ) -> None:
-        """Keep one, and hand on what fills a batch."""
+        """Keep a transition; hand on a batch when it is full."""
         before, right = self._table.place(number, state), self._table.place(*after)
         held = self._held.setdefault(asked.entry, [])
         held.append((number, step.move, before, right, step.mask, asked.call))
@@ -216,13 +220,13 @@ class _Waiting:
             self._hand_on(asked.entry)
 
     def flush(self) -> None:
-        """Hand on everything."""
+        """Hand on every transition."""
         for entry in list(self._held):
             if self._held[entry]:
                 self._hand_on(entry)
 
     def before(self, then: Callable[[], None]) -> Callable[[], None]:
-        """Hand on everything, and then do this."""
+        """A function that hands on every transition and then calls `then`."""
 
         def both() -> None:
             self.flush()

@@ -1,4 +1,4 @@
-"""`make refine`: the scopes that are refined completely, one process each, and a table of them."""
+"""`make refine`: the scopes that are refined completely, a process for each, and their table."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 FOLDER: Final = Path(".kvspec/refine")
-"""Results and checkpoints: what was interrupted goes on."""
+"""The folder of results, and of checkpoints from which an interrupted scope goes on."""
 
 
 @frozen
@@ -24,13 +24,13 @@ class Scope:
 
     @property
     def geometry(self) -> str:
-        """As the command line has it."""
+        """The sizes in the form of the command line."""
         names = ("pages", "slots", "page_size", "pages_per_seq")
         return ",".join(f"{name}={size}" for name, size in zip(names, self.sizes, strict=True))
 
     @property
     def name(self) -> str:
-        """As a file name."""
+        """The name of its files, without a suffix."""
         return "-".join([self.rung, *map(str, self.sizes), self.alphabet])
 
 
@@ -46,7 +46,7 @@ SCOPES: Final = (
 
 
 def main() -> int:
-    """Run them all; 0 if all hold."""
+    """Refine every scope; 0 if all hold, otherwise the greatest exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     table = Table(
         "rung", "pages, slots, page size, pages per sequence", "alphabet", "states", "transitions",

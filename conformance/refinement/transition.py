@@ -1,9 +1,9 @@
-"""One transition of the jitted engine against the specification's, inside jit.
+"""Comparison of one transition of the jitted engine with the specification's, inside jit.
 
-Refused: the status is one of the expected reasons, and every bit of the state is what it was. Done:
-all that can be observed is the expected state's, and the lengths and flags of unused slots, which
-the next tenant relies on, are those of a new engine. What lies in dead cells and past the end of
-the queue is nobody's business.
+Refused: the status is one of the expected reasons, and the state is unchanged, bit for bit. Done:
+the observable part of the state is as expected, and the lengths and flags of unused slots, on which
+the next sequence relies, are those of a new engine. Dead cells, and entries past the end of the
+queue, are not compared.
 """
 
 from functools import reduce
@@ -49,7 +49,7 @@ def identical(one: State, other: State) -> Array:
 
 
 def same_observed(setup: Setup, seen: State, right: State) -> Array:
-    """bool[]: whether nobody who looks at the engine can tell it from the expected state."""
+    """bool[]: whether the observable part of a state equals that of the expected state."""
     length = setup.geometry.max_len
     used, prompted = right.slots.used, right.slots.used & (right.slots.prompt_lens > 0)
     ends = right.slots.known + right.slots.proposed
@@ -80,18 +80,18 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
 
 
 def _all(checks: list[Array]) -> Array:
-    """bool[]: one by one, since XLA folds a stack of constants element by element."""
+    """bool[]: whether all hold; joined in pairs, since XLA folds a stack of constants slowly."""
     return reduce(jnp.logical_and, checks)
 
 
 def _same(seen: Array, right: Array, there: Array) -> Array:
-    """bool[]: equal where it matters; `there` has the leading axes of the arrays."""
+    """bool[]: whether arrays are equal where `there` holds, which has their leading axes."""
     wide = there.reshape(there.shape + (1,) * (seen.ndim - there.ndim))
     return jnp.all((seen == right) | ~wide)
 
 
 def _same_cells(setup: Setup, seen: Array, right: Array, state: State) -> Array:
-    """bool[]: every written position, read through the expected rows, holds what it should."""
+    """bool[]: whether every written position, read through the expected rows, is as expected."""
     size = setup.geometry.page_size
     position = jnp.arange(setup.geometry.max_len)
     live = state.slots.used[:, None] & (position < state.slots.written[:, None])

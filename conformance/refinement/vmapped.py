@@ -1,7 +1,7 @@
-"""Checking transitions by the thousand: buffers of one size, vmapped, and a sample of them singly.
+"""Checks of transitions in vmapped batches of one size, and of a sample without batches.
 
 A kind of transition is one entry point and one shape of arguments; it is compiled once. Results are
-fetched late, so that the next transitions are found meanwhile.
+fetched late, so that the exploration goes on meanwhile.
 """
 
 import time
@@ -24,7 +24,7 @@ UNOPTIMISED: Final = {"xla_backend_optimization_level": 0}
 BATCH_SECONDS: Final = 240.0
 """How long a batch may take, compilation included, before it counts as hanging."""
 LOOP: Final = 1000
-"""Transitions in the timed loop that is not batched."""
+"""The most transitions in the timed loop without batches."""
 
 
 class Transitions(NamedTuple):
@@ -42,8 +42,10 @@ class Transitions(NamedTuple):
 
 @frozen
 class Kind:
-    """check: (before, arguments, after, mask) of one transition to bool[]: may the engine do that?
-    shipped: the same through the entry point as shipped; not traced.
+    """A kind of transition.
+
+    check: from (before, arguments, after, mask) of one transition to bool[], whether the engine
+    agrees. shipped: the same through the entry point as shipped; not traced.
     """
 
     name: str
@@ -52,13 +54,13 @@ class Kind:
 
 
 def _pair(held: Sequence[int] | None) -> tuple[int, int] | None:
-    """What a checkpoint keeps as a list."""
+    """The pair that a checkpoint keeps as a list."""
     return None if held is None else (held[0], held[1])
 
 
 @define
 class Tally:
-    """What was found. first: (state, move) of the first mismatch, by number of state."""
+    """The counts of a check. first: (state, move) of the first mismatch, by number of state."""
 
     checked: int = 0
     mismatches: int = 0
@@ -73,10 +75,10 @@ class Tally:
 
 
 class Checker:
-    """Takes transitions of all kinds, checks all in batches of `size`, and `sample` of them singly.
+    """Checks transitions of all kinds in batches of `size`, and `sample` of them without batches.
 
-    tally: what was found so far; an earlier one is gone on with. optimise: compile for speed, which
-    takes longer. watchdog: told of each batch.
+    tally: the counts, which may be those of an interrupted check. optimise: compile for speed,
+    which takes longer. watchdog: watches each batch.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Checker:
         self._sample = _Sample(sample, np.random.default_rng(seed))
 
     def add(self, kind: str, transitions: Transitions) -> None:
-        """Check these, sooner or later."""
+        """Take transitions; they are checked when they fill a batch."""
         if not len(transitions.mask):
             return
         self._sample.offer(kind, transitions)
@@ -116,7 +118,7 @@ class Checker:
             self._waiting[kind] = [part(whole, slice(full, None))]
 
     def flush(self) -> None:
-        """Check what waits for a batch to fill."""
+        """Check the transitions that wait for a batch to fill."""
         for kind, waiting in self._waiting.items():
             if waiting and len(joined(waiting).mask):
                 self._dispatch(kind, joined(waiting))
@@ -125,7 +127,7 @@ class Checker:
             self._fetch()
 
     def finish(self) -> None:
-        """Check what is left, then the sample."""
+        """Check the remaining transitions, then the sample."""
         self.flush()
         for kind, one in self._sample.transitions():
             self.tally.checked_unbatched += 1
@@ -137,7 +139,7 @@ class Checker:
         singly = {name: jax.jit(kind.check) for name, kind in self._kinds.items()}
         chosen = list(self._sample.transitions())[:LOOP]
         started = time.perf_counter()
-        for turn in range(2):  # the first compiles
+        for turn in range(2):  # the first turn compiles
             started = time.perf_counter()
             for kind, one in chosen[: 50 if turn == 0 else None]:
                 bool(singly[kind](one.before, one.arguments, one.after, one.mask))
@@ -145,7 +147,7 @@ class Checker:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Compiled code runs here, and might never return."""
+        """Watch compiled code, which might never return."""
         if self._watchdog is not None:
             self._watchdog.begin((), BATCH_SECONDS)
         try:
@@ -173,7 +175,7 @@ class Checker:
 
 
 class _Sample:
-    """The transitions with the smallest of random keys: any subset is equally likely."""
+    """The transitions with the smallest random keys, so that any subset is equally likely."""
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size, self._rng = size, rng
@@ -183,7 +185,7 @@ class _Sample:
         self._held = 0
 
     def offer(self, kind: str, transitions: Transitions) -> None:
-        """Keep some of these."""
+        """Keep those of these transitions with small enough keys."""
         keys = self._rng.random(len(transitions.mask))
         chosen = np.flatnonzero(keys < self._threshold)
         if not len(chosen):
@@ -195,7 +197,7 @@ class _Sample:
             self._cut()
 
     def transitions(self) -> Iterator[tuple[str, Transitions]]:
-        """One at a time."""
+        """The sampled transitions, one at a time."""
         self._cut()
         for kind, parts in self._kept.items():
             whole = joined(parts)
@@ -216,19 +218,19 @@ class _Sample:
 
 
 def joined(parts: list[Transitions]) -> Transitions:
-    """All of these, one after another."""
+    """Transitions joined along their first axis."""
     whole: Transitions = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return whole
 
 
 def part(transitions: Transitions, index: Any) -> Transitions:
-    """Some of these."""
+    """The transitions at an index, a slice or an array of indices."""
     chosen: Transitions = jax.tree.map(lambda leaf: leaf[index], transitions)
     return chosen
 
 
 def padded(transitions: Transitions, size: int) -> Transitions:
-    """Filled up with the first one, so that every batch has the same shape."""
+    """Transitions padded with the first one, so that every batch has the same shape."""
     index = np.arange(size)
     index[len(transitions.mask) :] = 0
     return part(transitions, index)

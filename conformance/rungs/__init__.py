@@ -1,1 +1,1 @@
-"""What the kit knows of each rung: one record of one shape for each, and their registry."""
+"""The kit's record of each rung, all of one shape, and the registry of the records."""

@@ -1,4 +1,4 @@
-"""Rung admission: draws of requests that wait, and what they must reach."""
+"""Rung admission: generators of waiting requests, and the outcomes that fuzzing must reach."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +14,7 @@ from spec.vocabulary import Params, Reason, Request
 
 
 def submit(state: State, drawn: int, serial: int) -> Submit:
-    """A request for the queue of those waiting; rarely one that can never fit, or a known id."""
+    """Submit a new request; rarely one that can never fit, or one that was submitted before."""
     digits = Digits(drawn)
     known = (*state.waiting, *state.admitted)
     if digits.rarely(6) and known:
@@ -23,7 +23,7 @@ def submit(state: State, drawn: int, serial: int) -> Submit:
 
 
 def reserving(state: State, drawn: int, serial: int) -> Submit:
-    """A request whose worst case takes what admission has not promised yet, or one page more."""
+    """A request whose worst case needs every page not yet promised, or one page more."""
     digits, geometry = Digits(drawn), state.geometry
     known = (*state.waiting, *state.admitted)
     promised = sum(request.pages_needed(geometry) for request in known)

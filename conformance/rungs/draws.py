@@ -1,8 +1,8 @@
-"""Draws that rungs share: digits of one integer, slots, prompts and parameters.
+"""Generators that rungs share: digits of one integer, slots, prompts and parameters.
 
 Uniform draws miss the states where bugs live. So lengths lie on and around page boundaries, slots
 are chosen among those that an action can use, pools are filled exactly or one page past full, and
-now and then an id or a position is wrong on purpose. Small integers give small actions, so that a
+some ids and positions are wrong on purpose. Small integers give small actions, so that a
 failing history shrinks.
 """
 
@@ -24,7 +24,7 @@ ALPHABET: Final = 5
 
 
 class Digits:
-    """The digits of one drawn integer, taken one after another; 0 when it is used up."""
+    """The digits of one drawn integer, taken one after another; 0 when none is left."""
 
     def __init__(self, drawn: int) -> None:
         self._left = drawn
@@ -39,17 +39,17 @@ class Digits:
         return options[self.below(len(options))]
 
     def rarely(self, odds: int) -> bool:
-        """True once in `odds`, never for 0."""
+        """True for one draw in `odds`; False for 0."""
         return self.below(odds) == odds - 1
 
 
 def one(draw: Callable[[State, int], Action]) -> DrawRule:
-    """A rule that draws from the state alone."""
+    """A rule that needs only the state and the drawn integer."""
     return lambda session, drawn: draw(session.state, drawn)
 
 
 def named(draw: Callable[[State, int, int], Action]) -> DrawRule:
-    """A rule that needs the id of a new request."""
+    """A rule that also needs an id for a new request."""
     return lambda session, drawn: draw(session.state, drawn, session.next_id())
 
 
@@ -59,7 +59,7 @@ def constant(*steps: Step) -> DrawRule:
 
 
 def when(useful: Callable[[State], object], rule: DrawRule, otherwise: str) -> DrawRule:
-    """A rule where it has something to do, rarely where it has not; otherwise another rule."""
+    """This rule where the state makes it useful, and rarely elsewhere; `otherwise` in its place."""
 
     def chosen(session: Session, drawn: int) -> Step:
         anyway, drawn = drawn % 12 == 11, drawn // 12
@@ -70,7 +70,7 @@ def when(useful: Callable[[State], object], rule: DrawRule, otherwise: str) -> D
 
 
 def rarely(odds: int, rule: DrawRule, otherwise: str) -> DrawRule:
-    """A rule once in `odds`; otherwise another rule."""
+    """This rule for one draw in `odds`; the rule named `otherwise` for the others."""
 
     def chosen(session: Session, drawn: int) -> Step:
         there = drawn % odds == odds - 1
@@ -80,7 +80,7 @@ def rarely(odds: int, rule: DrawRule, otherwise: str) -> DrawRule:
 
 
 def has_settled(state: State) -> bool:
-    """Whether there is something to clone and a slot to clone it into."""
+    """Whether a sequence can be cloned and a slot is free for the clone."""
     found = state.sequences
     return None in found and any(one and one.written and one.settled for one in found)
 
@@ -101,12 +101,12 @@ def used_slots(state: State) -> list[int]:
 
 
 def free_slots(state: State) -> list[int]:
-    """The slots that are not in use."""
+    """The slots that hold no sequence."""
     return [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
 
 
 def wild_slot(state: State, digits: Digits, good: Sequence[int]) -> int:
-    """Mostly one of the good slots, now and then any other, rarely one out of range."""
+    """Mostly one of the good slots, sometimes any slot, rarely one out of range."""
     if good and not digits.rarely(7):
         return digits.one_of(good)
     slots = state.geometry.slots
@@ -115,19 +115,19 @@ def wild_slot(state: State, digits: Digits, good: Sequence[int]) -> int:
 
 
 def allocated(state: State, slot: int) -> int:
-    """The cells that a slot has; 0 if it is unused."""
+    """The number of cells allocated to a slot; 0 if it is unused."""
     sequence = state.sequences[slot]
     return 0 if sequence is None else sequence.allocated
 
 
 def first_queued(state: State, slot: int, otherwise: int) -> int:
-    """The position of the first queued token of a slot."""
+    """The position of the first queued token of a slot; `otherwise` if none is queued."""
     waiting: list[int] = [one.position for one in state.queue if one.slot == slot]
     return min(waiting) if waiting else otherwise
 
 
 def request(state: State, digits: Digits, serial: int) -> Request:
-    """A request, sometimes of several choices; rarely of more than there are slots."""
+    """A request, sometimes of several choices; rarely of more choices than there are slots."""
     prompt = prompt_of(state, digits)
     too_many = digits.rarely(12)
     choices = state.geometry.slots + 1 if too_many else digits.one_of((1, 1, 2, 3))
@@ -136,7 +136,7 @@ def request(state: State, digits: Digits, serial: int) -> Request:
 
 
 def prompt_of(state: State, digits: Digits) -> Tokens:
-    """A prompt that ends on or beside a page boundary, or just fits the pool."""
+    """A prompt of a boundary length: around a page, the free pages, or `max_len`."""
     size, most = state.geometry.page_size, state.geometry.max_len
     free = pool.free_count(state.counts)
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, free * size, free * size + 1, most // 2)
@@ -147,7 +147,7 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
 
 
 def params_of(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
-    """A limit that often ends exactly at a page boundary; sometimes a stop sequence."""
+    """Parameters with a limit that often ends at a page boundary; sometimes a stop sequence."""
     size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
     boundary = size - len(prompt) % size
     options = (boundary + 1, 1, size + boundary, boundary, left, 3, left + 1)
@@ -158,7 +158,10 @@ def params_of(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> P
 
 
 def _with_stop(params: Params, digits: Digits, prompt: Tokens, choice: int) -> Params:
-    """A stop sequence that naive decode would meet, or one that straddles the prompt and is not."""
+    """With a stop sequence that naive decoding generates, or one that begins in the prompt.
+
+    The second kind must not match: stop sequences are matched against generated tokens only.
+    """
     capped = Params(
         max_new=min(params.max_new, 8), temperature=params.temperature, seed=params.seed
     )

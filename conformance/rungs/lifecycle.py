@@ -1,4 +1,4 @@
-"""Rung lifecycle: draws of prompts, of cleanup and of resets, and what they must reach."""
+"""Rung lifecycle: generators of prompts, cleanups and resets, and the outcomes to reach."""
 
 from collections.abc import Iterator
 from itertools import permutations, product
@@ -52,7 +52,7 @@ _PARAMS: Final = Params(max_new=1)
 
 
 def assign(state: State, drawn: int, serial: int) -> Assign:
-    """A prompt, and a limit that often ends exactly at a page boundary."""
+    """A prompt for a slot, and a limit that often ends exactly at a page boundary."""
     digits = Digits(drawn)
     details = state.details
     taken = sorted(lifecycle.taken_keys(state))
@@ -65,7 +65,7 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
 
 
 def advance(state: State, drawn: int, serial: int) -> Action:
-    """The next thing some sequence needs on its way to being written; else a new sequence."""
+    """The next action that some sequence needs before it is written; else a new sequence."""
     digits = Digits(drawn)
     used = used_slots(state)
     start = digits.below(max(len(used), 1))
@@ -88,7 +88,7 @@ def advance(state: State, drawn: int, serial: int) -> Action:
 
 
 def overfill(state: State, drawn: int, serial: int) -> Action:
-    """What needs one page more than a full pool has."""
+    """A clone, an allocation or a prefill that needs one page more than a full pool has."""
     digits = Digits(drawn)
     size = state.geometry.page_size
     partial = [slot for slot in state.live if needs_page(state, slot)]
@@ -129,7 +129,7 @@ def _has_finished(state: State) -> object:
 
 
 def alphabet(geometry: Geometry) -> Iterator[Move]:
-    """Prompts of two kinds, as long as they can be; a sequence's choice is its slot."""
+    """Two prompts of the greatest length; the choice of a sequence is the number of its slot."""
     ids = range(geometry.slots + 1)
     for slot in ids:
         yield fixed(act.Reserve(slot), f"reserve({slot})")

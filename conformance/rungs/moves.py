@@ -1,4 +1,4 @@
-"""Moves that alphabets share: batches of the next cells, clones, releases and resets."""
+"""Moves that several alphabets share: batches of the next cells, clones, releases and resets."""
 
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
@@ -17,19 +17,19 @@ def fixed(action: Action, name: str) -> Move:
 
 
 def allocating(name: str, *places: tuple[int, int]) -> Move:
-    """Allocate cells of slots: (slot, how far past what it has allocated)."""
+    """Allocate cells. places: (slot, offset from the first position that is not allocated)."""
     return Move(name, lambda state: act.Allocate(_batch(state, places, write=False)))
 
 
 def writing(name: str, *places: tuple[int, int]) -> Move:
-    """Write cells of slots: (slot, how far past what it has written)."""
+    """Write cells. places: (slot, offset from the first position that is not written)."""
     return Move(name, lambda state: act.Write(_batch(state, places, write=True)))
 
 
 def _batch(
     state: State, places: tuple[tuple[int, int], ...], *, write: bool
 ) -> tuple[tuple[int, int], ...]:
-    """Positions after what each slot has; from 0 if it is unused."""
+    """The positions at these offsets; for an unused slot they count from 0."""
 
     def start(slot: int) -> int:
         sequence = state.sequences[slot] or Sequence()
@@ -39,7 +39,7 @@ def _batch(
 
 
 def batches(slots: range, page_size: int) -> Iterator[Move]:
-    """The next cells of one slot or two, and batches that a caller must not ask for."""
+    """The next cells of one slot or of two, and batches with illegal positions."""
     for slot, count in product(slots, range(1, page_size + 1)):
         places = tuple((slot, offset) for offset in range(count))
         yield allocating(f"allocate({slot}, {count})", *places)
@@ -55,9 +55,10 @@ def batches(slots: range, page_size: int) -> Iterator[Move]:
 def slots_of(
     geometry: Geometry, free: Callable[[int], int], taken: Callable[[int], int]
 ) -> Iterator[Move]:
-    """What both instances do with slots; a slot past the last one is never legal.
+    """Releases, clones and resets; a slot past the last one is never legal.
 
-    free: the choice that a child's number gives; taken: one that the parent's may have already.
+    free: from the child's slot to its choice. taken: from the parent's slot to a choice that may be
+    taken already.
     """
     ids = range(geometry.slots + 1)
     for slot in ids:
@@ -72,7 +73,7 @@ def slots_of(
 
 
 def assign_another(slot: int, choice: int) -> Move:
-    """Give a slot that has a prompt another one, as a choice that nobody has."""
+    """Assign another prompt to a slot that has one, under a choice that is not taken."""
 
     def action(state: State) -> act.Assign | None:
         there = state.details[slot] is not None
@@ -82,7 +83,7 @@ def assign_another(slot: int, choice: int) -> Move:
 
 
 def assign_again(slot: int, other: int) -> Move:
-    """Give a slot the choice that another one has; only where that one has it."""
+    """Assign the choice of another slot to this slot; only where that slot has a prompt."""
 
     def action(state: State) -> act.Assign | None:
         there = state.details[other] is not None

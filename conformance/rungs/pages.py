@@ -1,4 +1,4 @@
-"""Rung pages: draws of cells, boundary cases of the pool, and what they must reach."""
+"""Rung pages: generators of batches, boundary cases of the pool, and the outcomes to reach."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -29,14 +29,14 @@ from spec.table import Batch, Sequence, by_slot
 from spec.vocabulary import INVALID, Reason
 
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
-"""Enough for `_arranged` to choose everything it chooses."""
+"""The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
-"""Steps at most by which the rule `brim` fills the pool."""
+"""The most steps that the rule `brim` takes to fill the pool."""
 SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
 
 
 def reserve(state: State, drawn: int) -> Reserve:
-    """Any free slot, a given one, rarely one out of range."""
+    """Reserve any free slot, or a given one; rarely one out of range."""
     digits = Digits(drawn)
     if digits.below(2) == 0:
         return Reserve()
@@ -44,7 +44,7 @@ def reserve(state: State, drawn: int) -> Reserve:
 
 
 def allocate(state: State, drawn: int) -> Allocate:
-    """The next cells of some slots, up to, past or short of a page boundary."""
+    """Allocate the next cells of some slots, up to, past or short of a page boundary."""
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
@@ -57,7 +57,7 @@ def allocate(state: State, drawn: int) -> Allocate:
 
 
 def write(state: State, drawn: int) -> Write:
-    """The next known, allocated cells of some slots."""
+    """Write the next cells of some slots that are allocated and have known tokens."""
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
@@ -75,7 +75,7 @@ def write(state: State, drawn: int) -> Write:
 
 
 def release(state: State, drawn: int) -> Free:
-    """A used slot, often one that shares pages; rarely an unused one."""
+    """Free a used slot, often one that shares pages; rarely an unused one."""
     digits = Digits(drawn)
     counts, used = state.counts, used_slots(state)
     sharing = [
@@ -95,7 +95,7 @@ def _written(state: State, slot: int) -> int:
 
 
 def _stretch(state: State, digits: Digits, start: int) -> int:
-    """How many cells to add: to the boundary, just past it, one, or all that is known."""
+    """How many cells to add: one, to a page boundary or the end of the pool, or one past either."""
     size = state.geometry.page_size
     boundary = size - start % size
     free = pool.free_count(state.counts)
@@ -105,7 +105,7 @@ def _stretch(state: State, digits: Digits, start: int) -> int:
 
 
 def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None]) -> Batch:
-    """In some order, with padding somewhere, rarely with a wrong entry."""
+    """The batch in some order, sometimes with padding, rarely with a wrong entry."""
     spoiled = digits.rarely(8)
     order = digits.below(3)
     if order == 1:
@@ -122,7 +122,7 @@ def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None])
 def _spoiled(
     state: State, digits: Digits, batch: list[tuple[int, int] | None]
 ) -> list[tuple[int, int] | None]:
-    """A duplicate, a gap, a rewrite, or a slot that is not there."""
+    """With a duplicate, a gap, a rewrite, a slot out of range, or a negative position."""
     at = digits.below(len(batch))
     slot, position = batch[at] or (0, 0)
     wrong = digits.one_of(
@@ -139,9 +139,10 @@ def _spoiled(
 
 
 def fill(state: State, drawn: int) -> Action | None:
-    """A step towards a full pool, looking ahead in slots without a prompt; None if none is left.
+    """A step towards a full pool; None if no page is free, or if there is no slot for its cells.
 
-    The last free slot is left free, so that a clone can be asked for when the pool is full.
+    Slots without a prompt take the pages. The last free slot stays free, so that a clone can be
+    tried when the pool is full.
     """
     size, details = state.geometry.page_size, state.details
     free = pool.free_count(state.counts)
@@ -159,7 +160,10 @@ def fill(state: State, drawn: int) -> Action | None:
 
 
 def brim(first: str, overfill: DrawRule) -> DrawRule:
-    """Fill the pool, and ask for one page more; first, mostly, have something to clone."""
+    """Fill the pool, then take the step of `overfill`, which needs one page more.
+
+    first: the rule that is mostly taken instead while no clone would need a page of its own.
+    """
 
     def chosen(session: Session, drawn: int) -> Step:
         if drawn % 3 and not has_partial(session.state):
@@ -200,7 +204,7 @@ def _planned(
 
 
 def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
-    """Without an entry; in order."""
+    """The batch without one of its entries; the batch in order without padding."""
     batch = action.batch
     for index in range(len(batch)):
         yield evolve(action, batch=batch[:index] + batch[index + 1 :])

@@ -1,4 +1,4 @@
-"""The record of a rung: everything that the kit must know of it, and of each of its actions."""
+"""The record of a rung: all that the kit must know of the rung and of each of its actions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
@@ -27,26 +27,26 @@ class Session(Protocol):
         ...
 
     def take(self, step: Step) -> None:
-        """Take a step at once."""
+        """Take this step now, before the step that the rule returns."""
         ...
 
     @property
     def rules(self) -> Mapping[str, "DrawRule"]:
-        """The rules of the level of this history."""
+        """The rules of this history's level, by name."""
         ...
 
     def times_seen(self, step: Step) -> int:
-        """How often this history had an action of this kind with the outcome it would have now."""
+        """How often an action of this class had, in this history, the outcome it would have now."""
         ...
 
 
 DrawRule = Callable[[Session, int], Step]
-"""From a session and a drawn integer to the step of one rule of the state machine."""
+"""One rule of the state machine: from a session and a drawn integer to a step."""
 
 
 @frozen
 class Move:
-    """One entry of an alphabet. action: None in a state where the entry means nothing."""
+    """One entry of an alphabet. action: None in a state where the entry has no meaning."""
 
     name: str
     action: Callable[[State], Action | None]
@@ -75,15 +75,15 @@ def _no_page(_state: State, _action: object) -> int:
 
 @frozen(kw_only=True)
 class ActionKit(Generic[A]):
-    """What the kit knows of one action.
+    """The kit's record of one action.
 
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
-    the names of the corner states that a step which was done has reached. pages_wanted: how many
-    free pages it needs in a state. simpler: the same action with less in it, never larger, so that
-    shrinking ends. results: what an engine may return, from the states before and after, that of
-    our engine first; empty if there is nothing to say. result_clause: the invariant that another
-    result violates. state_clause: the invariant that any difference after this action violates;
-    None: that of the field.
+    from the state before, an action that was done and the state after to the corner states reached.
+    pages_wanted: how many free pages the action needs in a state. simpler: smaller forms of the
+    action, never larger ones, so that shrinking ends. results: the results that an engine may
+    return, from the states before and after, that of our engine first; empty if the action has
+    none. result_clause: the clause that another result violates. state_clause: the clause that any
+    difference after this action violates; None for that of the field.
     """
 
     refusable: tuple[Reason, ...] = ()
@@ -97,15 +97,16 @@ class ActionKit(Generic[A]):
 
 @frozen(kw_only=True)
 class RungKit:
-    """What the kit knows of one rung.
+    """The kit's record of one rung.
 
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
-    fuzzing must reach, each with groups of actions (`|` between them) of which an engine must offer
-    one each. always: the corner states that any step which was done may reach. rules: what it adds
-    to the state machine of each level, by the name of the rule. needs: the actions that an engine
-    must offer for the level of this rung to be worth a turn; empty if it has no level. warmup: a
-    short legal history from the initial state that calls each of its actions. alphabet: its moves
-    for exploration at a geometry; explored: further rungs of the machine that is explored.
+    fuzzing must reach, each with groups of actions (`|` between them); an engine must offer one
+    action of each group to reach the state. always: as `corners` of an action, for a step of any
+    action. rules: the rules that it adds to the state machine of each level, by name. needs: the
+    actions that an engine must offer for turns at the level of this rung; empty if it has no level.
+    warmup: a short legal history from the initial state that calls each of its actions.
+    alphabet: its moves for exploration at a geometry. explored: further rungs of the explored
+    machine.
     """
 
     rung: str

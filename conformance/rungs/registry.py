@@ -1,4 +1,4 @@
-"""The records of all rungs, in the order of the ladder, and what follows from them together."""
+"""The registry of rung records, in the order of the ladder, and tables derived from them."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,23 +23,23 @@ KITS: Final[tuple[RungKit, ...]] = (
 ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {
     kind: kit for rung in KITS for kind, kit in rung.actions.items()
 }
-"""The entry of each action."""
+"""The record of each action, by class."""
 REFUSABLE: Final[Mapping[str, tuple[Reason, ...]]] = {
     kind.__name__: kit.refusable for kind, kit in ACTIONS.items()
 }
-"""For each action the refusals that a run must reach."""
+"""The refusals that a run must reach, by the name of the action."""
 CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
     name: needs for rung in KITS for name, needs in rung.corners.items()
 }
-"""The corner states, and of which actions an engine must offer one each to get there."""
+"""The corner states. An engine must offer one action of each group to reach the state."""
 WARMUP: Final[History] = tuple(step for rung in KITS for step in rung.warmup)
 LEVELS: Final[tuple[RungKit, ...]] = tuple(rung for rung in KITS if rung.needs)
-"""The rungs that have a level of the fuzzer: a state machine of their own."""
+"""The rungs that have a level of the fuzzer, which is a state machine of its own."""
 
 
 @cache
 def rules(level: str, names: tuple[str, ...]) -> Mapping[str, DrawRule]:
-    """The rules of a level that these rungs contribute, by name."""
+    """The rules that these rungs contribute to a level, by name."""
     return {
         name: rule
         for rung in KITS
@@ -49,14 +49,14 @@ def rules(level: str, names: tuple[str, ...]) -> Mapping[str, DrawRule]:
 
 
 def corners(before: State, action: Action, after: State) -> Iterator[str]:
-    """The corner states that a step which was done has reached."""
+    """The corner states that an action has reached, given the states before and after it."""
     for rung in KITS:
         yield from rung.always(before, action, after)
     yield from ACTIONS[type(action)].corners(before, action, after)
 
 
 def simpler_steps(step: Step) -> Iterator[Step]:
-    """The same step with less in it, if it can have less."""
+    """Smaller forms of a step; none if it has none."""
     kit = ACTIONS.get(type(step))
     if kit is not None:
         yield from kit.simpler(step)
@@ -65,7 +65,7 @@ def simpler_steps(step: Step) -> Iterator[Step]:
 def legal_results(
     machine: Machine, before: State, action: Action, after: State
 ) -> tuple[Result, ...]:
-    """What an action that is done may return; empty where there is nothing to say.
+    """The results that an action which is done may return; empty if it has none.
 
     after: with the pages that the engine took, since a plan names them.
     """
@@ -73,6 +73,6 @@ def legal_results(
 
 
 def clause_of(step: object, clause: str) -> str:
-    """The invariant that a difference violates after a step, if by itself it violates `clause`."""
+    """The clause that a difference after a step violates: `clause`, unless the step names one."""
     kit = ACTIONS.get(type(step))
     return (kit and kit.state_clause) or clause

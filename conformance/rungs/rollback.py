@@ -1,4 +1,4 @@
-"""Rung rollback: draws of proposals, commits and truncations, and what they must reach."""
+"""Rung rollback: generators of proposals, commits and truncations, and the outcomes to reach."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -46,7 +46,10 @@ from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
 MOST_AT_ONCE: Final = 5
-"""Steps that the rule `verify` takes at most: others in between would often end the proposal."""
+"""The most steps that the rule `verify` takes.
+
+It takes several in a row because steps of other rules in between would often end the proposal.
+"""
 
 
 def propose(state: State, drawn: int) -> Propose:
@@ -60,7 +63,7 @@ def propose(state: State, drawn: int) -> Propose:
 
 
 def verify(session: Session, drawn: int) -> Step:
-    """A few steps of some proposal on its way: packed, allocated, written, then cut or kept."""
+    """The next steps of one proposal: pack, allocate, write, then commit or truncate."""
     digits = Digits(drawn)
     proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
     if not proposing:
@@ -97,14 +100,14 @@ def _positions(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
 
 
 def _cells_kept(state: State, slot: int, digits: Digits) -> int:
-    """None, some or all of the cells that are not committed; often up to a page boundary."""
+    """How many uncommitted cells to keep: none, some, all, or up to a page boundary."""
     cells, size = allocated(state, slot) - state.committed[slot], state.geometry.page_size
     boundary = min(cells, -state.committed[slot] % size)
     return digits.one_of((0, boundary, cells, digits.below(cells + 1)))
 
 
 def commit(state: State, drawn: int) -> Commit:
-    """A length at, below or past what is written."""
+    """Commit at the written length, one cell below it, or one past it."""
     digits = Digits(drawn)
     slot = wild_slot(state, digits, used_slots(state))
     sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
@@ -112,7 +115,7 @@ def commit(state: State, drawn: int) -> Commit:
 
 
 def truncate(state: State, drawn: int) -> Truncate:
-    """A length at, below or past what is committed."""
+    """Truncate at the committed length, one cell below it, or one or two past it."""
     digits = Digits(drawn)
     slot = wild_slot(state, digits, used_slots(state))
     there = 0 <= slot < len(state.sequences) and state.sequences[slot] is not None
@@ -153,9 +156,9 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
 
 
 def alphabet(geometry: Geometry) -> Iterator[Move]:
-    """A request or two, drafts for either, and every length at which a draft may be cut or kept.
+    """Two requests, drafts for either, and every length at which a draft may be cut or committed.
 
-    Lengths count from what is committed, so that few of them reach every boundary.
+    Lengths count from the committed length, so that a few of them reach every page boundary.
     """
     for number, prompt in ((1, (1,)), (2, (2, 1))):
         params = Params(max_new=max(1, geometry.max_len - len(prompt)))
@@ -183,7 +186,7 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
 
 
 def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
-    """Commit or truncate at so many cells past what is committed."""
+    """Commit or truncate at this many cells past the committed length."""
 
     def action(state: State) -> Action:
         committed = state.committed[slot] if slot < len(state.committed) else 0

@@ -1,4 +1,4 @@
-"""Rung scheduling: draws of requests and of the queue, and what they must reach."""
+"""Rung scheduling: generators of requests and queued tokens, and the outcomes to reach."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -46,21 +46,21 @@ ROUND: Final = constant(Round(), Round(), Generate())
 
 
 def enqueue(state: State, drawn: int) -> Enqueue:
-    """A forced token for a live slot."""
+    """Queue a forced token for a live slot."""
     digits = Digits(drawn)
     live = [slot for slot in state.live if state.details[slot]]
     return Enqueue(wild_slot(state, digits, live), digits.below(ALPHABET))
 
 
 def purge(state: State, drawn: int) -> Purge:
-    """Drop what is queued for a slot."""
+    """Drop the queued tokens of a slot."""
     digits = Digits(drawn)
     queued = sorted({queued.slot for queued in state.queue})
     return Purge(wild_slot(state, digits, queued))
 
 
 def prefill(state: State, drawn: int, serial: int) -> Prefill:
-    """One to three requests, sometimes of several choices; often they just fit, or just do not."""
+    """One to three requests, sometimes of several choices; often at the limit of the pool."""
     digits = Digits(drawn)
     count = 1 + digits.below(2) * digits.below(3)
     requests = [request(state, digits, serial + index) for index in range(count)]
@@ -70,9 +70,10 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
 
 
 def snug(state: State, drawn: int, serial: int) -> Prefill:
-    """A prefill that takes exactly the pages that are free, as far as its width goes.
+    """A prefill that takes exactly the free pages, or as many as its width allows.
 
-    First, if no page is shared, one that shares: only then do pages and row entries differ.
+    While no page is shared, mostly a prefill of several choices instead: without sharing, the count
+    of pages in use and the count of row entries are equal, so a mix-up of the two goes unseen.
     """
     digits, size = Digits(drawn), state.geometry.page_size
     counts = state.counts
@@ -142,8 +143,8 @@ PROMPTS: Final = ((1,), (2, 1))
 def alphabet(geometry: Geometry) -> Iterator[Move]:
     """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
 
-    A clone is the second choice of its request. The twins live for a round, so that one of them can
-    end before the other: its output then waits while the request goes on.
+    A clone is the second choice of its request. The two choices of `prefill(twins)` live for a
+    round, so that one can end before the other: its output then waits while the request goes on.
     """
     for number, prompt, choices, new in product((1, 2), PROMPTS, (1, 2), (1, 3)):
         request = Request(

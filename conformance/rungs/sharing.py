@@ -1,4 +1,4 @@
-"""Rung sharing: draws of clones, and what they must reach."""
+"""Rung sharing: generators of clones, and the outcomes that fuzzing must reach."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +18,7 @@ from spec.vocabulary import Params, Reason
 
 
 def clone(state: State, drawn: int) -> Clone:
-    """A clone of a slot with cells, at a boundary or not, into any free slot or a given one."""
+    """A clone of a slot, mostly of one that can be cloned, into any free slot or a given one."""
     digits = Digits(drawn)
     child = None if digits.below(2) == 0 else wild_slot(state, digits, free_slots(state))
     live = [slot for slot in state.live if state.details[slot]]

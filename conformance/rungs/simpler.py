@@ -1,4 +1,4 @@
-"""Smaller requests and parameters, for shrinking: never larger, so that shrinking ends."""
+"""Smaller requests and parameters for shrinking; never larger ones, so that shrinking ends."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from spec.vocabulary import Params, Request
 
 
 def simpler_params(params: Params) -> Iterator[Params]:
-    """Fewer tokens, no stop sequence, greedy, seed 0."""
+    """The parameters without stop sequences, greedy, with seed 0, or with a smaller limit."""
     default = Params(max_new=1)
     for field in ("stops", "temperature", "seed"):
         if getattr(params, field) != getattr(default, field):
@@ -19,7 +19,7 @@ def simpler_params(params: Params) -> Iterator[Params]:
 
 
 def simpler_requests(request: Request) -> Iterator[Request]:
-    """Fewer choices, a shorter prompt, simpler parameters."""
+    """The request with fewer choices, a shorter prompt, or simpler parameters."""
     if request.n_generations > 1:
         yield evolve(request, n_generations=request.n_generations - 1)
     if len(request.prompt) > 1:

@@ -1,7 +1,7 @@
-"""Bugs that really happened, planted in a pristine engine at run time.
+"""Seeded bugs: bugs that really happened, planted in the reference engine at run time.
 
-A plant replaces functions of the reference engine while a block runs; it never lives in the
-engine's code path. `catalogue` lists them with the public thread each is modelled on, `score` says
+A plant replaces functions of the engine while a block runs; it is no part of the engine's code.
+`catalogue` lists the plants, each with the public thread that it is modelled on; `scoring` measures
 how well the kit catches them.
 """
 
@@ -18,20 +18,20 @@ from spec.vocabulary import InvalidInput
 F = TypeVar("F", bound=Callable[..., object])
 
 Change = Callable[[Never], Callable[..., object]]
-"""Makes a wrong function from the right one; `patch` checks that it takes the right one."""
+"""Makes a wrong function from the right one; the types of `patch` relate the two."""
 
 
 KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
-"""Blind to what only options of attention or unusual scores bring out."""
+"""Methods blind to bugs that only options of attention or unusual scores bring out."""
 IDLE: Final = frozenset({"invariants", "replay"})
-"""Blind to attention: they run the exact model, which attends by itself."""
+"""Methods blind to attention: they run the exact model, which has an attention of its own."""
 NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
-"""Blind to a step that never returns: there is nothing to look at, or to compare."""
+"""Methods blind to a step that never returns, since it leaves no view to check or compare."""
 
 
 @frozen(kw_only=True)
 class Patch:
-    """The module and the name of one function, and how the wrong one is made from it."""
+    """The module and the name of one function, and the change that makes it wrong."""
 
     module: str
     name: str
@@ -39,15 +39,15 @@ class Patch:
 
 
 def patch(right: F, change: Callable[[F], Callable[..., object]]) -> Patch:
-    """The patch that puts what `change` makes of an engine function in its place."""
+    """The patch that replaces an engine function with the one that `change` makes from it."""
     return Patch(module=right.__module__, name=right.__name__, change=change)
 
 
 @frozen(kw_only=True)
 class Plant:
-    """One bug. thread: the public report it is modelled on. clause: what it violates first.
+    """One bug. thread: the public report it is modelled on. clause: the first clause it violates.
 
-    blind: methods that cannot see it by what they are; see `seeded_bugs.scoring.methods`.
+    blind: methods that cannot see it by construction; see `seeded_bugs.scoring.methods`.
     """
 
     id: str
@@ -109,7 +109,7 @@ def _holders() -> list[ModuleType]:
 
 
 def _forget_compiled() -> None:
-    """What was compiled before does not have the bug, and what was compiled with it does."""
+    """Drop compiled functions: earlier ones lack the bug, and those compiled with it keep it."""
     for module in _holders():
         for held in vars(module).values():
             for forget in ("cache_clear", "clear_cache"):  # of functools, of jax

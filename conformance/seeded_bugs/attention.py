@@ -1,7 +1,7 @@
-"""Plants in the reference attention: what is masked, and how blocks are cut.
+"""Plants in the reference attention: its masks, and its division into blocks.
 
-Rows AK, KG and SW, and the masks of RS4, of the catalogue of real bugs. The exact model attends by
-itself, so fuzzing sees these only where it drives the attention of the engine, one query at a time.
+Rows AK, KG and SW, and the masks of RS4, of the catalogue of real bugs. The exact model has its own
+attention, so fuzzing sees these only where it runs the engine's attention, one query at a time.
 """
 
 from collections.abc import Callable
@@ -213,7 +213,7 @@ PLANTS: Final = (
     Plant(
         id="SW6",
         thread="https://github.com/EricLBuehler/mistral.rs/issues/2094",
-        mechanism="a single query is attended for without the window",
+        mechanism="a single query attends without the window",
         clause="ATT",
         patches=(patch(_phase, _decode_without_window),),
         blind=KERNEL_ONLY,

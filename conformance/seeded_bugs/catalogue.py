@@ -1,6 +1,6 @@
-"""The catalogue: each entry is the smallest change of our engine that brings a real bug back.
+"""The catalogue of plants: each is the smallest change of our engine that reproduces a real bug.
 
-The mechanisms are planted again from the public threads that describe them; no code is taken.
+The mechanisms are rebuilt from the public threads that describe them; no code is taken.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "rollback": rollback.PLANTS,
     "attention": attention.PLANTS,
 }
-"""Every plant, by the part of the engine that it is in."""
+"""Every plant, by the part of the engine that it changes."""
 
 PLANTS: Final = {plant.id: plant for family in FAMILIES.values() for plant in family}
 """Every plant by its id."""
@@ -50,4 +50,4 @@ NOT_YET: Final[dict[str, str]] = {
     "MH2": "several hosts: nothing waits for another",
     "MH4": "several devices: nothing is sharded",
 }
-"""Rows of the catalogue of real bugs whose mechanism the engine does not have, and why."""
+"""Rows of the catalogue of real bugs that the engine cannot have, and the missing mechanism."""

@@ -1,4 +1,4 @@
-"""Plants in counts and clones: what is shared, what is copied, and what a release gives back.
+"""Plants in reference counts and clones: sharing, copies and releases.
 
 Rows RC, CW and SA of the catalogue of real bugs.
 """

@@ -1,4 +1,4 @@
-"""Plants in release, reset and reuse: what a slot leaves behind.
+"""Plants in the release, the reset and the reuse of slots.
 
 Rows CL, RS, PT1 and the defragmentation (DF) of the catalogue of real bugs.
 """
@@ -30,7 +30,7 @@ Reset = Callable[[Setup, Weights, State], Answer]
 def _counts_of(
     release: Release, state: State, slots: Array, geometry: Geometry, kept: Array
 ) -> State:
-    """A release that gives back only the row entries that are kept."""
+    """A release that lowers the counts of only the row entries in `kept`."""
     rows = jnp.where(kept, state.pages.rows, INVALID)
     fewer = release(with_pages(state, rows=rows), slots, geometry).pages.counts
     return with_pages(release(state, slots, geometry), counts=fewer)
@@ -178,7 +178,7 @@ PLANTS: Final = (
     Plant(
         id="PT1",
         thread="https://github.com/tenstorrent/vllm-tt-plugin/pull/103",
-        mechanism="a freed slot keeps its row, and the next tenant inherits the tail",
+        mechanism="a freed slot keeps its row, and the next sequence inherits the tail",
         clause="ROW",
         patches=(patch(commit.release, _release_keeping_row),),
     ),
@@ -248,14 +248,14 @@ PLANTS: Final = (
     Plant(
         id="RS2b",
         thread="https://github.com/abetlen/llama-cpp-python/pull/2180",
-        mechanism="a logical reset keeps which slots have a prompt",
+        mechanism="a logical reset keeps the lengths of the prompts",
         clause="ATOMIC",
         patches=(patch(entries.reset_logical, _keep_prompts_on_reset),),
     ),
     Plant(
         id="RS3",
         thread="https://github.com/vllm-project/vllm/pull/12284",
-        mechanism="a reset does nothing while a sequence is live, and says it did",
+        mechanism="a reset does nothing while a sequence is live, and reports success",
         clause="RESET",
         patches=(patch(entries.reset_logical, _reset_only_if_idle),),
     ),

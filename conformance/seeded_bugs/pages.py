@@ -1,4 +1,4 @@
-"""Plants in the allocator, the page table and what is written through it.
+"""Plants in the allocator, the page table and the writes through it.
 
 Rows AL, PT, AK4 and RS1 of the catalogue of real bugs.
 """
@@ -293,7 +293,7 @@ PLANTS: Final = (
     Plant(
         id="RS1",
         thread="https://github.com/llmmanorg/llmman/pull/118",
-        mechanism="K and V are added to what the cell held",
+        mechanism="K and V are added to the old contents of the cell",
         clause="CONTENT",
         patches=(patch(paged.write, _write_by_adding),),
     ),

@@ -1,6 +1,6 @@
 """Plants in the queue, the generation loop, finishing and admission.
 
-Rows QS of the catalogue of real bugs, and what its threads say of loops, limits and stops.
+Rows QS of the catalogue of real bugs, and bugs of loops, limits and stops from its threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence

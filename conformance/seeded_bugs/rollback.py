@@ -1,4 +1,4 @@
-"""Plants in rollback: what a rejected draft leaves behind.
+"""Plants in rollback: pages and lengths that a rejected draft leaves behind.
 
 Rows RB of the catalogue of real bugs.
 """

@@ -66,14 +66,14 @@ SHARING = ladder.machine("sharing")
 
 @pytest.fixture(name="spin")
 def needs_spin() -> None:
-    """Skip, and say what to install, where SPIN cannot run."""
+    """Skip, naming the package to install, where SPIN cannot run."""
     missing = cross_check.missing_program()
     if missing:
         pytest.skip(f"not checked: {missing}")
 
 
 def instance(state: State) -> Instance:
-    """What is observed of a state."""
+    """The observed part of a state."""
     return tuple(
         None if sequence is None else (sequence.written, sequence.row)
         for sequence in state.sequences
@@ -120,7 +120,7 @@ def search(sizes: Geometry) -> tuple[int, int]:
 
 
 def name(pinned: Pinned) -> str:
-    """The sizes, short."""
+    """The sizes as a short name."""
     sizes = pinned.geometry
     return f"{sizes.pages}-{sizes.slots}-{sizes.page_size}-{sizes.pages_per_seq}"
 
@@ -159,7 +159,7 @@ def test_a_planted_bug_is_found(bug: int, why: str) -> None:
 
 @pytest.mark.usefixtures("spin")
 def test_a_geometry_too_large_for_the_model_is_undecided() -> None:
-    """The model says itself that its bytes do not suffice, and nothing is counted."""
+    """The model itself reports that its bytes do not suffice, and nothing is counted."""
     outcome = check(geometry(pages=255, page_size=1, slots=1, pages_per_seq=1), 1)
 
     assert Verdict.UNDECIDED is outcome.verdict
@@ -167,7 +167,7 @@ def test_a_geometry_too_large_for_the_model_is_undecided() -> None:
 
 
 def test_a_finished_search_is_read() -> None:
-    """The arrival in the initial state, which SPIN counts as a transition, is taken off."""
+    """The entry into the initial state, which SPIN counts as a transition, is subtracted."""
     found = Count(states=513_716, transitions=4_621_560, errors=0, violation=None, complete=True)
 
     assert found == parse(FINISHED)
@@ -235,7 +235,7 @@ def test_without_its_programs_the_check_is_undecided(
 
 
 def test_a_program_that_fails_or_hangs_leaves_it_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash and a timeout are said as such."""
+    """A crash and a timeout are reported as such."""
     monkeypatch.setattr(cross_check, "missing_program", lambda: None)
 
     def crash(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""A checkpoint gives back what was found, or is refused; an interruption changes nothing."""
+"""A checkpoint restores its graph or is refused, and an interruption changes nothing."""
 
 import json
 import pickle
@@ -23,7 +23,7 @@ Run = Callable[[Graph, Callable[[float, str], None], Callable[[], None]], object
 
 
 def plain(graph: Graph) -> dict[str, object]:
-    """All that a graph holds, comparable."""
+    """All fields of a graph, in a form that can be compared."""
     return {
         "parents": [part.tolist() for part in graph.parents],
         "moves": [part.tolist() for part in graph.moves],
@@ -35,7 +35,7 @@ def plain(graph: Graph) -> dict[str, object]:
 
 
 def loaded(path: Path, about: dict[str, object] = ABOUT) -> Graph:
-    """The graph in a file that is there."""
+    """The graph in an existing file."""
     found = load(path, about)
     assert found is not None
     return found[0]
@@ -43,7 +43,7 @@ def loaded(path: Path, about: dict[str, object] = ABOUT) -> Graph:
 
 @pytest.mark.parametrize("most_states", [1, 50, 0])
 def test_what_is_saved_is_loaded(most_states: int, tmp_path: Path) -> None:
-    """Graph, counts and what else was kept, for an empty, a partial and a complete graph."""
+    """Graph, counts and extra data are restored for an empty, a partial and a complete graph."""
     graph, _ = explored(plan(SMALL, illegal=True, most_states=most_states))
     path, extra = tmp_path / "new" / "e.npz", {"checked": 7, "first": [1, 2], "none": None}
     save(graph, path, ABOUT, extra=extra)
@@ -56,12 +56,12 @@ def test_what_is_saved_is_loaded(most_states: int, tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_is_nothing(tmp_path: Path) -> None:
-    """No checkpoint is no error: the exploration begins at the beginning."""
+    """Without a checkpoint the exploration begins at the initial state."""
     assert load(tmp_path / "e.npz", ABOUT) is None
 
 
 def test_a_graph_of_nothing() -> None:
-    """One state, no move, and not complete until its moves are taken."""
+    """A new graph has one state and no move, and is not complete."""
     graph = Graph()
     assert ([1], 1, 0, False, ()) == (
         graph.levels,
@@ -75,7 +75,7 @@ def test_a_graph_of_nothing() -> None:
 
 
 def test_a_history_follows_the_parents() -> None:
-    """By hand: state 3 comes from 1 by move 7, and 1 from the first state by move 5."""
+    """By hand: state 3 comes from 1 by move 7, and 1 from the initial state by move 5."""
     graph = Graph()
     graph.add_level(np.array([0, 0]), np.array([5, 6]))
     graph.add_level(np.array([1]), np.array([7]))
@@ -92,7 +92,7 @@ def test_the_names_of_a_mask() -> None:
 
 
 class Stop:
-    """Ctrl-C at the n-th piece of news."""
+    """Raises KeyboardInterrupt at the n-th progress report."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -106,7 +106,7 @@ class Stop:
 
 
 def interrupted(run: Run, path: Path, at: int) -> Graph:
-    """Run, interrupted after every `at` pieces of news, with a checkpoint after every level."""
+    """Run, interrupted after every `at` progress reports, with a checkpoint after every level."""
     for _ in range(100):
         found = load(path, ABOUT)
         graph = found[0] if found else Graph()
@@ -124,7 +124,7 @@ def interrupted(run: Run, path: Path, at: int) -> Graph:
 def test_an_interruption_changes_nothing(
     chosen: dict[str, bool], at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the middle of levels, time and again, and gone on with: the very same graph."""
+    """An exploration interrupted in the middle of levels and resumed gives the same graph."""
     monkeypatch.setattr(packed_search, "CHUNK", 10)
     whole = plan(SMALL, **chosen)
     expected, _ = explored(whole)
@@ -139,7 +139,7 @@ def test_an_interruption_changes_nothing(
 def test_an_interruption_of_a_search_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same with the specification itself: states, order and outcomes."""
+    """The same holds for a search with the specification: states, order and outcomes."""
     work_alone(monkeypatch)
     chosen, states = instance("scheduling", sizes((1, 1, 2, 2))), list[object]()
 
@@ -158,7 +158,7 @@ def test_an_interruption_of_a_search_changes_nothing(
 
 
 def test_a_bound_is_gone_past(tmp_path: Path) -> None:
-    """What a bounded run left is gone on with, as if there had been no bound."""
+    """A bounded run is resumed as if there had been no bound."""
     path = tmp_path / "e.npz"
     graph, _ = explored(plan(SMALL, most_states=60))
     save(graph, path, ABOUT)
@@ -169,7 +169,7 @@ def test_a_bound_is_gone_past(tmp_path: Path) -> None:
 
 
 def test_what_is_complete_stays_as_it_is(tmp_path: Path) -> None:
-    """Nothing is counted twice."""
+    """A complete graph is explored again without counting anything twice."""
     save(small(), tmp_path / "e.npz", ABOUT)
     again = loaded(tmp_path / "e.npz")
 
@@ -180,7 +180,7 @@ def test_what_is_complete_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_crash_while_writing_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a file is written next to it, never over it; the next one succeeds."""
+    """A partial file is written beside the checkpoint, never over it; the next write succeeds."""
     path, graph = tmp_path / "e.npz", small()
     first, _ = explored(plan(SMALL, most_states=20))
     save(first, path, ABOUT)
@@ -229,7 +229,7 @@ HEADER = {
 
 
 def test_a_checkpoint_by_hand_is_one(tmp_path: Path) -> None:
-    """So that the files below are refused for what is wrong with them alone."""
+    """A checkpoint made by hand loads: the files below are refused for their fault alone."""
     written(tmp_path / "e.npz", HEADER)
 
     assert plain(Graph()) == plain(loaded(tmp_path / "e.npz"))
@@ -250,7 +250,7 @@ def test_a_checkpoint_by_hand_is_one(tmp_path: Path) -> None:
     ids=lambda header: str(header)[-40:],
 )
 def test_another_header_is_invalid(header: object, tmp_path: Path) -> None:
-    """Another format or exploration, or no header at all, is said and not gone on with."""
+    """A checkpoint of another format or exploration, or without a header, is refused."""
     written(tmp_path / "e.npz", header)
 
     with pytest.raises(InvalidInput, match="Delete it, or name another"):
@@ -258,7 +258,7 @@ def test_another_header_is_invalid(header: object, tmp_path: Path) -> None:
 
 
 def test_a_foreign_file_is_invalid(tmp_path: Path) -> None:
-    """Empty, text, an array, an archive of something else, a folder."""
+    """An empty file, text, an array, another archive and a folder are refused."""
     path = tmp_path / "e.npz"
     for content in (b"", b"PK", b"PK\x03\x04 and no archive", b"garbage\n", b"\x93NUMPY"):
         path.write_bytes(content)
@@ -276,7 +276,7 @@ def test_a_foreign_file_is_invalid(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_invalid(tmp_path: Path) -> None:
-    """Cut off anywhere it is refused; with one byte changed it is refused, or says the same."""
+    """A truncated file is refused; one with a changed byte is refused, or gives the same graph."""
     path, graph = tmp_path / "e.npz", small()
     save(graph, path, ABOUT)
     right = path.read_bytes()
@@ -295,7 +295,7 @@ def test_a_damaged_file_is_invalid(tmp_path: Path) -> None:
 
 
 def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
-    """Neither a pickled file nor a pickled array in an archive runs what is in it."""
+    """Neither a pickled file nor a pickled array in an archive runs its code."""
     path, witness = tmp_path / "e.npz", tmp_path / "witness"
     evil = np.array([Evil(witness)], object)
     assert pickle.loads(pickle.dumps(evil[0])) is None

@@ -1,6 +1,7 @@
-"""The clauses of the compact allocator catch what they say, and nothing cries wolf.
+"""The clauses on packed states find what they claim, and raise no false alarm.
 
-Each is shown a state or a move that breaks it, and is held to exactly what is wrong there.
+Each clause is checked on a state or a move that violates it, and no other clause may be named
+there.
 """
 
 import numpy as np
@@ -51,7 +52,7 @@ NAMED = [row for row in TAMPERED if row[1] != (None, None)]
 def test_a_tampered_state_is_caught(
     slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
 ) -> None:
-    """Exactly the clauses that it breaks are named, with the first state that breaks them."""
+    """Exactly the violated clauses are named, each with the first state that violates it."""
     wrong = compact(INSTANCE, slots, counts)
     fine = compact(INSTANCE, ((3, (0, 1)), (2, (0,))))
     states = np.concatenate([INSTANCE.initial(), fine, wrong, wrong])
@@ -60,14 +61,14 @@ def test_a_tampered_state_is_caught(
 
 
 def test_a_page_outside_the_pool_is_caught() -> None:
-    """A row that names a page which does not exist breaks ROW, before anything looks it up."""
+    """A row that names a page past the pool violates ROW, before the page is looked up."""
     outside = compact(INSTANCE, ((1, (7,)), None))
 
     assert ("ROW", 0) == next(state_violations(INSTANCE, outside))
 
 
 def test_pages_that_do_not_come_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FREED alone is broken where the state is in order, and freeing it leaves a page."""
+    """FREED alone is violated by a correct state if freeing its slots leaves a page in use."""
     right = Allocator.expand
 
     def leak(instance: Allocator, states: States, move: Move) -> Expansion:
@@ -152,7 +153,7 @@ TAMPERED_MOVES: tuple[tuple[str, Slots, Move, set[Reason], Outcome, list[str]], 
 def test_a_tampered_move_is_caught(
     before: Slots, move: Move, why: set[Reason], outcome: Outcome, clauses: list[str]
 ) -> None:
-    """Exactly what is wrong with it is named, with the first state; the real move is in order."""
+    """Exactly the violated clauses are named, with the first state; the real move violates none."""
     states = np.concatenate([compact(INSTANCE, before)] * 3)
     right = INSTANCE.expand(states, move)
     mask = sum(1 << reason.value for reason in why)
@@ -166,7 +167,7 @@ def test_a_tampered_move_is_caught(
 
 
 def test_a_forbidden_move_that_is_done_is_caught() -> None:
-    """ATOMIC holds of the illegal alphabet too: nothing of it is done, or changes a state."""
+    """ATOMIC covers the illegal alphabet: no move of it is done or changes a state."""
     state, move = compact(INSTANCE, ONE), Move("twice", 0)
     right = FORBIDDEN.expand(state, move)
     done = right._replace(reasons=np.zeros_like(right.reasons))
@@ -178,7 +179,7 @@ def test_a_forbidden_move_that_is_done_is_caught() -> None:
 
 
 def test_no_clause_is_without_a_state_that_breaks_it() -> None:
-    """The tables above name every check there is."""
+    """The tables above name every check."""
     assert {*STATE_CHECKS} == {clause for row in TAMPERED for clause in row[-1]}
     assert {*MOVE_CHECKS} == {clause for row in TAMPERED_MOVES for clause in row[-1]}
 
@@ -189,14 +190,14 @@ def test_no_clause_is_without_a_state_that_breaks_it() -> None:
 def test_a_canonical_state_breaks_the_same_clauses(
     slots: Slots, counts: tuple[int, ...] | None, clauses: list[str]
 ) -> None:
-    """Nothing that is wrong with what rows name is renamed away."""
+    """Renaming slots and pages hides no violation."""
     canonical = INSTANCE.canonical(renamed(INSTANCE, compact(INSTANCE, slots, counts), seed=2))
 
     assert [(clause, 0) for clause in clauses] == list(state_violations(INSTANCE, canonical))
 
 
 def test_mentions_are_counted_as_by_hand() -> None:
-    """The tester's own count: row entries that name each page, in any slot."""
+    """Mentions are the row entries, of any slot, that name a page."""
     states = every_state(plan(MORE_SLOTS_THAN_PAGES))
     instance = Allocator(sizes(MORE_SLOTS_THAN_PAGES))
     _, rows, _ = instance.parts(states)

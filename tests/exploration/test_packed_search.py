@@ -19,13 +19,13 @@ Effect = Callable[[Allocator, States, Move], States]
 
 
 def name(pinned: Pinned) -> str:
-    """The sizes, short."""
+    """The sizes as a short name."""
     sizes = pinned.geometry
     return f"{sizes.pages}-{sizes.slots}-{sizes.page_size}-{sizes.pages_per_seq}"
 
 
 def words(history: str) -> tuple[str, ...]:
-    """A history, move by move."""
+    """The moves of a history as text."""
     return tuple(move.replace(",", ", ") for move in history.split())
 
 
@@ -36,7 +36,7 @@ def refused(graph: Graph) -> int:
 
 @pytest.mark.parametrize("pinned", OTHERS, ids=name)
 def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
-    """All states and transitions that the cross-check pins are met, and every clause holds."""
+    """The search finds the states and transitions of the cross-check, and every clause holds."""
     graph, broken = explored(Plan(instance=Allocator(pinned.geometry)))
 
     assert (None, True) == (broken, graph.complete)
@@ -45,7 +45,7 @@ def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
 
 
 def test_the_counts_of_the_largest_are_those_of_spin() -> None:
-    """Half a million states and all refusals among their transitions; some seconds."""
+    """The largest geometry has the counts of SPIN, all refusals among the transitions."""
     graph, broken = explored(Plan(instance=Allocator(LARGEST.geometry)))
 
     assert (None, True) == (broken, graph.complete)
@@ -62,7 +62,7 @@ def test_the_counts_of_the_largest_are_those_of_spin() -> None:
 def test_the_counts_up_to_renaming(
     numbers: tuple[int, int, int, int], states: int, transitions: int, depth: int
 ) -> None:
-    """With any free page to take, few states are left once names do not count."""
+    """With an open choice of pages there are few states up to renaming."""
     graph, broken = explored(plan(numbers, open_pages=True))
 
     assert (None, True) == (broken, graph.complete)
@@ -70,7 +70,7 @@ def test_the_counts_up_to_renaming(
 
 
 def test_everything_illegal_is_refused() -> None:
-    """What a caller must not ask is tried in every state, and leaves the legal counts alone."""
+    """Illegal moves are tried in every state, are refused, and leave the legal counts alone."""
     legal, _ = explored(plan((4, 3, 2, 2)))
     both, broken = explored(plan((4, 3, 2, 2), illegal=True))
 
@@ -81,7 +81,7 @@ def test_everything_illegal_is_refused() -> None:
 
 
 def test_a_bounded_exploration_is_not_complete() -> None:
-    """It ends with the level that reaches the bound, and says that more is left."""
+    """It ends with the level that reaches the bound, and the graph is not complete."""
     graph, broken = explored(plan((4, 3, 2, 2), most_states=100))
 
     assert broken is None
@@ -91,7 +91,7 @@ def test_a_bounded_exploration_is_not_complete() -> None:
 
 
 def test_what_is_visited_is_what_is_counted() -> None:
-    """A visitor is handed every state in the order of the numbers, and every transition."""
+    """A visitor gets every state in the order of the numbers, and every transition."""
     chosen, seen, first_of = plan((5, 2, 3, 2), illegal=True), [0, 0], [0]
 
     def visit(states: States, first: int, number: int, found: Expansion) -> None:
@@ -108,7 +108,7 @@ def test_what_is_visited_is_what_is_counted() -> None:
 
 @pytest.mark.parametrize("open_pages", [False, True])
 def test_a_history_leads_to_its_state(*, open_pages: bool) -> None:
-    """Its moves, from the first state, end there; up to renaming, with the same names of slots."""
+    """The moves of a history lead from the initial state to its state, with the same slot names."""
     chosen = plan((4, 3, 2, 2), open_pages=open_pages, most_states=3_000)
     instance, states = chosen.instance, every_state(chosen)
     graph, _ = explored(chosen)
@@ -167,7 +167,7 @@ def free_keeps_a_count(instance: Allocator, states: States, move: Move) -> State
 
 
 def extend_takes_a_live_page(instance: Allocator, states: States, move: Move) -> States:
-    """Page 0 is taken, whoever has it."""
+    """Page 0 is taken, even if a slot holds it."""
     if move.kind != "extend":
         return right(instance, states, move)
     after = right(instance, states, move)
@@ -216,7 +216,7 @@ PLANTED: tuple[tuple[Effect, str, str], ...] = (
 def test_a_planted_bug_is_found_by_a_shortest_history(
     bug: Effect, clause: str, history: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The right clause, and a history that nothing shorter could replace."""
+    """A planted bug gives its clause, and a history of the least length."""
     monkeypatch.setattr(Allocator, "_effect", bug)
 
     graph, broken = explored(plan((3, 2, 2, 2)))
@@ -256,7 +256,7 @@ def test_a_wrong_guard_is_found(reason: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_bug_with_a_known_successor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts are not part of a state's key: they are wrong here where nothing new is reached."""
+    """Wrong counts are found in a known successor, though counts are no part of a state's key."""
 
     def miscount(instance: Allocator, states: States, move: Move) -> States:
         after = right(instance, states, move)

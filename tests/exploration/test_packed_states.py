@@ -1,13 +1,15 @@
-"""The compact allocator is the sharing rung without contents, and its clauses catch what they say.
+"""The packed allocator is the rung sharing without contents.
 
-Every transition of several geometries is taken twice: in bytes, and by the specification.
+Every transition of several geometries is taken twice: on packed states, and by the specification.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
 import numpy as np
 import pytest
+from accelerators import Beside, every_transition
+from attrs import evolve, frozen
 from explore_tools import Sizes, compact, every_state, plan, renamed, sizes
 from spec_tools import span
 
@@ -18,14 +20,14 @@ from conformance.exploration.packed_states import (
     NO_PAGE,
     UNUSED,
     Allocator,
+    Flags,
+    Masks,
     Move,
     States,
 )
 from spec import ladder, pool
-from spec.cells import POISON
 from spec.machines.actions import Action, Allocate, Append, Clone, Free, Reserve, Write
 from spec.state import State
-from spec.table import Sequence
 from spec.vocabulary import InvalidInput, Reason, Refusal, default_limits
 
 SMALL: Sizes = (3, 2, 2, 2)
@@ -40,31 +42,8 @@ SHARING = ladder.machine("sharing")
 Steps = tuple[Action, ...]
 
 
-def decoded(instance: Allocator, state: States) -> State:
-    """The state of the specification that one compact state stands for."""
-    geometry = instance.geometry
-    lengths, rows, counts = (part[0].tolist() for part in instance.parts(state))
-    sequences = list[Sequence | None]()
-    cells = [[POISON] * geometry.page_size for _ in range(geometry.pages)]
-    for length, row in zip(lengths, rows, strict=True):
-        if length == UNUSED:
-            assert {NO_PAGE} == {*row}
-            sequences.append(None)
-            continue
-        named = tuple(page for page in row if page != NO_PAGE)
-        sequences.append(Sequence(named, (0,) * length, length, length))
-        for position in range(length):
-            index, offset = divmod(position, geometry.page_size)
-            cells[named[index]][offset] = (0,) * (position + 1)
-    return SHARING.initial(geometry, default_limits(geometry))._replace(
-        sequences=tuple(sequences),
-        cells=tuple(map(tuple, cells)),
-        counts=tuple(counts),
-    )
-
-
 def encoded(instance: Allocator, state: State) -> States:
-    """The compact state that stands for a state of the specification."""
+    """The packed state for a state of the specification."""
     slots = tuple((one.written, one.row) if one else None for one in state.sequences)
     return compact(instance, slots, state.counts)
 
@@ -87,63 +66,130 @@ def steps(move: Move, state: State) -> Steps:
     return (Allocate(tuple((move.slot, length + by) for by in BATCH_FAULTS[move.kind])),)
 
 
-def taken(state: State, actions: Steps, *, climb: bool) -> tuple[frozenset[Refusal], State]:
-    """Why the specification refuses, and its successor. climb: check the ladder at each step."""
+def taken(state: State, actions: Steps) -> tuple[frozenset[Refusal], State]:
+    """The refusals of the specification, and its successor."""
     now = state
     for action in actions:
         found = SHARING.refusals(now, action)
         if found:
             return found, state
-        after = SHARING.step(now, action)
-        assert not climb or after == SHARING.climb(now, action)
-        now = after
+        now = SHARING.climb(now, action)
     return frozenset(), now
 
 
-def reasons(mask: int) -> set[Reason]:
-    """The reasons in a mask."""
-    return {reason for reason in Reason if mask >> reason.value & 1}
+@frozen
+class Packed:
+    """One compact state as an accelerator."""
+
+    instance: Allocator
+    state: States
+
+    def actions(self, move: Move, state: State) -> Steps:
+        """The actions of a move, in the state of the specification."""
+        return steps(move, state)
+
+    def applies(self, move: Move) -> bool:
+        """Whether a move is in the alphabet of this state."""
+        return bool(self.instance.expand(self.state, move).applies[0])
+
+    def reasons(self, move: Move) -> frozenset[Reason]:
+        """The reasons in the mask of the move."""
+        mask = int(self.instance.expand(self.state, move).reasons[0])
+        return frozenset(reason for reason in Reason if mask >> reason.value & 1)
+
+    def after(self, move: Move) -> "Packed":
+        """The successor."""
+        return evolve(self, state=self.instance.expand(self.state, move).after)
+
+    def results(self) -> tuple[object, ...]:
+        """Bytes return nothing."""
+        return ()
+
+    def shown(self) -> Mapping[str, Mapping[int, object]]:
+        """Lengths, rows and counts: whatever is used is allocated and written."""
+        lengths, rows, counts = (part[0].tolist() for part in self.instance.parts(self.state))
+        named = {
+            slot: tuple(page for page in row if page != NO_PAGE) for slot, row in enumerate(rows)
+        }
+        assert [[*named[slot], *row[len(named[slot]) :]] for slot, row in enumerate(rows)] == rows
+        used = {slot: length != UNUSED for slot, length in enumerate(lengths)}
+        cells = {slot: length if used[slot] else 0 for slot, length in enumerate(lengths)}
+        return {
+            "used": used,
+            "rows": named,
+            "counts": dict(enumerate(counts)),
+            "allocated": cells,
+            "written": cells,
+            "tokens": {slot: (0,) * length for slot, length in cells.items()},
+        }
 
 
-def transitions(
-    instance: Allocator, states: States
-) -> Iterator[tuple[State, Move, bool, set[Reason], States]]:
-    """Each move on each state: whether it is in the alphabet, why refused, and the successor."""
-    known = [decoded(instance, state) for state in states[:, None]]
-    for move in instance.moves:
-        found = instance.expand(states, move)
-        for at, state in enumerate(known):
-            why = reasons(int(found.reasons[at]))
-            yield state, move, bool(found.applies[at]), why, found.after[at : at + 1]
+def beside(instance: Allocator) -> Beside[Move]:
+    """The initial state in both forms."""
+    geometry = instance.geometry
+    initial = SHARING.initial(geometry, default_limits(geometry))
+    return Beside(SHARING, initial, Packed(instance, instance.initial()))
+
+
+def legal_moves(here: Beside[Move]) -> Iterator[Move]:
+    """The alphabet: a move is in it exactly if it is done, or refused for want of room."""
+    assert isinstance(here.form, Packed)
+    for move in here.form.instance.moves:
+        found, _ = taken(here.state, steps(move, here.state))
+        assert here.form.applies(move) == legal(found), (here.state, move)
+        if legal(found):
+            yield move
 
 
 @pytest.mark.parametrize("numbers", GEOMETRIES, ids=str)
 def test_the_bytes_are_the_sharing_rung(numbers: Sizes) -> None:
-    """Every legal move has the reasons and the successor, cells and all, of the specification."""
-    instance, tried = Allocator(sizes(numbers)), 0
-    for state, move, applies, why, after in transitions(instance, every_state(plan(numbers))):
-        found, right = taken(state, steps(move, state), climb=numbers == SMALL)
-        assert applies == legal(found), (state, move)
-        if applies:
-            tried += 1
-            assert why == {refusal.reason for refusal in found}, (state, move)
-            assert decoded(instance, after) == right, (state, move)
-    assert tried > len(instance.moves)
+    """Every move in every state has the reasons and the successor of the specification."""
+    instance, illegal = Allocator(sizes(numbers)), Allocator(sizes(numbers), illegal=True)
+    wrong = set[Reason]()
 
+    def alphabet(here: Beside[Move]) -> Iterator[Move]:
+        assert isinstance(here.form, Packed)
+        yield from legal_moves(here)
+        refused = evolve(here, form=Packed(illegal, here.form.state))
+        for move in illegal.moves:
+            assert isinstance(refused.form, Packed)
+            found, _ = taken(here.state, steps(move, here.state))
+            if move.kind not in BATCH_FAULTS:
+                assert refused.form.applies(move) == (not legal(found)), (here.state, move)
+            if refused.form.applies(move):
+                assert refused.take(move) is None, (here.state, move)
+                wrong.update(refused.form.reasons(move))
 
-@pytest.mark.parametrize("numbers", GEOMETRIES, ids=str)
-def test_what_a_caller_must_not_ask_is_refused_as_there(numbers: Sizes) -> None:
-    """Every illegal move has the reasons of the specification; that nothing changes is ATOMIC."""
-    instance, tried = Allocator(sizes(numbers), illegal=True), set[Reason]()
-    for state, move, applies, why, _ in transitions(instance, every_state(plan(numbers))):
-        found, _ = taken(state, steps(move, state), climb=False)
-        if move.kind not in BATCH_FAULTS:
-            assert applies == (not legal(found)), (state, move)
-        if applies:
-            tried |= why
-            assert why == {refusal.reason for refusal in found} != set(), (state, move)
+    states, transitions = every_transition(beside(instance), alphabet)
+
+    assert states == len(every_state(plan(numbers)))
+    assert transitions > len(instance.moves)
     slots = {Reason.SLOT_RANGE, Reason.SLOT_UNUSED, Reason.SLOT_USED}
-    assert {*slots, Reason.BATCH_POSITIONS} == tried
+    assert {*slots, Reason.BATCH_POSITIONS} == wrong
+
+
+PLANTS = {
+    "a refusal is missing": ("_judge", lambda *given: judged(*given, factor=0)),
+    "another reason": ("_judge", lambda *given: judged(*given, factor=2)),
+    "not in the alphabet": ("_judge", lambda *given: (~JUDGE(*given)[0], JUDGE(*given)[1])),
+    "nothing is done": ("_effect", lambda _self, states, _move: states),
+}
+JUDGE: Callable[..., tuple[Flags, Masks]] = Allocator._judge
+
+
+def judged(instance: Allocator, states: States, move: Move, *, factor: int) -> tuple[Flags, Masks]:
+    """The guards, with other masks of reasons for clones."""
+    applies, masks = JUDGE(instance, states, move)
+    return applies, masks * np.uint64(factor if move.kind == "clone" else 1)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_wrong_bytes_are_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in a guard or an effect does not pass the harness."""
+    monkeypatch.setattr(Allocator, *PLANTS[plant])
+
+    with pytest.raises(AssertionError):
+        every_transition(beside(Allocator(sizes(MORE_SLOTS_THAN_PAGES))), legal_moves)
 
 
 def test_the_alphabets_are_what_they_say() -> None:
@@ -168,7 +214,7 @@ def test_a_geometry_that_bytes_cannot_hold_is_refused(numbers: Sizes) -> None:
 
 
 def test_a_canonical_state_does_not_depend_on_names() -> None:
-    """Renaming pages and permuting slots leaves it the same; so does doing it twice."""
+    """Renaming pages and permuting slots, even twice, leaves the canonical state the same."""
     instance = Allocator(sizes((4, 3, 2, 2)))
     states = every_state(plan((4, 3, 2, 2)))
     canonical = instance.canonical(states)
@@ -179,7 +225,7 @@ def test_a_canonical_state_does_not_depend_on_names() -> None:
 
 
 def test_canonical_states_are_those_of_the_open_exploration() -> None:
-    """All states up to renaming are as many as are met when any free page may be taken."""
+    """The canonical states are as many as the states found with an open choice of pages."""
     instance = Allocator(sizes((4, 3, 2, 2)))
     of_all = instance.canonical(every_state(plan((4, 3, 2, 2))))
     met = every_state(plan((4, 3, 2, 2), open_pages=True))
@@ -192,7 +238,7 @@ def with_any_page(instance: Allocator, state: State) -> Iterator[State]:
     """All successors of a state of the specification, whichever free page is taken."""
     for move in instance.moves:
         actions = steps(move, state)
-        if taken(state, actions, climb=False)[0]:
+        if taken(state, actions)[0]:
             continue
         free = pool.free_pages(state.counts)
         for page in free or (0,):
@@ -204,7 +250,7 @@ def with_any_page(instance: Allocator, state: State) -> Iterator[State]:
 
 
 def test_an_open_choice_of_pages_is_any_choice() -> None:
-    """The specification, taking any free page, meets exactly the open states, up to renaming."""
+    """The specification with any free page reaches exactly the open states, up to renaming."""
     waiting = [SHARING.initial(INSTANCE.geometry, default_limits(INSTANCE.geometry))]
     seen = {*waiting}
     for state in waiting:
@@ -245,7 +291,7 @@ def test_keys_are_equal_exactly_for_equal_states() -> None:
 
 
 def test_every_order_of_slots_is_tried() -> None:
-    """A state whose slots all differ has one canonical form, whichever order it is given in."""
+    """A state with different slots has one canonical form, in whichever order they are given."""
     slots = ((3, (0, 1)), (2, (0,)), None)
     instance = Allocator(sizes((3, 3, 2, 2)))
     given = [

@@ -59,7 +59,7 @@ def expanded(chosen: Instance, state: State) -> Expanded:
 
 
 def wrong(chosen: Instance, state: State) -> tuple[str, str, str | None]:
-    """What is wrong with a state or a move of it: the clause, the message and the move's name."""
+    """The violation of a state or of a move: the clause, the message and the move's name."""
     found = expanded(chosen, state).wrong
     assert found is not None
     clause, message, move = found
@@ -67,7 +67,7 @@ def wrong(chosen: Instance, state: State) -> tuple[str, str, str | None]:
 
 
 def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
-    """All states with cells, met by two workers, numbered as by none."""
+    """Two workers find all states with cells, and number them as a search without workers does."""
     search, found = searched(CONTENTS)
     graph = search.graph
 
@@ -89,7 +89,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
     chosen: Instance, states: int, transitions: int, illegal: int
 ) -> None:
-    """Requests, rounds and outputs; among the refusals there are some for want of a page."""
+    """Requests, rounds and outputs have the pinned counts, with refusals for lack of a page."""
     search, found = searched(chosen)
     graph = search.graph
 
@@ -101,7 +101,7 @@ def test_the_decode_layer_holds_and_has_the_pinned_counts(
 
 @pytest.mark.usefixtures("no_workers")
 def test_the_cleanup_mode_is_part_of_the_layer() -> None:
-    """With finished sequences left in their slots, there are other states."""
+    """A mode that leaves finished sequences in their slots reaches other states."""
     kept = instance("scheduling", sizes((1, 1, 2, 2)), CleanupMode.NONE)
     search, found = searched(kept)
 
@@ -121,7 +121,7 @@ def test_a_bounded_search_is_not_complete() -> None:
 
 @pytest.mark.usefixtures("no_workers")
 def test_each_step_is_visited_with_its_successor() -> None:
-    """A visitor is told of every step: a refusal stays where it is, the rest is in the list."""
+    """A visitor gets every step: a refusal stays in its state, other successors are in the list."""
     search, steps = Search(SMALLEST, Graph()), list[tuple[int, int]]()
 
     def visit(number: int, state: State, step: object, successor: int) -> None:
@@ -135,13 +135,13 @@ def test_each_step_is_visited_with_its_successor() -> None:
 
 
 def test_a_layer_must_be_known() -> None:
-    """The allocator is explored in bytes, and others do not exist."""
+    """The rung sharing, which is explored as packed states, is no instance."""
     with pytest.raises(InvalidInput, match="lifecycle, scheduling"):
         instance("sharing", sizes((1, 1, 1, 1)))
 
 
 def test_refusals_for_want_of_room_are_legal() -> None:
-    """An action belongs to the alphabet if capacity is all that it lacks."""
+    """An action is in the legal alphabet if it is refused for lack of capacity alone."""
     for reason in Reason:
         alone = frozenset([Refusal(reason, 0, 0)])
         assert legal(alone) == (reason.family is Family.CAPACITY)
@@ -150,7 +150,7 @@ def test_refusals_for_want_of_room_are_legal() -> None:
 
 
 def tampered(**changed: Any) -> State:
-    """Two written tokens in slot 0 of the longer contents instance, and something changed below."""
+    """Two written tokens in slot 0 of the longer contents instance, with a component changed."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)", "write(0, 2)")
     assert expanded(LONGER, state).wrong is None
     return state._replace(**changed)
@@ -190,7 +190,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch, kind: type, make: Callable[[Effect
 
 
 def patched(monkeypatch: pytest.MonkeyPatch, module: object, name: str, make: object) -> None:
-    """Plant a bug: `make` is given the real function, and gives the one to use instead."""
+    """Plant a bug: `make` makes a wrong function from the real one."""
     assert callable(make)
     monkeypatch.setattr(module, name, make(getattr(module, name)))
 
@@ -255,7 +255,7 @@ def test_a_write_into_a_neighbour_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("kept", ["outputs", "queue"])
 def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RESET: whatever the mode, nothing is left of what was."""
+    """RESET: in either mode nothing of the old state is left."""
     prefill = "prefill(1: (1,) x 1, 1)" if kept == "outputs" else "prefill(1: (1,) x 1, 3)"
     state = after(SMALLEST, prefill)
     assert state.outputs or (kept == "queue" and state.queue)
@@ -277,14 +277,15 @@ def test_a_reset_that_keeps_something_is_caught(kept: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("always", "says"), [(False, "and takes page 1"), (True, "and in a larger pool as well")]
+    ("always", "says"),
+    [(False, "yet takes no page above 1"), (True, "and in a larger pool as well")],
 )
 def test_a_refusal_in_vain_is_caught(
     always: bool,  # noqa: FBT001 - pytest passes it by name
     says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ATOMIC: for want of pages although one is free, and though any number of them are."""
+    """ATOMIC: a refusal for lack of pages is wrong if enough are free, or if no pool is enough."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)")
 
     def make(_: object) -> Callable[..., list[Refusal]]:
@@ -303,7 +304,7 @@ def test_a_refusal_in_vain_is_caught(
 
 
 def test_a_refusal_for_want_of_pages_is_right_where_none_is_free() -> None:
-    """In a larger pool the same action takes a page beyond this one's."""
+    """In a larger pool the same action takes a page past the end of this pool."""
     full = after(LONGER, "reserve(0)", "allocate(0, 2)", "allocate(0, 2)", "reserve(1)")
     found = expanded(LONGER, full)
     short = {step.move for step in found.steps if step.mask == 1 << Reason.OUT_OF_PAGES.value}
@@ -314,7 +315,7 @@ def test_a_refusal_for_want_of_pages_is_right_where_none_is_free() -> None:
 
 @pytest.mark.usefixtures("no_workers")
 def test_a_planted_bug_is_told_by_a_shortest_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search ends at the first state that is wrong, and says how to get there."""
+    """A search ends at the first wrong state, with a shortest history to it."""
     patched(monkeypatch, pool, "release", lambda _: lambda counts, _pages: counts)
 
     search, found = searched(instance("lifecycle", sizes((1, 1, 2, 1))))
@@ -327,7 +328,7 @@ def test_a_planted_bug_is_told_by_a_shortest_history(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("no_workers")
 def test_a_planted_bug_of_a_move_is_told_with_the_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last word of the history is the move that shows it."""
+    """The last move of the history is the one that shows the bug."""
     patched(monkeypatch, sharing, "copy_page", lambda _: lambda cells, _from, _to: cells)
 
     search, found = searched(instance("lifecycle", sizes((2, 2, 2, 1))), most_states=100)

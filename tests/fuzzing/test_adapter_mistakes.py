@@ -1,4 +1,4 @@
-"""What an adapter can get wrong before its first step: each is told, and by name."""
+"""Mistakes of an adapter before its first step: each is reported by name."""
 
 import json
 import re
@@ -26,17 +26,17 @@ def toy() -> toy_engine.Adapter:
 
 
 class Shows:
-    """An adapter whose profile and view are given."""
+    """An adapter with the given profile and view."""
 
     def __init__(self, profile: object, view: object) -> None:
         self.profile, self._view = profile, view
 
     def observe(self) -> object:
-        """What is given."""
+        """The given view."""
         return self._view
 
     def apply(self, _action: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ class Shows:
     ],
 )
 def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
-    """Whatever a factory does, the finding says so, and has no step."""
+    """A factory that makes no engine gives a finding that says why and has no step."""
     found = replay(made, (act.Reserve(),))
     assert found is not None
     assert ((), "ATOMIC") == (found.history, found.clause)
@@ -76,13 +76,13 @@ def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
     ],
 )
 def test_a_profile_has_known_words_alone(field: str, value: Any, allowed: str) -> None:
-    """A misspelt word would switch comparisons off, and nobody would know."""
+    """A misspelt word, which would silently switch comparisons off, is refused."""
     with pytest.raises(InvalidInput, match=f"Profile.{field}.*{allowed}"):
         evolve(toy().profile, **{field: value})
 
 
 def test_a_view_shows_all_slots_pages_and_cells() -> None:
-    """A field with an entry too few is told by its name."""
+    """A field with an entry too few is refused by its name."""
     engine = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
     view = engine.observe()
     for name in ("counts", "used", "rows", "allocated", "written", "tokens", "finished", "cells"):
@@ -93,7 +93,7 @@ def test_a_view_shows_all_slots_pages_and_cells() -> None:
 def test_a_length_without_tokens_is_a_finding_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CL8: all clauses are judged on the view that ends the run, however wrong it is."""
+    """CL8: every clause is judged on the view that ends the run, however wrong that view is."""
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "f.json"
 
@@ -104,7 +104,7 @@ def test_a_length_without_tokens_is_a_finding_of_the_command(
 def test_a_finding_before_the_first_draw_is_told_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps of the warm-up count, what is not checked is said, and no shares of no time."""
+    """Steps of the warm-up count, unchecked items are listed, and no time has no shares."""
     target = tmp_path / "f.json"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOY_BUG", "leak")

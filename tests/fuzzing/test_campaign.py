@@ -1,4 +1,4 @@
-"""What a fuzzing run says about itself, and how it keeps to its time."""
+"""The report of a fuzzing run, and how the run keeps to its time."""
 
 import json
 import time
@@ -21,7 +21,7 @@ SLOW = 0.005
 
 
 class Slow(SpecEngine):
-    """Takes its time where it is told to."""
+    """The specification as an engine that is slow in one of its methods."""
 
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, where: str
@@ -53,7 +53,7 @@ def late(drawn: int) -> int:
 def test_the_shares_of_the_time_are_told_apart(
     where: str, most: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes long has the largest share, and the shares add up."""
+    """The slow part has the largest share, and the shares add up to 1."""
     monkeypatch.setattr(campaign, "EXAMPLES", 2)
     if where == "move":
         monkeypatch.setattr(state_machine, "spread", late)
@@ -78,7 +78,7 @@ TURN = 6.0
 
 
 def timed(taken: list[Action], *, seconds: float, ceiling: bool = False) -> campaign.Run:
-    """A run of an engine of which a turn takes TURN, and what was asked of all of its engines."""
+    """A run of an engine with turns of TURN seconds; `taken` gets the actions of all engines."""
 
     class Logged(SpecEngine):
         def apply(self, action: Action) -> Result:
@@ -109,7 +109,7 @@ def test_a_turn_ends_when_the_time_is_up() -> None:
 
 
 def test_what_measures_the_ceiling_is_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns with empty bodies end with the time too."""
+    """Turns with empty bodies end when the time is up as well."""
     monkeypatch.setattr(state_machine, "DRAWS", state_machine.DRAWS.map(late))
     monkeypatch.setattr(campaign, "EXAMPLES", 2)
     monkeypatch.setattr(campaign, "IDLE_EVERY", 1)
@@ -137,7 +137,7 @@ def test_the_clock_leaves_out_what_is_compiled(
     after_it: tuple[float, float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where jax does not tell how much that is, the clock stands still in the whole warm-up."""
+    """Where jax does not report compilation time, the clock stands still in the whole warm-up."""
     monkeypatch.setattr(compiled_code, "listen", lambda: None)
     monkeypatch.setattr(compiled_code, "listening", lambda: listening)
     now, compiled = 100.0, 7.0
@@ -155,7 +155,7 @@ def test_the_clock_leaves_out_what_is_compiled(
 def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the last lines, and in the result."""
+    """The unreached items are named in the last lines and in the result."""
     monkeypatch.chdir(tmp_path)
     started = time.perf_counter()
     status = main(["fuzz", "--seconds", "2", "--seed", "1", "--json", "r.json"])

@@ -1,4 +1,4 @@
-"""Findings are never lost, and a file that names code to run is not obeyed unasked."""
+"""Findings are never lost, and code that a file names does not run without --trust."""
 
 import ast
 import errno
@@ -31,7 +31,7 @@ def full(_path: object, _content: object) -> None:
 
 
 def test_a_finding_is_reported_before_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever ends the process while it writes, the failure was told."""
+    """The failure is reported before a write that may end the process."""
     kept, report = recorded("leak", GROW), Report(command="fuzz", seed=0)
     printed: list[str] = []
 
@@ -56,7 +56,7 @@ def test_a_finding_is_reported_before_it_is_kept(monkeypatch: pytest.MonkeyPatch
 def test_a_finding_that_cannot_be_kept_is_reported_with_its_history(
     *, quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is a failure; that it was not kept is one line; the lines that are printed load."""
+    """The finding is a failure, one line says that it was not saved, and the printed lines load."""
     kept, report = recorded("leak", GROW), Report(command="fuzz", seed=0, quiet=quiet)
     monkeypatch.setattr(atomic, "write", full)
 
@@ -66,7 +66,7 @@ def test_a_finding_that_cannot_be_kept_is_reported_with_its_history(
 
     assert ["CONS: a page leaks (after 3 steps)"] == report.failures
     assert [
-        "whether it can be taken again from corpus: not kept there: No space left on device"
+        "the rerun from corpus: the history could not be saved there: No space left on device"
     ] == report.not_checked
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     Path("again.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -102,7 +102,7 @@ def test_a_counterexample_appears_whole_or_not_at_all(monkeypatch: pytest.Monkey
 
 
 def test_a_clause_of_a_file_is_no_path_and_no_code() -> None:
-    """What is written is in the folder, and runs nothing."""
+    """The written files are in the folder, and run no code of the clause."""
     hostile = evolve(OURS, clause='../x"""\nraise SystemExit(7)\n"""')
 
     history, test = counterexamples.write(hostile, Path("corpus"))
@@ -116,7 +116,7 @@ def test_a_clause_of_a_file_is_no_path_and_no_code() -> None:
 def test_bad_files_of_the_corpus_are_named_and_passed_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever they are; the others are taken."""
+    """Unreadable files are named and skipped, and the others are replayed."""
     corpus = Path("corpus")
     counterexamples.write(OURS, corpus)
     good = next(corpus.glob("*.jsonl")).read_text()
@@ -150,7 +150,7 @@ def test_bad_files_of_the_corpus_are_named_and_passed_over(
 def test_a_file_of_the_corpus_runs_nothing_that_was_not_asked_for(
     change: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another engine, another Python, or sizes that take all memory: it is named and not taken."""
+    """A file with another engine, another Python or huge sizes is named and not replayed."""
     witness()
     toy = evolve(OURS, engine="toy_engine:make")
     counterexamples.write(evolve(toy, **change), Path("corpus"))
@@ -189,7 +189,7 @@ def test_rerun_runs_nothing_that_only_a_file_names(
     told: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It says what would be run and how to ask for it; nothing is imported and nothing started."""
+    """The command names the code and the option that allows it; it imports and starts nothing."""
     witness()
     Path("python").write_text("#!/bin/sh\ntouch started\n")
     Path("python").chmod(0o755)
@@ -211,7 +211,7 @@ def test_rerun_runs_nothing_that_only_a_file_names(
 def test_rerun_runs_what_is_asked_for(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By name, or whatever the file says."""
+    """An engine runs if it is named on the command line, or if the file is trusted."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("witness", None)

@@ -1,4 +1,4 @@
-"""What a run reached is counted as it should be, and everything required can be reached."""
+"""The coverage of a run is counted correctly, and every required item can be reached."""
 
 from functools import partial
 from itertools import cycle
@@ -30,7 +30,7 @@ def covered(
     cleanup: CleanupMode = CleanupMode.NONE,
     machine: Machine = SERVING,
 ) -> Coverage:
-    """What the specification's own steps count as."""
+    """The coverage of the specification's own steps."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
     state, counted = machine.initial(sizes, default_limits(sizes), cleanup), Coverage()
     for action in actions:
@@ -61,7 +61,7 @@ def drafted(count: int) -> tuple[Action, ...]:
 
 
 def alone(counted: Coverage) -> set[str]:
-    """The corners counted, without those that mean several slots or that any step may reach."""
+    """The corners counted, without those that need several slots or that any step may reach."""
     return {corner for corner in counted.corners if "batch" not in corner}
 
 

@@ -33,7 +33,7 @@ SIZES = small()
 
 
 def engine(cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> ours.Ours:
-    """Ours, new, at the default sizes."""
+    """A new reference engine at the default sizes."""
     return ours.make(SIZES, default_limits(SIZES), cleanup)
 
 
@@ -58,7 +58,7 @@ LIVE: History = (
 
 
 def live() -> Lockstep:
-    """Both sides after LIVE."""
+    """The engine and the specification after LIVE."""
     lockstep = Lockstep(engine())
     for step in LIVE:
         assert not isinstance(step, PoisonDead | Attend)
@@ -122,7 +122,7 @@ def test_each_request_gets_the_tokens_of_naive_decode_of_it_alone() -> None:
 
 @pytest.mark.parametrize("kind", Poison)
 def test_dead_cells_never_matter(kind: Poison) -> None:
-    """Whatever is put into dead cells, nothing that can be observed changes, then or later."""
+    """The contents of dead cells change nothing that can be observed, then or later."""
     lockstep = live()
     before = _dead_words(lockstep)
     lockstep.poison(kind)
@@ -139,7 +139,7 @@ def test_dead_cells_never_matter(kind: Poison) -> None:
 
 
 def _dead_words(lockstep: Lockstep) -> set[object]:
-    """What the cells that no sequence has written hold."""
+    """The contents of the cells that no sequence has written."""
     seen = lockstep.seen
     assert seen.cells is not None
     assert seen.written is not None
@@ -166,7 +166,7 @@ def test_attention_is_recovered_cell_by_cell() -> None:
 
 
 def engine_of(lockstep: Lockstep) -> ours.Ours:
-    """Our engine within a lockstep."""
+    """The reference engine of a lockstep."""
     assert isinstance(lockstep.engine, ours.Ours)
     return lockstep.engine
 
@@ -203,7 +203,7 @@ def test_wrong_attention_is_told_by_what_it_reads(
 
 
 def test_a_cell_that_changes_under_a_sequence_is_told() -> None:
-    """One wrong word in one live cell is a violation of CONTENT at the next look."""
+    """One wrong word in one live cell violates CONTENT at the next observation."""
     lockstep = live()
     inner = engine_of(lockstep).engine
     page = lockstep.seen.rows[0][1]

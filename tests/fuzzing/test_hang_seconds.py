@@ -32,7 +32,7 @@ TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 
 def kvspec(*words: str, folder: Path) -> tuple[int, str, dict[str, Any]]:
-    """The status, the output and the result of a command, which is ended if it does not end."""
+    """The status, the output and the result of a command, which is killed if it does not end."""
     path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "tools")))
     (folder / "r.json").unlink(missing_ok=True)
     done = subprocess.run(
@@ -57,7 +57,7 @@ def served(engine: str, folder: Path) -> tuple[int, str, dict[str, Any]]:
 
 
 def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
-    """The message says how long a step may take."""
+    """A hang in Python is a finding, and its message says how long a step may take."""
     words = ("fuzz", "--engine", "hanging_engines:Sleeps", *SHORT)
     status, text, found = kvspec(*words, "--in-process", folder=tmp_path)
 
@@ -67,7 +67,7 @@ def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["Sleeps", "Deadlocks"])
 def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -> None:
-    """Compiled code too: the process is ended, and the next one is given time to warm up."""
+    """A process that hangs in compiled code is ended, and the next one has time to warm up."""
     words = ("fuzz", "--engine", f"hanging_engines:{engine}", *SHORT)
     status, text, found = kvspec(*words, folder=tmp_path)
 
@@ -78,7 +78,7 @@ def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -
 
 
 def test_a_hang_in_compiled_code_is_a_finding_now_and_later(tmp_path: Path) -> None:
-    """What was counted is in the result; later runs and a rerun meet it again, and end too."""
+    """The counts are in the result, and later runs and a rerun end at the same hang."""
     words = ("fuzz", "--engine", "hanging_engines:Deadlocks", "--in-process", *SHORT)
     status, text, found = kvspec(*words, folder=tmp_path)
     assert 1 == status, text
@@ -96,7 +96,7 @@ def test_a_hang_in_compiled_code_is_a_finding_now_and_later(tmp_path: Path) -> N
 
 
 def test_of_two_engines_the_one_that_hangs_is_named(tmp_path: Path) -> None:
-    """The other is not blamed."""
+    """The engine that hangs is named, and the other is not."""
     words = ("diff", "toy_engine:make", "hanging_engines:Deadlocks", "--in-process", *SHORT)
     status, text, found = kvspec(*words, folder=tmp_path)
 
@@ -105,7 +105,7 @@ def test_of_two_engines_the_one_that_hangs_is_named(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_hangs_in_a_replay_is_a_finding(tmp_path: Path) -> None:
-    """Nothing can be shrunk then; the history is kept as it stands."""
+    """The history is saved without shrinking, which a replay does not do."""
     status, text, found = served("ServesNoMore", tmp_path)
 
     assert 1 == status, text
@@ -115,7 +115,7 @@ def test_an_engine_that_hangs_in_a_replay_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_hang_while_shrinking_does_not_cost_what_was_found(tmp_path: Path) -> None:
-    """The first finding is kept as it stood."""
+    """The first finding is saved unshrunk if a step hangs while it is shrunk."""
     status, text, found = served("RaisesOrDeadlocks", tmp_path)
 
     assert 1 == status, text
@@ -124,14 +124,14 @@ def test_a_hang_while_shrinking_does_not_cost_what_was_found(tmp_path: Path) -> 
 
 
 def test_more_patience_is_for_the_warm_up_too_and_less_is_not() -> None:
-    """What compiles does not hang."""
+    """A longer limit holds for the warm-up too, and a shorter one does not."""
     assert Patience(step=2.0, first=FIRST_SECONDS) == patience_of(2.0)
     assert Patience(step=90.0, first=90.0) == patience_of(90.0)
     assert Patience() == patience_of(watchdog.STEP_SECONDS)
 
 
 def test_another_process_has_to_compile_again() -> None:
-    """After a hang there is a new one, so a step of a shorter history may take longer there."""
+    """After a hang there is a new process, in which a step of a shorter history may take longer."""
     patience = patience_of(2.0)
 
     assert 2.0 == patience.after_warm_up(here=True, warm_up=5.0)
@@ -141,6 +141,6 @@ def test_another_process_has_to_compile_again() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_patience_that_means_nothing_is_refused(seconds: float) -> None:
-    """With the value seen and what is allowed."""
+    """The message has the value seen and the allowed values."""
     with pytest.raises(InvalidInput, match=f"saw {seconds}, allowed: a finite number"):
         patience_of(seconds)

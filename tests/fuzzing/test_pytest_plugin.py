@@ -1,4 +1,4 @@
-"""The conformance suite as tests of pytest: one answer for each clause, and none that flatters."""
+"""The conformance suite as tests of pytest: one answer for each clause, and no false pass."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ PARTS = (
 )
 """Of what a failure shows."""
 JUDGED = {"CONS", "UAF", "RC", "ROW", "SHARE", "WX", "ATOMIC", "DET"}
-"""What can be judged on the toy."""
+"""The clauses that can be judged on the toy."""
 
 
 def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:
@@ -53,7 +53,7 @@ def run_pytest(*words: str, folder: Path, **more: str) -> tuple[int, str]:
 
 
 def answers(factory: Factory, *known: str, seconds: float) -> dict[str, Answer]:
-    """What the suite answers about an engine, as sets of names would be too little."""
+    """The answers of the suite about an engine."""
     with Watchdog(lambda *_: None) as watchdog:
         where = Where(engine="toy_engine:make", python=None, in_process=False)
         return judge(
@@ -75,14 +75,14 @@ class LeaksAndRaises(toy_engine.Adapter):
         self.allocator.bug = "leak"
 
     def apply(self, action: Action) -> Result:
-        """What the toy does, or the second bug."""
+        """The action of the toy, or the second bug."""
         if isinstance(action, Allocate) and len(action.batch) == 4:
             raise IndexError("block table overflow")
         return super().apply(action)
 
 
 def test_a_violated_clause_fails_with_its_history(tmp_path: Path) -> None:
-    """Output and JUnit have the steps, the pages and the command; nothing else is called right."""
+    """Output and JUnit have the steps, the pages and the command, and no other clause passes."""
     status, text = run_pytest("--junitxml", "j.xml", folder=tmp_path, TOY_BUG="leak")
     cases = {
         case.get("name"): case for case in ElementTree.parse(tmp_path / "j.xml").iter("testcase")
@@ -105,7 +105,7 @@ def test_a_violated_clause_fails_with_its_history(tmp_path: Path) -> None:
 
 
 def test_what_is_listed_fails_as_expected_and_hides_nothing(tmp_path: Path) -> None:
-    """The run goes on behind known findings; what was judged holds, what was not is skipped."""
+    """The run goes on after known findings; judged clauses hold, and the others are skipped."""
     (tmp_path / "known.txt").write_text(f"{LEAK}{COVERAGE} leaks end histories early\n")
     status, text = run_pytest("--kvspec-xfail", "known.txt", folder=tmp_path, TOY_BUG="leak")
 
@@ -121,7 +121,7 @@ def test_what_is_listed_fails_as_expected_and_hides_nothing(tmp_path: Path) -> N
 
 
 def test_a_step_may_take_as_long_as_is_said(tmp_path: Path) -> None:
-    """A hang is a failure of PROG; a time that means nothing is bad usage."""
+    """A hang is a failure of PROG, and a meaningless time is bad usage."""
     words = ("--kvspec-hang-seconds", "1.5", "-k", "PROG", "--kvspec-in-process")
     status, text = run_pytest(*words, folder=tmp_path, TOY_BUG="hangs")
     assert 1 == status, text
@@ -132,7 +132,7 @@ def test_a_step_may_take_as_long_as_is_said(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_the_list_that_holds_fails(tmp_path: Path) -> None:
-    """A list that is out of date is told, as pytest tells it."""
+    """A listed clause that holds is reported as an unexpected pass."""
     (tmp_path / "known.txt").write_text(f"ROW not any more\n{COVERAGE} one second is short\n")
     status, text = run_pytest("--kvspec-xfail", "known.txt", "-k", "ROW", folder=tmp_path)
 
@@ -141,7 +141,7 @@ def test_an_entry_of_the_list_that_holds_fails(tmp_path: Path) -> None:
 
 
 def test_a_run_that_reached_too_little_decides_nothing() -> None:
-    """No clause holds after too short a run, and that it was too short is a failure."""
+    """No clause holds after too short a run, and COVERAGE fails."""
     short = answers(toy_engine.make, seconds=0.1)
 
     assert {COVERAGE} == named(short, holds=False)
@@ -162,7 +162,7 @@ def test_a_second_bug_is_found_behind_a_known_one(
     assert {"CONS", "RC"} == named(first, holds=False)
     assert {"CONS", "RC", "ATOMIC"} == named(then, holds=False)
     assert "IndexError: block table overflow" in then["ATOMIC"].why
-    assert "undecided: the run ended at ATOMIC; mend it or list it as known" == then["ROW"].why
+    assert "undecided: the run ended at ATOMIC; fix it or list it as known" == then["ROW"].why
 
 
 def test_only_one_of_two_clauses_that_a_step_violates_is_not_enough(
@@ -182,7 +182,7 @@ def test_only_one_of_two_clauses_that_a_step_violates_is_not_enough(
     ],
 )
 def test_wrong_usage_is_told(tmp_path: Path, words: tuple[str, ...], part: str) -> None:
-    """What pytest cannot collect is an error of usage, and no test passes for it."""
+    """Options that pytest cannot use are an error of usage, and no test passes."""
     status, text = run_pytest(*words, folder=tmp_path)
 
     assert (4, True) == (status, part in text), text
@@ -203,7 +203,7 @@ class Exits(toy_engine.Adapter):
 def test_an_engine_that_exits_does_not_end_the_tests(
     tmp_path: Path, where: tuple[str, ...]
 ) -> None:
-    """In its own process it is a finding; in that of the kit every clause fails, listed or not."""
+    """An exit in the engine's own process is a finding; in the kit's process every clause fails."""
     (tmp_path / "ends.py").write_text(ENDS)
     (tmp_path / "known.txt").write_text("ATOMIC it exits\n")
     known = ("--kvspec-xfail", "known.txt") if where else ()
@@ -213,13 +213,13 @@ def test_an_engine_that_exits_does_not_end_the_tests(
     assert "FAILED kvspec::fuzz::ATOMIC" in text
     if where:
         assert f"{len(CLAUSES) + 1} failed" in text
-        assert "the process of the run ended with status 0 before its end" in text
+        assert "the suite's process ended with status 0 without answers" in text
     else:
         assert "the engine's process ended with status 0" in text
 
 
 def test_foreign_packages_are_told_in_one_line(tmp_path: Path) -> None:
-    """The plugin is loaded all the same; without the option it does not look."""
+    """A foreign package is named in one line with the option, and does no harm without it."""
     (tmp_path / "foreign" / "conformance").mkdir(parents=True)
     (tmp_path / "foreign" / "conformance" / "__init__.py").write_text("raise ValueError")
     (tmp_path / "test_one.py").write_text("def test_one(): pass")
@@ -237,7 +237,7 @@ def test_foreign_packages_are_told_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["NOPE why", "CONS", "CONS  ", "CONS one\nCONS two", "\xff"])
 def test_a_list_that_says_too_little_is_bad_input(tmp_path: Path, text: str) -> None:
-    """An unknown clause, one without a reason, one twice, and what is no text are refused."""
+    """An unknown clause, one without a reason, one listed twice, and a binary file are refused."""
     path = tmp_path / "known.txt"
     path.write_bytes(text.encode("latin-1"))
 
@@ -246,7 +246,7 @@ def test_a_list_that_says_too_little_is_bad_input(tmp_path: Path, text: str) -> 
 
 
 def test_a_list_is_read(tmp_path: Path) -> None:
-    """Comments and empty lines are for people."""
+    """Comments and empty lines are skipped."""
     (tmp_path / "known.txt").write_text(f"{LEAK}\n  \nDET  of old \n")
 
     wanted = {"CONS": "a release keeps the last block", "RC": "the same", "DET": "of old"}

@@ -46,7 +46,7 @@ def python(*words: str | Path, folder: Path, **more: str) -> subprocess.Complete
 
 
 def found_at_random(bug: str) -> Finding:
-    """What fuzzing finds."""
+    """The finding of a fuzzing run."""
     target = Campaign(make=partial(toy, bug, small()))
     report = campaign.Run()
     for start in range(20):
@@ -67,7 +67,7 @@ def found_at_random(bug: str) -> Finding:
 def test_a_long_history_shrinks_to_the_steps_that_matter(
     bug: str, clause: str, most: int, names: set[str]
 ) -> None:
-    """What fuzzing found becomes one, of the same clause, from which no step can be left out."""
+    """The shrunk history violates the same clause, and no step of it can be left out."""
     found = found_at_random(bug)
     long = Finding((*GROW[:3], *found.history), found.clause, found.message)
 
@@ -83,7 +83,7 @@ def test_a_long_history_shrinks_to_the_steps_that_matter(
 
 
 def test_a_leak_shrinks_to_one_cell() -> None:
-    """Batches lose what they do not need."""
+    """Batches lose the entries that are not needed."""
     found = replay(partial(toy, "leak"), (*GROW, act.Free(0)))
     assert found is not None
     least = shrink(partial(toy, "leak"), found, seconds=60)
@@ -144,7 +144,7 @@ def test_a_step_that_hangs_is_a_finding() -> None:
 def test_a_step_that_cannot_be_interrupted_is_reported_by_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The watchdog gives the history as it stands if a step does not end, and only then."""
+    """The watchdog reports the history so far if a step does not end, and only then."""
     monkeypatch.setattr(watchdog, "GRACE_SECONDS", 0.1)
     told: list[tuple[History, str]] = []
 
@@ -159,7 +159,7 @@ def test_a_step_that_cannot_be_interrupted_is_reported_by_a_thread(
 
 
 def test_ctrl_c_is_no_finding() -> None:
-    """An interrupt goes through: it says nothing about the engine."""
+    """An interrupt is raised again, since it says nothing about the engine."""
     lockstep = Lockstep(toy(""))
 
     def interrupted(_: object) -> None:
@@ -211,7 +211,7 @@ def test_a_counterexample_is_a_history_and_a_test(tmp_path: Path) -> None:
 
 
 def test_a_counterexample_holds_any_text_as_data(tmp_path: Path) -> None:
-    """What an engine says when it fails cannot become code of the test that is written."""
+    """The message of an engine that fails cannot become code of the written test."""
     text = 'bad """\nraise SystemExit(7)\n"""\\N{oops}'
     kept = Recorded(
         engine="toy_engine:make",
@@ -283,7 +283,7 @@ def test_the_command_finds_a_planted_bug_and_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_slot_is_taken_out_of_the_whole_history() -> None:
-    """Without a reservation, the slots after it are one less wherever they stand."""
+    """When a reservation is removed, the higher slots are lowered by one in the whole history."""
     history: History = (
         act.Reserve(),
         act.Reserve(),
@@ -305,7 +305,7 @@ def test_a_slot_is_taken_out_of_the_whole_history() -> None:
 
 
 def test_slots_that_nobody_names_are_closed_up() -> None:
-    """A gap in the slots goes without a step going."""
+    """A gap in the slot numbers is closed without the removal of a step."""
     assert (act.Reserve(1), act.Free(1)) in list(smaller_together((act.Reserve(2), act.Free(2))))
 
 
@@ -321,7 +321,7 @@ def test_a_prompt_is_cut_with_what_was_written_of_it() -> None:
 
 
 def test_two_batches_become_one() -> None:
-    """In the place of the later, what stands between stays."""
+    """The joined batch is in the place of the later one, and the steps between them stay."""
     history: History = (act.Write(((0, 0),)), act.Pack(), act.Write(((1, 0),)), act.Round())
 
     assert (act.Pack(), act.Write(((0, 0), (1, 0))), act.Round()) in list(smaller_together(history))

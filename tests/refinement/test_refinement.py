@@ -1,4 +1,4 @@
-"""The engine on every transition of small geometries, and the check itself on planted mistakes."""
+"""The engine on every transition of small geometries, and the check on planted mistakes."""
 
 import json
 from pathlib import Path
@@ -130,7 +130,7 @@ DEAD = [
 def test_what_can_be_observed_is_compared(
     name: str, at: Any, encoded: DeviceState, judged: Any
 ) -> None:
-    """One wrong number anywhere that matters is seen."""
+    """One wrong number anywhere in the observable state is found."""
     assert judged(encoded, encoded)
     assert not judged(changed(encoded, name, at), encoded)
 
@@ -139,7 +139,7 @@ def test_what_can_be_observed_is_compared(
 def test_what_nobody_can_observe_is_not(
     name: str, at: Any, encoded: DeviceState, judged: Any
 ) -> None:
-    """What lies in dead cells, unused slots and past the ends is not compared; `identical` is."""
+    """Dead cells, unused slots and entries past the ends are compared by `identical` alone."""
     other = changed(encoded, name, at)
 
     assert judged(other, encoded)
@@ -147,7 +147,7 @@ def test_what_nobody_can_observe_is_not(
 
 
 def test_every_field_of_the_state_is_looked_at() -> None:
-    """A field that is new must be compared, or listed as one that cannot be observed."""
+    """A new field must be compared, or listed as one that cannot be observed."""
     # Not kept by this setup, and floats: test_engine has them.
     kept = {"slots.logprobs", "outputs.logprobs"}
 
@@ -171,7 +171,7 @@ def test_every_field_of_the_state_is_looked_at() -> None:
 def test_a_refusal_has_a_legal_reason_and_changes_nothing(
     code: int, mask: int, same: int, fine: int, encoded: DeviceState
 ) -> None:
-    """Done as expected, or refused for one of the reasons, bit for bit unchanged."""
+    """A step is done as expected, or refused for one of the reasons and unchanged bit for bit."""
     after = encoded if same else changed(encoded, "pages.counts", 0)
     status = jnp.array([code, 0, 0], jnp.int32)
 
@@ -203,7 +203,7 @@ def test_the_engine_refines_the_allocator() -> None:
     ],
 )
 def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, ...]) -> None:
-    """The first mismatch is told as the fewest moves from the initial state."""
+    """The first mismatch is reported with the fewest moves from the initial state."""
     with planted(plant):
         run = refined(TINY, sample=0)
 
@@ -218,7 +218,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
 ) -> None:
-    """Whole states with cells, queue and outputs; what is called singly costs compiling it."""
+    """Whole states with cells, queue and outputs are refined, with a sample without batches."""
     run, chosen = Refinement(), instance(name, geometry)
 
     refine_cells(chosen, run, cells_checker(chosen, run, sample=sample, seed=0), illegal=True)
@@ -252,7 +252,7 @@ def counting(*, batched: Any, shipped: Any) -> dict[str, Kind]:
 
 
 def check(kinds: dict[str, Kind], parts: list[list[int]], sample: int = 0) -> Tally:
-    """What a checker says of these numbers, in batches of 4."""
+    """The tally of a checker of these numbers, in batches of 4."""
     checker = Checker(kinds, size=4, sample=sample, seed=0, tally=Tally())
     for part in parts:
         checker.add("one", numbers(part))
@@ -261,7 +261,7 @@ def check(kinds: dict[str, Kind], parts: list[list[int]], sample: int = 0) -> Ta
 
 
 def test_every_transition_is_checked_once_and_the_first_mismatch_is_kept() -> None:
-    """However they come in: batches are filled up, and filling is not counted."""
+    """Every transition is checked once, in padded batches, and padding is not counted."""
     kinds = counting(batched=lambda x: (x != 5) & (x != 9), shipped=lambda _: True)
 
     tally = check(kinds, [[9, 1, 2], [], [3, 4, 5, 6, 7, 8], [10]])
@@ -270,7 +270,7 @@ def test_every_transition_is_checked_once_and_the_first_mismatch_is_kept() -> No
 
 
 def test_the_sample_is_taken_through_the_entry_points_as_shipped() -> None:
-    """What only the shipped entry point does wrong is found in the sample."""
+    """A bug of the shipped entry point alone is found in the sample."""
     seen: list[int] = []
 
     def shipped(number: int) -> bool:
@@ -288,14 +288,14 @@ def test_the_sample_is_taken_through_the_entry_points_as_shipped() -> None:
 
 
 def test_a_sample_larger_than_all_takes_all() -> None:
-    """Every transition, when there are fewer than are asked for."""
+    """A sample of more than all transitions has every transition."""
     kinds = counting(batched=lambda x: x > -1, shipped=lambda _: True)
 
     assert 6 == check(kinds, [[1, 2, 3], [4, 5, 6]], 100).checked_unbatched
 
 
 def test_padding_repeats_and_parts_are_taken() -> None:
-    """A batch that is filled up begins with what was given."""
+    """A padded batch begins with the given transitions."""
     whole = vmapped.padded(numbers([3, 4]), 5)
 
     assert [3, 4, 3, 3, 3] == whole.state.tolist()
@@ -327,7 +327,7 @@ def test_the_setup_of_a_layer_is_one_engine() -> None:
 
 
 def test_a_batch_that_does_not_return_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the call until it is back, and from waiting for the answer until it is there."""
+    """The watchdog watches a batch during its call, and while its result is fetched."""
     told: list[str] = []
     watchdog = Watchdog(lambda _history, _message: None)
     monkeypatch.setattr(watchdog, "begin", lambda _history, _seconds: told.append("begin"))
@@ -344,7 +344,7 @@ def test_a_batch_that_does_not_return_is_watched(monkeypatch: pytest.MonkeyPatch
 def test_an_interrupt_before_the_end_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was explored and not yet checked is counted at the end alone, and this is not it."""
+    """Transitions that are explored and not yet checked are no failure before the end."""
 
     def interrupted(_checker: Checker) -> None:
         raise KeyboardInterrupt

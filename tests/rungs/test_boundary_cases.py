@@ -1,4 +1,4 @@
-"""Moves to the edge of the pool: they get there, exactly."""
+"""Generators of boundary cases: they reach the edge of the pool exactly."""
 
 from spec_engine import small
 from spec_tools import MACHINE, SERVING
@@ -16,7 +16,7 @@ DRAWS = [spread(drawn) for drawn in range(200)]
 
 
 def initial() -> State:
-    """Nothing yet, in a pool that is too small for its slots."""
+    """The initial state of a pool that is too small for its slots."""
     return SERVING.initial(TIGHT, default_limits(TIGHT), CleanupMode.INCREMENTAL)
 
 
@@ -29,7 +29,7 @@ def test_draws_are_spread_evenly() -> None:
 
 
 def test_a_snug_prefill_shares_pages_and_then_takes_what_is_left() -> None:
-    """What it takes is at most the free pages; with what is shared in the way, it is refused."""
+    """It takes at most the free pages, and more than the pool less all row entries."""
     state = initial()
     first = next(
         action
@@ -59,7 +59,7 @@ def test_reservations_meet_the_pool_and_one_page_more() -> None:
 
 
 def test_what_is_reserved_can_be_admitted() -> None:
-    """The first request that takes up what is left fits."""
+    """The first request that takes all remaining pages fits."""
     for drawn in DRAWS:
         state = SERVING.step(initial(), admission.reserving(initial(), drawn, 1))
         assert () == tuple(SERVING.refusals(state, Admit()))

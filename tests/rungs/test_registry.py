@@ -22,7 +22,7 @@ from spec.view import View
 from spec.vocabulary import Reason
 
 CONFIGURATION = {"geometry", "limits", "cleanup"}
-"""What no action changes: of no rung."""
+"""Components that no action changes, and that no rung owns."""
 
 
 @frozen(kw_only=True)
@@ -77,7 +77,7 @@ def pairs(held: Registries) -> Iterator[str]:
 
 
 def meets(held: Registries) -> Iterator[str]:
-    """Pairs that meet in a clause that is none, or in what coverage cannot count."""
+    """Pairs that meet in an unknown clause, or in an item that coverage cannot count."""
     counted = countable(held.kits)
     for rung in held.rungs:
         for name, pair in rung.meets.items():
@@ -130,7 +130,7 @@ def components(held: Registries) -> Iterator[str]:
 
 
 def observed(held: Registries) -> Iterator[str]:
-    """Fields of no rung, fields that the view lacks, and attributes of the view that are none."""
+    """Fields of no rung, fields that the view lacks, and view attributes that are no field."""
     shown = {attribute.name for attribute in attrs.fields(View)} - {"geometry", "expected"}
     for field in held.fields:
         if field.owner not in {rung.name for rung in held.rungs}:
@@ -182,7 +182,7 @@ def without(table: Mapping[Any, Any], key: object) -> dict[Any, Any]:
     "check", [records, entries, pairs, meets, independent, components, observed]
 )
 def test_the_registries_agree(check: Check) -> None:
-    """Nothing that a rung must have is missing, and nothing is there that no rung has."""
+    """No rung lacks an entry, and no entry lacks a rung."""
     assert [] == list(check(Registries()))
 
 
@@ -273,5 +273,5 @@ def test_the_registries_agree(check: Check) -> None:
     ],
 )
 def test_a_planted_violation_is_named(check: Check, planted: Registries, named: str) -> None:
-    """The check that is about it names the rung and what it lacks."""
+    """The check of a violation names the rung and the missing entry."""
     assert named in list(check(planted))

@@ -1,4 +1,4 @@
-"""The oracles that are shown blind: what each says of a view, right or wrong."""
+"""The blind oracles: the judgement of each on right and wrong views."""
 
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +57,7 @@ def rows(*found: tuple[int, int]) -> Callable[[View], View]:
 def test_an_oracle_sees_what_it_looks_at(
     name: str, change: Callable[[View], View], clause: str | None
 ) -> None:
-    """And nothing else."""
+    """Each oracle finds a fault in the property that it checks, and in no other."""
     judge = BLIND[name].judge
     found = [broken for broken, _ in judge(RIGHT, change(RIGHT), RIGHT)]
 
@@ -66,14 +66,14 @@ def test_an_oracle_sees_what_it_looks_at(
 
 
 def test_each_is_tried_at_two_plants() -> None:
-    """The bug that it misses and the one it sees, and no other; `kvspec plant` runs them."""
+    """Each is tried at the bug that it misses and at one that it sees, and at no other."""
     for name, oracle in BLIND.items():
         tried = {plant.id for plant in PLANTS.values() if METHODS[name].applies(name, plant)}
         assert {oracle.misses, oracle.sees} == tried
 
 
 def test_one_of_them_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit sees a row that moves without its K and V; who renames afresh does not."""
+    """The kit sees a row that moves without its K and V; the oracle `renamed` does not."""
     batch = ((1, 0),)
     history: History = (
         *(act.Reserve(0), act.Reserve(1)),
@@ -114,7 +114,7 @@ def asked(*methods: str) -> Plan:
 
 
 def test_a_blind_oracle_is_shown_blind(tmp_path: Path) -> None:
-    """It catches nothing of one bug, which the kit catches, and something of another."""
+    """It misses a bug that the kit catches, and catches another."""
     attempts, plan = Attempts(tmp_path / "tries", "now"), asked("fuzz", "sums")
     attempts.add(("AL1", "fuzz", 0), CAUGHT)
     attempts.add(("AL1", "sums", 0), MISSED)

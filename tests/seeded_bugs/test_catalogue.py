@@ -1,4 +1,4 @@
-"""The catalogue of planted bugs: well formed, out of the way, and caught."""
+"""The catalogue of planted bugs: well formed, removed after use, and caught."""
 
 import re
 import sys
@@ -43,7 +43,7 @@ CAUGHT: Final[tuple[tuple[str, History], ...]] = (
 
 
 def engine() -> Engine:
-    """Ours, new."""
+    """A new reference engine."""
     return ours.make(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
 
 
@@ -76,7 +76,7 @@ def test_a_plant_says_where_it_comes_from(plant: Plant) -> None:
 
 
 def test_an_unknown_plant_is_bad_input() -> None:
-    """The message lists the plants there are."""
+    """The message lists all plants."""
     with pytest.raises(InvalidInput, match=r"saw 'CW99', allowed: .*CW5"):
         find("CW99")
     with pytest.raises(InvalidInput), planted("CW99"):
@@ -131,7 +131,7 @@ def test_a_plant_is_caught_on_a_short_history(plant: str, history: History) -> N
 
 
 def test_refining_what_breaks_down_is_no_catch_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is told."""
+    """A plant that raises an exception is not caught, and its error is reported."""
 
     def raises(*_given: object) -> None:
         raise IndexError("of nothing")

@@ -1,4 +1,4 @@
-"""Scoring the kit on planted bugs: what is tried, kept, taken up again and added up."""
+"""Scoring the kit on planted bugs: the tries, their file, resumption and totals."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Asked = list[tuple[str | None, int]]
 
 
 class Ended:
-    """A process that has ended before anybody asks."""
+    """A process that has ended at once."""
 
     stdin = None
 
@@ -43,7 +43,7 @@ class Ended:
 
 
 def catching(asked: Asked, *, fails_at: int | None = None) -> Method:
-    """A method that catches every plant, and writes down what it was asked."""
+    """A method that catches every plant and records its calls."""
 
     def run(plant: str | None, seed: int, budget: Budget) -> Attempt:
         del budget
@@ -71,7 +71,7 @@ def in_this_process(methods: dict[str, Method]) -> score.Start:
 
 
 def quiet(done: float, note: str) -> None:
-    """No news."""
+    """Ignore progress."""
     del done, note
 
 
@@ -84,7 +84,7 @@ def make(methods: dict[str, Method], path: Path, *names: str, seeds: int = 2) ->
 
 
 def test_a_run_that_is_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Tries that are in the file are not made again, whatever ended the run."""
+    """Tries in the file are not made again after an interruption."""
     first: Asked = []
     with pytest.raises(KeyboardInterrupt):
         make({"fuzz": catching(first, fails_at=5)}, tmp_path / "tries", "CW5", "RC2")
@@ -100,7 +100,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_tries_of_another_stamp_are_kept_and_not_used(tmp_path: Path) -> None:
-    """What was tried with other sources, versions or budgets says nothing."""
+    """Tries with other sources, versions or budgets are kept and not used."""
     path = tmp_path / "tries"
     Attempts(path, "then").add(("CW5", "fuzz", 0), CAUGHT)
     now = Attempts(path, "now")
@@ -135,7 +135,7 @@ def test_a_file_of_something_else_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_without_a_try_leaves_it_undecided(tmp_path: Path) -> None:
-    """Nothing is tried for ever, and nothing counts as missed that was not looked for."""
+    """A try whose process ends early is not repeated, and does not count as a miss."""
     attempts = Attempts(tmp_path / "tries", "now")
     methods = {"fuzz": catching([])}
     todo = plan(methods, "CW5", seeds=1)
@@ -151,7 +151,7 @@ def test_a_process_that_ends_without_a_try_leaves_it_undecided(tmp_path: Path) -
 def test_a_hang_in_the_warm_up_is_one_of_every_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The warm-up has no seed, so it is waited for once; a later hang is of its own seed."""
+    """A hang in the warm-up, which has no seed, counts for every seed; a later one for its own."""
     monkeypatch.setattr("conformance.seeded_bugs.scoring.hangs.shrunk", lambda _recorded: None)
     attempts = Attempts(tmp_path / "tries", "now")
     todo = plan({"fuzz": catching([])}, "QS1", seeds=3).left_of("QS1", attempts)
@@ -167,7 +167,7 @@ def test_a_hang_in_the_warm_up_is_one_of_every_seed(
 
 
 def test_a_row_adds_up_the_tries_of_every_method(tmp_path: Path) -> None:
-    """Shares, medians, who caught it, and who could not."""
+    """A row has shares, medians, the methods that caught the plant and those that could not."""
     attempts = Attempts(tmp_path / "tries", "now")
     tries = [CAUGHT, evolve(CAUGHT, steps=9, seconds=40.0, shrunk=None), MISSED]
     for seed, one in enumerate(tries):
@@ -195,7 +195,7 @@ def test_a_row_adds_up_the_tries_of_every_method(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
-    """What is raised is an error of the plant, whichever method meets it."""
+    """An exception is an error of the plant, in whichever method it is raised."""
 
     def wrong(_release: object) -> Callable[..., object]:
         def raises(*_given: object) -> object:
@@ -241,7 +241,7 @@ def test_a_method_is_not_held_to_what_it_cannot_see() -> None:
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Method]], None]:
-    """Puts other methods in place of those that there are."""
+    """Replaces the methods."""
 
     def put(methods: dict[str, Method]) -> None:
         monkeypatch.setattr("conformance.seeded_bugs.scoring.methods.METHODS", methods)
@@ -253,7 +253,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Method]], None
 def test_the_command_keeps_the_contract(
     tmp_path: Path, fakes: Callable[[dict[str, Method]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It holds where all is caught, and says per bug by whom, in how many steps, and how often."""
+    """It holds if all bugs are caught, and has the methods, steps and shares of each bug."""
     fakes({"fuzz": catching([]), "later": Method(what="to come", run=None)})
     answer, page = tmp_path / "p.json", tmp_path / "score.md"
     words = ["plant", "--only", "CW5,RC2", "--seeds", "2", "--results", str(tmp_path / "tries")]
@@ -285,7 +285,7 @@ def test_the_command_keeps_the_contract(
 def test_the_command_fails_where_a_bug_is_missed(
     tmp_path: Path, fakes: Callable[[dict[str, Method]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plant that nothing catches is named, and so is a finding without a bug."""
+    """A plant that no method catches is named, and so is a finding without a bug."""
     miss = Method(what="sees nothing", run=lambda *_: MISSED)
     cry = Method(what="sees ghosts", run=lambda *_: CAUGHT)
     words = ["plant", "--only", "CW5", "--seeds", "1", "--results", str(tmp_path / "tries")]
@@ -301,7 +301,7 @@ def test_the_command_fails_where_a_bug_is_missed(
 def test_an_interrupted_command_is_undecided(
     tmp_path: Path, fakes: Callable[[dict[str, Method]], None]
 ) -> None:
-    """What was tried is counted, and what is left."""
+    """The tries that are made and those that are left are counted."""
     fakes({"fuzz": catching([], fails_at=3)})
     answer = tmp_path / "p.json"
     words = ["plant", "--only", "CW5,RC2", "--seeds", "2", "--results", str(tmp_path / "tries")]
@@ -314,7 +314,7 @@ def test_an_interrupted_command_is_undecided(
 def test_what_came_to_nothing_is_on_the_page(
     tmp_path: Path, fakes: Callable[[dict[str, Method]], None]
 ) -> None:
-    """A try that broke down decides nothing, and the page says so."""
+    """The page lists a try that failed as undecided."""
     broken = evolve(MISSED, error="the engine raised")
     fakes({"fuzz": Method(what="breaks down", run=lambda plant, *_: broken if plant else MISSED)})
     page, tries = tmp_path / "score.md", str(tmp_path / "tries")
@@ -356,7 +356,7 @@ def test_fuzz_catches_a_plant_and_shrinks_it(name: str) -> None:
 
 
 def run(method: str) -> Callable[[str | None, int, Budget], Attempt]:
-    """The function of a method that is there."""
+    """The function of a method that is written."""
     found = METHODS[method].run
     assert found is not None
     return found

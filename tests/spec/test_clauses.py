@@ -1,4 +1,4 @@
-"""The clauses judge: each has views that violate it and nothing earlier, and says what is wrong."""
+"""The clauses: each has views that violate it and no earlier one, and a message that says how."""
 
 import pytest
 from attrs import evolve
@@ -201,7 +201,7 @@ BAD_STEPS = (
     ],
 )
 def test_good_views_violate_nothing(before: View, view: View) -> None:
-    """What the bad views are made from is good, and so are these steps."""
+    """The views from which the bad ones are made violate nothing, nor do these steps."""
     assert [] == list(clauses.violations(view))
     assert [] == list(clauses.step_violations(before, view))
 
@@ -210,7 +210,7 @@ def test_good_views_violate_nothing(before: View, view: View) -> None:
 def test_a_bad_state_violates_its_clause_and_nothing_earlier(
     clause: str, view: View, message: str
 ) -> None:
-    """The first violation is that of the clause, and says what was seen and what should be."""
+    """The first violation is that of the clause, and has the value seen and the expected one."""
     found, wrong = next(clauses.violations(view))
 
     assert clause == found
@@ -248,13 +248,13 @@ def test_every_predicate_has_a_bad_view() -> None:
     ],
 )
 def test_no_view_is_too_bad_to_be_judged(view: View) -> None:
-    """Lengths, pages and positions out of all bounds are told, not tripped over."""
+    """Lengths, pages and positions out of all bounds are reported, and raise no exception."""
     for judged in (view, evolve(view, expected=model.contents)):
         assert [*clauses.violations(judged), *clauses.step_violations(GOOD, judged)]
 
 
 def test_cells_beyond_the_tokens_are_told() -> None:
-    """Nobody can say what such a cell should hold; that it is there is wrong by itself."""
+    """A written cell past the tokens is a violation, whatever it holds."""
     view = evolve(ALONE, tokens=((), ()), expected=model.contents)
 
     assert ("CONTENT", "slot 0 has 3 written cells, should have 0 or fewer") in [

@@ -1,4 +1,4 @@
-"""The ladder bites: bugs planted in the specification are caught by the edge that they break.
+"""The ladder: bugs planted in the specification are caught by the edge that they break.
 
 Each test plants one bug, runs a few actions that meet it, and expects the edge, or the clause, that
 is the first to see it.
@@ -47,7 +47,7 @@ DRAWN = Params(max_new=5, temperature=1.0, seed=3)
 
 
 def table() -> State:
-    """A rung-2 machine with six tokens written in slot 0."""
+    """A machine of the rung pages with six tokens written in slot 0."""
     state = PAGES.initial(SIZES, default_limits(SIZES))
     batch = span(0, 0, 6)
     for action in (Reserve(0), Append(0, SIX), Allocate(batch), Write(batch)):
@@ -122,7 +122,7 @@ def shares_the_partial_page(
 
 
 def test_a_clone_that_shares_the_partial_page_breaks_share() -> None:
-    """The clause sees it at once; two edges when the two write different tokens there."""
+    """SHARE sees it at once, and two edges when parent and clone write different tokens there."""
     machine = planted(MACHINE, Clone, effect=shares_the_partial_page)
     after = machine.climb(prefilled(), Clone(0, choice=1))
     same = machine.climb(after, Round())
@@ -158,7 +158,7 @@ def test_a_free_that_kills_shared_pages_breaks_sharing_to_pages(
 
 
 def test_a_free_that_keeps_its_counts_breaks_cons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leak is not to be seen from below, where pages are private; the clause sees it."""
+    """CONS sees a leak, which no edge does, since pages are private below."""
     monkeypatch.setattr(pool, "release", lambda held, _: held)
 
     with pytest.raises(AssertionError, match=r"'CONS', 'counts\[0\] is 1, should be 0"):
@@ -174,7 +174,7 @@ def test_a_page_given_twice_is_refused_below(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_skipped_reset_breaks_lifecycle_to_sharing() -> None:
-    """A reset that leaves the device as it was."""
+    """A reset without effect breaks the edge to sharing."""
     machine = planted(
         ladder.machine("lifecycle"), Reset, effect=lambda _machine, state, _action, _pages: state
     )
@@ -220,7 +220,7 @@ def test_an_output_without_its_last_token_breaks_scheduling_to_naive(
 
 
 def test_a_finished_slot_that_is_queued_breaks_q(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has finished is not decoded any further."""
+    """A finished sequence is not decoded any further."""
     monkeypatch.setattr(State, "finished", property(lambda _: ()))
 
     with pytest.raises(AssertionError, match=r"'Q', 'token \d+ is queued for slot 0 position 10"):
@@ -241,7 +241,7 @@ def test_a_wrong_draw_in_a_round_is_seen_by_the_request(monkeypatch: pytest.Monk
 def test_a_free_that_kills_nothing_breaks_sharing_to_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A page that is given again holds nothing of its last tenant, even past what is written."""
+    """A page that is taken again holds nothing of its old sequence, even past the written cells."""
     monkeypatch.setattr(pages, "kill", lambda found, _: found)
     used = everything_freed(prefilled())
 
@@ -252,13 +252,13 @@ def test_a_free_that_kills_nothing_breaks_sharing_to_pages(
 
 
 def test_reading_poison_is_an_error() -> None:
-    """A read set that names a dead cell has no meaning, and is not given one."""
+    """A read set that names a dead cell raises an error."""
     with pytest.raises(ValueError, match="POISON"):
         model.attend(1, ((1,), cells.POISON), 0)
 
 
 def test_what_a_lower_rung_refuses_breaks_the_edge() -> None:
-    """A guard that is forgotten above is no refusal: the edge to the rung that has it is broken."""
+    """A guard that an upper rung forgets breaks the edge to the rung that has it."""
     lax = planted(MACHINE, Commit, refusals=lambda _machine, _state, _action: ())
     state = prefilled()
     state = lax.fold(state, [(Propose(0, (1,)), None)])

@@ -97,7 +97,7 @@ LANDMARKS = (
 
 
 def landmarks(before: State, action: Action, after: State) -> Iterator[str]:
-    """What a step that was done has reached."""
+    """The landmarks that a step which was done has reached."""
     for output in after.outputs[len(before.outputs) :]:
         yield "finish " + place(before, len(output.prompt) + len(output.tokens) - 1)
     if counts(after).count(0) == 0 < counts(before).count(0):
@@ -121,14 +121,14 @@ def landmarks(before: State, action: Action, after: State) -> Iterator[str]:
 
 
 def place(state: State, written: int) -> str:
-    """Where in a page a sequence of so many cells ends."""
+    """The place in a page where a sequence of this many cells ends."""
     if written == 0:
         return "with no cell"
     return "inside a page" if written % state.geometry.page_size else "at a page boundary"
 
 
 class SchedulingMachine(RuleBasedStateMachine):
-    """Random actions, each checked against everything that the specification claims."""
+    """Random actions, each checked against every claim of the specification."""
 
     reached: ClassVar[Counter[str]] = Counter()
 
@@ -172,7 +172,7 @@ class SchedulingMachine(RuleBasedStateMachine):
         assert fingerprint == hash(before)
 
     def check(self, before: State, action: Action) -> None:
-        """What holds of every step beyond the ladder and the clauses."""
+        """Check what every step must satisfy beyond the ladder and the clauses."""
         assert self.state == MACHINE.step(before, action)
         wanted = pages_taken(self.elsewhere, action)
         free = pool.free_pages(self.elsewhere.counts)
@@ -258,7 +258,7 @@ def test_every_step_keeps_the_ladder_and_the_clauses() -> None:
 def test_random_actions_find_a_planted_bug(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, planted: Callable[..., object]
 ) -> None:
-    """A purge, a copy, a name in use or a check of the page choice, forgotten, is soon found."""
+    """A forgotten purge, copy, check of a name in use or check of the page choice is soon found."""
     monkeypatch.setattr(module, name, planted)
     quick = settings(
         STEADY, max_examples=60, phases=[Phase.generate], report_multiple_bugs=False, database=None

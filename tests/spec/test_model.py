@@ -44,7 +44,7 @@ def hidden(token: int, read: list[tuple[int, ...]]) -> int:
 @steady
 @given(words)
 def test_mix_is_a_bijection(word: int) -> None:
-    """Every word is found again from its image."""
+    """Every word can be computed from its image."""
     assert word == unmix(model.mix(word))
     assert word == model.mix(unmix(word))
 
@@ -75,7 +75,7 @@ def test_a_cell_holds_what_the_whole_model_computes_there(text: tuple[int, ...])
 
 
 def test_contents_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgetting the memory in between changes no answer."""
+    """Clearing the cache in between changes no contents."""
     texts = [tuple(range(length)) for length in (9, 4, 12, 1, 7)]
     fresh = [model.contents(text) for text in texts]
     monkeypatch.setattr(model, "_MEMORY_LIMIT", 3)

@@ -307,13 +307,13 @@ def test_a_reason_is_reached_in_another_way(
 
 
 def test_no_reason_is_left_out() -> None:
-    """The cases above are all reasons there are."""
+    """The cases above cover every reason."""
     assert set(Reason) == {*CASES, Reason.NEVER_FITS}
 
 
 @pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.name)
 def test_a_meaning_says_what_is_wrong_and_what_to_do(reason: Reason) -> None:
-    """Every meaning is a cause and a remedy, parted by a semicolon."""
+    """Every meaning is a cause and a remedy, separated by a semicolon."""
     cause, _, remedy = reason.meaning.partition("; ")
 
     assert cause
@@ -322,7 +322,7 @@ def test_a_meaning_says_what_is_wrong_and_what_to_do(reason: Reason) -> None:
 
 
 def test_admission_says_why_nobody_is_admitted() -> None:
-    """Nobody waiting is told as an empty queue; a known id is refused at submission."""
+    """If no request is waiting the queue is empty; a known id is refused at submission."""
     state = SERVING.initial(SIZES, limits(SIZES))
 
     with pytest.raises(Refused, match="saw 0, allowed at least 1 waiting request"):
@@ -346,7 +346,7 @@ def test_every_reason_that_holds_is_reported() -> None:
 
 
 def test_refusals_are_compared_by_reason() -> None:
-    """What was seen is for people: an engine need only give the same reason."""
+    """Refusals are equal if their reasons are, whatever values they report."""
     one, other = Refusal(Reason.STOPS, 1, 2), Refusal(Reason.STOPS, 3, 4)
 
     assert one == other

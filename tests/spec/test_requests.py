@@ -91,7 +91,7 @@ def stopping(request: Request) -> Request:
 
 
 def alone(given: tuple[Request, ...]) -> Outputs:
-    """What every choice must return."""
+    """The expected outputs of every choice."""
     return {
         (one.id, choice): naive.generate(one.prompt, one.params, choice)
         for one in given
@@ -100,7 +100,7 @@ def alone(given: tuple[Request, ...]) -> Outputs:
 
 
 def taken(state: State) -> Outputs:
-    """The outputs that wait to be taken."""
+    """The outputs that are not taken yet."""
     found = state.outputs
     return {(one.request, one.choice): (one.tokens, one.reason) for one in found}
 
@@ -171,7 +171,7 @@ def test_without_cleanup_a_request_can_starve() -> None:
 
 
 class AdmissionMachine(RuleBasedStateMachine):
-    """Requests arrive at any time; nobody is overtaken, starves, or notices the others."""
+    """Requests arrive at any time; none is overtaken, starves, or is affected by the others."""
 
     reached: ClassVar[Counter[str]] = Counter()
 
@@ -191,7 +191,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.steps = 0
 
     def take(self, action: Action) -> None:
-        """Take an action, or see it refused; the texts are those of the requests by themselves."""
+        """Take an action, or see it refused; the outputs are those of each request alone."""
         before, name = self.state, type(action).__name__
         found = SERVING.refusals(before, action)
         if found:
@@ -229,7 +229,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule()
     def admit(self) -> None:
-        """Whoever fits is let in."""
+        """Admit a request if it fits."""
         self.take(Admit())
         if admission.reserved_pages(self.state) == self.state.geometry.pages:
             self.reached["pool reserved exactly"] += 1
@@ -249,7 +249,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.steps % 4 == 3)
     @rule()
     def reset(self) -> None:
-        """Everything is forgotten, those who wait included."""
+        """Reset, which drops waiting requests too."""
         self.take(Reset())
         fresh = self.state
         assert self.state == SERVING.initial(fresh.geometry, fresh.limits, fresh.cleanup)
@@ -257,12 +257,12 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_overtakes(self) -> None:
-        """Those who wait are the last to have arrived, in order."""
+        """The waiting requests are the last to have arrived, in order."""
         assert self.arrived[len(self.arrived) - len(self.state.waiting) :] == self.state.waiting
 
     @invariant()
     def promises_are_kept(self) -> None:
-        """What is promised fits the pool, covers what is in use, and no round lacks a page."""
+        """Promised pages fit the pool and cover the pages in use, and no round lacks a page."""
         sizes, below = self.state.geometry, self.state
         in_use = sizes.pages - counts(below).count(0)
         assert in_use <= admission.reserved_pages(self.state) <= sizes.pages
@@ -270,7 +270,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert reasons <= {Reason.QUEUE_EMPTY, Reason.OUTPUTS_FULL}
 
     def teardown(self) -> None:
-        """Everybody who arrived gets each of their outputs once."""
+        """Every request that arrived gets each of its outputs once."""
         if not hasattr(self, "state"):
             return
         for _ in range(200):

@@ -87,7 +87,7 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     Reason: (None, 1, "TOO_LONG", Reason),
     object: (),
 }
-"""What is no value of a type of field. An object may be anything."""
+"""Values that a field of a type must refuse. A field of type object may have any value."""
 BEYOND = {
     "Assign.request": (-1, 2**31, 10**30),
     "Assign.choice": (-1, 2**31),
@@ -97,7 +97,7 @@ BEYOND = {
     "Sample.draw": (-1, 2**32),
     "Request.prompt": ((),),
 }
-"""Values of the right type that are none of the field's."""
+"""Values of the right type that the field refuses."""
 WITHOUT_BOUND = {"slot", "parent", "child"}
 """Integers that a state refuses: any is accepted here."""
 
@@ -148,7 +148,7 @@ def test_a_field_refuses_what_it_cannot_be(cls: Any, name: str, wrong: object) -
 
 
 def test_every_class_is_looked_at() -> None:
-    """The list is not empty by accident: it has the classes that were looked at by hand."""
+    """The list has the classes that were checked by hand, so it is not empty by accident."""
     names = {cls.__name__ for cls in classes()}
 
     assert {"Reserve", "Clone", "Prefill", "Submit", "Geometry", "Limits", "Refusal"} <= names
@@ -170,7 +170,7 @@ def test_an_integer_has_bounds_unless_a_state_refuses_it() -> None:
 
 @pytest.mark.parametrize("slot", [-1, 2, 99, 2**31 - 1, 2**40, 10**30])
 def test_a_slot_out_of_range_is_refused_by_the_machine(slot: int) -> None:
-    """It is an action, and no machine accepts it: SLOT_RANGE, however large the number."""
+    """A machine refuses a slot out of range with SLOT_RANGE, however large the number."""
     state = machine(geometry(pages=4, page_size=2, slots=2, pages_per_seq=3))
     entry = ((slot, 0),)
     for action in (Reserve(slot), Free(slot), Clone(0, slot, 1), Allocate(entry), Write(entry)):
@@ -187,14 +187,14 @@ def test_a_slot_out_of_range_is_refused_by_the_machine(slot: int) -> None:
     ],
 )
 def test_naive_decoding_refuses_what_it_cannot_be(name: str, arguments: tuple[Any, ...]) -> None:
-    """What generation means is not asked of a prompt that is none."""
+    """Naive decoding names the argument that it refuses."""
     with pytest.raises(InvalidInput, match=f"^{name}: saw"):
         naive.generate(*arguments)
 
 
 @pytest.mark.parametrize("wrong", [None, 1, "1", PARAMS])
 def test_what_is_built_for_sizes_refuses_other_things(wrong: Any) -> None:
-    """Sizes, limits and the cleanup mode are asked for by name, wherever they are taken."""
+    """An error about sizes, limits or the cleanup mode names the argument."""
     sizes = geometry(pages=4, page_size=2, slots=2, pages_per_seq=3)
     given = limits(sizes)
     with pytest.raises(InvalidInput, match=r"^geometry: saw"):
@@ -209,14 +209,14 @@ def test_what_is_built_for_sizes_refuses_other_things(wrong: Any) -> None:
 
 
 def test_a_refusal_without_a_reason_is_none() -> None:
-    """There is no exception for no refusal."""
+    """A Refused exception without refusals cannot be made."""
     with pytest.raises(InvalidInput, match=r"refusals: saw \[\]"):
         refused([])
     assert Reason.TOO_LONG in refused([Refusal(Reason.TOO_LONG, 1, 0)]).reasons
 
 
 def test_nothing_names_a_text_that_naive_decoding_would_have_to_choose() -> None:
-    """Only a machine with slots can take the lowest free one."""
+    """Only a machine with slots takes the lowest free slot."""
     machine = ladder.machine("naive")
     sizes = Geometry(pages=1, page_size=1, slots=1, pages_per_seq=1)
     with pytest.raises(Refused, match="SLOT_RANGE: saw None, allowed the name of a text"):

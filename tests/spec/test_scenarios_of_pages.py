@@ -57,7 +57,7 @@ def test_toy_example_of_page_mapping() -> None:
     """Row [2, 7] in pages of 4 puts position 5 at destination 29 and hides positions 6 and 7."""
     # Source: docs/sources.md, "Mapping".
     # 5 // 4 = 1, 5 % 4 = 1, row[1] = 7, and 7 * 4 + 1 = 29. Positions 6 and
-    # 7 would be 30 and 31, which the previous tenant of page 7 had written.
+    # 7 would be 30 and 31, which the previous owner of page 7 had written.
     state = machine(geometry(pages=10, page_size=4, slots=4, pages_per_seq=4))
     state = climb(state, Reserve(0), Assign(0, tuple(range(90, 98)), LONG, request=0))
     state = MACHINE.step(state, Allocate(span(0, 0, 8)), (2, 7))
@@ -249,7 +249,7 @@ def test_queue_packs_in_order_of_arrival_and_sorts_by_slot() -> None:
 
 
 def test_refused_round_leaves_the_queue_untouched() -> None:
-    """Two slots need a page each and one is free: nobody moves, not even who could."""
+    """Two slots need a page each and one is free: neither moves, not even the one that could."""
     # Pages of 2, prompts of 2 in pages 0 and 1 of 3; both next positions begin a page.
     state = machine(geometry(pages=3, page_size=2, slots=2, pages_per_seq=3))
     state = begun(begun(state, 0, (1, 2)), 1, (3, 4))

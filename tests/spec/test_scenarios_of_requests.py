@@ -262,7 +262,7 @@ def test_one_page_short_nobody_overtakes() -> None:
 
 
 def test_what_can_never_fit_is_refused_at_submission() -> None:
-    """Three pages never fit two, five choices never fit four slots; both are told at once."""
+    """Three pages never fit two, five choices never fit four slots; both are refused at once."""
     too_wide = request(4, prompt=4, max_new=1, n=5)
 
     with pytest.raises(Refused, match="saw 3, allowed at most 2 pages in the pool") as pages:

@@ -1,4 +1,4 @@
-"""Statistics say who holds how many pages, and add up."""
+"""Statistics: the number of pages that each slot holds, and totals that add up."""
 
 from random import Random
 

@@ -51,7 +51,7 @@ BAD: tuple[tuple[Callable[..., object], dict[str, Any], str, tuple[object, ...]]
     (Assign, {"slot": 0, "params": Params(max_new=1), "request": 0}, "prompt", NO_TOKENS),
     (Enqueue, {"slot": 0}, "token", (-1, 2**31, True, 1.0, None)),
 )
-"""What makes the value, its other arguments, the argument in question, and what it rejects."""
+"""The maker of a value, its other arguments, the argument in question, the rejected values."""
 CASES = [
     pytest.param(make, {**rest, name: value}, name, id=f"{name}={value!r}")
     for make, rest, name, values in BAD
@@ -82,7 +82,7 @@ def test_a_meaningless_value_is_rejected(
 def test_the_other_arguments_are_good(
     make: Callable[..., object], arguments: dict[str, Any]
 ) -> None:
-    """What the cases above spoil is accepted unspoiled, and can stand in a set."""
+    """The unspoilt values of the cases above are accepted and hashable."""
     assert 1 == len({make(**arguments), make(**arguments)})
 
 
@@ -161,7 +161,7 @@ class Unwritable:
     ids=["digits", "negative", "text", "list", "unwritable"],
 )
 def test_what_was_seen_fits_into_the_message(value: object) -> None:
-    """However large it is, and even if it cannot be written; the value itself is kept."""
+    """A message shortens a large value, shows one without repr, and keeps the value itself."""
     with pytest.raises(InvalidInput) as caught:
         Params(max_new=value)  # type: ignore[arg-type]
 
@@ -173,6 +173,6 @@ def test_what_was_seen_fits_into_the_message(value: object) -> None:
 
 @pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), -1, True])
 def test_a_temperature_is_a_finite_float(value: float) -> None:
-    """An integer beyond every float is none."""
+    """Infinite, negative and boolean temperatures, and integers beyond every float, are refused."""
     with pytest.raises(InvalidInput, match=r"Params\.temperature"):
         Params(max_new=1, temperature=value)

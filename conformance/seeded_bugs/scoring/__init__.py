@@ -1,1 +1,1 @@
-"""What the kit catches: each method is tried on each seeded bug."""
+"""The score of the kit: each method tried on each seeded bug."""

@@ -1,8 +1,8 @@
 """One try of one method at one plant, and the file in which tries are kept.
 
-The file has one JSON object per line, written through to the disk, so that a run that is cut off
-goes on where it was. Tries of other versions, of other sources or with another budget are left
-alone and not used.
+The file has one JSON object per line, written through to the disk, so that an interrupted run can
+be continued. Tries of other versions, of other sources or with another budget stay in the file and
+are not used.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
 
 CLEAN: Final = "clean"
-"""Names the engine without a bug where a plant is named."""
+"""The engine without a bug, in the place of a plant."""
 Key = tuple[str, str, int]
 """(plant or CLEAN, method, seed)."""
 _KEY: Final = decoder(Key)
@@ -29,13 +29,13 @@ _KEY: Final = decoder(Key)
 
 @frozen(kw_only=True)
 class Attempt:
-    """What one try gave.
+    """The result of one try.
 
-    steps, seconds: until it was caught, or all that were taken; compilation is left out. clause:
-    the one that was violated. example: the text of a history file that shows it, as short as it
-    goes. shrunk: the steps of that history. changed: whether the engine without the bug takes the
-    same history without a finding, and the engine with the bug does not. error: why nothing was
-    decided.
+    steps, seconds: until the bug was caught, or of the whole try; without compilation, unless the
+    method says otherwise. clause: the violated clause. example: the text of a history file that
+    shows the bug, shrunk. shrunk: the number of steps of that history. changed: whether the engine
+    without the bug takes that history without a finding, and the engine with the bug does not.
+    error: why nothing was decided.
     """
 
     caught: bool
@@ -53,7 +53,7 @@ _ATTEMPT: Final = decoder(Attempt)
 
 @frozen(kw_only=True)
 class Budget:
-    """What a try may use. shrink: whether a counterexample is wanted. watchdog: told of steps."""
+    """The budget of a try. shrink: whether to shrink a counterexample. watchdog: watches steps."""
 
     steps: int
     shrink: bool = False
@@ -61,11 +61,11 @@ class Budget:
 
 
 def _nobody(_history: History, _message: str) -> None:
-    """Nobody watches: a watchdog that was not started is never called."""
+    """Do nothing: a watchdog that was not started never reports."""
 
 
 class Attempts:
-    """The tries in a file that belong to one stamp; others stay in the file and are not seen."""
+    """The tries of one stamp in a file; those of other stamps stay there and are not used."""
 
     def __init__(self, path: Path, stamp: str) -> None:
         self.path, self.stamp = path, stamp
@@ -74,7 +74,7 @@ class Attempts:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was added to the file since. Raises InvalidInput if the file is not ours."""
+        """Read the lines added since. Raises InvalidInput if it is not a file of tries."""
         for row in self._results.read():
             if row.pop("stamp") == self.stamp:
                 self._take(row)
@@ -108,13 +108,13 @@ class Attempts:
 
 
 def stamp(versions: Mapping[str, str], *, steps: int) -> str:
-    """What a try depends on, in short: versions, the budget, and our sources that are loaded."""
+    """A digest of all that a try depends on: versions, the budget, and our loaded sources."""
     text = json.dumps([sorted(versions.items()), steps, _sources()])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _sources() -> str:
-    """A digest of our modules that are loaded, but for the command line."""
+    """A digest of our loaded modules, without the command line."""
     digest = hashlib.sha256()
     for name, module in sorted(sys.modules.items()):
         ours = name.partition(".")[0] in {"spec", "impl", "conformance"}
@@ -125,4 +125,4 @@ def _sources() -> str:
 
 
 Try = Callable[[str | None, int, Budget], Attempt]
-"""From a plant that is already planted (None: no plant), a seed and a budget to what it gave."""
+"""From a plant that is already planted (None: no plant), a seed and a budget to the result."""

@@ -1,8 +1,8 @@
-"""Oracles that are in use and blind: what each does not see, shown by trying it.
+"""Blind oracles: checks in common use, each shown to miss a bug.
 
-Each judges the random histories by which the clauses and the comparison catch a bug. To be fair to
-it, each is also tried at a bug that it does see, under the same budget. Source: the kinds of
-check that let real bugs pass, in the threads of the plants.
+Each oracle judges the random histories by which the clauses and the comparison catch a bug. In
+fairness it is also tried at a bug that it sees, under the same budget. Source: the kinds of check
+that let real bugs pass, in the threads of the plants.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from spec.vocabulary import INVALID
 
 @frozen(kw_only=True)
 class Blind:
-    """One oracle. what: it looks at. misses, sees: the plants that it is tried at."""
+    """One oracle. what: the property it checks. misses, sees: the plants that it is tried at."""
 
     what: str
     judge: Oracle
@@ -78,5 +78,5 @@ BLIND: Final[dict[str, Blind]] = {
         sees="PT9",
     ),
 }
-"""By name. AL1: a page has two owners. RC1: a clamp hides a double decrement. AK4: the device
-writes a page that is free or another's. DF1: a row moves without its K and V."""
+"""The oracles by name. AL1: a page has two owners. RC1: a clamp hides a double decrement. AK4: the
+device writes a page that is free or another's. DF1: a row moves without its K and V."""

@@ -1,7 +1,7 @@
-"""Shrinking a history whose last step never returns from compiled code.
+"""Shrinking of a history with a last step that never returns from compiled code.
 
-Nothing can interrupt it, so each shorter history is taken in a process of its own, which ends
-itself when the step does not return.
+Such a step cannot be interrupted, so each shorter history is taken in a process of its own, which
+ends itself when the step does not return.
 """
 
 import os
@@ -29,7 +29,7 @@ PROCESS: Final = "conformance.seeded_bugs.scoring.hangs"
 
 
 def shrunk(recorded: Recorded) -> Recorded | None:
-    """The shortest history found that hangs; None if this one does not, taken by itself."""
+    """The shortest history found that hangs; None if the given one, replayed, does not hang."""
 
     def again(history: History) -> Finding | None:
         return Finding(history, "PROG", "") if _hangs(evolve(recorded, history=history)) else None
@@ -50,7 +50,7 @@ def _hangs(recorded: Recorded) -> bool:
 
 
 def main(path: Path) -> int:
-    """Take one history; the status says whether its last step hangs."""
+    """Replay one history: exit status HANGS if a step hangs, otherwise 0."""
     recorded = histories.load(path)
     with (
         counterexamples.planted(recorded.plant),

@@ -1,6 +1,6 @@
-"""Ragged batches for the reference attention, and the float64 oracle that judges what it answers.
+"""Ragged batches for the reference attention, and the float64 oracle that judges its output.
 
-Every cell that no query may see holds NaN, so that whatever is read past a mask shows.
+Every cell that no query may see holds NaN, so that a read past a mask shows.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ HEADS: Final = (4, 2, 8)
 """Query heads, KV heads, head_dim."""
 SCALE: Final = 0.4
 DEEP: Final = 400.0
-"""By which q and K grow in a case whose scores are all far below zero."""
+"""The factor on q and K in a case with all scores far below zero."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -33,7 +33,7 @@ Sequences = list[tuple[int, int]]
 
 @frozen(kw_only=True)
 class Shape:
-    """What is static, and costs a compilation each: sizes, the window, and the blocks."""
+    """Static arguments, each set of which is compiled: sizes, the window and the blocks."""
 
     page_size: int
     pages_per_seq: int
@@ -54,7 +54,7 @@ Case = tuple[Floats, Floats, Ints, Ints, Ints, Ints]
 
 
 def check(seed: int, *, cases: int) -> tuple[int, bool]:
-    """How many cases were taken, and whether the last of them is out of its bound."""
+    """The number of cases tried, and whether the last of them is out of its bound."""
     draws = np.random.default_rng(seed)
     for index in range(cases):
         shape = SHAPES[index % len(SHAPES)]
@@ -70,7 +70,7 @@ def compile_all() -> None:
 
 
 def attend(shape: Shape, case: Case) -> Array:
-    """What the reference attention, as it now is, answers."""
+    """The output of the reference attention, with the bug that is planted, if one is."""
     return reference.ragged_paged_attention(
         *map(jnp.asarray, case),
         scale=SCALE,
@@ -91,7 +91,7 @@ def within_bound(shape: Shape, case: Case) -> bool:
 
 
 def build(shape: Shape, draws: np.random.Generator) -> Case:
-    """A random batch with pages in random order; NaN in every cell that nobody may see."""
+    """A random batch with pages in random order; NaN in every cell that no query may see."""
     sequences = _sequences(shape, draws)
     pages = ROWS * shape.pages_per_seq
     table = np.full((ROWS, shape.pages_per_seq), INVALID, np.int32)
@@ -113,7 +113,7 @@ def build(shape: Shape, draws: np.random.Generator) -> Case:
 
 
 def _sequences(shape: Shape, draws: np.random.Generator) -> Sequences:
-    """Prefills, decodes, and some that ask for more than there is, until the batch is full."""
+    """Prefills, decodes, and sequences of more queries than cells, until the batch is full."""
     longest, left, found = shape.page_size * shape.pages_per_seq, TOKENS, Sequences()
     while left and len(found) < ROWS:
         length = int(draws.integers(1, longest + 1))

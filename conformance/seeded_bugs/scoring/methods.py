@@ -1,7 +1,7 @@
-"""The ways to catch a bug, each a function of a plant, a seed and a budget.
+"""The methods that may catch a bug, each a function of a plant, a seed and a budget.
 
-A method runs the engine as it finds it: who calls it has planted the bug. Another way of checking
-joins by one more entry in METHODS.
+A method runs the engine as it is: the caller has planted the bug. A further method is one more
+entry of METHODS.
 """
 
 import random
@@ -38,25 +38,25 @@ from spec.vocabulary.integers import VOCABULARY
 
 GEOMETRY: Final = Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4)
 SEED_STRIDE: Final = 10_000
-"""Between the first draws of two seeds: each turn of a campaign takes the next number."""
+"""The distance between the first turns of two seeds; each turn takes the next number."""
 SHRINK_SECONDS: Final = 30.0
 FIRST_SECONDS: Final = 22.0
-"""What a step of the warm-up may take, compilation of one entry point included."""
+"""How long a step of the warm-up may take, compilation of one entry point included."""
 INVARIANTS_SHARE: Final = 0.25
 STEPS_PER_REQUEST: Final = 3
-"""Steps of the budget for which the traffic has one request."""
+"""The traffic has one request for this many steps of the budget."""
 TRAFFIC_SECONDS: Final = 120.0
 """How long serving the traffic may take before it counts as hanging."""
 
 
 @frozen(kw_only=True)
 class Method:
-    """One way. run: None where it is not written yet. share: of the budget that it may use.
+    """One method. run: None if it is not written yet. share: the part of the budget it may use.
 
     families: the families of plants that it can see at all; a plant names its own exceptions.
-    past: modules that it goes past; a plant in these alone is not seen. draws: whether a seed makes
-    a difference; if not, one try says all. only: the plants that a blind oracle is shown at; what
-    it sees counts for nothing.
+    past: modules that it does not run; it cannot see a plant in these alone. draws: whether a seed
+    makes a difference; if not, one try is enough. only: the plants at which a blind oracle is
+    tried; a catch by it does not count.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Method:
     only: frozenset[str] | None = None
 
     def tries(self, seeds: int) -> int:
-        """How many seeds are tried when so many are asked for."""
+        """How many of the given number of seeds are tried."""
         return seeds if self.draws else 1
 
     def applies(self, name: str, plant: Plant) -> bool:
@@ -81,7 +81,7 @@ class Method:
 
 
 def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """The campaign of `kvspec fuzz`, counted in steps, and the shrinking of what it finds."""
+    """The campaign of `kvspec fuzz`, counted in steps, and the shrinking of its finding."""
     report = _campaign(seed, budget)
     found = _attempt(report)
     if not found.caught or not budget.shrink:
@@ -95,14 +95,15 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
 
 
 def judged(oracle: Oracle, _plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """This oracle alone, on what the engine itself shows along the same random histories."""
+    """This oracle alone, on the engine's own views along the same random histories."""
     return _attempt(_campaign(seed, budget, oracle))
 
 
 def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """A blind oracle on its own; of the bug that it misses, on what shows that bug to the kit.
+    """A blind oracle alone; for the bug that it misses, on the history that shows it to the kit.
 
-    It goes no further than the kit: a wrong draw may end a sequence late, which any oracle sees.
+    That history ends where the kit catches the bug: later on a wrong draw may end a sequence late,
+    which any oracle sees.
     """
     if plant != blind.misses:
         return judged(blind.judge, plant, seed, budget)
@@ -117,7 +118,7 @@ def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attem
 
 
 def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """Made-up traffic, served in lockstep: every output is held to decoding its request alone."""
+    """Synthetic traffic in lockstep: every output is compared with decoding its request alone."""
     make = partial(campaign.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
     tally = traffic.Tally()
     compile_first(make, budget)
@@ -139,7 +140,7 @@ def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
 
 
 def kernel_checks(_plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """Ragged batches through the reference attention, held to the float64 oracle."""
+    """Ragged batches through the reference attention, compared with the float64 oracle."""
     kernel.compile_all()
     started = time.perf_counter()
     taken, wrong = kernel.check(seed, cases=budget.steps)
@@ -168,7 +169,7 @@ METHODS: Final[dict[str, Method]] = {
         families=frozenset(FAMILIES) - {"attention"},
         draws=False,
     ),
-    "replay": Method(what="made-up traffic in lockstep", run=replay_traffic, share=0.05),
+    "replay": Method(what="synthetic traffic in lockstep", run=replay_traffic, share=0.05),
     "kernel": Method(
         what="attention against the float64 oracle",
         run=kernel_checks,
@@ -191,7 +192,7 @@ METHODS: Final[dict[str, Method]] = {
 def recorded(
     finding: Finding, geometry: Geometry, cleanup: CleanupMode, *, plant: str | None
 ) -> Recorded:
-    """The finding as a file that `kvspec rerun` takes."""
+    """The finding in the form of a file that `kvspec rerun` replays."""
     return Recorded(
         engine=OUR_ENGINE,
         geometry=geometry,
@@ -205,18 +206,18 @@ def recorded(
 
 
 def compile_first(make: "partial[Engine]", budget: Budget) -> None:
-    """Call every entry point once, whatever comes of it, so that no try pays for compiling."""
+    """Call every entry point once, so that no try pays for compilation; findings are ignored."""
     first = warmup(make().profile.actions)
     replay(make, first, seconds=FIRST_SECONDS, watchdog=budget.watchdog, oracle=_finds_nothing)
 
 
 def _finds_nothing(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
-    """An oracle for compiling alone."""
+    """An oracle that never finds anything."""
     yield from ()
 
 
 def made_up(seed: int, *, count: int) -> Iterator[Request]:
-    """Requests of lengths that meet the page boundaries, one to three choices each."""
+    """Random requests of one to three choices, of any length up to `max_len`."""
     digits = random.Random(seed)
     longest = GEOMETRY.max_len
     for index in range(count):
@@ -251,7 +252,7 @@ def _campaign(seed: int, budget: Budget, oracle: Oracle | None = None) -> campai
 
 
 def _attempt(report: campaign.Run) -> Attempt:
-    """A finding of the warm-up, which is not counted, is counted by its own length."""
+    """The result of a campaign; a finding of the warm-up counts the steps of its own history."""
     found = report.finding
     warm, error = found is not None and not report.steps, _raised(found)
     return Attempt(
@@ -264,6 +265,6 @@ def _attempt(report: campaign.Run) -> Attempt:
 
 
 def _raised(finding: Finding | None) -> str | None:
-    """What the engine raised, if it broke down: a plant that does so has not been caught."""
+    """The exception that the engine raised, if it did: such a plant has not been caught."""
     violation = finding.violation if finding else None
     return violation.message if violation and violation.__cause__ else None

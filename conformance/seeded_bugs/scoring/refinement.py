@@ -1,7 +1,6 @@
-"""Refining as a way to catch a planted bug: every transition of the small graphs, in turn.
+"""The method `refine`: every transition of the small graphs, in turn.
 
-Nothing is drawn, so that one try says all. Compiling what is checked is part of the work here, and
-counts.
+Nothing is drawn, so that one try is enough. Its time includes compilation.
 """
 
 import time
@@ -11,9 +10,10 @@ from conformance.seeded_bugs.scoring.attempts import Attempt, Budget
 
 
 def refine(_plant: str | None, _seed: int, _budget: Budget) -> Attempt:
-    """Until a graph shows a mismatch. steps: transitions checked; shrunk: the shortest moves.
+    """Check graphs until one shows a mismatch.
 
-    A plant that does not even run has not been caught: that is an error of the plant.
+    steps: the transitions checked. shrunk: the moves of a shortest history to the mismatch. A plant
+    that raises an exception has not been caught: that is an error of the plant.
     """
     started, checked = time.perf_counter(), 0
     for small in SMALL:

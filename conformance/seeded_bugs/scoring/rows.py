@@ -1,12 +1,13 @@
-"""The rows of a score: plain data, with the keys that the JSON result has."""
+"""The rows of a score: plain data, with the keys of the JSON result."""
 
 from typing import TypedDict
 
 
 class Tally(TypedDict):
-    """One method at one plant: how many seeds caught it, the median of what it took, the worst.
+    """One method at one plant. tries, caught: numbers of seeds. steps, seconds: medians if caught.
 
-    share: of the tries, those that caught it soon enough. shrunk: the steps of a counterexample.
+    worst: the most seconds. share: the share of the tries that caught it soon enough. shrunk: the
+    steps of a counterexample.
     """
 
     tries: int
@@ -23,7 +24,7 @@ class Tally(TypedDict):
 class Row(TypedDict):
     """One plant. by: the methods that caught it. changed: whether it is shown to change behaviour.
 
-    decided: whether every try was made. methods: of each its tally, or why there is none.
+    decided: whether every try was made. methods: the tally of each method, or why there is none.
     """
 
     id: str
@@ -44,7 +45,7 @@ class Row(TypedDict):
 class BlindRow(TypedDict):
     """One blind oracle, at the plant that it misses and at one that it sees.
 
-    kit: what fuzzing caught of the former.
+    kit: the tally of fuzzing at the former.
     """
 
     oracle: str
@@ -57,7 +58,7 @@ class BlindRow(TypedDict):
 
 
 class CleanFinding(TypedDict):
-    """What a method found in the engine without a bug."""
+    """A finding of a method in the engine without a bug."""
 
     method: str
     seed: int
@@ -74,7 +75,7 @@ class Controls(TypedDict):
 
 
 class Targets(TypedDict):
-    """How many plants are caught, with which budget. missed: for each target, who misses it."""
+    """How many plants are caught, with which budget. missed: the plants that miss each target."""
 
     plants: int
     caught: int
@@ -86,7 +87,7 @@ class Targets(TypedDict):
 
 
 class Score(TypedDict):
-    """Everything that `kvspec plant` counts."""
+    """The whole result of `kvspec plant`."""
 
     bugs: list[Row]
     controls: Controls

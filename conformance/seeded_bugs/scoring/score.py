@@ -1,7 +1,7 @@
 """Scoring the kit: every method at every plant it could see, and at the engine without a bug.
 
 The tries are made by one process per plant, see `conformance.seeded_bugs.scoring.worker`; this
-module starts them, waits for them, and adds up what they gave.
+module starts them, waits for them, and adds up their results.
 """
 
 import json
@@ -25,7 +25,7 @@ from conformance.seeded_bugs.scoring.worker import Job, pending
 WORKER: Final = "conformance.seeded_bugs.scoring.worker"
 POLL_SECONDS: Final = 0.5
 STALL_SECONDS: Final = 600.0
-"""A process that adds nothing for so long is ended, and the try counts as not decided."""
+"""A process that adds no try for so long is ended, and the current try is undecided."""
 FUZZ_SHARE: Final = 0.95
 FUZZ_SECONDS: Final = 30.0
 FUZZ_MEDIAN_SECONDS: Final = 5.0
@@ -35,13 +35,13 @@ Start = Callable[[Job], Process]
 
 
 def start(job: Job) -> Process:
-    """The process that does a job."""
+    """Start the process that does a job."""
     return processes.start(WORKER, json.dumps(asdict(job)))
 
 
 @frozen(kw_only=True)
 class Plan:
-    """What a run is asked to do. names: plants, or CLEAN, in order."""
+    """The parameters of a run. names: plants, or CLEAN, in order."""
 
     names: tuple[str, ...]
     methods: Mapping[str, Method]
@@ -53,7 +53,7 @@ class Plan:
         return [key for name in self.names for key in self.left_of(name, attempts)]
 
     def left_of(self, name: str, attempts: Attempts) -> list[Key]:
-        """The same for one plant."""
+        """The tries of one plant that are not made yet."""
         return pending(name, self.methods, seeds=self.seeds, attempts=attempts)
 
 
@@ -64,7 +64,7 @@ def make_all(
     update: Callable[[float, str], None],
     start: Start,
 ) -> None:
-    """Make every try that is left; what is made is in the file, whenever this is cut off."""
+    """Make every try that is left. Each is in the file as soon as it is made."""
     total = len(plan.left(attempts))
     for name in plan.names:
         while left := plan.left_of(name, attempts):
@@ -87,7 +87,7 @@ def make_all(
 
 
 def _wait(process: Process, attempts: Attempts, tell: Callable[[], None]) -> int:
-    """Wait for the end of a process, or end it: when it stalls, or this one is interrupted."""
+    """Wait for the end of a process; end it if it stalls or this process is interrupted."""
     known, since = len(attempts.made), time.monotonic()
     try:
         while process.poll() is None and time.monotonic() - since < STALL_SECONDS:
@@ -104,7 +104,7 @@ def _wait(process: Process, attempts: Attempts, tell: Callable[[], None]) -> int
 
 
 def row(plant: Plant, plan: Plan, attempts: Attempts) -> Row:
-    """What the report says of one plant. The numbers are those of fuzzing where it could see it."""
+    """The row of one plant. Its numbers are those of fuzzing, if fuzzing can see the plant."""
     by = {
         name: found
         for name, method in plan.methods.items()
@@ -142,7 +142,7 @@ def _why_not(name: str, plan: Plan, plant: Plant) -> str:
 
 
 def _tally(plant: str, method: str, plan: Plan, attempts: Attempts) -> Tally:
-    """One method at one plant: how many seeds caught it, the median of what it took, the worst."""
+    """The tally of one method at one plant."""
     tries = [
         attempts.made[plant, method, seed]
         for seed in range(plan.seeds)
@@ -165,7 +165,7 @@ def _tally(plant: str, method: str, plan: Plan, attempts: Attempts) -> Tally:
 
 
 def _changed(plant: Plant, attempts: Attempts) -> bool | None:
-    """Whether the bug is shown to change behaviour: None if nothing says.
+    """Whether the bug is shown to change behaviour; None if that is not known.
 
     A counterexample fails with the bug and passes without it; or a method caught the plant with a
     seed with which it finds nothing in the engine without a bug.
@@ -179,7 +179,7 @@ def _changed(plant: Plant, attempts: Attempts) -> bool | None:
 
 
 def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[CleanFinding]]:
-    """How often the engine without a bug was tried, and what was found in it, which is wrong."""
+    """The number of tries at the engine without a bug, and the findings, which are all false."""
     tries = [(key, one) for key, one in attempts.made.items() if key[0] == CLEAN]
     wanted = [(key, one) for key, one in tries if key[1] in plan.methods and key[2] < plan.seeds]
     found = [
@@ -191,7 +191,7 @@ def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[CleanFindi
 
 
 def undecided(plan: Plan, attempts: Attempts) -> dict[str, str]:
-    """Why there are plants, or blind oracles, of which nothing can be said."""
+    """The plants and blind oracles that are undecided, each with the reason."""
     nothing = {
         key[0]: one.error
         for key, one in attempts.made.items()
@@ -205,7 +205,7 @@ def undecided(plan: Plan, attempts: Attempts) -> dict[str, str]:
 
 
 def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """For each target the plants that miss it; those that were not tried to the end miss none."""
+    """For each target the plants that miss it; an undecided plant misses none."""
     rows = [row for row in rows if row["decided"]]
     fuzzed = [(one["id"], one["methods"].get("fuzz")) for one in rows]
     seen = [(name, tally) for name, tally in fuzzed if isinstance(tally, dict)]
@@ -225,9 +225,9 @@ def targets(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def blind(plan: Plan, attempts: Attempts) -> list[BlindRow]:
-    """For each blind oracle that was tried: what it caught of the bug it misses and of one it sees.
+    """For each blind oracle that was tried: its tallies at the bug it misses and at one it sees.
 
-    kit: what fuzzing caught of the former.
+    kit: the tally of fuzzing at the former.
     """
     return [
         {
@@ -245,9 +245,10 @@ def blind(plan: Plan, attempts: Attempts) -> list[BlindRow]:
 
 
 def not_shown_blind(rows: Sequence[BlindRow]) -> list[str]:
-    """The oracles that are not blind after all, or see nothing, or miss what the kit misses too.
+    """The oracles that are not shown to be blind.
 
-    Those without the tries to say are in `undecided`.
+    Such an oracle catches the bug that it should miss, or misses the one that it should see, or
+    fuzzing misses the former as well. Oracles that lack tries are in `undecided`.
     """
     return _names(
         (
@@ -265,7 +266,7 @@ def _compared(blind: BlindRow) -> bool:
 
 
 def slow(rows: Sequence[Row]) -> list[str]:
-    """The plants whose own median is too long: the target is for all of them together."""
+    """The plants with a median over the target, which is meant for all of them together."""
     fuzzed = [(one["id"], one["methods"].get("fuzz")) for one in rows]
     return _names(
         (name, _seconds(tally) >= FUZZ_MEDIAN_SECONDS)
@@ -275,7 +276,7 @@ def slow(rows: Sequence[Row]) -> list[str]:
 
 
 def _median_seconds(tallies: Sequence[tuple[str, Tally]]) -> float:
-    """Of all plants, each with as many tries: one that was missed took for ever."""
+    """The median over all plants of their medians; infinite for a plant that was missed."""
     return median(_seconds(tally) for _, tally in tallies) if tallies else 0.0
 
 

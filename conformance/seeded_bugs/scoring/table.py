@@ -10,14 +10,14 @@ from spec import SPEC_VERSION
 HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
 
 BLIND_NOTE = (
-    "Each judges instead of the kit. Of a bug that it cannot see it is given the histories that "
-    "show the bug to the kit; and, to be fair to it, it is tried at one that it does see."
+    "Each oracle judges in place of the kit. For the bug that it misses, it judges the histories "
+    "that show the bug to the kit. In fairness it is also tried at a bug that it sees."
 )
-BLIND_HEAD = ("what it looks at", "misses", "caught", "caught by the kit", "sees", "caught")
+BLIND_HEAD = ("what it checks", "misses", "caught", "caught by the kit", "sees", "caught")
 
 
 def versions() -> dict[str, str]:
-    """What a score depends on, by name."""
+    """The versions that a score depends on, by name."""
     found = {"python": platform.python_version(), "kvspec": SPEC_VERSION}
     for name in ("jax", "jaxlib", "numpy", "hypothesis"):
         found[name] = importlib.metadata.version(name)
@@ -71,7 +71,7 @@ def blind_cells(row: BlindRow) -> tuple[str, ...]:
 
 
 def blind_lines(rows: Sequence[BlindRow]) -> list[str]:
-    """That table, in sentences; nothing where no such oracle was tried."""
+    """The table of blind oracles as lines of text; empty if none was tried."""
     return [
         f"  blind: {what}: {missed} of {misses} (the kit {kit}), {seen} of {sees}"
         for what, misses, missed, kit, sees, seen in map(blind_cells, rows)
@@ -123,7 +123,7 @@ def _summary(result: Score) -> str:
 
 
 def _open_ends(result: Score) -> list[str]:
-    """What came to nothing."""
+    """The section of undecided plants and missing tries; empty if there are none."""
     lines = [f"- {name}: {why}" for name, why in result["score"]["undecided"].items()]
     if result["tries_left"]:
         lines.append(f"- {result['tries_left']} tries are not made yet")

@@ -1,7 +1,7 @@
-"""Vectors as a way to catch a planted bug: every line of every one, in turn.
+"""The method `vectors`: every line of every vector, in turn.
 
-Nothing is drawn, so that one try says all. Compiling what is used is part of the work here, and
-counts; finding the vectors is not.
+Nothing is drawn, so that one try is enough. Its time includes compilation, but not the construction
+of the vectors.
 """
 
 import time
@@ -16,9 +16,10 @@ from conformance.vectors.suites import suites
 
 
 def vectors(_plant: str | None, _seed: int, _budget: Budget) -> Attempt:
-    """Until a vector fails. steps: actions taken; shrunk: those of the vector up to its failure.
+    """Play vectors until one fails.
 
-    A plant that does not even run has not been caught: that is an error of the plant.
+    steps: the actions taken. shrunk: those of the failing vector up to its failure. A plant that
+    raises an exception has not been caught: that is an error of the plant.
     """
     steps, seconds = 0, 0.0
     for suite in suites():
@@ -32,7 +33,7 @@ def vectors(_plant: str | None, _seed: int, _budget: Budget) -> Attempt:
 
 
 def _play(made: tuple[Vector, ...]) -> Attempt:
-    """The vectors of one suite. seconds: not measured here."""
+    """Play the vectors of one suite. seconds: not measured here."""
     steps = 0
     for vector in made:
         header = vector.header

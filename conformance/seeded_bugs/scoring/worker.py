@@ -1,7 +1,7 @@
 """The process that tries one plant: the bug is planted once and compiled once for all seeds.
 
-A process of its own, because a planted bug may hang it or end it; what was tried before is in the
-file of attempts, and the next process goes on from there.
+It is a process of its own because a planted bug may hang it or end it. The tries made so far are in
+the file of attempts, and the next process goes on from there.
 """
 
 import json
@@ -28,7 +28,7 @@ from spec.vocabulary import CleanupMode
 
 @frozen(kw_only=True)
 class Job:
-    """What one process is asked to do. plant: an id, or CLEAN. steps: the whole budget."""
+    """The job of one process. plant: an id, or CLEAN. steps: the whole budget."""
 
     plant: str
     methods: tuple[str, ...]
@@ -82,7 +82,7 @@ def _caught(attempts: Attempts, key: Key) -> bool:
 
 
 def _show_changes(name: str, attempts: Attempts) -> None:
-    """Take the counterexamples again with no bug planted: now there must be no finding."""
+    """Replay the counterexamples with no bug planted: there must be no finding."""
     for key, attempt in list(attempts.made.items()):
         if key[0] == name and attempt.example and attempt.changed is None:
             with_bug = histories.loads(attempt.example.encode(), attempts.path)
@@ -93,7 +93,7 @@ def _show_changes(name: str, attempts: Attempts) -> None:
 def _keep_hang(
     attempts: Attempts, key: Key, todo: list[Key], history: History, seconds: float
 ) -> None:
-    """A hang is a catch. The warm-up is the same for every seed, and so is a hang in it."""
+    """Record a hang, which is a catch; one in the warm-up for every seed, since all share it."""
     small = hangs.shrunk(
         recorded(
             Finding(history, "PROG", "a step does not return from compiled code"),

@@ -1,0 +1,135 @@
+"""The fast table of recordings is held to the specification by the harness for accelerators."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+
+import pytest
+from accelerators import Beside, every_transition
+from attrs import evolve, frozen
+from recording_tools import random_steps, table
+from spec_engine import small
+
+from conformance.exploration.instances import Instance, instance
+from conformance.history import Attend, PoisonDead
+from conformance.protocol import Action
+from conformance.recordings.answers import Done
+from conformance.recordings.fast_table import ACTIONS, Ledger
+from conformance.recordings.format import Header, Line
+from spec import ladder
+from spec.fields import RECORDED
+from spec.state import State
+from spec.vocabulary import Geometry, Limits, Reason, default_limits
+
+MACHINE = ladder.whole()
+SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
+FEW = (
+    small(pages=2, page_size=2, slots=2, pages_per_seq=2),
+    small(pages=3, page_size=1, slots=2, pages_per_seq=2),
+)
+
+
+@frozen
+class Table:
+    """The ledger as an accelerator. done: what the last action did."""
+
+    ledger: Ledger
+    header: Header
+    done: Done
+
+    def actions(self, move: Action, _state: State) -> tuple[Action, ...]:
+        """Each move is an action."""
+        return (move,)
+
+    def reasons(self, move: Action) -> frozenset[Reason]:
+        """See `Ledger`."""
+        return self.ledger.reasons(move)
+
+    def after(self, move: Action) -> "Table":
+        """A copy of the ledger, which takes the action; what it says has changed is what has."""
+        copy = deepcopy(self.ledger)
+        assert not copy.reasons(move)
+        after = evolve(self, ledger=copy, done=copy.do(Line(move, None, None, {})))
+        old, new = self.shown(), after.shown()
+        changed = {(name, at) for name in new for at in new[name] if new[name][at] != old[name][at]}
+        assert changed == set(after.done.changes), move
+        return after
+
+    def results(self) -> tuple[object, ...]:
+        """See `Done`."""
+        return tuple(self.done.results)
+
+    def shown(self) -> Mapping[str, Mapping[int, object]]:
+        """Every field."""
+        sizes = self.header.geometry
+        indices = {"slot": range(sizes.slots), "page": range(sizes.pages), "whole": range(1)}
+        return {
+            field.name: {at: self.ledger.expected(field.name, at) for at in indices[field.index]}
+            for field in RECORDED
+        }
+
+
+def beside(geometry: Geometry, limits: Limits) -> Beside[Action]:
+    """The initial state in both forms."""
+    header = Header(geometry=geometry, limits=limits, policy="lowest")
+    ledger = Ledger(header)
+    return Beside(MACHINE, MACHINE.initial(geometry, limits), Table(ledger, header, Done([], ())))
+
+
+def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
+    """The actions that the moves of an instance mean in a state, as far as the ledger has them."""
+
+    def actions(here: Beside[Action]) -> list[Action]:
+        found = (move.action(here.state) for move in chosen.moves)
+        return [action for action in found if action is not None and type(action) in ACTIONS]
+
+    return actions
+
+
+@pytest.mark.parametrize("geometry", FEW, ids=str)
+def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
+    """The alphabet of the rung lifecycle, in every state: the same reasons, results and fields."""
+    chosen = instance("lifecycle", geometry)
+    states, transitions = every_transition(beside(geometry, chosen.limits), alphabet(chosen))
+
+    assert states > 300
+    assert transitions > 10 * states
+
+
+PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
+    "a refusal is missing": ("_clonable", lambda _ledger, _action: frozenset()),
+    "another reason": ("_unused", lambda _ledger, _slot: frozenset([Reason.TOO_LONG])),
+    "a result is wrong": ("_reserve", lambda ledger, slot: RESERVE(ledger, slot) + 1),
+    "a count stays": ("_release", lambda ledger, slot: ledger.held.pop(slot)),
+    "a change is not listed": ("do", lambda ledger, line: unlisted(DO(ledger, line))),
+}
+RESERVE: Callable[[Ledger, int], int] = Ledger._reserve
+DO: Callable[[Ledger, Line], Done] = Ledger.do
+
+
+def unlisted(done: Done) -> Done:
+    """The same without the first change."""
+    return Done(done.changes[1:], done.results)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in a reason, a result, a field or a change does not pass the harness."""
+    chosen = instance("lifecycle", FEW[0])
+    name, wrong = PLANTS[plant]
+    monkeypatch.setattr(Ledger, name, wrong)
+
+    with pytest.raises(AssertionError):
+        every_transition(beside(FEW[0], chosen.limits), alphabet(chosen))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_histories_of_larger_tables(seed: int) -> None:
+    """The steps that the fuzzer draws: the same reasons, results and fields after each."""
+    geometry = SIZES[seed % len(SIZES)]
+    here, taken = beside(geometry, default_limits(geometry)), 0
+    for session in random_steps(lambda: table(geometry), "lifecycle", seed):
+        for step in session.history[taken:]:
+            if not isinstance(step, PoisonDead | Attend):
+                here = here.take(step) or here
+        taken = len(session.history)
+    assert taken > 30
