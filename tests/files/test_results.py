@@ -97,7 +97,7 @@ def test_what_is_damaged_is_in_the_report(
 
 
 def test_forgotten_tries_stay_in_the_file(tmp_path: Path) -> None:
-    """`--fresh` ignores the tries in the file and keeps them there, and uses those made after it."""
+    """`--fresh` ignores the tries in the file without removing them, and uses later ones."""
     path = tmp_path / "tries"
     Attempts(path, "then").add(KEY, MISSED)
     attempts = Attempts(path, "now")

@@ -191,7 +191,7 @@ RECORDED = Recorded(
 
 
 def test_a_history_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
-    """Schema and parser agree on a header with any part altered, and on steps with nothing observed."""
+    """Schema and parser agree on a header with any part altered, and on a step with more fields."""
     schema, path = validator("history"), Path("h.jsonl")
     header, *steps = map(json.loads, histories.dump(RECORDED).splitlines())
 
@@ -225,7 +225,7 @@ def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> No
 
 
 def test_a_result_is_what_its_schema_says() -> None:
-    """A result with any verdict is valid, with keys added too, but not with one removed or mistyped."""
+    """A result of any verdict is valid, with more keys too, but not with one removed or altered."""
     report = Report(command="fake", seed=3, geometry=GEOMETRY)
     for verdict, failures in ((Verdict.HOLDS, []), (Verdict.FAILS, ["RC: one"])):
         report.failures = failures
