@@ -124,7 +124,7 @@ def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_of_larger_tables(seed: int) -> None:
-    """After every step that the fuzzer draws, reasons, results and fields are the specification's."""
+    """After every step of the fuzzer, reasons, results and fields are equal on both sides."""
     geometry = SIZES[seed % len(SIZES)]
     here, taken = beside(geometry, default_limits(geometry)), 0
     for session in random_steps(lambda: table(geometry), "lifecycle", seed):
