@@ -391,7 +391,7 @@ def test_jax_is_kept_on_the_cpu_only_where_libtpu_just_compiles(
 def test_the_command_keeps_jax_on_the_cpu_but_lets_doctor_ask(
     command: str, found: object, platforms: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JAX_PLATFORMS is set where libtpu only compiles, but not for `doctor`, which lists devices."""
+    """JAX_PLATFORMS is set where libtpu only compiles, except for `doctor`, which lists devices."""
     monkeypatch.setenv("JAX_PLATFORMS", "")  # so that monkeypatch restores it at the end
     monkeypatch.delenv("JAX_PLATFORMS")
     monkeypatch.setattr(main, "libtpu_only_compiles", lambda: found)

@@ -196,7 +196,7 @@ def test_a_checkpoint_of_something_else_is_bad_input(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A checkpoint of another geometry or source, or a damaged one, is refused and left unchanged."""
+    """A checkpoint of another geometry or source, or a damaged one, is refused and not changed."""
     monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
     path = tmp_path / "e.npz"
     words = ("--checkpoint", str(path), "--states", "5")
