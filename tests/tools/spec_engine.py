@@ -1,4 +1,4 @@
-"""The specification itself behind the engine protocol: every action, exact refusals, no jax."""
+"""The specification behind the engine protocol: every action, exact refusals, no jax."""
 
 from collections.abc import Mapping
 
@@ -17,12 +17,12 @@ ACTIONS = MACHINE.calls
 def small(
     *, pages: int = 16, page_size: int = 4, slots: int = 4, pages_per_seq: int = 4
 ) -> Geometry:
-    """The sizes that `kvspec fuzz` has by default, or others."""
+    """The default sizes of `kvspec fuzz`, or others."""
     return Geometry(pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq)
 
 
 class SpecEngine:
-    """See `conformance.protocol`; also Poisonable and Attends."""
+    """The specification as a `conformance.protocol.Engine`, also Poisonable and Attends."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(
@@ -45,7 +45,7 @@ class SpecEngine:
         return view.of(MACHINE, self.state)
 
     def poison(self, kind: Poison) -> None:
-        """A dead cell of the specification is POISON already."""
+        """Do nothing: a dead cell of the specification is POISON already."""
         del kind
 
     def attend(self) -> Mapping[int, Mapping[int, int]]:
@@ -60,7 +60,7 @@ class SpecEngine:
 
 
 class Leaky(SpecEngine):
-    """A page that was in use stays counted when its sequences are gone."""
+    """A page stays counted after its sequences are gone."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         super().__init__(geometry, limits, cleanup)
@@ -79,7 +79,7 @@ class Leaky(SpecEngine):
 
 
 class WithoutCells(SpecEngine):
-    """What the cells hold is not shown."""
+    """The specification with a view that hides the cells."""
 
     def observe(self) -> View:
         """The view without cells."""
@@ -87,10 +87,10 @@ class WithoutCells(SpecEngine):
 
 
 def make_leaky(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Leaky:
-    """A factory for `--engine`."""
+    """A factory of leaky engines for `--engine`."""
     return Leaky(geometry, limits, cleanup)
 
 
 def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> WithoutCells:
-    """A factory for `--engine`."""
+    """A factory of engines without cells for `--engine`."""
     return WithoutCells(geometry, limits, cleanup)
