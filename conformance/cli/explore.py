@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli import graphs
 from conformance.cli.contract import Report
+from conformance.exploration.instances import PACKED
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     graph = loaded[0] if loaded else Graph()
     started, earlier = time.perf_counter(), graph.transitions
     try:
-        if arguments.rung == "sharing":
+        if arguments.rung == PACKED:
             _allocator(arguments, report, graph, progress)
         else:
             _cells(arguments, report, graph, progress)
@@ -81,11 +82,15 @@ def _cells(
 ) -> None:
     from conformance.exploration.instances import instance
     from conformance.exploration.search import Search, told
-    from spec import clauses
+    from spec import clauses, view
 
     chosen = instance(arguments.rung, arguments.geometry, graphs.cleanup(arguments))
+    hidden = clauses.not_checked(view.of(chosen.machine, chosen.initial()))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
-    report.count(invariants=[*checked, "RESET", "ATOMIC", *chosen.machine.edges])
+    judged = [name for name in checked if name not in hidden]
+    report.count(invariants=[*judged, "RESET", "ATOMIC", *chosen.machine.edges])
+    if hidden:
+        report.skip(", ".join(hidden), why=f"the rung {arguments.rung} has no such fields")
     report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)
     with report.progress("explore", total=None) as update:
         search = Search(chosen, graph)

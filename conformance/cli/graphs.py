@@ -12,15 +12,18 @@ import attrs
 from conformance.cli.contract import Report
 from conformance.cli.options import add_geometry, integer, output_file
 from conformance.cli.output import complain
+from conformance.exploration.instances import PACKED, RUNGS, machine
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
+from spec.machines.actions import Round
 from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
 
+FINISHING: Final = tuple(name for name in RUNGS if Round in machine(name).calls)
+"""The rungs in which sequences finish."""
 GEOMETRY: Final = "pages=4,slots=3,page_size=2,pages_per_seq=2"
-RUNGS: Final = ("sharing", "lifecycle", "scheduling", "rollback")
 CHECKPOINT_SECONDS: Final = 20.0
 """How much work an interrupt may lose, beyond the current level of the search."""
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
@@ -30,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that select a graph."""
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
-        "--rung", choices=RUNGS, default="sharing", help="what is observed (docs/explore.md)"
+        "--rung", choices=RUNGS, default=PACKED, help="what is observed (docs/explore.md)"
     )
     parser.add_argument(
         "--alphabet",
@@ -42,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
-        help="scheduling and rollback: when finished sequences are freed (default incremental)",
+        help=f"{' and '.join(FINISHING)}: when finished sequences are freed (default incremental)",
     )
     parser.add_argument(
         "--states",
@@ -105,14 +108,14 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
-    """When finished sequences are freed. Raises InvalidInput for a layer that finishes none."""
+    """When finished sequences are freed. Raises InvalidInput for a rung in which none finishes."""
     if arguments.cleanup is None:
         return CleanupMode.INCREMENTAL
-    if arguments.rung not in {"scheduling", "rollback"}:
+    if arguments.rung not in FINISHING:
         raise InvalidInput(
             f"--cleanup {arguments.cleanup}",
             seen=f"--rung {arguments.rung}",
-            allowed="--rung scheduling or rollback: in the others no sequence finishes",
+            allowed=f"--rung {' or '.join(FINISHING)}: in the others no sequence finishes",
             remedy="Leave one of them out.",
         )
     return CleanupMode(arguments.cleanup)
@@ -120,7 +123,7 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
 
 def check_pages(arguments: argparse.Namespace) -> None:
     """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
-    if arguments.pages == "open" and (arguments.rung != "sharing" or arguments.alphabet != "legal"):
+    if arguments.pages == "open" and (arguments.rung != PACKED or arguments.alphabet != "legal"):
         raise InvalidInput(
             "--pages open",
             seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from conformance.cli import graphs
 from conformance.cli.contract import Report
 from conformance.cli.options import integer
+from conformance.exploration.instances import PACKED
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _refine(
         return lambda: progress.save(state.graph, extra)
 
     with report.progress("refine", total=None) as update:
-        if arguments.rung == "sharing":
+        if arguments.rung == PACKED:
             instance = Allocator(arguments.geometry)
             plan = Plan(instance=instance, illegal=illegal, most_states=arguments.states)
             checker = allocator_checker(plan, state, **how)
@@ -171,7 +172,7 @@ def _tell(
         report.fail(f"the specification itself: {state.broken}")
     if tally.mismatches:
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
-    if arguments.rung == "sharing":
+    if arguments.rung == PACKED:
         report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
     report.skip(
         "the reasons that generate gives for the round it stopped before",

@@ -27,6 +27,10 @@ from spec.vocabulary.errors import Family
 
 EXPLORED: Final = {kit.rung: kit for kit in KITS if kit.alphabet is not None}
 """The rungs that have an alphabet."""
+PACKED: Final = "sharing"
+"""The rung that is searched in packed states instead, with an alphabet of its own."""
+RUNGS: Final = tuple(kit.rung for kit in KITS if kit.rung == PACKED or kit.rung in EXPLORED)
+"""The rungs that can be searched, in the order of the ladder."""
 
 
 @frozen(kw_only=True)
@@ -46,11 +50,16 @@ class Instance:
     @property
     def machine(self) -> Machine:
         """The explored machine."""
-        return ladder.machine(self.name, *EXPLORED[self.name].explored)
+        return machine(self.name)
 
     def initial(self) -> State:
         """The initial state: no slot and no page is in use."""
         return self.machine.initial(self.geometry, self.limits, self.cleanup)
+
+
+def machine(name: str) -> Machine:
+    """The machine that is explored for a rung."""
+    return ladder.machine(name, *(EXPLORED[name].explored if name in EXPLORED else ()))
 
 
 @cache

@@ -41,6 +41,7 @@ from conformance.harnesses.workloads import (
     histories,
     shorter,
 )
+from conformance.lockstep.comparer import Difference, names, refusal_difference
 from conformance.verdict import Verdict
 from spec import clauses
 from spec.machines import admission
@@ -51,6 +52,7 @@ from spec.vocabulary import (
     Geometry,
     InvalidInput,
     Params,
+    Reason,
     Refused,
     Request,
 )
@@ -70,10 +72,10 @@ KNOWN_SECONDS: Final = 60.0
 """Time limit to reproduce a known finding and to shrink it."""
 
 
-def unfit(engine: Generates, request: Request) -> tuple[str, ...]:
-    """The reasons why this request can never be served, by name."""
+def unfit(engine: Generates, request: Request) -> frozenset[Reason]:
+    """The reasons why this request can never be served."""
     found = admission.fit_refusals(engine.geometry, engine.limits, request)
-    return tuple(refusal.reason.name for refusal in found)
+    return frozenset(refusal.reason for refusal in found)
 
 
 def play(engine: Generates, history: History, seen: Counter[str]) -> None:
@@ -105,15 +107,14 @@ def _kept(engine: Generates, request: Request, seen: Counter[str]) -> bool:
 def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -> bool:
     """Make one call; return whether it was served."""
     before = engine.observe()
-    reasons = {reason for request in requests for reason in unfit(engine, request)}
+    expected = frozenset[Reason]().union(*(unfit(engine, request) for request in requests))
     try:
         answers = engine.generate(requests)
     except Refused as error:
-        _judge_refusal(engine, before, reasons, {reason.name for reason in error.reasons})
+        _judge_refusal(engine, before, expected, error.reasons)
         seen["refused"] += 1
         return False
-    if reasons:
-        raise Broken("ATOMIC", f"done, should be refused as {sorted(reasons)}")
+    _require_none(refusal_difference(None, expected, refuses="exact"))
     _judge(engine, requests, answers)
     _note(engine, requests, answers, seen)
     left = engine.observe()
@@ -124,14 +125,19 @@ def _serve(engine: Generates, requests: Sequence[Request], seen: Counter[str]) -
     return True
 
 
-def _judge_refusal(engine: Generates, before: View, right: set[str], told: set[str]) -> None:
+def _require_none(found: Difference | None) -> None:
+    if found is not None:
+        raise Broken(found.clause, str(found))
+
+
+def _judge_refusal(
+    engine: Generates, before: View, expected: frozenset[Reason], given: frozenset[Reason]
+) -> None:
     """Pages of an earlier call may be returned by a refusal: its answers are out."""
     kept = (before, _emptied(before)) if engine.cleanup is CleanupMode.NONE else (before,)
     if engine.observe() not in kept:
-        raise Broken("ATOMIC", f"refused as {sorted(told)}, and pages changed")
-    if not told <= right:
-        allowed = f"only {sorted(right)} would be right" if right else "should be done"
-        raise Broken("ATOMIC", f"refused as {sorted(told)}: {allowed}")
+        raise Broken("ATOMIC", f"refused: {names(given)}, and pages changed")
+    _require_none(refusal_difference(given, expected, refuses="exact"))
 
 
 def _judge(engine: Generates, requests: Sequence[Request], answers: Answers) -> None:
@@ -144,7 +150,7 @@ def _judge(engine: Generates, requests: Sequence[Request], answers: Answers) -> 
             if not tokens:
                 raise Broken("OUT", f"{where} has no answer, should be {right}")
             if tokens != right:
-                raise Broken("ALONE", f"{where} is {tokens}, alone it is {right}")
+                _require_none(Difference("ALONE", where, tokens, right))
 
 
 def _note(

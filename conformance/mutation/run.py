@@ -20,7 +20,7 @@ from attrs import astuple, define, field, frozen
 from rich.console import Console
 from rich.progress import track
 
-from conformance.exploration.instances import instance
+from conformance.exploration.instances import PACKED, instance
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents
@@ -105,7 +105,7 @@ class Line(TypedDict):
 @cache
 def _keep(small: Small) -> Kept:
     name, geometry, cleanup = small
-    if name == "sharing":
+    if name == PACKED:
         kinds = allocator.kinds(allocator.setup_of(geometry))
     else:
         kinds = contents.kinds(contents.setup_of(instance(name, geometry, cleanup)))

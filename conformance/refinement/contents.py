@@ -4,6 +4,7 @@ Dead cells are filled with junk, so that reading one shows. The arguments of eac
 engine's own driver.
 """
 
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from typing import Any, Final
 
@@ -68,21 +69,8 @@ def kinds(setup: Setup) -> dict[str, Kind]:
 def encode(setup: Setup, state: State) -> DeviceState:
     """The engine's state for a state of the specification, as numpy arrays."""
     held: Any = jax.tree.map(np.copy, _blank(setup))
-    held.pages.counts[:] = state.counts
-    for slot in range(setup.geometry.slots):
-        _set_slot(setup, held, state, slot)
-    for index, queued in enumerate(state.queue):
-        held.queue.tokens[index] = queued.token
-        held.queue.slots[index] = queued.slot
-        held.queue.positions[index] = queued.position
-    for index, output in enumerate(state.outputs):
-        held.outputs.requests[index] = output.request
-        held.outputs.choices[index] = output.choice
-        held.outputs.reasons[index] = FINISH_CODES[output.reason]
-        held.outputs.lens[index] = len(output.tokens)
-        held.outputs.tokens[index, : len(output.tokens)] = output.tokens
-    held.queue.filled[...] = len(state.queue)
-    held.outputs.filled[...] = len(state.outputs)
+    for encode_components in ENCODERS.values():
+        encode_components(setup, held, state)
     encoded: DeviceState = held._replace(pages=held.pages._replace(cache=_pools(setup, state)))
     return encoded
 
@@ -163,30 +151,63 @@ def _blank(setup: Setup) -> DeviceState:
     return state
 
 
-def _set_slot(setup: Setup, held: Any, state: State, slot: int) -> None:
-    sequence, detail = state.sequences[slot], state.details[slot]
-    if sequence is None:
-        return
-    slots = held.slots
-    slots.used[slot] = True
-    held.pages.rows[slot, : len(sequence.row)] = sequence.row
-    slots.tokens[slot, : len(sequence.tokens)] = sequence.tokens
-    slots.known[slot] = len(sequence.tokens)
-    slots.allocated[slot] = sequence.allocated
-    slots.written[slot] = sequence.written
-    slots.committed[slot] = state.committed[slot] if state.committed else sequence.written
-    if state.proposed:
-        drafts = state.proposed[slot]
-        slots.tokens[slot, len(sequence.tokens) : len(sequence.tokens) + len(drafts)] = drafts
-        slots.proposed[slot] = len(drafts)
-    if detail is None:
-        return
-    slots.prompt_lens[slot] = detail.prompt_len
-    slots.choices[slot] = detail.choice
-    slots.finished[slot] = FINISH_CODES[detail.finished] if detail.finished else 0
-    params = arguments.params(setup, [detail.params], [detail.request])
-    for name, value in params._asdict().items():
-        getattr(slots, name)[slot] = value[0]
+def _encode_pages(_setup: Setup, held: Any, state: State) -> None:
+    held.pages.counts[:] = state.counts
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is not None:
+            held.pages.rows[slot, : len(sequence.row)] = sequence.row
+            held.slots.used[slot] = True
+            held.slots.tokens[slot, : len(sequence.tokens)] = sequence.tokens
+            held.slots.known[slot] = len(sequence.tokens)
+            held.slots.allocated[slot] = sequence.allocated
+            held.slots.written[slot] = sequence.written
+            held.slots.committed[slot] = sequence.written
+
+
+def _encode_drafts(_setup: Setup, held: Any, state: State) -> None:
+    for slot, drafts in enumerate(state.proposed):
+        known = int(held.slots.known[slot])
+        held.slots.committed[slot] = state.committed[slot]
+        held.slots.proposed[slot] = len(drafts)
+        held.slots.tokens[slot, known : known + len(drafts)] = drafts
+
+
+def _encode_requests(setup: Setup, held: Any, state: State) -> None:
+    for slot, detail in enumerate(state.details):
+        if detail is not None:
+            held.slots.prompt_lens[slot] = detail.prompt_len
+            held.slots.choices[slot] = detail.choice
+            held.slots.finished[slot] = FINISH_CODES[detail.finished] if detail.finished else 0
+            params = arguments.params(setup, [detail.params], [detail.request])
+            for name, value in params._asdict().items():
+                getattr(held.slots, name)[slot] = value[0]
+    for index, output in enumerate(state.outputs):
+        held.outputs.requests[index] = output.request
+        held.outputs.choices[index] = output.choice
+        held.outputs.reasons[index] = FINISH_CODES[output.reason]
+        held.outputs.lens[index] = len(output.tokens)
+        held.outputs.tokens[index, : len(output.tokens)] = output.tokens
+    held.outputs.filled[...] = len(state.outputs)
+
+
+def _encode_queue(_setup: Setup, held: Any, state: State) -> None:
+    for index, queued in enumerate(state.queue):
+        held.queue.tokens[index] = queued.token
+        held.queue.slots[index] = queued.slot
+        held.queue.positions[index] = queued.position
+    held.queue.filled[...] = len(state.queue)
+
+
+ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
+    "pages": _encode_pages,
+    "rollback": _encode_drafts,
+    "lifecycle": _encode_requests,
+    "scheduling": _encode_queue,
+}
+"""For each rung whose components are on the device, how they stand in the engine's arrays.
+
+Without the rung rollback, everything written is committed.
+"""
 
 
 def _pools(setup: Setup, state: State) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import asdict, define, field
 
 from conformance.exploration.graph import Graph
-from conformance.exploration.instances import Instance, instance
+from conformance.exploration.instances import PACKED, Instance, instance
 from conformance.exploration.packed_search import Plan, explore, history_of
 from conformance.exploration.packed_states import Allocator, Expansion, States
 from conformance.exploration.search import Search, Step, told
@@ -117,7 +117,7 @@ def cells_checker(
 def refine_small(small: Small, run: Refinement, taker: Takes | None) -> None:
     """Explore one of SMALL, both alphabets; `taker`, or a checker, gets the transitions."""
     name, geometry, cleanup = small
-    if name == "sharing":
+    if name == PACKED:
         plan = Plan(instance=Allocator(geometry), illegal=True)
         refine_allocator(plan, run, taker or allocator_checker(plan, run, sample=0, seed=0))
     else:

@@ -10,6 +10,8 @@ from attrs import frozen
 from rich.console import Console
 from rich.table import Table
 
+from conformance.exploration.instances import PACKED
+
 FOLDER: Final = Path(".kvspec/refine")
 """The folder of results, and of checkpoints from which an interrupted scope goes on."""
 
@@ -75,7 +77,7 @@ def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     result.unlink(missing_ok=True)
     words = ["--rung", scope.rung, "--geometry", scope.geometry, "--alphabet", scope.alphabet]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
-    words += ["--measure"] * (scope.rung == "sharing")
+    words += ["--measure"] * (scope.rung == PACKED)
     command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}

@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("recordings", "fuzzing"),
     ),
     "kernels": ("runtime", "files", "numerics"),
-    "harnesses": ("verdict", "runtime", "engines", "fuzzing"),
+    "harnesses": ("verdict", "runtime", "engines", "lockstep", "fuzzing"),
     "seeded_bugs.scoring": (
         *("protocol", "history", "runtime", "rungs", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),

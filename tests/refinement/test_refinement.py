@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from conformance.cli.main import main
+from conformance.engines.ours import make
 from conformance.exploration.instances import instance
 from conformance.exploration.packed_search import Plan
 from conformance.exploration.packed_states import Allocator
@@ -144,6 +145,15 @@ def test_what_nobody_can_observe_is_not(
 
     assert judged(other, encoded)
     assert not identical(jax.tree.map(jnp.asarray, other), jax.tree.map(jnp.asarray, encoded))
+
+
+def test_every_rung_of_the_engine_has_an_encoder() -> None:
+    """Components of a rung without one would be injected as they are in a new engine."""
+    chosen = instance("scheduling", Geometry(pages=2, page_size=2, slots=1, pages_per_seq=2))
+    engine = make(chosen.geometry, chosen.limits, chosen.cleanup)
+    owners = {rung.name for rung in engine.profile.machine.rungs if rung.owns}
+
+    assert owners - {"admission"} == set(contents.ENCODERS), "requests wait on the host"
 
 
 def test_every_field_of_the_state_is_looked_at() -> None:
