@@ -71,5 +71,5 @@ def field_difference(
 
 
 def names(reasons: Collection[Reason]) -> str:
-    """The names of the reasons, sorted and separated by commas."""
-    return ", ".join(sorted(reason.name for reason in reasons)) or "for no reason that is named"
+    """The names of the reasons, sorted and separated by commas, or `no reason given`."""
+    return ", ".join(sorted(reason.name for reason in reasons)) or "no reason given"

@@ -13,8 +13,8 @@ from spec.machines import actions as act
 
 OTHERS: Final[Mapping[str, str]] = {
     "ATT": "fuzzing compares no values of attention; kvspec kernel does",
-    "KNOB": "it compares runs; fuzzing compares steps",
-    "GEOM": "it compares runs; fuzzing compares steps",
+    "KNOB": "the clause compares runs; fuzzing compares steps",
+    "GEOM": "the clause compares runs; fuzzing compares steps",
 }
 """The clauses that fuzzing judges for no engine, each with the reason."""
 DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
@@ -52,8 +52,8 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
     if profile.refuses == "may_refuse_more":
-        yield "ATOMIC, refusing what is legal", "the engine may refuse more"
+        yield "ATOMIC, refusal of legal actions", "the engine may refuse more"
     if not isinstance(engine, Poisonable):
-        yield "what dead cells hold", "the adapter has no poison"
+        yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"

@@ -1,6 +1,6 @@
 """The adapters of sglang-jax and vLLM without the packages: refusals, drift, prefixes.
 
-What the adapters do with the packages is run by `make engine-sglang-jax` and `make engine-vllm`.
+`make engine-sglang-jax` and `make engine-vllm` run the adapters with the packages.
 """
 
 import random

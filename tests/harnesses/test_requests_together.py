@@ -1,6 +1,6 @@
 """Engines that take requests all at once: a right one holds, and each planted bug is found.
 
-What the adapter does with Levanter is run by `make engine-levanter`.
+`make engine-levanter` runs the adapter with Levanter.
 """
 
 import sys

@@ -37,7 +37,7 @@ class Table:
     done: Done
 
     def actions(self, move: Action, _state: State) -> tuple[Action, ...]:
-        """Each move is an action."""
+        """The move itself, which is an action."""
         return (move,)
 
     def reasons(self, move: Action) -> frozenset[Reason]:

@@ -66,7 +66,7 @@ class ServesNoMore(spec_engine.SpecEngine):
 
 
 class RaisesOrDeadlocks(ServesNoMore):
-    """It raises at the third Generate of a long history, and hangs at that of a short one."""
+    """A specification that raises at the third Generate of a long history, and hangs otherwise."""
 
     def at_the_third(self) -> None:
         """Raise after more than 8 actions, and hang otherwise."""
