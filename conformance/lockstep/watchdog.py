@@ -66,7 +66,7 @@ class Hung(Exception):
 
 def set_alarm(seconds: float) -> None:
     """Raise Hung in the main thread after this many seconds; 0 cancels the alarm."""
-    if threading.current_thread() is threading.main_thread():  # signals reach no other thread
+    if threading.current_thread() is threading.main_thread():  # it alone handles signals
         _listen()
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

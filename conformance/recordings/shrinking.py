@@ -49,7 +49,7 @@ def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: floa
         for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
             if search.fails(guess):
                 return search.shrink(guess)
-    raise AssertionError("all of it fails")
+    raise AssertionError("the whole recording is illegal")
 
 
 def _promising_nothing(header: Header) -> Header:

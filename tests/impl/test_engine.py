@@ -208,7 +208,7 @@ TEXT, _ = naive.generate((3, 1), params(6))
         "the second of two",
         "only in the prompt",
         "half in the prompt",
-        "longer than the generated text, ending with it",
+        "longer than what is generated, ending in it",
         "with the last token allowed",
     ],
 )

@@ -98,7 +98,7 @@ class Both:
         return there
 
     def poison(self, kind: Any) -> None:
-        """Overwrite dead cells on both sides."""
+        """Overwrite dead cells in the other process; those here are POISON already."""
         assert isinstance(self._there, Poisonable)
         self._there.poison(kind)
 
