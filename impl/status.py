@@ -14,10 +14,10 @@ named for the condition that it requires."""
 
 def first_refusal(*guards: Guard) -> Int32[Array, "3"]:
     """The first guard that refuses, as (code, seen, allowed); zeros if none does."""
-    assert guards, "a status judges something"
+    assert guards, "a status has at least one guard"
     status = jnp.zeros((3,), jnp.int32)
     for refuses, reason, seen, allowed in reversed(guards):
-        assert jnp.result_type(refuses) == jnp.bool_, f"{reason.name}: a guard refuses or does not"
+        assert jnp.result_type(refuses) == jnp.bool_, f"{reason.name}: a condition is a bool"
         refusal = [jnp.asarray(value, jnp.int32) for value in (int(reason), seen, allowed)]
         status = jnp.where(refuses, jnp.stack(refusal), status)
     return status
@@ -33,5 +33,5 @@ def target(ok: ArrayLike, index: Array, size: int) -> Int32[Array, "..."]:
 
     A negative index would wrap around; it is sent out of range as well.
     """
-    assert jnp.issubdtype(index.dtype, jnp.signedinteger), "an index below 0 can be seen as one"
+    assert jnp.issubdtype(index.dtype, jnp.signedinteger), "an index has a signed dtype"
     return jnp.where(jnp.asarray(ok) & (index >= 0), index, size)

@@ -1,1 +1,1 @@
-"""An engine and the specification side by side: comparer, history, rendering, watchdog."""
+"""Lockstep: an engine beside the specification, with comparer, rendering and watchdog."""

@@ -1,6 +1,6 @@
-"""The one comparer: an answer of an engine beside those that the specification allows.
+"""The one comparer: it compares an engine's answers with those that the specification allows.
 
-A refusal, a result and the value of a field are judged here alone, for engines in lockstep, for
+Only this module judges a refusal, a result or the value of a field: for engines in lockstep, for
 recordings and for vectors. Source: docs/sources.md, "Refusals".
 """
 
@@ -14,7 +14,7 @@ from spec.vocabulary import Reason
 
 
 class Difference(NamedTuple):
-    """A wrong answer. clause: the id of the invariant that it violates. what: what is wrong."""
+    """A wrong answer. clause: the id of the invariant that it violates. what: the wrong part."""
 
     clause: str
     what: str
@@ -28,10 +28,10 @@ class Difference(NamedTuple):
 def refusal_difference(
     given: frozenset[Reason] | None, expected: frozenset[Reason], *, refuses: Refuses
 ) -> Difference | None:
-    """How an engine was wrong to take or to refuse an action.
+    """The error in an engine's refusal or acceptance of an action; None if there is no error.
 
-    given: its reasons, which may be empty; None if it took the action. expected: every reason of
-    the specification; empty if the action is legal.
+    given: the engine's reasons, which may be empty; None if it took the action. expected: every
+    reason of the specification; empty if the action is legal.
     """
     if given is None:
         if not expected:
@@ -48,7 +48,11 @@ def refusal_difference(
 
 
 def result_difference(step: object, result: object, legal: Collection[object]) -> Difference | None:
-    """How the result of an action is wrong. None as a result, and no legal ones: nothing to say."""
+    """The error in the result of an action; None if there is no error.
+
+    A result of None was not reported, and an empty `legal` means that none was specified: neither
+    is judged.
+    """
     if result is None or not legal or result in legal:
         return None
     expected = " or ".join(map(str, legal))
@@ -58,7 +62,7 @@ def result_difference(step: object, result: object, legal: Collection[object]) -
 def field_difference(
     step: object, name: str, index: int, *, seen: object, expected: object
 ) -> Difference | None:
-    """How an entry of a field is wrong after a step. index: of its slot, page or cell."""
+    """The error in one entry of a field after a step, or None. index: its slot, page or cell."""
     if seen == expected:
         return None
     field = BY_NAME[name]
@@ -67,5 +71,5 @@ def field_difference(
 
 
 def names(reasons: Collection[Reason]) -> str:
-    """Reasons in words."""
-    return ", ".join(sorted(reason.name for reason in reasons)) or "for no reason that is named"
+    """The names of the reasons, sorted and separated by commas, or `no reason given`."""
+    return ", ".join(sorted(reason.name for reason in reasons)) or "no reason given"

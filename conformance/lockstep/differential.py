@@ -1,8 +1,8 @@
-"""Two engines on the same histories: each in lockstep with the specification, and side by side.
+"""Differential testing: two engines take the same histories, each in lockstep with the spec.
 
-A violation is one engine's fault, and its history shows it on that engine alone. What differs
-between two engines that both keep the specification is legal: the pages that they take, and what
-they refuse or as what, where more than one answer is allowed.
+A violation is the fault of one engine, and its history reproduces it on that engine alone. Two
+engines that both satisfy the specification may still differ, and legally so: in the pages that they
+take, and, where more than one answer is allowed, in the actions that they refuse or the reasons.
 """
 
 from collections import Counter
@@ -30,15 +30,16 @@ from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, Refused
 PAGES: Final = "they take other pages"
 REASONS: Final = "they refuse as something else"
 REFUSES: Final = "one refuses what the other does"
-"""The legal differences. After the last the two are in different states, and B is left behind."""
+"""The legal differences. After `REFUSES` the two states differ, and B takes no further actions."""
 
 
 @define
 class Differences:
-    """What was seen of two engines, over many histories.
+    """The differences between two engines, collected over many histories.
 
-    fault: whose step it was that went wrong last, "A" or "B". counts: steps with each legal
-    difference. first: the first history that ends with each, and how its engines were made.
+    fault: the engine to blame if the current step goes wrong, "A" or "B". counts: the number of
+    steps with each legal difference. first: for each legal difference, the profile of the engines
+    and the first history that ends with it.
     """
 
     fault: str = "A"
@@ -46,23 +47,23 @@ class Differences:
     first: dict[str, tuple[Profile, History]] = field(factory=dict)
 
     def note(self, kind: str, profile: Profile, history: History) -> None:
-        """Count a step."""
+        """Count a step with this difference, and keep the first history that shows it."""
         self.counts[kind] += 1
         self.first.setdefault(kind, (profile, history))
 
     @contextmanager
     def blaming(self, name: str) -> Iterator[None]:
-        """What goes wrong in the block is the fault of this one."""
+        """Blame the engine of this name, "A" or "B", for an error in the block."""
         before, self.fault = self.fault, name
         yield
         self.fault = before
 
 
 class Pair:
-    """Engine A, with B beside it: what A does and shows, unless B goes wrong.
+    """Two engines as one `conformance.protocol.Engine`: it answers as A does, and B follows.
 
-    See `conformance.protocol.Engine`; also Poisonable if one of the two is, and Attends if A is.
-    Offers the actions that both offer.
+    It offers the actions that both offer. It is Poisonable if either engine is, and Attends if A
+    is. A violation by B is raised as `Violation`.
     """
 
     def __init__(self, a: Engine, b: Engine, seen: Differences) -> None:
@@ -77,12 +78,15 @@ class Pair:
 
     @property
     def profile(self) -> Profile:
-        """That of A, with the actions that both offer."""
+        """The profile of A, with the actions that both engines offer."""
         ours, theirs = self._a.profile, self._b.engine.profile
         return evolve(ours, actions=ours.actions & theirs.actions)
 
     def apply(self, action: Action) -> Result:
-        """Take an action on both; raises what A raises, or a Violation of B's."""
+        """Take an action on both engines.
+
+        Raises whatever A raises, or Violation if B violates the specification.
+        """
         self.settle()
         self._history.append(action)
         self._seen.fault = "A"
@@ -95,17 +99,17 @@ class Pair:
         return result
 
     def observe(self) -> View:
-        """What A shows."""
+        """The view of A."""
         return self._a.observe()
 
     def settle(self) -> None:
-        """Note how the last step differed: nothing was wrong with it."""
+        """Count the legal difference of the last step, since the step held no violation."""
         if self._pending is not None:
             self._seen.note(self._pending, self.profile, tuple(self._history))
             self._pending = None
 
     def _follow(self, action: Action, reasons: frozenset[Reason]) -> None:
-        """The same on B."""
+        """Take the same action on B, and remember any legal difference."""
         if not self._together:
             return
         with self._seen.blaming("B"):
@@ -137,14 +141,14 @@ class Pair:
 
 @define
 class PairFactory:
-    """Makes pairs; see `conformance.protocol.Factory`. seen: what all of them have shown."""
+    """A `conformance.protocol.Factory` of pairs. seen: the differences over all of its pairs."""
 
     a: Factory
     b: Factory
     seen: Differences = field(factory=Differences)
 
     def __call__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Pair:
-        """Two new engines."""
+        """A pair of two new engines."""
         with self.seen.blaming("A"):
             one = self.a(geometry, limits, cleanup)
         with self.seen.blaming("B"):
@@ -152,5 +156,5 @@ class PairFactory:
 
     @property
     def at_fault(self) -> Factory:
-        """Who made the engine that went wrong."""
+        """The factory of the engine that went wrong."""
         return self.a if self.seen.fault == "A" else self.b

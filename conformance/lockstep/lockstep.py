@@ -1,7 +1,7 @@
-"""An engine and the specification side by side: both take the same action, and must agree.
+"""Lockstep: an engine and the specification take the same actions and must agree.
 
-They agree on the refusal, the result and every field of the view. Every clause is judged on the
-engine's own view. Pages are compared through one bijection that is carried along the run. It is
+They must agree on the refusal, the result and every field of the view. Every clause is judged on
+the engine's own view. Pages are compared through one bijection that is carried along the run. It is
 extended only at allocation and cut only at release: renaming afresh at each step would hide a row
 that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 """
@@ -28,15 +28,16 @@ from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
 
 COMPARED = tuple(field for field in VIEWED if not field.paged)
-"""Fields that must equal the specification's; those with pages are compared as the policy says."""
+"""Fields that must equal the specification's. Page ids are compared as the policy says."""
 
 
 Oracle = Callable[[View, View, View], Iterator[tuple[str, str]]]
-"""From the views before and after a step, and the one wanted, to (clause id, what is wrong)."""
+"""A judge of one step: takes the engine's views before and after it and the expected view, and
+yields a clause id and a message for each error."""
 
 
 class Violation(AssertionError):
-    """An engine differs from the specification. `clause`: the first one violated."""
+    """An engine differs from the specification. `clause`: the id of the first violated clause."""
 
     def __init__(
         self, clause: str, message: str, *, action: object, before: View, after: View
@@ -47,11 +48,12 @@ class Violation(AssertionError):
 
 
 class Lockstep:
-    """An engine and the specification, side by side.
+    """An engine that runs in lockstep with the specification.
 
-    state: the specification's. seen: the engine's last view. climb: whether each step also checks
-    the specification against its own lower rungs. oracle: if given, it alone judges, and the
-    specification just goes where the engine can follow. watch: runs while the engine works.
+    state: the state of the specification. seen: the engine's last view. climb: whether each step
+    also checks the specification against its own lower rungs. oracle: if given, it replaces every
+    other judgement, and an action that only the specification refuses leaves its state unchanged.
+    watch: a stopwatch that runs while the engine works.
     """
 
     def __init__(
@@ -76,7 +78,10 @@ class Lockstep:
         self._judge(None, self.seen, self.seen)
 
     def do(self, action: Action) -> frozenset[Reason]:
-        """Take an action on both sides. Returns why the engine refused it; raises Violation."""
+        """Take an action on both sides. Raises Violation if they disagree.
+
+        Returns the reasons for which the engine refused it; empty if it was done.
+        """
         expected = frozenset(
             refusal.reason for refusal in self.machine.refusals(self.state, action)
         )
@@ -103,7 +108,10 @@ class Lockstep:
         return frozenset()
 
     def poison(self, kind: Poison) -> None:
-        """Overwrite the engine's dead cells, if it can; nothing observable may change."""
+        """Overwrite the engine's dead cells, if its adapter can. Nothing observable may change.
+
+        Raises Violation.
+        """
         if isinstance(self.engine, Poisonable):
             with self._watch:
                 self.engine.poison(kind)
@@ -111,7 +119,10 @@ class Lockstep:
             self._judge(f"poison {kind.value}", before, self.seen)
 
     def attend(self) -> None:
-        """Drive the engine's attention, if it can; each query reads its own visible history."""
+        """Drive the engine's attention, if its adapter can.
+
+        Each query must read its own visible history, every cell once. Raises Violation.
+        """
         if not isinstance(self.engine, Attends) or self._oracle is not None:
             return
         size = self.seen.geometry.page_size
@@ -143,7 +154,7 @@ class Lockstep:
         if self._oracle is None:
             refuses = self.engine.profile.refuses
             self._require_none(action, before, refusal_difference(given, expected, refuses=refuses))
-        if self.seen is not before:  # the same view was judged against the same state before
+        if self.seen is not before:  # an unchanged view has been judged against this state already
             self._judge(action, before, self.seen)
 
     def _judge_result(self, action: Action, result: Result, after: State, before: View) -> None:
@@ -154,14 +165,14 @@ class Lockstep:
         self._require_none(action, before, result_difference(action, result, legal))
 
     def _own_rows(self, after: State) -> table.Sequences:
-        """The sequences as they should be, in the pages that the engine itself shows."""
+        """The expected sequences, with rows that name the pages of the engine's own view."""
         return tuple(
             evolve(sequence, row=self.seen.rows[slot][: len(sequence.row)]) if sequence else None
             for slot, sequence in enumerate(after.sequences)
         )
 
     def _judge(self, action: object, before: View, seen: View) -> None:
-        """Clauses first, since they say what is wrong; then every field against the spec."""
+        """Judge the clauses first, since they name the error; then compare every field."""
         wanted = view.of(self.machine, self.state)
         for clause, wrong in (self._oracle or by_clauses)(before, seen, wanted):
             raise self._violation(action, before, clause, wrong)
@@ -226,7 +237,7 @@ class Lockstep:
 
 
 def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, str]]:
-    """Every clause, judged on what the engine itself shows."""
+    """The violations of every clause, judged on the engine's own views."""
     yield from clauses.violations(seen)
     yield from clauses.step_violations(before, seen)
 
@@ -245,9 +256,9 @@ def _require_fields(machine: Machine, shown: View) -> None:
 
 
 def _require_drafts(machine: Machine, shown: View) -> None:
-    """An engine that shows tokens also shows what follows them in its cells. Raises InvalidInput.
+    """Raise InvalidInput if the engine shows tokens but not the proposed ones that follow them.
 
-    Without it, written drafts would be judged as cells of no token.
+    Without the proposed tokens, written drafts would be judged as cells of no token.
     """
     if shown.tokens is None:
         return

@@ -1,7 +1,7 @@
-"""What fuzzing an engine cannot check, by clause, and why: from what the engine declares and shows.
+"""The clauses that fuzzing an engine cannot judge, with reasons from what it declares and shows.
 
-What is not listed here is judged at every step. A clause that is listed can still be found violated
-in part: what can be seen is compared in any case.
+Every clause that is not listed is judged at every step. A violation of a listed clause can still be
+found in part: every field that the engine shows is compared in any case.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from spec import clauses
 
 OTHERS: Final[Mapping[str, str]] = {
     "ATT": "fuzzing compares no values of attention; kvspec kernel does",
-    "KNOB": "it compares runs; fuzzing compares steps",
-    "GEOM": "it compares runs; fuzzing compares steps",
+    "KNOB": "the clause compares runs; fuzzing compares steps",
+    "GEOM": "the clause compares runs; fuzzing compares steps",
 }
-"""Clauses that are not judged by fuzzing, whatever the engine."""
+"""The clauses that fuzzing judges for no engine, each with the reason."""
 
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:
-    """From the id of each clause that is not judged to the reason, in the order of the registry."""
+    """The reason for each clause that is not judged, by its id, in the order of the registry."""
     shown, offered = engine.observe(), engine.profile.actions
     why = dict(OTHERS)
     for name in clauses.not_checked(shown):
@@ -36,7 +36,7 @@ def clauses_not_judged(engine: Engine) -> dict[str, str]:
 
 
 def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
-    """What a reader might take for checked and is not, and why: clauses first, then parts."""
+    """Everything that is not checked, with the reason: clauses first, then parts of them."""
     profile = engine.profile
     yield from clauses_not_judged(engine).items()
     left_out = sorted(kind.__name__ for kind in CALLS - profile.actions)
@@ -45,8 +45,8 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
     if profile.refuses == "may_refuse_more":
-        yield "ATOMIC, refusing what is legal", "the engine may refuse more"
+        yield "ATOMIC, refusal of legal actions", "the engine may refuse more"
     if not isinstance(engine, Poisonable):
-        yield "what dead cells hold", "the adapter has no poison"
+        yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"

@@ -1,4 +1,4 @@
-"""Pages and rows as text, so that a failure can be looked at."""
+"""Rendering of a view: slots, pages and queue as lines of text, for reports of failures."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,16 @@ from spec.vocabulary import INVALID
 
 
 def before_and_after(before: View, after: View) -> str:
-    """The pages before and after the fatal step; what changed is marked with `>`."""
+    """The views before and after the failing step, with `>` before each line that changed."""
     old, new = list(lines(before)), list(lines(after))
     marked = [line if line in old else f">{line[1:]}" for line in new]
     return "\n".join(["before:", *old, "after:", *marked])
 
 
 def lines(view: View) -> Iterator[str]:
-    """One line for each slot in use, one for each page that is not free and unnamed, one queue."""
+    """The lines of a view: one for each slot in use or with a row, one for each page that is
+    counted or named, one for the free pages, and one for a queue that is not empty.
+    """
     for slot, used in enumerate(view.used):
         if used or any(page != INVALID for page in view.rows[slot]):
             yield f"  slot {slot:<3} row {_row(view.rows[slot])}{_lengths(view, slot)}"
@@ -48,7 +50,7 @@ def _lengths(view: View, slot: int) -> str:
 
 
 def _cells(view: View, page: int) -> str:
-    """Each cell of a page: `slot:position` of a sequence that has written it, or `.`."""
+    """The cells of a page: `slot:position` of each sequence that has written the cell, or `.`."""
     size = view.geometry.page_size
     holders = []
     for offset in range(size):

@@ -1,4 +1,4 @@
-"""One history in lockstep with the specification: each step taken, and what goes wrong in it."""
+"""Running one history in lockstep with the specification, up to the first violation."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -26,9 +26,10 @@ class Finding:
 
 
 def opened(make: MakeEngine) -> Engine:
-    """A new engine that has been looked at. Raises EngineFailed if there is none.
+    """A new engine whose profile and first view are valid.
 
-    What an adapter says itself, InvalidInput, and a module that an extra installs are let pass.
+    Raises EngineFailed if the engine cannot be made or observed. An InvalidInput of the adapter and
+    an import error that an extra would mend are raised unchanged.
     """
     try:
         engine = make()
@@ -48,16 +49,16 @@ def opened(make: MakeEngine) -> Engine:
 
 
 def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Finding:
-    """The finding of a history whose last step, or the engine before the first, went wrong."""
+    """The finding for a history whose last step went wrong, or whose engine could not be made."""
     if isinstance(error, EngineFailed):
         return Finding(tuple(history), error.clause, str(error))
     return Finding(tuple(history), error.clause, error.message, error)
 
 
 def violated_by(finding: Finding) -> dict[str, str]:
-    """From each clause that the last step violates to what is wrong, the one it is named for first.
+    """A message for each clause that the last step violates, the clause of the finding first.
 
-    Several can be violated at once: a page that leaks has no owner, and a wrong count too.
+    One step can violate several clauses: a page that leaks has no owner and a wrong count.
     """
     violated = {finding.clause: finding.message}
     if finding.violation is not None:
@@ -68,13 +69,14 @@ def violated_by(finding: Finding) -> dict[str, str]:
 
 
 TakeAgain = Callable[[History], Finding | None]
-"""Takes a history from the initial state; the finding where it goes wrong."""
+"""A function that runs a history from the initial state and returns its finding, or None."""
 
 
 def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
-    """Take one step; raises Violation, and an engine's own exception or hang as one.
+    """Take one step. Returns the reasons for which its action was refused; empty if it was done.
 
-    Returns why an action was refused.
+    seconds: the time limit of the step. Raises Violation, also for an exception or a hang of the
+    engine.
     """
     before = lockstep.seen
     try:
@@ -111,9 +113,9 @@ def replay(
     watchdog: Watchdog | None = None,
     oracle: Oracle | None = None,
 ) -> Finding | None:
-    """Take a history from the initial state; the finding where it goes wrong, if it does.
+    """Run a history from the initial state. Returns the finding of its first violation, or None.
 
-    seconds: what each step may take, compilation included. oracle: see `Lockstep`.
+    seconds: the time limit of each step, compilation included. oracle: see `Lockstep`.
     """
     taken: list[Step] = []
     try:

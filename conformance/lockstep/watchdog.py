@@ -1,7 +1,8 @@
-"""Noticing a step that never returns, even from inside compiled code.
+"""The watchdog: detects a step that never returns, even one inside compiled code.
 
-An alarm interrupts Python, and the step becomes a finding that can be shrunk. Compiled code cannot
-be interrupted: for that a thread watches, reports the history as it stands, and ends the process.
+An alarm interrupts Python code, and the step becomes a finding that can be shrunk. Compiled code
+cannot be interrupted. For that case a thread watches the time and reports the history, so that the
+process can be ended.
 """
 
 import math
@@ -19,34 +20,35 @@ from conformance.history import Step
 from spec.vocabulary import InvalidInput
 
 STEP_SECONDS: Final = 15.0
-"""How long one step may take."""
+"""Time limit of one step."""
 FIRST_SECONDS: Final = 40.0
-"""How long a step of the warm-up may take: it compiles what it calls."""
+"""Time limit of a step of the warm-up, which compiles the functions that it calls."""
 LARGE_SECONDS: Final = 180.0
-"""How long a step may take with a large pool: any of the first steps compiles, and slowly."""
+"""Time limit of a step with a large pool: any of the first steps may compile, and slowly."""
 GRACE_SECONDS: Final = 3.0
-"""How much longer the thread waits than the alarm."""
+"""Time that the thread waits beyond the limit of the alarm."""
 
 
 @frozen(kw_only=True)
 class Patience:
-    """How many seconds a step may take. first: one of the warm-up, which may compile."""
+    """Time limits in seconds. step: of one step. first: of a warm-up step, which may compile."""
 
     step: float = STEP_SECONDS
     first: float = FIRST_SECONDS
 
     def after_warm_up(self, *, here: bool, warm_up: float) -> float:
-        """What a step of a shorter history may take: here everything is compiled by now.
+        """The time limit, in seconds, of a step while a history is shrunk, after a warm-up.
 
-        here: in this process. A hang ends another one, and the next compiles again. warm_up: what
-        all steps of the warm-up took, that process included.
+        here: whether the engine runs in this process, where everything is compiled by now. An
+        engine in another process is killed when it hangs, and the next process compiles again.
+        warm_up: the seconds that all steps of the warm-up took, start of the process included.
         """
         return self.step if here else self.step + min(warm_up, self.first)
 
 
 def patience_of(seconds: float) -> Patience:
-    """The patience of who gives a step so many seconds. A warm-up has FIRST_SECONDS at least:
-    what compiles does not hang. Raises InvalidInput.
+    """The time limits if one step may take this many seconds. A warm-up step may take at least
+    FIRST_SECONDS, since it may compile. Raises InvalidInput.
     """
     if not 0 < seconds < math.inf:
         raise InvalidInput(
@@ -59,27 +61,27 @@ def patience_of(seconds: float) -> Patience:
 
 
 class Hung(Exception):
-    """A step took longer than it may."""
+    """A step took longer than its time limit."""
 
 
 def set_alarm(seconds: float) -> None:
-    """Raise Hung in the main thread when this time is up; 0 calls it off."""
-    if threading.current_thread() is threading.main_thread():  # no alarm can be raised elsewhere
+    """Raise Hung in the main thread after this many seconds; 0 cancels the alarm."""
+    if threading.current_thread() is threading.main_thread():  # it alone handles signals
         _listen()
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-@cache  # asking who listens costs more than a small step
+@cache  # installing the handler again costs more than a small step
 def _listen() -> None:
     signal.signal(signal.SIGALRM, _ring)
 
 
 def _ring(_number: int, _frame: FrameType | None) -> None:
-    raise Hung("a step took longer than it may")
+    raise Hung("a step took longer than its time limit")
 
 
 class Watchdog:
-    """A thread that calls `on_hang` with the history if a step that began does not end in time."""
+    """A thread that calls `on_hang` with the history and a message if a step exceeds its time."""
 
     def __init__(self, on_hang: Callable[[tuple[Step, ...], str], None]) -> None:
         self._on_hang = on_hang
@@ -97,7 +99,7 @@ class Watchdog:
         self._closed.set()
 
     def begin(self, history: Sequence[Step], seconds: float) -> None:
-        """A step, the last of this history, begins and may take this long."""
+        """Start the clock for the last step of this history. seconds: its time limit."""
         self._history, self._began = history, time.monotonic()
         self._due = self._began + seconds + GRACE_SECONDS
 
@@ -107,7 +109,7 @@ class Watchdog:
         return time.monotonic() - self._began
 
     def end(self) -> None:
-        """The step has ended."""
+        """Stop the clock: the step has ended."""
         self._due = None
 
     def _watch(self) -> None:

@@ -1,1 +1,1 @@
-"""Recordings: what some engine did and showed, line by line, and whether that was legal."""
+"""Recordings: the actions of an engine and its observed fields as JSON Lines, and their judging."""

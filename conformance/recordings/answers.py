@@ -1,4 +1,4 @@
-"""What a judge of recordings answers: what an action changes, or what is wrong with a line."""
+"""Answers of a judge of recordings: the changes of an action, or the error in a line."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from conformance.files.serialisation import clipped
 from conformance.lockstep.comparer import Difference
 
 Change = tuple[str, int]
-"""A field, and the slot or page whose value is another now."""
+"""A field, and the slot or page whose value has changed."""
 
 
 class Done(NamedTuple):
-    """What an action did. results: what it may return, as plain data; empty: nothing to say."""
+    """The effect of an action. results: the legal results as plain data; empty if not judged."""
 
     changes: list[Change]
     results: Collection[object]
@@ -21,7 +21,7 @@ class Done(NamedTuple):
 
 @define
 class Illegal(Exception):
-    """A line that no engine may record."""
+    """The line violates a clause of the specification."""
 
     difference: Difference
 

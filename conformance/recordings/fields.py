@@ -1,4 +1,4 @@
-"""A view as the fields of a recording, and a result as plain data."""
+"""Conversion of views to the fields of a recording, and of results to plain data."""
 
 from conformance.protocol import Result, Rounds
 from conformance.recordings.answers import Change
@@ -8,11 +8,11 @@ from spec.table import BatchPlan
 from spec.view import View
 
 Fields = dict[str, dict[int, object]]
-"""Field to slot or page to value; what has no index is at index 0."""
+"""Values by field and by slot or page. A field without an index has its value at index 0."""
 
 
 def fields_of(shown: View) -> Fields:
-    """A view as the fields of a recording; those that it does not show are left out."""
+    """A view as the fields of a recording. Fields that the view does not show are left out."""
     return {
         field.name: {
             index: field.to_record(entry)
@@ -24,7 +24,7 @@ def fields_of(shown: View) -> Fields:
 
 
 def changes(old: Fields, new: Fields) -> list[Change]:
-    """Where two views of one engine differ."""
+    """The fields and indices at which two views of one engine differ."""
     return [
         (name, index)
         for name, values in new.items()
@@ -34,7 +34,7 @@ def changes(old: Fields, new: Fields) -> list[Change]:
 
 
 def saw(shown: Fields, only: list[Change]) -> Saw:
-    """These values of a view."""
+    """The values of a view at these fields and indices alone."""
     found: Fields = {}
     for name, index in only:
         found.setdefault(name, {})[index] = shown[name][index]
@@ -42,7 +42,7 @@ def saw(shown: Fields, only: list[Change]) -> Saw:
 
 
 def plain_result(result: Result) -> object:
-    """A result as plain data: an allocation's is its destinations, in plan order."""
+    """A result as plain data. An allocation becomes the list of its destinations in plan order."""
     match result:
         case BatchPlan():
             return list(result.destinations)
@@ -55,7 +55,7 @@ def plain_result(result: Result) -> object:
 
 
 def _entry(entry: tuple[object, ...]) -> list[object]:
-    """An entry of the queue or of the outputs: tuples are lists, the reason is its value."""
+    """An entry of the queue or of the outputs as plain data: tuples as lists, enums as values."""
     return [
         list(part) if isinstance(part, tuple) else getattr(part, "value", part) for part in entry
     ]

@@ -1,9 +1,10 @@
-"""The format: JSON Lines, a header, then one line per action with what was observed after it.
+"""The format of recordings: JSON Lines with a header, then one line per action.
 
-Any engine in any language can write it. Which changes are seen is up to the writer, who says so:
-`shows` in the header names the fields of which every change is recorded. What is recorded beyond
-them is compared too; what is not is not checked, and that is reported. Documented in
-docs/recordings.md; the schema stands in conformance/files/schemas/recording.schema.json.
+A line has the action and the values that were observed after it. An engine in any language can
+write the format. The writer chooses the fields to record: `shows` in the header names the fields of
+which every change is recorded. A value of any other field is compared where it is recorded. The
+fields that are never recorded are not checked, and the report lists them. The format is documented
+in docs/recordings.md; its schema is conformance/files/schemas/recording.schema.json.
 """
 
 import json
@@ -30,7 +31,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 
 Saw = Mapping[str, Mapping[int, Any]]
-"""What was observed: field to slot or page to value. What has no index is at index 0."""
+"""Observed values by field and by slot or page. A field without an index is at index 0."""
 
 INDEXED: Final[Mapping[str, Decode]] = {
     field.name: decoder(field.record) for field in RECORDED if field.index != "whole"
@@ -39,7 +40,7 @@ WHOLE: Final[Mapping[str, Decode]] = {
     field.name: decoder(field.record) for field in RECORDED if field.index == "whole"
 }
 FIELDS: Final = tuple(field.name for field in RECORDED)
-"""Everything that can be observed. rows: the pages alone, nothing where there is none."""
+"""The fields that can be observed. An entry of `rows` lists its pages, without padding."""
 
 _STEPS: Final = {name: decoder(kind) for name, kind in STEPS.items()}
 _HEADER: Final = {
@@ -61,9 +62,9 @@ _CHOICES: Final = {
 
 @frozen(kw_only=True)
 class Header:
-    """How the engine was made, and what it promises: see `conformance.protocol.Profile`.
+    """The configuration and the promises of an engine, as in `conformance.protocol.Profile`.
 
-    engine: a name for people. shows: the fields of which every change is recorded.
+    engine: a name for reports. shows: the fields of which every change is recorded.
     """
 
     geometry: Geometry
@@ -76,9 +77,11 @@ class Header:
 
 
 class Line(NamedTuple):
-    """One action. refused: as what, empty if the engine gave no name; None where it was done.
+    """One action and its outcome. refused: the reasons of the engine, empty if it named none; None
+    if the action was done.
 
-    result: what the engine returned, None where it is not recorded. saw: what was observed after.
+    result: the returned value as plain data; None if it is not recorded. saw: the values that were
+    observed after the action.
     """
 
     step: Step
@@ -88,23 +91,23 @@ class Line(NamedTuple):
 
 
 def to_text(header: Header, lines: Iterable[Line]) -> str:
-    """A whole recording."""
+    """A whole recording as text."""
     return header_to_text(header) + "".join(map(line_to_text, lines))
 
 
 def write(path: Path, header: Header, lines: Iterable[Line]) -> None:
-    """Write a whole recording; its folder is made. Raises OSError."""
+    """Write a whole recording; the folder is created if needed. Raises OSError."""
     atomic.write(path, to_text(header, lines))
 
 
 def header_to_text(header: Header) -> str:
-    """The first line of a file."""
+    """The header as the first line of a file, line break included."""
     kind = {"kvspec": "recording", "version": VERSION, "spec_version": spec.SPEC_VERSION}
     return json.dumps({**kind, **header_to_data(header)}) + "\n"
 
 
 def header_to_data(header: Header) -> dict[str, object]:
-    """What a header says of an engine, as plain data."""
+    """A header as plain data."""
     return {
         "engine": header.engine,
         "geometry": geometry_to_data(header.geometry),
@@ -117,7 +120,7 @@ def header_to_data(header: Header) -> dict[str, object]:
 
 
 def line_to_text(line: Line) -> str:
-    """One line of a file."""
+    """A line as text, line break included."""
     return json.dumps(line_to_data(line)) + "\n"
 
 
@@ -154,7 +157,7 @@ def header_from_data(data: Mapping[str, Any]) -> Header:
 
 
 def line_from_data(data: dict[str, Any]) -> Line:
-    """The line that plain data describes; takes it apart.
+    """The line that plain data describes. The dict is emptied on the way.
 
     Raises ValueError, TypeError or InvalidInput.
     """
@@ -172,7 +175,7 @@ def line_from_data(data: dict[str, Any]) -> Line:
 
 
 def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
-    """The header for an adapter."""
+    """The header for an engine with this profile."""
     return Header(
         engine=profile.name,
         geometry=profile.geometry,
@@ -185,7 +188,7 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
 
 
 def saw_to_data(saw: Saw) -> dict[str, object]:
-    """What was observed, as it stands on a line."""
+    """The observed values as plain data for a line."""
     return {
         name: {str(index): value for index, value in values.items()}
         if name not in WHOLE
@@ -208,7 +211,7 @@ def _reason(name: Any) -> Reason:
 
 
 def saw_from_data(value: Any) -> Saw:
-    """What a line says was observed. Raises ValueError, TypeError or InvalidInput."""
+    """The observed values that a line names. Raises ValueError, TypeError or InvalidInput."""
     fields: dict[str, Mapping[int, Any]] = {}
     for name, values in checked(value, dict).items():
         decode = INDEXED.get(name)
@@ -223,7 +226,9 @@ def saw_from_data(value: Any) -> Saw:
 
 @lru_cache(maxsize=1 << 16)  # a recording names the same slots and pages over and over
 def _index(text: str) -> int:
-    """A slot or page as a key of JSON: digits as Python writes them, so that none stands twice."""
+    """The slot or page of a JSON key. Only the digits that Python would write are accepted, so that
+    no index can be given twice.
+    """
     if not text.isdecimal() or not text.isascii() or str(int(text[:20])) != text:
         raise ValueError(f"{shown(text)} is not a slot or page")
     return int(text)

@@ -1,10 +1,11 @@
-"""Recordings as traces in ITF, the Informal Trace Format, and back.
+"""Conversion of recordings to traces in ITF, the Informal Trace Format, and back.
 
-So Quint and Apalache, and what shows their traces, can look at ours; and theirs can be judged. A
-state has the variables `header` (that of a recording; the geometry will do), `action`, `arguments`,
-`refused` (the reasons, one empty name for a refusal without any) and one for each field that is
-shown, a map that leaves out what is as it was at the start. Where the header does not say what it
-`shows`, every change of these fields is taken to be shown. Source: Apalache, ADR 015.
+Tools for traces of Quint and Apalache can thus display recordings, and their traces can be judged.
+A state has the variables `header` (the header of a recording, of which only the geometry is
+required), `action`, `arguments`, `refused` (the reasons; one empty name if the engine named none)
+and one variable for each field that is shown. The variable of an indexed field is a map without the
+entries that have their initial value. If the header has no `shows`, every change of these fields
+counts as shown. Source: Apalache, ADR 015.
 """
 
 import json
@@ -33,20 +34,20 @@ from conformance.recordings.format import (
 from spec.vocabulary import InvalidInput
 
 MOST: Final = 100_000
-"""States in one trace: it is one object, and whoever reads it holds all of it."""
+"""Greatest number of actions in one trace: a trace is one JSON object, read into memory whole."""
 DIGITS: Final = re.compile(r"-?[0-9]{1,4000}")
 _MAPS: Final = tuple(INDEXED)
 
 
 def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
-    """One object of JSON. Raises InvalidInput for a recording that is too long."""
+    """A recording as the JSON object of a trace. Raises InvalidInput if it is too long."""
     kept = list(islice(lines, MOST + 1))
     if len(kept) > MOST:
         raise InvalidInput(
             "recording",
             seen=f"more than {MOST} lines",
             allowed=f"at most {MOST}",
-            remedy="Write the shortest part that is still illegal instead.",
+            remedy="Write the shortest part that is still illegal.",
         )
     seen = {name for line in kept for name in line.saw}
     shown = [name for name in (*_MAPS, *WHOLE) if name in seen]
@@ -72,9 +73,10 @@ def to_itf(header: Header, lines: Iterable[Line]) -> dict[str, object]:
 
 
 def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]]:
-    """A trace as a recording: line n is state n. Raises InvalidInput with the state.
+    """A trace as a recording: state 0 gives the header, and each later state a line.
 
-    name: of the file in messages, if not its own.
+    name: the name of the file in messages; None for its own. Raises InvalidInput with the number of
+    the state.
     """
     try:
         with open_file(path) as file:
@@ -100,7 +102,7 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
 
 
 def _blank(header: Header) -> Mapping[str, object]:
-    """An entry of each field at the start; one slot or page is then as any other."""
+    """The initial entry of each field, which is the same for all slots and pages."""
     fields = BySpec(evolve(header, policy="lowest")).fields
     return {name: entries[0] for name, entries in fields.items()}
 
@@ -127,7 +129,7 @@ def _line(
     shown: list[str],
     start: Mapping[str, object],
 ) -> dict[str, Any]:
-    """The line of a state: its action, and where it differs from the state before."""
+    """The line of a state: its action, and the values that differ from the state before."""
     arguments = checked(_part(state, "arguments"), dict)
     line: dict[str, Any] = {**arguments, "step": _part(state, "action")}
     refused = checked(_part(state, "refused"), list)
@@ -150,7 +152,7 @@ def _line(
 
 
 def _entry(data: Any, name: str) -> list[Any]:
-    """One of the lists that a trace has."""
+    """The list of this name in a trace."""
     found: list[Any] = checked(_part(checked(data, dict), name), list)
     return found
 
@@ -174,7 +176,7 @@ def _map(pairs: list[Any]) -> dict[Any, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of ITF as plain data: tuples and sets are lists, maps are dicts, integers are int."""
+    """An ITF value as plain data: tuples and sets as lists, maps as dicts, big integers as int."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
@@ -182,7 +184,7 @@ def _plain(value: Any) -> Any:
     match value:
         case {"#bigint": str(digits)}:
             if not DIGITS.fullmatch(digits):
-                raise ValueError(f"{shown(digits)} is no integer")
+                raise ValueError(f"{shown(digits)} is not an integer")
             return int(digits)
         case {"#tup": list(items)}:
             return [_plain(item) for item in items]

@@ -1,4 +1,4 @@
-"""A recorder around any adapter: the same engine, and a line for each action that it takes."""
+"""A recorder that wraps an adapter and writes a line for each action."""
 
 from typing import TextIO
 
@@ -10,9 +10,10 @@ from spec.vocabulary import Refused
 
 
 class Recorder:
-    """See `conformance.protocol.Engine`. Every change of what the engine shows is on its line.
+    """An engine that writes each action, with all changes of its view, as a line of a recording.
 
-    An action that ends in any other exception is not written: nobody said what it did.
+    See `conformance.protocol.Engine`. An action that raises anything but Refused is not written,
+    since its effect is unknown.
     """
 
     def __init__(self, engine: Engine, out: TextIO) -> None:
@@ -23,11 +24,11 @@ class Recorder:
 
     @property
     def profile(self) -> Profile:
-        """That of the engine."""
+        """The profile of the engine."""
         return self._engine.profile
 
     def apply(self, action: Action) -> Result:
-        """Take an action and write its line."""
+        """Take an action and write its line. Raises whatever the engine raises."""
         try:
             result = self._engine.apply(action)
         except Refused as refused:
@@ -37,7 +38,7 @@ class Recorder:
         return result
 
     def observe(self) -> View:
-        """What the engine showed after its last action."""
+        """The view of the engine after the last recorded action."""
         return self._seen
 
     def _write(self, action: Action, refused: Refused | None, result: Result) -> None:

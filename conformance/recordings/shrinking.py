@@ -1,7 +1,8 @@
-"""The shortest part of a recording that is still illegal, in the time there is.
+"""Shrinking of an illegal recording, within a time limit, to a short one that is still illegal.
 
-There is no engine to ask again: what is left out are lines, and what remains must be a recording
-whose first illegal line is its last, for the same clause. So it can be read by itself, and is.
+The engine is not available, so shrinking only removes lines. The remaining lines must form a
+recording whose first illegal line is its last, for the same clause. Every candidate is judged as a
+recording of its own.
 """
 
 import time
@@ -18,12 +19,12 @@ from spec.machines import actions as act
 from spec.vocabulary import INVALID
 
 MOST: Final = 200_000
-"""Lines that are looked at; a longer past is left as it is."""
+"""Greatest number of lines that are shrunk."""
 
 
 @frozen
 class Least:
-    """header, lines: what remains. done: whether every line of it is needed."""
+    """The shortest recording found. done: whether every line of it is needed."""
 
     header: Header
     lines: tuple[Line, ...]
@@ -31,7 +32,11 @@ class Least:
 
 
 def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
-    """The least that was found in this time; None if the past is too long."""
+    """The shortest illegal recording that is found in this time; None if there are too many lines.
+
+    past: the lines up to the illegal one, which is the last. whole: whether the specification
+    itself judges. seconds: the time limit.
+    """
     lines = list(islice(past, MOST + 1))
     if len(lines) > MOST:
         return None
@@ -44,11 +49,11 @@ def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: floa
         for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
             if search.fails(guess):
                 return search.shrink(guess)
-    raise AssertionError("all of it fails")
+    raise AssertionError("the whole recording is illegal")
 
 
 def _promising_nothing(header: Header) -> Header:
-    """Without a policy, and without a promise to show every change: so lines can be left out."""
+    """The header without a policy and without `shows`: lines can then be removed."""
     return evolve(header, policy="any", shows=())
 
 
@@ -63,7 +68,7 @@ class _Search:
         return _last_is_wrong(self.header, lines, whole=self.whole) == self.clause
 
     def shrink(self, lines: Sequence[Line]) -> Least:
-        """Leave out ever smaller runs of lines, the last one never."""
+        """Remove ever shorter runs of lines, but never the last line."""
         best, size = list(lines), max(1, len(lines) // 2)
         while True:
             removed, start = False, 0
@@ -82,7 +87,7 @@ class _Search:
 
 
 def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str | None:
-    """The clause that the last of these lines violates; None if it does not, or one before does."""
+    """The clause that the last line violates; None if it is legal or an earlier line is illegal."""
     taking = judge(header, whole=whole)
     for number, line in enumerate(lines, start=1):
         try:
@@ -93,7 +98,10 @@ def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str
 
 
 def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> list[Line]:
-    """What concerns those of these slots that are in use at the end, since each began."""
+    """The lines about the slots in use at the end, each from the start of its last sequence.
+
+    only: the slots to keep.
+    """
     began: dict[int, int] = {}
     touching: list[tuple[int, ...]] = []
     for number, line in enumerate(lines):
@@ -114,7 +122,7 @@ def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> 
 
 
 def _slots(line: Line) -> tuple[int, ...]:
-    """The slots that a line is about; those that an engine chose are in its result."""
+    """The slots that a line is about. A slot that the engine chose is taken from the result."""
     chosen = line.result if isinstance(line.result, int) else -1
     match line.step:
         case act.Allocate(batch) | act.Write(batch):
@@ -130,7 +138,7 @@ def _slots(line: Line) -> tuple[int, ...]:
 
 
 def _only(line: Line, slots: Container[int]) -> Line:
-    """The same batch without the slots that are left out, and without what they showed."""
+    """A line with its batch cut to these slots; a line that is cut loses its observed values."""
     match line.step:
         case act.Allocate(batch) | act.Write(batch):
             kept = tuple(entry for entry in batch if entry is None or entry[0] in slots)

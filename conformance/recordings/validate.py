@@ -1,4 +1,4 @@
-"""Read a recording to its first illegal line: in one pass, in memory that does not grow with it."""
+"""Validation of a recording up to its first illegal line, line by line in bounded memory."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -18,16 +18,17 @@ from conformance.recordings.judge import Judge, judge
 from spec.machines.actions import Reset
 
 QUICK: Final = ACTIONS | {PoisonDead, Attend}
-"""What the ledger can judge. A recording with anything else is read again from its beginning."""
+"""The steps that the fast table can judge. If a recording has any other, the specification judges
+it, from the beginning."""
 EVERY: Final = 4096
-"""Lines between two looks at how far it is."""
+"""Number of lines between two updates of the progress."""
 AHEAD: Final = 32
-"""Lines that are read before they are judged."""
+"""Number of lines that are read ahead of the judge."""
 
 
 @frozen
 class Part:
-    """The part of a file since its last reset. offset: of its first line, in bytes."""
+    """The part of a file after its last reset. offset: byte offset of its first line."""
 
     first_line: int
     offset: int
@@ -35,9 +36,11 @@ class Part:
 
 @frozen
 class Outcome:
-    """events: lines taken, the illegal one included. observed: the fields that some line shows.
+    """The outcome of a validation. events: the number of lines judged, the illegal one included.
 
-    whole: whether the specification itself judged. part: where the illegal line's past begins.
+    found: the first illegal line, or None. observed: the fields that at least one line shows.
+    whole: whether the specification itself judged, rather than the fast table. part: the part of
+    the file that the illegal line depends on.
     """
 
     header: Header
@@ -51,9 +54,10 @@ class Outcome:
 def validate(
     path: Path, *, update: Callable[[float], None] = lambda _: None, name: str | None = None
 ) -> Outcome:
-    """Judge a recording. update: told the share that is read. Raises InvalidInput with the line.
+    """Judge a recording. Raises InvalidInput with the number of a malformed line.
 
-    name: of the file in messages, if not its path.
+    update: called with the share of the file that is read. name: the name of the file in messages;
+    None for its path.
     """
     size = max(1, path.stat().st_size) if path.is_file() else 1
     for whole in (False, True):
@@ -66,7 +70,7 @@ def validate(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles: a pass makes many small things, and no cycle of them."""
+    """Disable the garbage collector: a pass makes many small objects and no cycles of them."""
     collected = gc.isenabled()
     gc.disable()
     try:
@@ -87,7 +91,7 @@ def header_and_lines(file: BinaryIO, name: str | Path) -> tuple[Header, Lines]:
 
 
 def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
-    """The lines of a part of a file, to this one."""
+    """The lines of a part of a file, up to and including this line number."""
     with open_file(path) as file:
         file.seek(part.offset)
         lines = Lines(file, name=str(path), written_by="the same file as before")
@@ -98,7 +102,7 @@ def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
 
 
 class _Pass:
-    """One reading of a file."""
+    """One pass over a file. whole: whether the specification itself judges."""
 
     def __init__(self, file: BinaryIO, name: str, *, whole: bool) -> None:
         self._whole = whole
@@ -108,7 +112,7 @@ class _Pass:
         self._observed: set[str] = set()
 
     def run(self, update: Callable[[int], None]) -> Outcome | None:
-        """To the first illegal line; None at the first that this pass cannot judge."""
+        """Judge up to the first illegal line. Returns None at a line that the judge cannot take."""
         take, observed, events = self._judge.take, self._observed, 0
         lines = self._lines.read(line_from_data, ahead=AHEAD)
         for events, line in enumerate(lines, start=1):

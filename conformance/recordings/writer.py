@@ -14,9 +14,9 @@ from pathlib import Path
 
 
 class HistoryWriter:
-    """One file, one line per action, flushed as it is written: a crash loses nothing.
+    """A recording in a file, one line per action; each line is flushed, so a crash loses none.
 
-    shows: the fields of `saw` of which every change is written; the others may be left out.
+    shows: the fields of `saw` of which every change is written; other fields may be left out.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HistoryWriter:
         saw: Mapping[str, object] | None = None,
         **fields: object,
     ) -> None:
-        """One action. refused: as what, or [] for no reason that has a name; None: it was done."""
+        """Write an action. refused: names of the reasons, [] if none is named; None if done."""
         extras = {"refused": refused, "result": result, "saw": saw}
         given = {key: value for key, value in extras.items() if value is not None}
         self._write({"step": name, **fields, **given})

@@ -36,7 +36,7 @@ CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
 DRIVEN_BY: Final[Mapping[str, tuple[type, ...]]] = {
     clause: drivers for rung in KITS for clause, drivers in rung.driven.items()
 }
-"""Clauses that mean nothing unless an engine offers one of these actions."""
+"""The clauses that apply only to an engine that offers one of these actions."""
 WARMUP: Final[History] = tuple(step for rung in KITS for step in rung.warmup)
 LEVELS: Final[tuple[RungKit, ...]] = tuple(rung for rung in KITS if rung.needs)
 """The rungs that have a level of the fuzzer, which is a state machine of its own."""

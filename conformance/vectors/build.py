@@ -1,4 +1,4 @@
-"""Vectors: what the specification itself records of the histories that cover a suite."""
+"""Vectors: recordings of the specification itself, on the histories that cover a suite."""
 
 from collections import Counter
 from functools import cached_property
@@ -17,12 +17,12 @@ from conformance.vectors.suites import Suite
 NOT_ONE_STEP: Final = frozenset(
     {"slot reused by a shorter, then a longer sequence", "poisoned dead cells read past"}
 )
-"""Corners that are no matter of one action."""
+"""Boundary cases that take more than one action."""
 
 
 @frozen
 class Vector:
-    """One recording. name: of its files. covers: what it covers."""
+    """One recording. name: of its files, without suffix. covers: the items that it covers."""
 
     name: str
     header: Header
@@ -32,7 +32,7 @@ class Vector:
 
 @frozen
 class Cover:
-    """What became of a suite. reach: the whole graph. histories, vectors: those that cover it."""
+    """The coverage of a suite. reach: its whole graph. histories, vectors: those that cover it."""
 
     suite: Suite
     reach: Reach = field(repr=False)
@@ -41,18 +41,18 @@ class Cover:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many vectors cover each thing that can be reached."""
+        """The number of vectors that cover each item that can be reached, by item."""
         found = Counter(item for vector in self.vectors for item in vector.covers)
         return {item: found[item] for item in sorted(self.reach.coverable)}
 
     @property
     def missing(self) -> list[str]:
-        """What can be reached and no vector covers."""
+        """The items that can be reached and that no vector covers."""
         return [item for item, times in self.counts.items() if not times]
 
     @property
     def unreachable(self) -> dict[str, str]:
-        """What one might ask for and no history at this geometry shows, and why that is known."""
+        """The items that no history at this geometry shows, each with the reason for that."""
         everywhere = f"no move in any of the {len(self.reach.steps)} states shows it"
         after = f"in none of the {len(self.reach.steps)} states can the second follow the first"
         reasons = {reason for item in self.counts for reason in _one_by_one(item)}
@@ -74,7 +74,7 @@ class Cover:
 
 
 def build(suite: Suite) -> Cover:
-    """Look at everything that a suite can reach, and record what covers it."""
+    """Build the graph of a suite, choose histories that cover it, and record them as vectors."""
     reach = Reach(suite)
     histories = cover(reach)
     digits = len(str(len(histories)))
@@ -90,7 +90,7 @@ def build(suite: Suite) -> Cover:
 
 
 def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
-    """The specification's own recording, with every change of every field."""
+    """The recording of a history by the specification, with every change of every field."""
     instance, state, lines = suite.instance, suite.initial(), list[Line]()
     header = Header(geometry=instance.geometry, limits=instance.limits, cleanup=instance.cleanup)
     machine = BySpec(evolve(header, policy="lowest"), suite.machine)
@@ -110,6 +110,6 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
 
 
 def _one_by_one(item: str) -> list[str]:
-    """An outcome with several reasons, as one with each."""
+    """An outcome with several reasons, as one outcome for each reason."""
     name, _, reasons = item.partition(": ")
     return [f"{name}: {reason}" for reason in reasons.split("+")]

@@ -1,8 +1,8 @@
-"""A few short histories that cover everything which a suite can reach, and nothing superfluous.
+"""Selection of a few short histories that together cover all that a suite can reach.
 
-Greedy: from where a history stands, the shortest way to something that is not covered yet. Then
-what others cover too is left out, first whole histories, then single steps. Nothing is drawn, and
-nothing depends on the order of a set.
+The search is greedy: a history is extended by the shortest path to an item that is not covered yet.
+Then redundant parts are removed, whole histories first and single steps after them. The result is
+deterministic: nothing is drawn, and nothing depends on the order of a set.
 """
 
 from collections import Counter
@@ -11,7 +11,8 @@ from typing import Final
 from conformance.vectors.reach import Reach, Step, covered, pair
 
 LONGEST: Final = 12
-"""Steps after which a history is not made longer: a failure should be easy to look at."""
+"""Greatest length of a history in steps, so that a failure is easy to read. Only the path to its
+first item may be longer."""
 
 
 def cover(reach: Reach) -> list[list[Step]]:
@@ -24,7 +25,7 @@ def cover(reach: Reach) -> list[list[Step]]:
 
 
 def _history(reach: Reach, wanted: set[str]) -> list[Step]:
-    """One history; it covers at least one thing more."""
+    """One history that covers at least one of the wanted items."""
     left, steps = set(wanted), list[Step]()
     while len(steps) < LONGEST and left:
         more = _nearest(reach, steps, left, most=LONGEST - len(steps) if steps else None)
@@ -38,7 +39,10 @@ def _history(reach: Reach, wanted: set[str]) -> list[Step]:
 def _nearest(
     reach: Reach, steps: list[Step], left: set[str], *, most: int | None
 ) -> list[Step] | None:
-    """The shortest way on that covers something of what is left; None if it has too many steps."""
+    """The shortest extension that covers an item of `left`; None if it has more than `most` steps.
+
+    most: None for any length.
+    """
     at = (steps[-1].after, steps[-1].kind) if steps else (0, "")
     ways: dict[tuple[int, str], tuple[tuple[int, str], Step] | None] = {at: None}
     level = [at]
@@ -69,7 +73,7 @@ def _way(
 
 
 def _minimised(reach: Reach, histories: list[list[Step]]) -> list[list[Step]]:
-    """Without the histories, and then the steps, that cover nothing by themselves."""
+    """The histories without those, and then without the steps, that the others make redundant."""
     times = Counter(item for steps in histories for item in covered(steps))
     kept = []
     for steps in reversed(histories):
@@ -79,12 +83,15 @@ def _minimised(reach: Reach, histories: list[list[Step]]) -> list[list[Step]]:
             kept.append(steps)
     kept.reverse()
     while (shorter := [_shortened(reach, steps, times) for steps in kept]) != kept:
-        kept = shorter  # a step that is left out can make another one superfluous
+        kept = shorter  # the removal of a step can make another one redundant
     return kept
 
 
 def _shortened(reach: Reach, steps: list[Step], times: Counter[str]) -> list[Step]:
-    """Without each step that is not needed, the last first. times: how often each is covered."""
+    """A history without its redundant steps, tried from the last to the first.
+
+    times: the number of histories that cover each item; updated.
+    """
     times.subtract(covered(steps))
     needed = {item for item in covered(steps) if not times[item]}
     at = len(steps)

@@ -1,6 +1,6 @@
-"""The files of a set of vectors: recordings, the same as plain words, a manifest, and a table.
+"""The files of a set of vectors: recordings, the same in plain words, a manifest, and statistics.
 
-Nothing in them depends on when, where or by whom they were written.
+Their contents depend on nothing but the vectors: they hold no date, path or name of a user.
 """
 
 import hashlib
@@ -25,14 +25,15 @@ VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 STATISTICS: Final = "statistics.md"
 PARTIAL: Final = ".kvspec-*.partial"
-"""Folders of files that are not in their places yet."""
+"""Glob of the temporary folders, which hold files that are not in place yet."""
 
 
 def write(covers: Sequence[Cover], folder: Path) -> None:
-    """Write all of them. Raises InvalidInput if the folder has anything else in it.
+    """Write all files. Raises InvalidInput if the folder has other files or cannot be written to.
 
-    They are written beside their places first. The manifest goes first and comes last: a folder
-    with one is whole. What a crash leaves is taken up the next time.
+    The files are written to a temporary folder first. The old manifest is removed before any file
+    moves, and the new one moves last: a folder with a manifest is complete. The next call removes
+    any temporary folder that a crash has left.
     """
     every = dict(contents(covers))
     try:
@@ -56,9 +57,10 @@ def write(covers: Sequence[Cover], folder: Path) -> None:
 
 
 def check(folder: Path, *, known: Container[str] | None = None) -> None:
-    """Raises InvalidInput if other files are there. known: the names; without, a manifest will do.
+    """Raise InvalidInput if the folder has files that are not vectors.
 
-    What is not vectors is so refused before they are looked for, which takes a while.
+    known: the names of all vector files. Without them any folder with a manifest of ours passes, so
+    that a wrong folder is refused before the vectors are built, which takes a while.
     """
     left = _partials(folder)
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -77,13 +79,13 @@ def check(folder: Path, *, known: Container[str] | None = None) -> None:
 
 
 def _partials(folder: Path) -> list[Path]:
-    """What writing left here that did not come to its end."""
+    """The temporary folders that an interrupted call has left here."""
     return [path for path in folder.glob(PARTIAL) if path.is_dir()]
 
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A folder in this one, for what is not whole yet; removed, unless the process is killed."""
+    """A temporary folder in this one, removed at the end unless it alone has the manifest."""
     partial = atomic.beside(folder / "any")
     partial.mkdir()
     try:
@@ -94,7 +96,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _is_manifest(path: Path) -> bool:
-    """Whether it is one of ours: others have files of this name as well."""
+    """Whether a file is a manifest of vectors: other programs write files of this name too."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -136,9 +138,9 @@ def in_json(vector: Vector) -> str:
 
 
 def in_words(vector: Vector) -> str:
-    """The same for whoever has no reader of JSON: lines of words, in the order of the recording.
+    """A vector as lines of words, for readers without a JSON parser, in the order of the recording.
 
-    A list is its length and then its entries; true is 1, false 0, nothing a dash.
+    A list is written as its length and its entries, true as 1, false as 0, and null as a dash.
     """
     header = vector.header
     told = [["kvspec", "vectors", VERSION, spec.SPEC_VERSION], ["geometry", *_sizes(header)]]
@@ -161,7 +163,7 @@ def in_words(vector: Vector) -> str:
 
 
 def words(value: object) -> list[object]:
-    """A value of JSON as words."""
+    """A JSON value as words."""
     match value:
         case None:
             return ["-"]
@@ -176,7 +178,7 @@ def words(value: object) -> list[object]:
 
 
 def statistics(covers: Sequence[Cover]) -> str:
-    """The table of what is covered, and the list of what cannot be."""
+    """The statistics in Markdown: tables of covered items, and lists of the unreachable ones."""
     rows = [(cover.suite.name, numbers(cover)) for cover in covers]
     total = {name: sum(row[name] for _, row in rows) for name in rows[0][1]}
     lines = [
@@ -198,7 +200,7 @@ def statistics(covers: Sequence[Cover]) -> str:
 
 
 def numbers(cover: Cover) -> dict[str, int]:
-    """The table's row for a suite."""
+    """The counts of a suite, one for each column of the table."""
     pairs = sum(map(is_pair, cover.counts))
     return {
         "states": len(cover.reach.steps),

@@ -1,7 +1,7 @@
-"""An adapter through a vector: it does what the recording says, or where it first does not.
+"""Playing a vector on an engine through its adapter, up to the first difference.
 
-What any engine in any language does with a vector. Only the fields that the adapter shows are
-compared.
+An engine in another language plays a vector in the same way. Only the fields that the adapter shows
+are compared.
 """
 
 from conformance.history import Attend, PoisonDead
@@ -21,9 +21,9 @@ from spec.vocabulary import Refused
 
 
 def play(engine: Engine, vector: Vector) -> Found | None:
-    """What is wrong first, with its line in the file; None if the engine passes.
+    """The first difference, with its line in the file; None if the engine passes.
 
-    engine: made as the header says, in its initial state.
+    engine: an engine with the header's geometry, limits and cleanup, in its initial state.
     """
     wanted = dict(BySpec(vector.header).fields)
     for number, line in enumerate(vector.lines, start=2):
@@ -45,7 +45,7 @@ def play(engine: Engine, vector: Vector) -> Found | None:
 
 
 def _shown_of(engine: Engine, header: Header) -> Fields:
-    """What the engine shows of the fields that the vector has."""
+    """The fields that both the engine and the vector show, with the engine's values."""
     shown = fields_of(engine.observe())
     return {name: entries for name, entries in shown.items() if name in header.shows}
 

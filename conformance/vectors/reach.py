@@ -1,7 +1,8 @@
-"""Every state that a suite can reach, every move from each, and what there is to be covered.
+"""The graph of a suite: every reachable state, every move from it, and the items to cover.
 
-States are taken up to renaming of pages: no guard looks at the name of a page, so what is refused
-and what can follow is the same. Where nothing is drawn, no guard looks at tokens either.
+States are identified up to renaming of pages: no guard depends on a page id, so renamed states have
+the same refusals and the same successors. In a suite that draws no tokens, no guard depends on
+token values either, and only the number of tokens is compared.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -20,10 +21,11 @@ from spec.vocabulary import Reason, Request
 
 @frozen
 class Step:
-    """A move in a state. after: the number of the state it leads to, the same if it is refused.
+    """A move in a state. move: its number in the suite. after: the number of the resulting state,
+    which is the same state if the action is refused.
 
-    kind: the action, and whether it is done or refused. items: what it covers by itself, its
-    outcome first.
+    kind: the action, and whether it is done or refused. items: the items that the step alone
+    covers, its outcome first.
     """
 
     move: int
@@ -33,7 +35,10 @@ class Step:
 
 
 class Reach:
-    """The graph of a suite. steps: of each state by number, 0 the initial one; by move."""
+    """The graph of a suite. steps: for each state, its steps by number of the move.
+
+    The index in `steps` is the number of the state; state 0 is the initial one.
+    """
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
@@ -54,7 +59,10 @@ class Reach:
     def steps_of(
         self, state: State
     ) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], State | None]]:
-        """Each move that means something here, its kind and items, and the state it leads to."""
+        """Each move that applies in a state, with its kind, its items and the next state.
+
+        The next state is None if the action is refused.
+        """
         machine = self.suite.machine
         for number, move in enumerate(self.suite.moves):
             action = move.action(state)
@@ -72,7 +80,7 @@ class Reach:
 
     @cached_property
     def choices(self) -> tuple[tuple[Step, ...], ...]:
-        """Of each state the steps that differ in more than the move, the first of each."""
+        """The steps of each state, without those that equal an earlier one in all but the move."""
         return tuple(
             tuple({(step.items, step.after): step for step in reversed(steps.values())}.values())[
                 ::-1
@@ -82,7 +90,7 @@ class Reach:
 
     @cached_property
     def coverable(self) -> frozenset[str]:
-        """Everything that some history covers: what single steps do, and every pair of kinds."""
+        """Every item that some history covers: the items of steps, and the pairs of kinds."""
         found, kinds = set[str](), [set[str]() for _ in self.steps]
         for steps in self.steps:
             for step in steps.values():
@@ -94,7 +102,7 @@ class Reach:
         return frozenset(found)
 
     def taken(self, moves: Iterable[int]) -> list[Step] | None:
-        """The steps of a history from the initial state; None if a move means nothing there."""
+        """The steps of these moves from the initial state; None if a move does not apply."""
         steps, state = list[Step](), 0
         for move in moves:
             step = self.steps[state].get(move)
@@ -111,9 +119,9 @@ def _corners(
     reasons: frozenset[Reason],
     after: State,
 ) -> list[str]:
-    """The corners of one step, by action and by whether pages are shared then."""
+    """The boundary cases of one step, by action and by whether pages are shared after it."""
     if reasons and Reason.OUT_OF_PAGES not in reasons:
-        return []  # what else is refused is no corner
+        return []  # no other refusal is a boundary case
     seen = Coverage()
     seen.record(state, action, reasons, after)
     names = sorted(seen.corners)
@@ -127,14 +135,14 @@ def _corners(
 
 
 def _let_in(waiting: tuple[Request, ...], left: int) -> str:
-    """How many were let in, and whether their order can be told from that of their lengths."""
+    """The number of admitted requests, and whether their order differs from order by length."""
     lengths = [len(request.prompt) for request in waiting]
     order = "" if lengths == sorted(lengths) else ", a longer one before a shorter"
     return f"{len(waiting) - left} of {len(waiting)} let in{order} (Admit)"
 
 
 def _shape(slots: list[int]) -> str:
-    """How many tokens of each slot, slots ascending, and whether they arrived like that."""
+    """The number of tokens of each slot, slots ascending, and the order in which they arrived."""
     shape = "batch of " + " and ".join(str(slots.count(slot)) for slot in sorted(set(slots)))
     if slots == sorted(slots):
         return shape
@@ -143,24 +151,27 @@ def _shape(slots: list[int]) -> str:
 
 
 def pair(before: str, after: str) -> str:
-    """The item that two steps in a row cover."""
+    """The item that two consecutive steps of these kinds cover."""
     return f"{before} > {after}"
 
 
 def is_pair(item: str) -> bool:
-    """Whether an item is two steps in a row, and not what a single one shows."""
+    """Whether an item is a pair of consecutive steps, rather than an item of one step."""
     return " > " in item
 
 
 def covered(steps: list[Step]) -> set[str]:
-    """What a history covers."""
+    """Every item that a history covers."""
     found = {item for step in steps for item in step.items}
     found.update(pair(one.kind, two.kind) for one, two in pairwise(steps))
     return found
 
 
 def _named(suite: Suite, state: State) -> Hashable:
-    """The same for two states exactly if they differ in names alone."""
+    """A key of a state. Two states have the same key exactly if they differ in page ids alone.
+
+    In a suite without texts, token values are ignored too.
+    """
     names: dict[int, int] = {}
     rows = tuple(
         sequence
@@ -177,4 +188,4 @@ def _named(suite: Suite, state: State) -> Hashable:
 
 
 _NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts"})
-"""Components that name pages; the rows say all that they say."""
+"""Components that name pages. The rows in the key stand for them."""

@@ -1,10 +1,10 @@
-"""The suites of the vectors: a small geometry each, and the actions that are tried in every state.
+"""The suites of the vectors. Each has a small geometry, and moves that are tried in every state.
 
 The level of a suite is the highest rung that it needs. `lifecycle` needs a table and its counts,
 once with pages of two cells and once with pages of one. `scheduling` needs the integer model of
 `spec.model` too: every token that is drawn there depends on every cell that is read. `rollback`
-adds drafts to it, at one slot. `admission` needs a host: requests wait until there is room for all
-that they can ever hold.
+adds drafts to it, at one slot. `admission` needs a host: a request waits until the pages of its
+worst case are free.
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,10 @@ _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 
 @frozen(kw_only=True)
 class Decode:
-    """A suite of this level. With all moves the graph would be too large: some are left out.
+    """A suite of the level `scheduling`. left_out: prefixes of the names of the moves left out.
 
-    A suite in which finished sequences stay until they are freed finds slots finished.
+    Some moves are left out because the graph would be too large with all of them. With
+    `CleanupMode.NONE` finished sequences stay until they are freed, so that actions meet them.
     """
 
     name: str
@@ -107,10 +108,11 @@ DECODE: Final = (
 
 @frozen(kw_only=True)
 class Suite:
-    """The vectors of one level at one geometry. name: in the names of files. moves: what is tried.
+    """The vectors of one level at one geometry.
 
-    actions: the classes of action that belong to the level, whether or not a move asks for them.
-    texts: whether what tokens are, and not only how many, decides what can follow.
+    name: the first part of the names of files. moves: the moves that are tried in every state.
+    actions: the classes of action that belong to the level, whether or not a move takes them.
+    texts: whether the next states depend on the values of tokens, and not on their number alone.
     """
 
     name: str
@@ -122,16 +124,16 @@ class Suite:
 
     @property
     def machine(self) -> Machine:
-        """The machine that is recorded."""
+        """The machine of the specification that is recorded."""
         return ladder.machine_for(self.actions)
 
     @property
     def names(self) -> list[str]:
-        """The actions of the level by name."""
+        """The names of the actions of the level, sorted."""
         return sorted(action.__name__ for action in self.actions)
 
     def initial(self) -> State:
-        """Nothing used, nobody waits."""
+        """The initial state: no slot is used, and no request is waiting."""
         chosen = self.instance
         return self.machine.initial(chosen.geometry, chosen.limits, chosen.cleanup)
 
@@ -148,9 +150,9 @@ def suites() -> tuple[Suite, ...]:
 
 
 def pairs_apart() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The pairs of actions of which no suite has both: each of a key with each of its value.
+    """The pairs of actions that no suite has together, by name.
 
-    A pair is listed once.
+    Every action of a key forms such a pair with every action of its value. A pair is listed once.
     """
     names = {kind.__name__ for kind in ladder.whole().calls}
     apart = {
@@ -183,7 +185,7 @@ def _requests_suite() -> Suite:
 
 
 def _rollback_suite() -> Suite:
-    """The alphabet of the rung at one slot: every length at which a draft can be cut or kept."""
+    """The alphabet of the rung at one slot: a draft is truncated or committed at every length."""
     geometry = Geometry(pages=2, page_size=2, slots=1, pages_per_seq=3)
     chosen = instances.instance("rollback", geometry)
     return Suite(
@@ -199,7 +201,9 @@ def _rollback_suite() -> Suite:
 
 
 def _submitted(geometry: Geometry) -> tuple[Request, ...]:
-    """Two that do not fit together, one that fits beside either, and three that never will."""
+    """Six requests: two that do not fit together, one that fits beside either of them, and three
+    that are always refused.
+    """
     most, two = geometry.max_len, Params(max_new=2, temperature=1.0)
     return (
         Request(id=1, prompt=(2, 1), params=two, n_generations=2),
@@ -243,7 +247,7 @@ def _decode_suite(one: Decode) -> Suite:
 
 
 def _decode(geometry: Geometry) -> Iterator[Move]:
-    """Requests of one choice and of two, and what a slot can be asked in between."""
+    """Prefills of requests with one and with two choices, and the other actions on their slots."""
     for name, requests in _prefills(geometry).items():
         yield fixed(act.Prefill(requests), f"prefill({name})")
     once: tuple[Action, ...] = (
@@ -286,7 +290,7 @@ def _prefills(geometry: Geometry) -> dict[str, tuple[Request, ...]]:
 
 
 def _table(geometry: Geometry) -> Iterator[Move]:
-    """Everything that a table can be asked; the prompt of a slot has its number in it."""
+    """Every action on a table. The prompt of a slot repeats the slot's number plus one."""
     slots, longest = range(geometry.slots), geometry.max_len
     yield fixed(act.Reserve(), "reserve()")
     for slot in range(geometry.slots + 1):
@@ -310,7 +314,7 @@ def _table(geometry: Geometry) -> Iterator[Move]:
 
 
 def _clone_to_any(parent: int) -> Move:
-    """A clone to the lowest free slot, with that slot's choice."""
+    """A clone of this parent to any free slot. Its choice is the number of the lowest free one."""
 
     def action(state: State) -> act.Clone:
         free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
@@ -320,7 +324,7 @@ def _clone_to_any(parent: int) -> Move:
 
 
 def _batches(geometry: Geometry) -> Iterator[Move]:
-    """Batches that one slot and its next cells do not make."""
+    """Batches other than the next cells of one slot: several slots, padding, empty, too long."""
     slots = range(geometry.slots)
     yield fixed(act.Allocate(((geometry.slots, 0),)), "allocate(none)")
     yield fixed(act.Write(((geometry.slots, 0),)), "write(none)")
@@ -336,7 +340,7 @@ def _batches(geometry: Geometry) -> Iterator[Move]:
 
 
 def _padded(move: Move, name: str) -> Move:
-    """The batch of a move with padding after its first entry."""
+    """A move with padding after the first entry of its batch."""
 
     def action(state: State) -> Action:
         asked = move.action(state)

@@ -227,7 +227,7 @@ def _ceil_div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
 
 def _div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
     """Division of numbers that are not negative: `//` would also correct the signs."""
-    assert size > 0, "a division has a divisor"
+    assert size > 0, "a divisor is positive"
     return lax.div(length, jnp.asarray(size, length.dtype))
 
 

@@ -1,4 +1,4 @@
-"""The comparison with peers: every candidate has a row, and a wrong answer is not timed."""
+"""The comparison with peers: each candidate has a row, and a wrong answer has no time."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Wrong = Callable[[Array], Array]
 
 
 def changed(wrong: Wrong) -> Callable[[Case], Call]:
-    """Ours, with its answer changed."""
+    """A maker of our attention with its answer changed."""
 
     def make(case: Case) -> Call:
         call = ours(case)
@@ -36,7 +36,7 @@ def changed(wrong: Wrong) -> Callable[[Case], Call]:
 
 
 def test_every_candidate_has_a_row_in_every_case() -> None:
-    """What is not installed is said to be not measured, and nothing else is without a time."""
+    """A candidate that is not installed is not measured, and every other has a time."""
     rows = run.measure(CASE)
     content = json.loads(run.to_json(list(rows), QUICK, 1.0))
 
@@ -60,7 +60,7 @@ def test_every_candidate_has_a_row_in_every_case() -> None:
     ],
 )
 def test_a_fast_wrong_peer_does_not_count(wrong: Wrong) -> None:
-    """An answer that is out of bound anywhere it is judged is called wrong and has no time."""
+    """A candidate with an answer out of bound is marked wrong, and has no time."""
     made = {OURS: ours, "peer": changed(wrong), SCAN: plain_scan}
 
     right, peer, _ = run.measure(CASE, made)
@@ -71,7 +71,7 @@ def test_a_fast_wrong_peer_does_not_count(wrong: Wrong) -> None:
 
 
 def test_each_timed_call_comes_after_one_of_the_same_peer() -> None:
-    """Two calls for every time that is taken, and one before, whose answer is judged."""
+    """Each candidate is called once to be judged, and once before each call that is timed."""
     called: list[str] = []
 
     def counted(name: str, make: Callable[[Case], Call]) -> Callable[[Case], Call]:
@@ -93,7 +93,7 @@ def test_each_timed_call_comes_after_one_of_the_same_peer() -> None:
 
 
 def test_a_wrong_answer_of_ours_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command returns 1, and its JSON says so."""
+    """If our own answer is wrong, the command returns 1 and the JSON says `fails`."""
     made = {OURS: changed(lambda out: out + 1), SCAN: plain_scan}
     monkeypatch.setattr(run, "cases", lambda _: (CASE,))
     monkeypatch.setattr(run.measure, "__defaults__", (made,))
@@ -104,7 +104,7 @@ def test_a_wrong_answer_of_ours_fails(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_missing_peer_is_reported() -> None:
-    """The reason stands where the target would."""
+    """A missing candidate has the reason in place of its verdict."""
 
     def gone(_: Case) -> Call:
         raise Missing("no such thing")
@@ -115,7 +115,7 @@ def test_a_missing_peer_is_reported() -> None:
 
 
 def test_targets_are_met_or_missed() -> None:
-    """Levanter's old blocks must take three times ours, other peers as long."""
+    """Levanter's old blocks must take three times as long as ours, and other peers as long."""
     row = run.Row("case", "peer", 1.0, over_ours=1.5)
 
     assert row.verdict == "met: at least 1"
@@ -124,7 +124,7 @@ def test_targets_are_met_or_missed() -> None:
 
 
 def test_a_run_decodes_and_prefills_with_both_kinds_of_heads() -> None:
-    """Each sequence is judged at its first and at its last query."""
+    """The cases decode and prefill with both kinds of heads, and judge first and last queries."""
     names = [case.name for case in cases(QUICK)]
 
     assert names == [

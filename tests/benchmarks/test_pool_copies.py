@@ -1,4 +1,4 @@
-"""No entry point copies the pool, and a copy that is planted does not pass."""
+"""Copies of the pool: no entry point makes one, and planted ones are found."""
 
 import json
 from collections.abc import Callable
@@ -52,20 +52,20 @@ Entry = Callable[..., tuple[State, Array, Array]]
 
 @pytest.mark.parametrize("name", entries.NAMES)
 def test_no_entry_point_copies_the_pool(name: str) -> None:
-    """Its bytes are aliased, temporary memory is small, and every change of it is in place."""
+    """The pool is aliased, temporary memory is small, and every change is in place."""
     assert () == pool_copies.check_entry(EXACT, name)
 
 
 @pytest.mark.parametrize("name", ["prefill_requests", "generate"])
 def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
-    """Nor with float attention, in the loop over rounds, sequences, queries and pages."""
+    """With float attention and a real model the pool is not copied either."""
     weights = jax.eval_shape(LLAMA.init, jax.random.key(0))
 
     assert () == pool_copies.check_entry(REAL, name, weights)
 
 
 def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
-    """What the gate says of an entry point in place of the one with this name."""
+    """The problems that the gate reports for an entry point in place of the one with this name."""
 
     def run(weights: Any, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
         state, status, result = entry(EXACT, weights, unpack(EXACT, packed), *rest)
@@ -95,21 +95,21 @@ def selecting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[Sta
 
 
 def rereading(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Write some cells, and report what others held before: the old pool is kept for that."""
+    """Write some cells, and return what others held before, which keeps the old pool alive."""
     after, status, _ = entries.enqueue(setup, weights, state, *rest)
     before = jnp.cumsum(state.pages.cache[0][::64, 0, 0, 0], dtype=jnp.uint32)
     return with_pools(after, written(state, status)), status, before.astype(jnp.int32)
 
 
 def rewriting(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Compute every cell anew in the buffer it came in."""
+    """Compute every cell anew in the same buffer."""
     after, status, result = entries.enqueue(setup, weights, state, *rest)
     pools = tuple(pool + status[0].astype(jnp.uint32) for pool in after.pages.cache)
     return with_pools(after, pools), status, result
 
 
 def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[State, Array, Array]:
-    """Return new pools."""
+    """Return new pools in place of the given ones."""
     after, status, result = entries.enqueue(setup, weights, state, *rest)
     return with_pools(after, initial(setup).pages.cache), status, result
 
@@ -124,12 +124,12 @@ def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[Sta
     ],
 )
 def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
-    """Each way to go over the whole pool is reported by the first word of what is wrong with it."""
+    """Each way to touch the whole pool is reported, and named by its first word."""
     assert told <= {problem.split()[0] for problem in problems_of(entry, "enqueue")}
 
 
 def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copying a partial page while attention may still read the pool copies all of it."""
+    """A copy of a partial page while attention may still read the pool copies the whole pool."""
     monkeypatch.setattr(prefill, "_read_prompts", writing.forward)
 
     found = problems_of(entries.prefill_requests, "prefill_requests")
@@ -149,7 +149,7 @@ def test_the_benchmark_fails_for_a_copy_and_not_for_a_missed_target(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The table says which target is not met, the JSON holds every figure."""
+    """A copy fails the benchmark, and a missed target is only shown in the table."""
     figures = (bench.Figure("slow", 3.0, "x", 2.0), bench.Figure("told", 1.0, "ms"))
     monkeypatch.setattr(bench, "measure", lambda *_, **__: bench.Result(figures, copying))
     file = tmp_path / "bench.json"

@@ -1,4 +1,4 @@
-"""The measurement of long recordings: it says what the validator says, and when that is wrong."""
+"""The benchmark of long recordings: its figures, and its failure if the validator is wrong."""
 
 import json
 from collections.abc import Callable
@@ -17,12 +17,12 @@ SMALL = soak.GEOMETRIES["the sizes of kvspec fuzz"]
 
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file repeats its events after some 200."""
+    """Make a file repeat its events after about 200."""
     monkeypatch.setattr(soak, "PART", 200)
 
 
 def test_a_long_recording_holds_and_the_altered_line_is_named(tmp_path: Path) -> None:
-    """As many events as were asked for, repeated from a reset; the altered one is in the middle."""
+    """A recording of this many events holds, and one with an altered line fails at that line."""
     found = soak.measure(SMALL, EVENTS, seed=0, folder=tmp_path)
     part, same, other = (
         (tmp_path / name).read_text(encoding="utf-8").splitlines()
@@ -51,7 +51,7 @@ BLIND: dict[str, Callable[[Outcome], Outcome]] = {
 def test_a_validator_that_is_wrong_fails(
     blind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whichever of the two files it is wrong about, the verdict is `fails` and the status 1."""
+    """If the validator is wrong about either file, the verdict is `fails` and the status 1."""
     result = tmp_path / "long.json"
     argv = ["--events", str(EVENTS), "--json", str(result)]
     monkeypatch.setattr(soak, "GEOMETRIES", {"small": SMALL})

@@ -1,4 +1,4 @@
-"""Files on the command line: what is read is never written over, and what is written is whole."""
+"""Files on the command line: inputs are never overwritten, and outputs are written whole."""
 
 import argparse
 import errno
@@ -37,7 +37,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def paths(name: str) -> list[argparse.Action]:
-    """The options of a command that name a file or a folder, but for interpreters."""
+    """The options of a command that name a file or folder, except Python interpreters."""
     parser = contract._parser(import_module(f"conformance.cli.{name}"))
     return [
         action
@@ -49,7 +49,7 @@ def paths(name: str) -> list[argparse.Action]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_path_has_a_type_that_guards_it(name: str) -> None:
-    """Whatever the command: what it reads is told from what it writes."""
+    """Every path has a type that distinguishes inputs from outputs."""
     found = paths(name)
 
     assert "--json" in {word for action in found for word in action.option_strings}
@@ -57,12 +57,12 @@ def test_every_path_has_a_type_that_guards_it(name: str) -> None:
 
 
 def test_the_walk_over_the_options_sees_those_that_there_are() -> None:
-    """Files to read, files to write and folders are all among them."""
+    """The options include files to read, files to write and folders."""
     assert TYPES == {action.type for name in COMMANDS for action in paths(name)}
 
 
 def legal() -> str:
-    """A recording that holds; its name."""
+    """Write a recording that holds, and return its name."""
     recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     return "r.jsonl"
 
@@ -83,7 +83,7 @@ def legal() -> str:
 def test_what_is_read_is_not_written_over(
     words: tuple[str, ...], link: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its own name or by a link of either kind; nothing is touched."""
+    """An input cannot be an output, by its own name or by a link, and no file is changed."""
     before = Path(legal()).read_bytes()
     out = "r.jsonl"
     if link is not None:
@@ -99,28 +99,28 @@ def test_what_is_read_is_not_written_over(
 
 
 def test_two_outputs_are_two_files(capsys: pytest.CaptureFixture[str]) -> None:
-    """One would overwrite the other."""
+    """Two outputs to one file are refused, since one would overwrite the other."""
     assert 2 == main(["validate", legal(), "--itf", "new", "--json", "./new"])
     assert "which is written too" in capsys.readouterr().err
     assert not Path("new").exists()
 
 
 def test_a_result_among_the_vectors_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """It would be a file of something else there."""
+    """A result file inside the folder of vectors is refused."""
     assert 2 == main(["vectors", "v", "--json", "v/r.json"])
     assert "saw 'a file in v'" in capsys.readouterr().err
     assert [] == [path for path in Path().rglob("*.json*") if path.is_file()]
 
 
 def full(_path: object, _content: object) -> None:
-    """Writes a file where the disk is full."""
+    """Fail as a write to a full disk does."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_illegal_recording_fails_on_a_full_disk_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its shortest part is printed instead, and that is a recording whose last line is illegal."""
+    """If the disk is full, the shortest illegal part is printed, and it is a recording itself."""
     altered(Path(legal()))
     monkeypatch.setattr(atomic, "write", full)
 
@@ -138,7 +138,7 @@ def test_an_illegal_recording_fails_on_a_full_disk_too(
 def test_standard_input_is_judged_and_not_kept(
     kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`validate -`, with a trace to write and a shortest part to find; ITF is told."""
+    """`validate -` judges standard input, ITF included, and leaves no temporary file."""
     path = Path(legal())
     if kind == "illegal":
         altered(path)
@@ -161,7 +161,7 @@ def test_standard_input_is_judged_and_not_kept(
 
 
 def test_a_pipe_is_read_once() -> None:
-    """As a shell makes it of `<(command)`: its shortest part is found all the same."""
+    """A pipe can be validated, and its shortest illegal part is found."""
     altered(Path(legal()))
     command = f"{sys.executable} -m conformance.cli.main validate <(cat r.jsonl)"
     shell = shutil.which("bash")
@@ -190,7 +190,7 @@ def test_a_pipe_is_read_once() -> None:
 def test_a_file_of_another_kind_is_told_what_it_is(
     command: str, kind: str, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And which command takes it."""
+    """The error names the kind of the file, and the command that takes it."""
     text = Path(legal()).read_text()
     header = text.splitlines(keepends=True)[0]
     assert 0 == main(["validate", "r.jsonl", "--itf", "t", "--json", "result"])
@@ -213,7 +213,7 @@ def test_a_file_of_another_kind_is_told_what_it_is(
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """The end of the process."""
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -221,7 +221,7 @@ class Crash(BaseException):
 def test_vectors_are_whole_or_taken_up_again(
     *, killed: bool, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash leaves a folder without a manifest, or a whole one; the next run fills it."""
+    """After a crash the folder has a complete manifest or none, and the next run completes it."""
     names = ("a.jsonl", "b.jsonl", "manifest.json")
     old, new = ({name: json.dumps({"kvspec": "vectors", "n": n}) for name in names} for n in (0, 1))
     monkeypatch.setattr(vectors, "contents", lambda content: content.items())
@@ -252,7 +252,7 @@ def test_vectors_are_whole_or_taken_up_again(
 
 
 def test_a_manifest_of_others_is_not_ours() -> None:
-    """Many tools have a file of this name; it stays."""
+    """A manifest of another program is left unchanged."""
     Path("v").mkdir()
     Path("v/manifest.json").write_text('{"name": "my app"}')
 

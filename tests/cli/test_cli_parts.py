@@ -45,7 +45,7 @@ def test_a_geometry_needs_each_size_once(text: str) -> None:
 def test_an_engine_is_found_beside_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module in the current folder can name an engine."""
+    """A module in the current folder can be named as an engine."""
     (tmp_path / "my_adapter_of_tests.py").write_text("def make():\n    return 'engine'\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -68,7 +68,7 @@ def test_an_engine_is_found_beside_the_caller(
 def test_an_unknown_engine_is_bad_input(
     name: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that is not there names what was not found."""
+    """The error for an unknown engine names the part that was not found."""
     (tmp_path / "needs_what_is_absent.py").write_text("import no_such_module_here")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -79,7 +79,7 @@ def test_an_unknown_engine_is_bad_input(
 
 
 def test_counts_cannot_replace_the_contract() -> None:
-    """A command's own key may not be one that every result has."""
+    """A command's counts may not use a key that every result has."""
     report = Report(command="fake", seed=0)
 
     with pytest.raises(ValueError, match="verdict"):
@@ -88,7 +88,7 @@ def test_counts_cannot_replace_the_contract() -> None:
 
 
 def test_a_result_is_plain_data_and_whole(tmp_path: Path) -> None:
-    """Enums, sets, tuples and infinities become JSON, and no scratch file stays."""
+    """Enums, sets, tuples and infinities become JSON, and no temporary file is left."""
     target = tmp_path / "out.json"
     value = {"a": Verdict.HOLDS, "b": {3, 1}, "c": (1, None), "d": float("inf")}
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """After the work a finding would be lost; nothing is made, and the path is named."""
+    """An output that cannot be written is refused in advance, and no file or folder is created."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
@@ -138,7 +138,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 def test_a_path_in_folders_that_are_not_there_yet_will_do(
     parse: Callable[[str], object], tmp_path: Path
 ) -> None:
-    """They are made when something is written."""
+    """Missing folders of an output are accepted, and created when it is written."""
     wanted = str(tmp_path / "new" / "deep" / "x")
 
     assert wanted == str(parse(wanted))
@@ -146,7 +146,7 @@ def test_a_path_in_folders_that_are_not_there_yet_will_do(
 
 
 def test_a_result_follows_links(tmp_path: Path) -> None:
-    """Writing through a link replaces what it points to, not the link."""
+    """Writing through a link replaces its target, not the link."""
     link, target = tmp_path / "link.json", tmp_path / "target.json"
     link.symlink_to(target)
 

@@ -26,7 +26,7 @@ Run = Callable[[argparse.Namespace, Report], Verdict]
 
 
 def fake(run: Run) -> Command:
-    """A command named `fake` with a geometry and an engine, which does what `run` does."""
+    """A command named `fake` with a geometry and an engine, whose work is `run`."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_geometry(parser, default=SIZES)
@@ -45,7 +45,7 @@ def fake(run: Run) -> Command:
 
 
 def answering(verdict: Verdict) -> Command:
-    """A fake command that counts three steps and answers at once."""
+    """A fake command that counts three steps and returns this verdict."""
 
     def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         del arguments
@@ -84,7 +84,7 @@ def read(path: Path) -> dict[str, object]:
 def test_a_verdict_is_the_exit_status_and_the_result_says_all(
     tmp_path: Path, verdict: Verdict, status: int
 ) -> None:
-    """The result file has every key of the contract and the command's own counts."""
+    """The result file has every key of the contract and the counts of the command."""
     path = tmp_path / "out.json"
 
     assert status == execute(answering(verdict), ["--json", str(path), "--seed", "7"])
@@ -107,7 +107,7 @@ def test_a_verdict_is_the_exit_status_and_the_result_says_all(
 
 
 def test_the_summary_ends_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    """Counts and what is not checked are printed before the verdict; --quiet leaves that alone."""
+    """The summary lists counts and unchecked parts before the verdict, and --quiet omits them."""
     execute(answering(Verdict.HOLDS), [])
     lines = capsys.readouterr().out.splitlines()
     execute(answering(Verdict.HOLDS), ["--quiet"])
@@ -146,7 +146,7 @@ def test_bad_usage_is_one_line_and_2(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Bad usage names what was seen and what is allowed, on one line of stderr."""
+    """Bad usage is one line of stderr, with the value seen and the values allowed."""
     monkeypatch.chdir(tmp_path)
 
     assert 2 == execute(answering(Verdict.HOLDS), words)
@@ -160,7 +160,7 @@ def test_bad_usage_is_one_line_and_2(
 def test_bad_input_is_one_line_and_2_and_an_older_result_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is deleted before there is something to put there."""
+    """Bad input is one line of stderr, and an earlier result file stays."""
     path = tmp_path / "out.json"
     path.write_text("older")
     error = InvalidInput("trace,\nline 3", seen="x", allowed="y", remedy="Repair.")
@@ -183,7 +183,7 @@ def test_bad_input_is_one_line_and_2_and_an_older_result_stays(
 def test_a_recorded_failure_wins_over_what_stops_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: BaseException, *, interrupted: bool
 ) -> None:
-    """After a failure, Ctrl-C, bad input and an internal error leave the verdict: fails."""
+    """After a failure the verdict is `fails`, whatever exception stops the command."""
     path = tmp_path / "out.json"
 
     assert 1 == execute(raising(error, failure="RC at step 4"), ["--json", str(path)])
@@ -199,7 +199,7 @@ def test_a_recorded_failure_wins_over_what_stops_the_command(
 def test_ctrl_c_leaves_the_verdict_undecided_and_the_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a failure Ctrl-C is 3, and what is known is printed and written."""
+    """Ctrl-C without a failure is undecided, and the counts so far are printed and written."""
     path = tmp_path / "out.json"
 
     assert 3 == execute(raising(KeyboardInterrupt()), ["--json", str(path)])
@@ -211,7 +211,7 @@ def test_ctrl_c_leaves_the_verdict_undecided_and_the_counts(
 def test_ctrl_c_while_the_result_is_written_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An impatient second one does not cost the result of the first."""
+    """Ctrl-C while the result is written is ignored, so that the result is complete."""
     path, write = tmp_path / "out.json", atomic.write
 
     def slow(*given: Any) -> None:
@@ -228,7 +228,7 @@ def test_ctrl_c_while_the_result_is_written_is_ignored(
 
 
 def test_an_error_in_the_place_of_an_interrupt_is_one(tmp_path: Path) -> None:
-    """A library whose `finally` raises something else does not hide that it was Ctrl-C."""
+    """An exception that replaces a KeyboardInterrupt still counts as an interruption."""
     path = tmp_path / "out.json"
 
     def run(_arguments: argparse.Namespace, _report: Report) -> Verdict:
@@ -242,7 +242,7 @@ def test_an_error_in_the_place_of_an_interrupt_is_one(tmp_path: Path) -> None:
 
 
 def test_an_error_of_ours_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An internal error shows its traceback and is undecided, never a failure of the engine."""
+    """An internal error is undecided and shows its traceback; it is no failure of the engine."""
     path = tmp_path / "out.json"
 
     assert 3 == execute(raising(SystemExit(0)), [])
@@ -252,7 +252,7 @@ def test_an_error_of_ours_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """A module that an extra installs is bad usage with a remedy; any other one is our error."""
+    """A missing module of an extra is bad usage with a remedy; any other is an internal error."""
     absent = ModuleNotFoundError("No module named 'jax.numpy'", name="jax.numpy")
     unknown = ModuleNotFoundError("No module named 'x'", name="x")
 
@@ -262,7 +262,7 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_real_interrupt_is_reported(tmp_path: Path) -> None:
-    """SIGINT to a running process gives 3 and a whole result file."""
+    """SIGINT to a running process gives status 3 and a complete result file."""
     path = tmp_path / "out.json"
     script = (
         "import signal, sys, time, types\n"
@@ -288,7 +288,7 @@ def test_a_real_interrupt_is_reported(tmp_path: Path) -> None:
 
 
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help of a command has its examples and options, and is no failure."""
+    """The help of a command shows its examples and options, and succeeds."""
     assert 0 == execute(answering(Verdict.HOLDS), ["--help"])
     out = capsys.readouterr().out
     assert [] == [
@@ -299,7 +299,7 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_listing_has_a_line_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`kvspec --help` lists the commands; without a command one line names them, and it is 2."""
+    """`kvspec --help` lists the commands, and a call without a command names them as bad usage."""
     assert 0 == main.main(["--help"])
     out = capsys.readouterr().out
     assert list(main.COMMANDS) == [
@@ -321,7 +321,7 @@ def test_the_version_is_that_of_the_installation(capsys: pytest.CaptureFixture[s
 
 
 def test_an_unknown_command_is_2(capsys: pytest.CaptureFixture[str]) -> None:
-    """A command that does not exist is answered with those that do."""
+    """The error for an unknown command lists the known ones."""
     assert 2 == main.main(["fuss"])
     assert "saw 'fuss', allowed: fuzz, " in capsys.readouterr().err
 
@@ -329,7 +329,7 @@ def test_an_unknown_command_is_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_command_that_is_not_installed_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command whose file is missing is listed as such and fails only if invoked."""
+    """A command whose module is missing is listed as such, and fails if it is invoked."""
     monkeypatch.setattr(main, "COMMANDS", ("absent_here", "doctor"))
 
     assert 0 == main.main(["--help"])
@@ -340,7 +340,7 @@ def test_a_command_that_is_not_installed_says_so(
 
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_every_command_looks_like_one(name: str) -> None:
-    """A command names itself, has one line of help, and examples that start with it."""
+    """A command has a name, one line of help, and examples that start with its name."""
     command = main._load(name)
 
     assert command is not None
@@ -372,7 +372,7 @@ def test_jax_is_kept_on_the_cpu_only_where_libtpu_just_compiles(
     device: str | None,
     only_compiles: bool,
 ) -> None:
-    """Neither a choice by JAX_PLATFORMS nor an accelerator among the devices is overruled."""
+    """A choice by JAX_PLATFORMS and an accelerator among the devices are both respected."""
     (tmp_path / "vfio").mkdir()
     if device is not None:
         (tmp_path / device).touch()
@@ -391,8 +391,8 @@ def test_jax_is_kept_on_the_cpu_only_where_libtpu_just_compiles(
 def test_the_command_keeps_jax_on_the_cpu_but_lets_doctor_ask(
     command: str, found: object, platforms: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JAX_PLATFORMS is set where libtpu only compiles, and not for who reports what there is."""
-    monkeypatch.setenv("JAX_PLATFORMS", "")  # so that it is put back, whatever main does to it
+    """JAX_PLATFORMS is set where libtpu only compiles, except for `doctor`, which lists devices."""
+    monkeypatch.setenv("JAX_PLATFORMS", "")  # so that monkeypatch restores it at the end
     monkeypatch.delenv("JAX_PLATFORMS")
     monkeypatch.setattr(main, "libtpu_only_compiles", lambda: found)
 

@@ -1,4 +1,4 @@
-"""`kvspec doctor` tells what is installed and what is therefore not checked."""
+"""`kvspec doctor`: the installed parts, and the checks that are impossible without the others."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from conformance.cli import doctor, main
 
 
 def test_doctor_tells_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With everything installed the core holds, and versions and folders are in the result."""
+    """With all parts installed the verdict is `holds`, and the result has versions and folders."""
     monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "cpu", "devices": ["TFRT_CPU_0"]})
     monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "99.0", least))
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
@@ -24,7 +24,7 @@ def test_doctor_tells_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def installed(need: doctor.Need, version: str | None, least: str | None) -> doctor.Finding:
-    """A finding for a need, as if this version were installed."""
+    """The finding for a need if this version were installed."""
     return doctor.Finding(need.distribution, need.extra, version, least, version is not None)
 
 
@@ -45,7 +45,7 @@ def installed(need: doctor.Need, version: str | None, least: str | None) -> doct
 def test_doctor_tells_what_an_absence_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str, status: int, unchecked: str
 ) -> None:
-    """Without the jax extra doctor is undecided, without the core it fails, otherwise it holds."""
+    """Doctor is undecided without the jax extra, fails without the core, and holds otherwise."""
     monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "tpu", "devices": ["TPU_0"]})
     monkeypatch.setattr(
         doctor,
@@ -64,7 +64,7 @@ def test_doctor_tells_what_an_absence_costs(
 def test_doctor_survives_a_jax_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JAX that ends its process is reported with its last words, as undecided."""
+    """A JAX that ends its process is undecided, and its last message is reported."""
     monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "9", least))
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(doctor, "_JAX_PROBE", "raise SystemExit('no slice')")
@@ -77,7 +77,7 @@ def test_doctor_survives_a_jax_that_does_not_start(
 
 
 def test_doctor_compares_versions_as_numbers() -> None:
-    """Version 0.10.2 is newer than 0.9; what is too old or absent is not ok."""
+    """Version 0.10.2 is newer than 0.9, and an old or absent version is not ok."""
     assert doctor._at_least("0.10.2", "0.9")
     assert doctor._at_least("2.0", "2.0")
     assert not doctor._at_least("0.9.9", "0.10")

@@ -1,4 +1,4 @@
-"""The command begins in a package of its own name, which sees that the others are ours."""
+"""The entry point has a package of its own, which checks that the other packages are kvspec's."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 def test_a_foreign_package_is_refused(
     package: str, init: str | None, how: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Another package of one of our names is found out before anything of it is run."""
+    """A foreign package with one of our names is refused before any of its code runs."""
     (tmp_path / package).mkdir()
     if init is not None:
         (tmp_path / package / "__init__.py").write_text(init)
@@ -34,5 +34,5 @@ def test_a_foreign_package_is_refused(
 
 
 def test_our_own_packages_are_no_foreign_ones() -> None:
-    """Each of the three bears the mark."""
+    """Each of the three packages passes the check."""
     assert kvspec.foreign() is None

@@ -26,13 +26,13 @@ TINY = "pages=1,slots=1,page_size=2,pages_per_seq=2"
 
 @pytest.fixture(name="result")
 def file_of_result(tmp_path: Path) -> Path:
-    """Where the JSON goes."""
+    """The path of the JSON result."""
     return tmp_path / "e.json"
 
 
 def run(result: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit status of the command, and its JSON result; {} if there is none."""
-    result.unlink(missing_ok=True)  # with status 2 an earlier one would stay
+    result.unlink(missing_ok=True)  # with status 2 no result replaces it
     status = main(["explore", "--json", str(result), *words])
     return status, json.loads(result.read_text()) if result.exists() else {}
 
@@ -40,7 +40,7 @@ def run(result: Path, *words: str) -> tuple[int, dict[str, Any]]:
 def test_an_exploration_holds_and_says_what_it_saw(
     result: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 0, all keys, complete; and what is not checked is said."""
+    """A complete exploration has status 0, every count, and a list of unchecked clauses."""
     status, found = run(result, "--geometry", SMALL)
 
     assert (0, "holds", "complete") == (status, found["verdict"], found["scope"])
@@ -60,7 +60,7 @@ def test_an_exploration_holds_and_says_what_it_saw(
 
 
 def test_the_illegal_alphabet_and_open_pages_are_chosen(result: Path) -> None:
-    """Each changes what is counted."""
+    """The illegal alphabet adds actions, and open pages count states up to renaming."""
     status, illegal = run(result, "--geometry", SMALL, "--alphabet", "illegal")
     assert (0, 185, 1_068) == (status, illegal["states"], illegal["transitions"])
     assert illegal["actions"]["twice"] == {"BATCH_POSITIONS": 330}
@@ -71,7 +71,7 @@ def test_the_illegal_alphabet_and_open_pages_are_chosen(result: Path) -> None:
 
 
 def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
-    """With processes of its own, the registry's clauses and the ladder."""
+    """The rung `scheduling` is explored by worker processes, with the clauses and the ladder."""
     status, found = run(result, "--rung", "scheduling", "--geometry", TINY)
 
     assert (0, "complete") == (status, found["scope"])
@@ -86,7 +86,7 @@ def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
 def test_a_bound_leaves_it_undecided(
     instance: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 3, not complete, and how many states there were."""
+    """A limit of states gives status 3 and the number of states so far."""
     work_alone(monkeypatch)
     status, found = run(result, "--rung", instance, "--geometry", TINY, "--states", "3")
 
@@ -114,7 +114,7 @@ def test_a_bound_leaves_it_undecided(
 def test_bad_usage_is_one_line(
     words: list[str], says: str, result: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 2, no result, and what is allowed."""
+    """Bad usage has status 2, no result, and one line with the allowed values."""
     assert (2, {}) == run(result, *words)
 
     printed = capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_bad_usage_is_one_line(
 def test_a_checkpoint_is_gone_on_with_and_removed_at_the_end(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bounded run leaves it; the next run ends with the counts of one that was never bounded."""
+    """A run resumed from the checkpoint of a bounded run ends with the counts of one whole run."""
     monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
     path = tmp_path / "e.npz"
     words = ("--geometry", SMALL, "--checkpoint", str(path))
@@ -144,7 +144,7 @@ def test_a_checkpoint_is_gone_on_with_and_removed_at_the_end(
 def test_an_interruption_is_told_and_gone_on_with(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C is undecided with what is known; the checkpoint has the levels that were finished."""
+    """Ctrl-C is undecided with the counts so far, and the checkpoint keeps the finished levels."""
     monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
     words = ("--geometry", SMALL, "--checkpoint", str(tmp_path / "e.npz"))
 
@@ -172,7 +172,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The exploration goes to its end; what was kept last stays, and that is said."""
+    """On a full disk the exploration goes on, and the last checkpoint is kept."""
     monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
     path = tmp_path / "e.npz"
     words = ("--geometry", SMALL, "--checkpoint", str(path))
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_something_else_is_bad_input(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of other sizes, of other sources, or no checkpoint: exit status 2, and it is left alone."""
+    """A checkpoint of another geometry or source, or a damaged one, is refused and not changed."""
     monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
     path = tmp_path / "e.npz"
     words = ("--checkpoint", str(path), "--states", "5")
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_something_else_is_bad_input(
 def test_a_planted_bug_fails_with_its_history(
     result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 1, the clause and a shortest history."""
+    """A planted bug gives status 1, its clause and a shortest history."""
     judge = Allocator._judge
 
     def refuse(instance: Allocator, states: States, move: Move) -> tuple[Flags, Masks]:
@@ -234,7 +234,7 @@ def test_a_planted_bug_fails_with_its_history(
 def test_a_checkpoint_with_damaged_counts_is_bad_input(
     extra: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What refine has checked is data as the rest of the file is."""
+    """The counts of `refine` in a checkpoint are validated like the rest of the file."""
     path = tmp_path / "r.npz"
     words = argparse.Namespace(
         rung="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
@@ -250,7 +250,7 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
 
 
 def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
-    """At the end the file is removed that the run has written, and nothing of the caller's."""
+    """At the end the written checkpoint is removed, but not the caller's link to it."""
     link = tmp_path / "link"
     link.symlink_to("missing.npz")
 

@@ -1,6 +1,6 @@
-"""The commands of the documents that the tests leave out: `make docs` runs them, as listed.
+"""Slow tests of the documents, for `make docs`: the commands that `make test` leaves out.
 
-And the lines that the README has for any CI, which install kvspec as a newcomer does.
+One more test runs the lines that the README has for any CI, which install kvspec from nothing.
 """
 
 import os
@@ -25,12 +25,12 @@ CONSOLES = docs_tools.consoles_of(
     ids=lambda console: console.title,
 )
 def test_a_command_prints_what_its_page_shows(console: Console, tmp_path: Path) -> None:
-    """But for times, rates and what is left out, the output is the one in the document."""
+    """Times, rates and omitted lines aside, a command prints the output that its page shows."""
     docs_tools.check(console, tmp_path)
 
 
 def test_the_recipe_for_ci_runs_where_nothing_is_installed(tmp_path: Path) -> None:
-    """The right adapter passes; one with a leak fails, and its history is kept for the next run."""
+    """The recipe passes a right adapter, fails a leaking one, and keeps its history for later."""
     (recipe,) = (
         block.text
         for block in blocks((ROOT / "README.md").read_text(encoding="utf-8"))

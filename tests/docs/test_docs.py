@@ -1,4 +1,4 @@
-"""The documents are executable: every block marked ```python runs, and what it asserts holds.
+"""Executable documents: every block marked ```python runs, and its assertions hold.
 
 The blocks of one page share a namespace and run in order. The runner itself is tested on blocks
 that fail.
@@ -61,15 +61,15 @@ def table() -> str:
 def test_the_blocks_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every python block of the page runs, asserts what holds, and prints what its remarks say."""
-    monkeypatch.chdir(tmp_path)  # where a page writes its files
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a new Python
+    """The python blocks of a page run, their assertions hold, and they print what is shown."""
+    monkeypatch.chdir(tmp_path)  # the folder for files that a page writes
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the handler of a new Python process
     printed, text = StringIO(), text_of(page)
     with redirect_stdout(printed):
         run(str(ROOT / page), text)
 
     shown = docs_tools.shown_in_comments(text)
-    assert docs_tools.printing(text) == len(shown), "a call of print has no remark behind it"
+    assert docs_tools.printing(text) == len(shown), "a call of print has no comment behind it"
     assert not docs_tools.differences(shown, printed.getvalue())
 
 
@@ -79,17 +79,17 @@ def test_the_blocks_of_a_page_run(
     ids=lambda console: console.title,
 )
 def test_a_command_prints_what_its_page_shows(console: Console, tmp_path: Path) -> None:
-    """But for times, rates and what is left out, the output is the one in the document."""
+    """Times, rates and omitted lines aside, a command prints the output that its page shows."""
     docs_tools.check(console, tmp_path)
 
 
 def test_what_runs_elsewhere_is_shown_somewhere() -> None:
-    """The list of the commands that `make docs` runs has no entry left over."""
+    """Each command in the list for `make docs` is shown on a page."""
     assert ELSEWHERE.keys() <= {one.command for one in CONSOLES}
 
 
 def test_text_is_no_output() -> None:
-    """A block that is neither run nor read is listed with what it is; so no output hides in one."""
+    """Each block that is neither run nor parsed is listed with a reason, so none is an output."""
     found = Counter(block.page for block in BLOCKS if block.language == "text")
 
     assert TEXTS == {page: (found[page], what) for page, (_, what) in TEXTS.items()}
@@ -97,7 +97,7 @@ def test_text_is_no_output() -> None:
 
 
 def test_data_can_be_read() -> None:
-    """Blocks of JSON and TOML are what they say."""
+    """Blocks of JSON and TOML can be parsed."""
     for block in BLOCKS:
         if block.language == "json":
             assert [json.loads(line) for line in block.text.splitlines()]
@@ -107,12 +107,12 @@ def test_data_can_be_read() -> None:
 
 @pytest.mark.parametrize("block", [one for one in BLOCKS if one.language in ("sh", "console")])
 def test_commands_exist(block: Block) -> None:
-    """Each target is one of the Makefile, each command of kvspec and each option is there."""
+    """Each target of make, command of kvspec and option in a block exists."""
     assert [] == docs_tools.unknown_words(block)
 
 
 def test_every_rung_has_a_page_that_runs() -> None:
-    """Each rung of the ladder has a page with code, and the index names all of them."""
+    """Each rung has a page with code, and the index names every page of a rung."""
     index = (DOCS / "index.md").read_text(encoding="utf-8")
 
     for rung in RUNGS:
@@ -121,7 +121,7 @@ def test_every_rung_has_a_page_that_runs() -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    """No page of the documents can only be found by listing the folder."""
+    """The index names every page of the documents."""
     index = (DOCS / "index.md").read_text(encoding="utf-8")
 
     assert [] == [
@@ -140,7 +140,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_clauses_is_the_registry() -> None:
-    """The page lists each clause as the registry does; if not, here is the table to put there."""
+    """The page has the table of clauses of the registry; otherwise the failure shows that table."""
     text = (DOCS / "clauses.md").read_text(encoding="utf-8")
 
     assert table() in text, table()
@@ -164,7 +164,7 @@ assert x == {}, "x is one"
 
 
 def test_the_runner_carries_names_from_block_to_block() -> None:
-    """A later block sees what an earlier one defined, and blocks of other languages are not run."""
+    """A later block sees the names of earlier ones, and blocks of other languages are not run."""
     assert 1 == run("page.md", PAGE.format(1))["x"]
     assert [("python", 3), ("text", 7), ("python", 11)] == [
         (block.language, block.before) for block in blocks(PAGE)
@@ -172,7 +172,7 @@ def test_the_runner_carries_names_from_block_to_block() -> None:
 
 
 def test_the_runner_fails_where_a_block_fails() -> None:
-    """An assertion that does not hold is raised, from the line of the page on which it stands."""
+    """A failing assertion is raised with the line of the page on which it stands."""
     with pytest.raises(AssertionError, match="x is one") as caught:
         run("page.md", PAGE.format(2))
 
@@ -181,7 +181,7 @@ def test_the_runner_fails_where_a_block_fails() -> None:
 
 
 def test_the_runner_does_not_skip_what_it_cannot_read() -> None:
-    """A block that is no Python is an error; so is a fence that is indented or not closed."""
+    """A block with a syntax error, an open fence and an indented fence are errors."""
     with pytest.raises(SyntaxError):
         run("page.md", "```python\nx = = 1\n```\n")
     with pytest.raises(ValueError, match="not closed"):
@@ -199,7 +199,7 @@ PRINTED = "one\ntwo\nthree\nin 22 s, Params(x=1, y=2)\n  steps_per_second: 17\n"
 
 
 def test_an_output_differs_in_times_rates_and_what_is_left_out_alone() -> None:
-    """Any other change is seen, and answered with what is printed now."""
+    """Outputs may differ in times, rates and omitted parts, and any other change is reported."""
     assert not docs_tools.differences(SHOWN, PRINTED)
     assert not docs_tools.differences((), "")
     for old, new in (("one", "none"), ("x=1", "x=2"), (" s,", " steps,"), ("per_", "in_")):
@@ -209,7 +209,7 @@ def test_an_output_differs_in_times_rates_and_what_is_left_out_alone() -> None:
 
 
 def test_a_console_is_a_command_and_its_output() -> None:
-    """Several may stand in one block; output without a command is an error."""
+    """A block may have several commands, and output without a command is an error."""
     block = Block("p.md", "console", "$ kvspec doctor\nhere\n$ a \\\n  b\n", 4)
 
     assert [("kvspec doctor", ("here",)), ("a   b", ())] == [
@@ -220,7 +220,7 @@ def test_a_console_is_a_command_and_its_output() -> None:
 
 
 def test_a_command_that_is_not_there_is_seen() -> None:
-    """A target, a command or an option that was renamed is named."""
+    """A target, a command or an option that does not exist is named."""
     words = "make tset\nkvspec fuss\nkvspec fuzz --sceonds 4\nmake test  # kvspec fuss\n"
 
     assert ["make tset", "kvspec fuss", "kvspec fuzz --sceonds"] == docs_tools.unknown_words(

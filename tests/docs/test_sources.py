@@ -1,4 +1,4 @@
-"""What is cited is in the repository: every source is a section of docs/sources.md."""
+"""Citations: every cited source is a section of docs/sources.md."""
 
 import re
 
@@ -34,7 +34,7 @@ def cited(text: str) -> list[str]:
 
 
 def test_no_file_cites_a_document_outside_the_repository() -> None:
-    """Docstrings, comments and pages name no document that a reader does not have."""
+    """Docstrings, comments and pages name no document outside the repository."""
     assert [] == [
         f"{path}:{number}"
         for path, text in texts().items()
@@ -59,14 +59,14 @@ def test_every_cited_source_is_a_section() -> None:
 
 
 def test_titles_of_sources_are_unique() -> None:
-    """A title names one section."""
+    """No two sections of sources have the same title."""
     known = titles()
 
     assert sorted(set(known)) == sorted(known)
 
 
 def test_citations_are_read_over_line_breaks() -> None:
-    """Several titles, wrapped in a docstring or a comment, are all found."""
+    """All titles of a citation are found, even over the lines of a docstring or comment."""
     page = "docs/sources.md"
     docstring = f'Source: {page},\n    "A one" and\n    "B".'
     comment = f'# Source:\n# {page}, "C", "D" and "E". F "G".'

@@ -1,6 +1,6 @@
-"""The adapters of sglang-jax and vLLM without these: refusals, drift, and the judge of prefixes.
+"""The adapters of sglang-jax and vLLM without the packages: refusals, drift, prefixes.
 
-What the adapters do with the packages is run by `make engine-sglang-jax` and `make engine-vllm`.
+`make engine-sglang-jax` and `make engine-vllm` run the adapters with the packages.
 """
 
 import random
@@ -22,7 +22,7 @@ GEOMETRY = Geometry(pages=8, slots=4, page_size=4, pages_per_seq=4)
 
 
 class Cache:
-    """A prefix cache to judge: pages are found by the text before and in them. bug: one of BUGS."""
+    """A prefix cache to judge: a page is found by its text and all text before it. bug: of BUGS."""
 
     drops = True
 
@@ -34,7 +34,7 @@ class Cache:
         self.prompts: dict[int, Tokens] = {}
 
     def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Hit what is known, take the rest."""
+        """Hit the known pages of a prompt and take pages for the rest."""
         size, hit = self.geometry.page_size, list[int]()
         self.prompts[slot] = tokens
         while (end := (len(hit) + 1) * size) < len(tokens):
@@ -50,7 +50,7 @@ class Cache:
         return None if self._grow(slot, hit, given) is None else (len(hit) * size, given)
 
     def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """Take what is missing."""
+        """Take the missing pages."""
         assert count <= len(tokens)
         return self._grow(slot, [], count)
 
@@ -64,7 +64,7 @@ class Cache:
                 self.known[page] = text[: (index + 1) * size]
 
     def end(self, slot: int, _tokens: Tokens) -> None:
-        """Let go of every page; they stay known."""
+        """Release the pages of a slot; their text stays known."""
         row = self.rows.pop(slot)
         for page in row[1:] if self.bug == "leaks" else row:
             self.refs[page] -= 1
@@ -77,12 +77,12 @@ class Cache:
         return tuple(self.rows[slot])
 
     def spare(self) -> list[int]:
-        """Pages without a holder."""
+        """The pages without a holder."""
         free = [page for page, count in enumerate(self.refs) if not count]
         return free + free[:1] * (self.bug == "lists twice" and len(free) == 1)
 
     def counts(self) -> tuple[int, ...]:
-        """Holders of each page."""
+        """The number of holders of each page."""
         return tuple(self.refs)
 
     def _grow(self, slot: int, hit: list[int], count: int) -> int | None:
@@ -123,7 +123,7 @@ BUGS = (
 
 
 def first_broken(bug: str, *, drops: bool = False) -> str | None:
-    """The clause that the first of some random histories breaks."""
+    """The first clause that a random history breaks, or None if no history breaks one."""
     histories = [tuple(prefix_caching.draw(random.Random(seed), GEOMETRY)) for seed in range(60)]
 
     def made(geometry: Geometry) -> Cache:
@@ -139,7 +139,7 @@ def first_broken(bug: str, *, drops: bool = False) -> str | None:
 
 
 def test_a_prefix_cache_without_a_bug_breaks_nothing() -> None:
-    """A right prefix cache passes, also where sequences end before they are computed."""
+    """A right prefix cache passes, even if sequences end before they are computed."""
     assert (None, None) == (first_broken(""), first_broken("", drops=True))
 
 
@@ -159,7 +159,7 @@ FACTORIES: dict[str, Callable[[], object]] = {
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither package can be imported, whether installed or not."""
+    """Make both packages impossible to import, installed or not."""
     monkeypatch.setitem(sys.modules, "sgl_jax", None)
     monkeypatch.setitem(sys.modules, "vllm", None)
 
@@ -167,7 +167,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("absent")
 @pytest.mark.parametrize("name", FACTORIES)
 def test_an_absent_package_is_said_to_be_absent(name: str) -> None:
-    """The factory names the package and the target that installs it."""
+    """The error names the package and the make target that installs it."""
     with pytest.raises(InvalidInput, match="make engine-") as raised:
         FACTORIES[name]()
 
@@ -176,7 +176,7 @@ def test_an_absent_package_is_said_to_be_absent(name: str) -> None:
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Any], None]:
-    """Put an object where a call is looked for; modules above it are made as needed."""
+    """A function that puts an object at a dotted path, whose modules and classes it creates."""
 
     def put(module: str, name: str, found: Any) -> None:
         parts = module.split(".")
@@ -214,7 +214,7 @@ def with_parameters(*names: str) -> Any:
 def test_a_call_that_has_drifted_is_named(
     fakes: Callable[[str, str, Any], None], calls: str, factory: str, drifted: str
 ) -> None:
-    """Of all calls only the one that takes something else is complained about."""
+    """The error names the one call whose parameters have changed."""
     for call, names in sorted(import_module(calls).CALLS.items()):
         module, _, name = call.partition(":")
         other = ("self", "requests") if name == drifted else names

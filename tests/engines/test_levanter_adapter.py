@@ -1,4 +1,4 @@
-"""The adapter of Levanter, without Levanter: what it says then, and the parts that need none."""
+"""The adapter of Levanter without Levanter: its errors, and the parts that do not need it."""
 
 import re
 import sys
@@ -32,7 +32,7 @@ FINDINGS = Path(__file__).parents[2] / "docs" / "findings"
 
 @pytest.fixture
 def engine() -> Iterator[ModuleType]:
-    """An installed module `fake_engine` with one class."""
+    """A module `fake_engine` with one class, as if it were installed."""
     module = ModuleType("fake_engine")
 
     class Table:
@@ -45,25 +45,25 @@ def engine() -> Iterator[ModuleType]:
 
 
 def caller(*own: tuple[type, Reason]) -> Caller:
-    """A caller of an engine that itself refuses `own`."""
+    """A caller for an engine that checks the refusals `own` itself."""
     return Caller(SIZES, default_limits(SIZES), CleanupMode.NONE, own=own)
 
 
 def test_without_levanter_the_error_says_how_to_install_it() -> None:
-    """The adapter is imported without Levanter; making one names the make target."""
+    """The adapter can be imported without Levanter, and making an engine names the make target."""
     with pytest.raises(InvalidInput, match=r"not installed.*make engine-levanter"):
         levanter.make(SIZES, default_limits(SIZES), CleanupMode.NONE)
 
 
 @pytest.mark.parametrize("factory", [levanter_requests.weighing, levanter_requests.llama])
 def test_without_levanter_its_requests_say_so_too(factory: Factory) -> None:
-    """The adapter of the engine is imported without Levanter; making one names the make target."""
+    """The adapter for requests can be imported too, and making an engine names the make target."""
     with pytest.raises(InvalidInput, match=r"not installed.*make engine-levanter"):
         factory(SIZES)
 
 
 def test_the_model_known_by_hand_sees_every_token_and_its_place() -> None:
-    """The next token changes if one token of the text does, or if two neighbours change places."""
+    """The next token changes with any token of the text, and if two neighbours are swapped."""
     text = (3, 1, 4, 0, 5, 9, 2, 6)
     right = sum_after(text)
     others = [
@@ -98,13 +98,13 @@ def test_what_has_not_drifted_passes() -> None:
     ],
 )
 def test_drift_is_named(call: str, parameters: tuple[str, ...], told: str) -> None:
-    """A renamed parameter, one more, a call that is gone and a module that is gone are told."""
+    """A renamed parameter, an additional one, a missing call and a missing module are named."""
     with pytest.raises(InvalidInput, match=told):
         drift.require("fake-engine", {call: parameters}, remedy="Install another.")
 
 
 def test_the_caller_refuses_what_it_never_does_and_leaves_the_rest() -> None:
-    """A reason that is the engine's own passes; any other is refused before the engine sees it."""
+    """The caller refuses for each reason that the engine does not check itself."""
     with pytest.raises(Refused) as refused:
         caller((act.Free, Reason.SLOT_RANGE)).ask(act.Free(1))
     assert refused.value.reasons == {Reason.SLOT_UNUSED}
@@ -113,7 +113,7 @@ def test_the_caller_refuses_what_it_never_does_and_leaves_the_rest() -> None:
 
 
 def test_the_caller_notes_what_was_done_and_nothing_that_was_illegal() -> None:
-    """Texts and lengths follow the actions; an action that should have been refused leaves none."""
+    """The caller records the legal actions that the engine took, and no illegal ones."""
     above = caller()
     above.note(act.Reserve(1))
     above.note(act.Reserve(1))
@@ -124,14 +124,14 @@ def test_the_caller_notes_what_was_done_and_nothing_that_was_illegal() -> None:
 
 
 def test_a_batch_is_sent_as_levanter_assumes_it() -> None:
-    """A slot's tokens together and in order, slots as they first come, padding left out."""
+    """A batch is grouped by slot in order of appearance and sorted by position, without padding."""
     batch = ((2, 1), None, (0, 0), (2, 0))
 
     assert levanter.grouped(batch) == [(2, 0), (2, 1), (0, 0)]
 
 
 def test_a_plan_is_read_back_by_slot() -> None:
-    """Sequences in the order of the batch come back by slot, with their own destinations."""
+    """A plan in the order of the batch is read back by slot, each with its own destinations."""
     batch = ((2, 1), None, (0, 0), (2, 0))
     shown = {
         "slot_ids": [2, 0, 9],
@@ -155,7 +155,7 @@ def test_a_plan_is_read_back_by_slot() -> None:
 
 
 def test_every_finding_has_a_page_with_its_command() -> None:
-    """Pages stand in the index, histories on a page, and scripts compile."""
+    """Each finding has a page in the index, each history stands on a page, and scripts compile."""
     index = (FINDINGS / "index.md").read_text(encoding="utf-8")
     pages = {page: page.read_text(encoding="utf-8") for page in FINDINGS.glob("levanter-*.md")}
 

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and no file is both read and written."""
+"""Atomic writes: a file appears whole or not at all, and no file is both read and written."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from spec.vocabulary import InvalidInput
 def test_what_was_there_stays_until_the_new_content_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the content cannot be written, the old file is as it was, with nothing beside it."""
+    """If the content cannot be written, the old file is unchanged and no other file is left."""
     path = tmp_path / "kept"
     path.write_text("older")
 
@@ -29,7 +29,7 @@ def test_what_was_there_stays_until_the_new_content_is(
 
 
 def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
-    """A link stays a link; what it points to is replaced."""
+    """A link stays a link, and its target is replaced."""
     link, target = tmp_path / "link", tmp_path / "new" / "target"
     link.symlink_to(target)
 
@@ -54,7 +54,7 @@ def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_known_before(
     name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is made by looking."""
+    """The reason is found in advance, and the check creates nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
@@ -67,7 +67,7 @@ def test_a_place_that_cannot_be_written_is_known_before(
 
 
 def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
-    """Neither the folders nor the file are made by looking."""
+    """The check creates neither the folders nor the file."""
     assert atomic.check_file(tmp_path / "new" / "file") is None
     assert atomic.check_folder(tmp_path / "new" / "deep") is None
     assert [] == list(tmp_path.iterdir())
@@ -75,7 +75,7 @@ def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
 def test_one_file_has_one_purpose(link: object, tmp_path: Path) -> None:
-    """An input under whatever name is no output, and two outputs are two files."""
+    """A file cannot be both input and output, nor two outputs, under any of its names."""
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_text("input")
     if callable(link):
@@ -91,7 +91,7 @@ def test_one_file_has_one_purpose(link: object, tmp_path: Path) -> None:
 
 
 def test_permissions_are_kept_and_protected_files_left_alone(tmp_path: Path) -> None:
-    """What nobody may write is not replaced either, though its folder would allow it."""
+    """Permissions are kept, and a write-protected file is refused in a writable folder too."""
     path = tmp_path / "kept"
     path.write_text("older")
     path.chmod(0o640)
@@ -103,7 +103,7 @@ def test_permissions_are_kept_and_protected_files_left_alone(tmp_path: Path) -> 
 
 
 def test_the_source_of_an_engine_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the current folder, where Python looks for modules, and in a package; nothing is run."""
+    """The source file of an engine counts as input, wherever Python finds it, and is not run."""
     (tmp_path / "below" / "package").mkdir(parents=True)
     (tmp_path / "mine.py").write_text("raise ValueError")
     (tmp_path / "below" / "package" / "mine.py").write_text("raise ValueError")
@@ -120,7 +120,7 @@ def test_the_source_of_an_engine_is_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_folder_that_is_named_is_for_its_own_files(tmp_path: Path) -> None:
-    """A result among kept histories would replace one, or be taken for one."""
+    """An output file may not lie in an output folder, whose own files it could replace."""
     folder = options.output_folder(str(tmp_path / "corpus"))
 
     with pytest.raises(InvalidInput, match="a file in "):
@@ -129,7 +129,7 @@ def test_a_folder_that_is_named_is_for_its_own_files(tmp_path: Path) -> None:
 
 
 def test_what_is_printed_may_go_to_a_file(tmp_path: Path) -> None:
-    """That file is no other output: it would be replaced, with all that was printed."""
+    """A file to which stdout or stderr is redirected may not be an output as well."""
     script = (
         "import sys\n"
         "from conformance.cli import options\n"
@@ -150,7 +150,7 @@ def test_what_is_printed_may_go_to_a_file(tmp_path: Path) -> None:
 
 
 def test_two_outputs_that_are_not_there_yet_are_one_file_too(tmp_path: Path) -> None:
-    """They are told by where they would be."""
+    """Files that do not exist yet are compared by their resolved paths."""
     names = (str(tmp_path / "new"), str(tmp_path / "x" / ".." / "new"))
 
     with pytest.raises(InvalidInput):

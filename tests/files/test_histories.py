@@ -1,4 +1,4 @@
-"""Histories as files: everything comes back as it was, and nothing malformed is read."""
+"""Files of histories: reading restores what was written, and no malformed file is read."""
 
 import json
 from pathlib import Path
@@ -68,19 +68,19 @@ HEADER = histories.dump(RECORDED).splitlines()[0]
 
 
 def written(path: Path, *lines: str) -> Path:
-    """A file of these lines."""
+    """Write a file of these lines."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def changed(**fields: object) -> str:
-    """The header with other values; a field of Ellipsis is left out."""
+    """The header with these fields changed; a value of Ellipsis removes its field."""
     header = {**json.loads(HEADER), **fields}
     return json.dumps({name: value for name, value in header.items() if value is not ...})
 
 
 def refused(path: Path) -> str:
-    """What reading a malformed file says."""
+    """The message of the error when a malformed file is read."""
     with pytest.raises(InvalidInput) as caught:
         histories.load(path)
     return str(caught.value)
@@ -149,7 +149,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
     ],
 )  # fmt: skip
 def test_a_malformed_step_is_told_with_its_line(tmp_path: Path, line: str, part: str) -> None:
-    """Whatever is wrong with a line, the message names the line and what was seen."""
+    """For each mistake in a line, the message names the line and the value that was seen."""
     free = '{"step": "Free", "slot": 0}'
 
     message = refused(written(tmp_path / "bad.jsonl", HEADER, free, line, free))
@@ -189,7 +189,7 @@ def test_a_malformed_header_is_told_as_line_1(tmp_path: Path, header: str, part:
 
 
 def test_a_file_that_is_no_text_or_too_long_is_told(tmp_path: Path) -> None:
-    """Other encodings, no content, no file and a huge line are InvalidInput."""
+    """Another encoding, an empty file, an absent file and a huge line are InvalidInput."""
     path = tmp_path / "bad.jsonl"
 
     path.write_bytes(HEADER.encode() + b'\n{"step": "\xff"}\n')
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_text_or_too_long_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
-    """Wherever a line is cut short, that line is named; whole lines are a shorter history."""
+    """A line that is cut short is named, and a file cut after a whole line is a shorter history."""
     whole = histories.dump(RECORDED)
     last = len(whole.splitlines())
     path = tmp_path / "cut.jsonl"

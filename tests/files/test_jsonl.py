@@ -1,4 +1,4 @@
-"""JSON Lines: the quick way to read a line is as strict as the careful one."""
+"""JSON Lines: the fast parser of a line is as strict as the careful one."""
 
 import io
 import json
@@ -16,7 +16,7 @@ PLAIN: Final = st.sampled_from(["1", "-2", "null", "true", '":"', '"a"', '"{\\"a
 
 
 def _inside(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Objects, with keys that may stand twice, and lists; spaces where there may be some."""
+    """Objects and lists with optional spaces; keys of an object may repeat."""
     pairs = st.tuples(KEYS, st.sampled_from([":", ": ", " :"]), values)
     made = pairs.map(lambda pair: f'"{pair[0]}"{pair[1]}{pair[2]}')
     objects = st.lists(made, max_size=3).map(lambda every: "{" + ", ".join(every) + "}")
@@ -24,7 +24,7 @@ def _inside(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def careful(text: str) -> Any:
-    """What Python reads if every object is looked at. Raises ValueError or TypeError."""
+    """The object that Python reads with every key checked. Raises ValueError or TypeError."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) < len(pairs):
@@ -48,7 +48,7 @@ def careful(text: str) -> Any:
 @example('{"a": ":", "b": {"a": ":"}}')
 @example('{"a": {":": {"a": {"b": 1}}}}')
 def test_a_line_is_read_as_carefully_as_can_be(text: str) -> None:
-    """The same object, or the same refusal."""
+    """The fast parser returns the same object as the careful one, or refuses where it does."""
     lines = Lines(io.BytesIO(f"{text}\n".encode()), name="it", written_by="somebody")
     try:
         expected = careful(text)
@@ -61,7 +61,7 @@ def test_a_line_is_read_as_carefully_as_can_be(text: str) -> None:
 
 
 def test_a_file_that_cannot_be_read_to_its_end_is_named() -> None:
-    """A disk that fails in the middle, or what is no file of lines, is bad input."""
+    """A read error in the middle of a file is bad input."""
 
     class Fails(io.BytesIO):
         def readline(self, _size: int | None = -1, /) -> bytes:

@@ -1,4 +1,4 @@
-"""Files of results: what is ours is gone on with, what is not is left as it is."""
+"""Files of results: our own are continued, and all others are left unchanged."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ FOREIGN = {
 def test_a_foreign_file_is_refused_before_anything_is_written(
     content: bytes, tmp_path: Path
 ) -> None:
-    """By every command that keeps results, and the file is as it was."""
+    """Every command that keeps results refuses a foreign file, and leaves it unchanged."""
     path = tmp_path / "mine"
     path.write_bytes(content)
 
@@ -48,7 +48,7 @@ def test_a_foreign_file_is_refused_before_anything_is_written(
 
 
 def test_a_file_of_the_other_command_is_foreign_too(tmp_path: Path) -> None:
-    """Tries and compiled cells do not share a file."""
+    """Tries of `plant` and cells of `compare` do not share a file."""
     path = tmp_path / "tries"
     Attempts(path, "now").add(KEY, MISSED)
 
@@ -57,7 +57,7 @@ def test_a_file_of_the_other_command_is_foreign_too(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
-    """As `mktemp` makes it."""
+    """An empty file, as `mktemp` makes it, is accepted."""
     path = tmp_path / "tries"
     path.touch()
     Attempts(path, "now").add(KEY, MISSED)
@@ -66,7 +66,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 
 
 def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
-    """Lines that are no JSON or no try; a last one without an end is told apart."""
+    """Damaged lines are counted and the first is named, apart from an incomplete last line."""
     path = tmp_path / "tries"
     Attempts(path, "now").add(KEY, MISSED)
     row = json.loads(path.read_text())
@@ -87,7 +87,7 @@ def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path: Path) -> Non
 def test_what_is_damaged_is_in_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both commands say so."""
+    """The report of a command lists the damaged lines of its file."""
     path = tmp_path / "cells"
     path.write_text('{"stamp": "1", "record": {}}\n{"stamp": "1", "rec')
 
@@ -97,7 +97,7 @@ def test_what_is_damaged_is_in_the_report(
 
 
 def test_forgotten_tries_stay_in_the_file(tmp_path: Path) -> None:
-    """`--fresh` uses none of them and takes none of them out; those made after it are used."""
+    """`--fresh` ignores the tries in the file without removing them, and uses later ones."""
     path = tmp_path / "tries"
     Attempts(path, "then").add(KEY, MISSED)
     attempts = Attempts(path, "now")
@@ -116,7 +116,7 @@ def test_forgotten_tries_stay_in_the_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_added_to_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk is one line, and no traceback."""
+    """A full disk is one line of bad input, without a traceback."""
 
     def full(_file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_added_to_is_bad_input(
 
 
 def plant(folder: Path) -> "subprocess.Popen[str]":
-    """`kvspec plant` with workers that take a while, in a group of its own."""
+    """Start `kvspec plant` in a process group of its own, with workers that take a while."""
     words = ["plant", "--only", "CW5", "--methods", "fuzz", "--results", str(folder / "tries")]
     return subprocess.Popen(
         [sys.executable, "-m", "conformance.cli.main", *words],
@@ -139,12 +139,12 @@ def plant(folder: Path) -> "subprocess.Popen[str]":
 
 
 def workers(folder: Path) -> list[int]:
-    """The processes that do its work."""
+    """The process ids of its workers."""
     return [one for one in naming(f"{folder}/tries") if is_worker(one)]
 
 
 def is_worker(number: int) -> bool:
-    """Whether it is one of those that the command has started."""
+    """Whether a process is a worker that the command has started."""
     try:
         return (
             b"conformance.seeded_bugs.scoring.worker"
@@ -156,7 +156,7 @@ def is_worker(number: int) -> bool:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_is_left(how: signal.Signals, tmp_path: Path) -> None:
-    """The command is killed, or the terminal interrupts all of it; then without a traceback."""
+    """No worker outlives a command that is killed or interrupted."""
     with plant(tmp_path) as command:
         assert until(lambda: workers(tmp_path), seconds=60)
         time.sleep(1.0)  # in the middle of importing jax

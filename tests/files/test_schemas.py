@@ -1,4 +1,4 @@
-"""The JSON Schemas that are shipped accept what the parsers accept, and refuse what they refuse."""
+"""The shipped JSON Schemas accept what the parsers accept, and refuse what they refuse."""
 
 import importlib
 import json
@@ -44,7 +44,7 @@ SAW = {
 
 @cache
 def registry() -> Any:
-    """The schemas that are shipped, each by its name: they refer to each other."""
+    """A registry of the shipped schemas by name, since they refer to each other."""
     referencing: Any = importlib.import_module("referencing")
     found = {}
     for file in files("conformance.files").joinpath("schemas").iterdir():
@@ -65,7 +65,7 @@ def validator(name: str, part: str | None = None) -> Any:
 
 
 def parses(parse: Callable[[Any], object], data: Any) -> bool:
-    """Whether a parser takes this data."""
+    """Whether a parser accepts this data."""
     try:
         parse(deepcopy(data))
     except (ValueError, TypeError, KeyError):
@@ -74,7 +74,7 @@ def parses(parse: Callable[[Any], object], data: Any) -> bool:
 
 
 def altered(data: Any) -> Iterator[Any]:
-    """The data with one thing in it left out, replaced by something wrong, or added."""
+    """The data with one part removed, replaced by a wrong value, or added, in every way."""
     if isinstance(data, dict):
         yield {**data, "unknown": 1}
         for key, value in data.items():
@@ -89,7 +89,7 @@ def altered(data: Any) -> Iterator[Any]:
 
 
 def lines() -> list[dict[str, Any]]:
-    """One line of each kind."""
+    """One line for each class of step."""
     by_name = {type(step).__name__: step_to_data(step) for step in WARMUP}
     by_name["Free"] |= {"refused": ["SLOT_UNUSED"], "result": [1, None]}
     found: list[dict[str, Any]] = json.loads(json.dumps(list(by_name.values())))
@@ -98,7 +98,7 @@ def lines() -> list[dict[str, Any]]:
 
 
 def test_the_schemas_list_every_step_field_and_reason() -> None:
-    """Each enumeration names what the registries and suites name, in whatever order."""
+    """The enumerations of the schemas have the names of the registries and suites, in any order."""
     recording = registry().contents("recording.schema.json")["$defs"]
     vectors = registry().contents("vectors.schema.json")["$defs"]
     steps = [line["properties"]["step"]["const"] for line in recording["line"]["oneOf"]]
@@ -116,7 +116,7 @@ def test_the_schemas_list_every_step_field_and_reason() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: str(line["step"]))
 def test_a_line_is_refused_by_the_schema_where_the_parser_refuses_it(line: dict[str, Any]) -> None:
-    """As it is, and with each single thing altered."""
+    """Schema and parser agree on a line, and on the line with any one part altered."""
     schema = validator("recording", "line")
     assert schema.is_valid(line)
     assert parses(line_from_data, line)
@@ -130,7 +130,7 @@ def test_a_line_is_refused_by_the_schema_where_the_parser_refuses_it(line: dict[
 
 
 def test_what_was_seen_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
-    """Every field, as it is, and with each single thing altered."""
+    """Schema and parser agree on every field of `saw`, and on `saw` with any one part altered."""
     schema = validator("recording", "saw")
     assert set(FIELDS) == SAW.keys()
     for data in (SAW, *altered(SAW), {"used": {"01": True}}, {"counts": {"x": 1}}):
@@ -147,7 +147,7 @@ def cover() -> build.Cover:
 def test_a_header_is_refused_by_the_schema_where_the_parser_refuses_it(
     cover: build.Cover,
 ) -> None:
-    """As it is, and with each single thing altered; whole recordings are taken."""
+    """Schema and parser agree on a header with any part altered, and recordings are accepted."""
     schema = validator("recording", "header")
     header = json.loads(header_to_text(cover.vectors[0].header))
     assert schema.is_valid(header)
@@ -161,7 +161,7 @@ def test_a_header_is_refused_by_the_schema_where_the_parser_refuses_it(
 
 
 def test_a_manifest_is_what_its_schema_says(cover: build.Cover) -> None:
-    """As it is written; with anything left out, added, or of another type it is not."""
+    """A manifest as written is valid, and is not with a part removed, added or of another type."""
     schema = validator("vectors")
     levels = [build.build(suite) for suite in suites() if suite.name in {"table-2", "requests"}]
     assert schema.is_valid(json.loads(dict(contents(levels))["manifest.json"]))
@@ -191,7 +191,7 @@ RECORDED = Recorded(
 
 
 def test_a_history_is_refused_by_the_schema_where_the_parser_refuses_it() -> None:
-    """Its header with each single thing altered; its steps are those of a recording, and bare."""
+    """Schema and parser agree on a header with any part altered, and on a step with more fields."""
     schema, path = validator("history"), Path("h.jsonl")
     header, *steps = map(json.loads, histories.dump(RECORDED).splitlines())
 
@@ -210,7 +210,7 @@ def test_a_history_is_refused_by_the_schema_where_the_parser_refuses_it() -> Non
 
 
 def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> None:
-    """It has steps alone, which this one can judge; that it was another one is said."""
+    """A history of another version of the specification is run again, and the report says so."""
     path, result = tmp_path / "h.jsonl", tmp_path / "r.json"
     own = evolve(RECORDED, engine=OUR_ENGINE, python=None, history=(), spec_version="0.0.1")
     path.write_text(histories.dump(own), encoding="utf-8")
@@ -225,7 +225,7 @@ def test_a_history_of_another_specification_is_taken_again(tmp_path: Path) -> No
 
 
 def test_a_result_is_what_its_schema_says() -> None:
-    """Whatever the verdict; a key left out or of another type is not, and keys may be added."""
+    """A result of any verdict is valid, with more keys too, but not with one removed or altered."""
     report = Report(command="fake", seed=3, geometry=GEOMETRY)
     for verdict, failures in ((Verdict.HOLDS, []), (Verdict.FAILS, ["RC: one"])):
         report.failures = failures

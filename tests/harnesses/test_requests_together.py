@@ -1,6 +1,6 @@
 """Engines that take requests all at once: a right one holds, and each planted bug is found.
 
-What the adapter does with Levanter is run by `make engine-levanter`.
+`make engine-levanter` runs the adapter with Levanter.
 """
 
 import sys
@@ -34,7 +34,7 @@ next_token = cache(model.next_token)
 
 
 class Serving:
-    """A paged engine that serves requests one by one, choices together. bug: one of BUGS."""
+    """A paged engine that serves requests one by one, all choices at once. bug: one of BUGS."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Serving:
         self.reset()
 
     def meets(self, request: Request) -> str | None:
-        """The last token is dropped from long answers."""
+        """The known finding that a request meets: the last token is dropped from long answers."""
         short = request.params.max_new <= SHORT
         return None if short or DROPS not in self.clear else DROPS
 
     def room(self, batch: Sequence[Request]) -> int:
-        """Any number."""
+        """The number of requests to take from a batch: all of them."""
         return len(batch)
 
     def next_token(self, text: Tokens) -> int | None:
-        """The exact model; of some texts it is said that they are too close to call."""
+        """The exact model's next token, or None for texts that count as too close to call."""
         return None if text[0] == 2 else next_token(text, 0)
 
     def generate(self, batch: Sequence[Request]) -> list[list[Tokens]]:
-        """Each in turn, with all slots free."""
+        """Serve each request in turn, with all slots free."""
         if self.cleanup is CleanupMode.NONE:
             self.reset()
         reasons = [*self._reasons(batch)]
@@ -177,7 +177,7 @@ class Serving:
         )
 
     def reset(self) -> None:
-        """As new."""
+        """Put the engine back into its initial state."""
         slots, pages = self.geometry.slots, self.geometry.pages
         self.cells = [0] * pages * self.geometry.page_size
         self.used = [False] * slots
@@ -208,25 +208,25 @@ BUGS = {
 
 
 SECONDS = 1.0
-"""By a clock that ticks when it is looked at, a hundred times a second."""
+"""Seconds of a clock that advances by 0.01 at each reading."""
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found does not depend on how busy the machine is."""
+    """Replace the clock, so that results do not depend on the load of the machine."""
     monkeypatch.setattr(requests, "monotonic", count(step=0.01).__next__)
 
 
 def factory(
     bug: str = "", *, known: Sequence[str] = (), cleanup: CleanupMode = CleanupMode.END
 ) -> Factory:
-    """Makes engines with a bug."""
+    """A factory of engines with a bug, or with none."""
     return partial(Serving, bug=bug, known=known, cleanup=cleanup)
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
-    """Each planted bug breaks the clause that it should, in as few calls as it takes."""
+    """Each planted bug breaks its clause, in a history with the fewest calls."""
     found = requests.Search(factory(bug), chosen=1)
 
     found.run(SECONDS)
@@ -238,7 +238,7 @@ def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
 
 
 def test_a_finding_is_the_least_of_its_kind() -> None:
-    """Answers are swapped in one call of two requests, each of one token and one new one."""
+    """A finding is shrunk: answers are swapped in one call of two requests of one token each."""
     found = requests.Search(factory("swaps answers"), chosen=1)
 
     found.run(SECONDS)
@@ -252,7 +252,7 @@ def test_a_finding_is_the_least_of_its_kind() -> None:
 
 @pytest.mark.parametrize("cleanup", [CleanupMode.END, CleanupMode.NONE])
 def test_a_right_batch_engine_holds(cleanup: CleanupMode) -> None:
-    """Nothing breaks, and everything that a run must meet is met."""
+    """A right engine breaks no clause, and a run reaches all that it must reach."""
     verdict, histories = requests.check(factory(cleanup=cleanup), chosen=1, seconds=SECONDS)
 
     assert verdict is Verdict.HOLDS
@@ -262,7 +262,7 @@ def test_a_right_batch_engine_holds(cleanup: CleanupMode) -> None:
 def test_a_known_finding_is_met_first_and_then_kept_clear_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An engine with one bug holds if it names the bug, and fails if it does not."""
+    """An engine with a known finding holds if it declares the finding, and fails if it does not."""
     named = requests.check(factory(DROPS, known=(DROPS,)), chosen=1, seconds=SECONDS)
     silent = requests.check(factory(DROPS), chosen=1, seconds=SECONDS)
 
@@ -273,7 +273,7 @@ def test_a_known_finding_is_met_first_and_then_kept_clear_of(
 def test_a_known_finding_that_is_gone_leaves_the_run_undecided(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A finding that is not found again is named."""
+    """A declared finding that does not occur again is named, and the run is undecided."""
     monkeypatch.setattr(requests, "KNOWN_SECONDS", 0.2)
 
     verdict, _ = requests.check(factory(known=("fixed by now",)), chosen=1, seconds=SECONDS)
@@ -296,7 +296,7 @@ def test_the_program_says_what_came_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The verdict is the exit status; an engine that is not there is bad input."""
+    """The verdict gives the exit status, and an engine that cannot be found is bad input."""
     monkeypatch.setattr(sys, "argv", ["requests", engine, "--seconds", "2", "--seed", "5"])
 
     def check(make: object, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
@@ -316,5 +316,5 @@ def test_the_program_says_what_came_of_it(
 
 
 def test_a_run_that_reached_too_little_is_undecided() -> None:
-    """A run of no time at all has met nothing."""
+    """A run without time reaches nothing and is undecided."""
     assert requests.check(factory(), chosen=1, seconds=0)[0] is Verdict.UNDECIDED

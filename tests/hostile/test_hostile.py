@@ -1,4 +1,4 @@
-"""The campaigns against the command line: each violation that is planted is caught; a short run."""
+"""Campaigns against the command line: planted violations are caught, and short runs find none."""
 
 import os
 import subprocess
@@ -34,20 +34,20 @@ time.sleep(30)
 
 
 def fake(script: str, *, words: tuple[str, ...] = ("--json", "r.json")) -> Call:
-    """A call of a program of the shell in place of kvspec."""
+    """A call of a shell script in place of kvspec."""
     files: dict[str, calls.Content] = {"input.csv": b"1\n", "r.json": b"old\n"}
     program = ("sh", "-c", script, "kvspec")
     return Call(about="fake", words=words, files=files, allowed=CLEAN, program=program)
 
 
 def judged(call: Call, folder: Path, *, most: float = 20.0) -> list[str]:
-    """The violations of a call."""
+    """The violations of the contract by a call."""
     calls.prepare(call, folder)
     return contract.violations(call, running.run(call, folder, most=most), folder)
 
 
 def writes(result: str, status: int) -> str:
-    """A script that leaves this result and ends with this status."""
+    """A script that writes this result and ends with this status."""
     return f"echo '{result}' > r.json; exit {status}"
 
 
@@ -61,7 +61,7 @@ def writes(result: str, status: int) -> str:
     ],
 )
 def test_what_keeps_to_the_contract_is_no_violation(script: str, tmp_path: Path) -> None:
-    """A result that agrees, or one line and no result."""
+    """A consistent result, or one line of stderr without a result, is no violation."""
     assert [] == judged(fake(script), tmp_path / "call")
 
 
@@ -96,7 +96,7 @@ def test_what_keeps_to_the_contract_is_no_violation(script: str, tmp_path: Path)
 def test_a_planted_violation_is_caught(
     script: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by its class, and nothing of the call is left when it has been judged."""
+    """Each planted violation is reported by its kind, and no process of the call is left."""
     monkeypatch.setattr(running, "LEFT_SECONDS", 0.5)
     found = judged(fake(script), tmp_path / "call")
 
@@ -104,7 +104,7 @@ def test_a_planted_violation_is_caught(
 
 
 def test_an_engine_that_is_broken_must_not_hold(tmp_path: Path) -> None:
-    """Where a bug is planted, 0 is a false verdict."""
+    """Status 0 for an engine with a planted bug is a false verdict."""
     call = evolve(fake(writes(HOLDS, 0)), allowed=calls.NOT_CLEAN)
 
     assert ["false holds: exit status 0, allowed here: [1, 2, 3]"] == judged(
@@ -113,14 +113,14 @@ def test_an_engine_that_is_broken_must_not_hold(tmp_path: Path) -> None:
 
 
 def test_what_hangs_is_ended_and_told(tmp_path: Path) -> None:
-    """And it is no other violation: its files were never complete."""
+    """A call that hangs is ended and reported, and its incomplete files are no other violation."""
     found = judged(fake("exec sleep 60", words=()), tmp_path / "call", most=0.5)
 
     assert ["hangs"] == [text.partition(":")[0] for text in found]
 
 
 def test_a_result_is_looked_for_where_its_link_leads(tmp_path: Path) -> None:
-    """A link to nothing yet is a place as any other."""
+    """A result is expected at the target of a link, even if the target did not exist."""
     for script, wrong in (
         (f"mkdir missing; echo '{HOLDS}' > missing/file", []),
         ("true", ["result: none was written, with exit status 0"]),
@@ -131,7 +131,7 @@ def test_a_result_is_looked_for_where_its_link_leads(tmp_path: Path) -> None:
 
 
 def test_what_is_read_must_not_be_written(tmp_path: Path) -> None:
-    """Also where the output is a symbolic link to the input."""
+    """An input may not be changed, also if the output is a symbolic link to it."""
     script = "echo 2 > input.csv; exit 0"
     for name in ("input.csv", "link"):
         call = fake(script, words=("input.csv", "--results", name))
@@ -140,7 +140,7 @@ def test_what_is_read_must_not_be_written(tmp_path: Path) -> None:
 
 
 def interrupted(react: str, folder: Path, *, seconds: float, how: How = How.PROCESS) -> Outcome:
-    """What is observed of a program that gets a signal after so long."""
+    """The outcome of a program that gets a signal after this time."""
     call = Call(
         about="fake", words=(), program=("python3", "-S", "-c", LISTENING.format(react=react))
     )
@@ -150,7 +150,7 @@ def interrupted(react: str, folder: Path, *, seconds: float, how: How = How.PROC
 
 @pytest.mark.parametrize("how", How)
 def test_a_signal_is_sent_to_a_process_that_listens(how: How, tmp_path: Path) -> None:
-    """Every way of interrupting reaches it, and its own status is seen."""
+    """Every way of interrupting reaches a process that listens, and its status is observed."""
     outcome = interrupted("sys.exit(3)", tmp_path / "call", seconds=1.5, how=how)
 
     assert (3, True) == (outcome.status, outcome.listening)
@@ -158,7 +158,7 @@ def test_a_signal_is_sent_to_a_process_that_listens(how: How, tmp_path: Path) ->
 
 
 def test_before_a_process_listens_only_its_files_are_held(tmp_path: Path) -> None:
-    """Nothing of kvspec runs yet: the signal ends the interpreter, or the shell before it."""
+    """If no process listens yet, only the files of the call are judged."""
     call, moment = fake("sleep 30"), Moment(0.3, How.TERM, cold=False)
     calls.prepare(call, tmp_path / "call")
     outcome = running.run(call, tmp_path / "call", moment=moment, most=20)
@@ -168,7 +168,7 @@ def test_before_a_process_listens_only_its_files_are_held(tmp_path: Path) -> Non
 
 
 def test_an_end_that_comes_late_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time counts from the signal."""
+    """A process that ends too long after the signal is reported as late."""
     monkeypatch.setattr(contract, "END_SECONDS", 0.5)
     outcome = interrupted("time.sleep(1); sys.exit(3)", tmp_path / "call", seconds=1.5)
     found = contract.violations(
@@ -179,7 +179,7 @@ def test_an_end_that_comes_late_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_moments_are_drawn_from_the_seed() -> None:
-    """Half of them early, a third of them cold, each way of interrupting among them."""
+    """The moments depend on the seed: half are early and a third cold, interrupted in every way."""
     drawn = [interrupts.moment(0, "fuzz", at) for at in range(600)]
 
     assert drawn == [interrupts.moment(0, "fuzz", at) for at in range(600)]
@@ -191,7 +191,7 @@ def test_moments_are_drawn_from_the_seed() -> None:
 
 
 def test_a_chain_that_counts_wrong_after_it_was_resumed_is_told(tmp_path: Path) -> None:
-    """The counts of the run that nothing interrupted are those that the others are held to."""
+    """The counts of interrupted runs must equal those of the run without an interruption."""
     script = """\
 n=$(cat count 2>&- || echo 0); echo $((n + 1)) > count
 echo '{RESULT, "states": '$((n > 0))'}' > r.json
@@ -226,7 +226,7 @@ echo '{RESULT, "states": '$((n > 0))'}' > r.json
 def test_a_finding_that_does_not_fail_again_is_told(
     status: int, kinds: list[str], tmp_path: Path
 ) -> None:
-    """The history that an interrupted run has kept is taken again."""
+    """The history that an interrupted run has kept is run again, and must fail again."""
     script = f"""\
 test "$1" = rerun && exit {status}
 mkdir -p .kvspec/corpus; touch .kvspec/corpus/rc_1.jsonl; {writes(FAILS, 1)}
@@ -247,7 +247,7 @@ mkdir -p .kvspec/corpus; touch .kvspec/corpus/rc_1.jsonl; {writes(FAILS, 1)}
 
 
 def test_hostile_inputs_are_drawn_from_the_seed_and_from_every_command() -> None:
-    """The same seed gives the same calls, with every command and every kind among them."""
+    """The calls depend on the seed, and have every command and every kind of input."""
     drawn = inputs.draw(300, seed=0)
 
     assert {*COMMANDS} == {*inputs.BASES}
@@ -261,7 +261,7 @@ def test_hostile_inputs_are_drawn_from_the_seed_and_from_every_command() -> None
 
 
 def test_no_path_of_a_call_leaves_its_folder() -> None:
-    """What is written to by name lies below: the campaign often runs as root."""
+    """Paths in a call lie below its folder, since the campaign often runs as root."""
     for call in inputs.draw(100, seed=2):
         named = [word.partition("=")[2] or word for word in call.words]
         outside = [word for word in named if word.startswith("/")]
@@ -270,7 +270,7 @@ def test_no_path_of_a_call_leaves_its_folder() -> None:
 
 
 def test_the_samples_are_valid(tmp_path: Path) -> None:
-    """What is not damaged is taken: the damage alone is what a command refuses."""
+    """The samples are accepted before they are damaged."""
     held: dict[str, calls.Content] = {**samples()}
     for words in (("validate", "recording.jsonl"), ("validate", "trace.itf.json"),
                   ("rerun", "history.jsonl", "--trust"), inputs.READS[6][0]):  # fmt: skip
@@ -280,7 +280,7 @@ def test_the_samples_are_valid(tmp_path: Path) -> None:
 
 
 def test_a_failing_input_is_kept_and_can_be_repeated(tmp_path: Path) -> None:
-    """Its line, given to bash, meets the same status; a second campaign does not run it again."""
+    """The kept shell command of a failing call gives the same status, and no call is run twice."""
     program = ("sh", "-c", "echo Segmentation fault; exit 139", "kvspec")
     lines = run.hostile_inputs(number=3, seed=0, home=tmp_path, program=program)
     again = [line["again"] for line in lines if line["status"] == 139]
@@ -298,7 +298,7 @@ def test_a_failing_input_is_kept_and_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_special_files_are_made(tmp_path: Path) -> None:
-    """A FIFO, a folder, links of both kinds."""
+    """A FIFO, a folder and links of both kinds can be files of a call."""
     files: dict[str, calls.Content] = {
         "a": b"x",
         "fifo": Special.FIFO,
@@ -316,7 +316,7 @@ def test_special_files_are_made(tmp_path: Path) -> None:
 
 
 def test_the_table_says_how_many_came_early_and_how_late_the_slowest_end_was() -> None:
-    """One row for each command."""
+    """Each command has a row with its early moments and its slowest end."""
     lines = [
         {"command": "fuzz", "early": False, "status": 3, "after": 1.25, "violations": []},
         {"command": "fuzz", "early": True, "status": -2, "after": 9.0, "violations": []},
@@ -329,14 +329,14 @@ def test_the_table_says_how_many_came_early_and_how_late_the_slowest_end_was() -
 
 
 def test_a_few_hostile_inputs(tmp_path: Path) -> None:
-    """The short form of the campaign: what they violate is shown with how to meet it again."""
+    """A short campaign of hostile inputs finds no violation, or prints how to repeat it."""
     lines = run.hostile_inputs(number=8, seed=5, home=tmp_path, program=calls.KVSPEC)
 
     assert [] == [(line["again"], line["violations"]) for line in lines if line["violations"]]
 
 
 def test_a_few_interrupts(tmp_path: Path) -> None:
-    """The short form of the campaign: explore is resumed and counts right, the others just end."""
+    """A short campaign of interrupts finds no violation, and a resumed explore has right counts."""
     every = interrupts.subjects()
     small = evolve(every["explore --checkpoint"].call, words=EXPLORE)
     chosen = {"explore": Subject(call=small, chained=True), "diff": every["diff"]}
@@ -348,7 +348,7 @@ def test_a_few_interrupts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_during_the_exit_does_not_take_the_status(name: str) -> None:
-    """A global is removed when Python has put its own handlers away; a signal comes right then."""
+    """A signal while Python removes globals, after its own handlers, does not change the status."""
     script = f"""\
 import os, signal
 from conformance.cli.contract import conclude
@@ -366,7 +366,7 @@ raise SystemExit(status)
 
 
 def test_a_signal_that_waits_when_the_child_begins_leaves_no_trace() -> None:
-    """It is held back until handlers are in place, and arrives as soon as it is let through."""
+    """A signal before the child has handlers is held back, and arrives once they are in place."""
     script = """\
 import os, signal
 from conformance.runtime import interrupts

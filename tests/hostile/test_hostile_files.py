@@ -1,4 +1,4 @@
-"""Files that are damaged or made up: each is refused in plain words, or read for what it says."""
+"""Damaged and invented files: each is refused with a plain message, or read as what it says."""
 
 import io
 import json
@@ -46,7 +46,7 @@ Read = Callable[[Path], object]
 
 
 def taken(path: Path) -> object:
-    """A recording, judged and written as a trace."""
+    """Validate a recording, and convert it to a trace."""
     found = validate(path)
     with path.open("rb") as file:
         header, lines = header_and_lines(file, path)
@@ -55,13 +55,13 @@ def taken(path: Path) -> object:
 
 
 def compared(path: Path) -> object:
-    """A baseline, compared with itself as it should be."""
+    """Compare a baseline with itself."""
     earlier, now = baseline.load(path), targets([GOOD])
     return baseline.regressions(earlier, now), baseline.not_compared(earlier, now)
 
 
 def judged(path: Path) -> object:
-    """A trace, read and judged as a recording."""
+    """Read a trace, and judge it as a recording."""
     header, lines = from_itf(path)
     from conformance.recordings.judge import judge
 
@@ -77,7 +77,7 @@ def judged(path: Path) -> object:
 
 
 def kept_cells(path: Path) -> object:
-    """The compiled cells of a file."""
+    """The compiled cells that a file keeps."""
     results = cache.results_of(path)
     return cache.load(results, "tpu"), list(results.notes())
 
@@ -126,7 +126,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_the_files_are_right_before_they_are_damaged(
     right: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Each is read without an error: what is refused below is refused for its damage."""
+    """Each file is read without an error before it is damaged."""
     assert set(READERS) == set(right)
     for kind, content in right.items():
         path = tmp_path / ("manifest.json" if kind == "vectors" else kind)
@@ -160,12 +160,12 @@ def test_the_files_are_right_before_they_are_damaged(
 def test_common_damage_is_refused_in_plain_words(
     kind: str, alter: Callable[[bytes], bytes], right: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Each kind of damage at each kind of file."""
+    """Each file with each kind of common damage is refused with a plain message."""
     held_to_its_words(kind, alter(right[kind]), tmp_path)
 
 
 def held_to_its_words(kind: str, content: bytes, folder: Path) -> None:
-    """Read it: InvalidInput alone is raised, in one short line without the name of an error."""
+    """Read a file. Only InvalidInput may be raised, with one short line and no name of an error."""
     path = folder / {"itf": "t.itf.json", "vectors": "manifest.json"}.get(kind, kind)
     path.write_bytes(content)
     try:
@@ -178,7 +178,7 @@ def held_to_its_words(kind: str, content: bytes, folder: Path) -> None:
 
 
 def altered(value: Any, draw: st.DrawFn) -> Any:
-    """Plain data with one place changed: an entry gone, doubled, or hostile."""
+    """Plain data with one place changed: an entry removed, repeated or made hostile."""
     if isinstance(value, (dict, list)) and value and draw(st.integers(0, 9)):
         at = draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
         how = draw(st.integers(0, 6))
@@ -199,7 +199,7 @@ def altered(value: Any, draw: st.DrawFn) -> Any:
 
 
 def in_json(content: bytes, draw: st.DrawFn) -> bytes:
-    """One of the lines, with something in it changed."""
+    """One line of a file of JSON, with one or two places changed."""
     lines = content.splitlines(keepends=True)
     at = draw(st.integers(0, len(lines) - 1))
     try:
@@ -213,7 +213,7 @@ def in_json(content: bytes, draw: st.DrawFn) -> bytes:
 
 
 def in_bytes(content: bytes, draw: st.DrawFn) -> bytes:
-    """Cut, flipped, joined, or with something put into it."""
+    """A file that is cut, has a bit flipped, is joined with itself, or has bytes inserted."""
     at = draw(st.integers(0, len(content)))
     more = draw(
         st.sampled_from(
@@ -236,7 +236,7 @@ def in_bytes(content: bytes, draw: st.DrawFn) -> bytes:
 
 
 def in_archive(content: bytes, draw: st.DrawFn) -> bytes:
-    """A checkpoint with another header, or other numbers."""
+    """A checkpoint with an altered header or altered numbers."""
     with np.load(io.BytesIO(content)) as held:
         parts: dict[str, Any] = dict(held)
     if draw(st.booleans()):
@@ -255,7 +255,7 @@ def in_archive(content: bytes, draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn, kind: str, content: bytes) -> bytes:
-    """A file of this kind with something wrong with it."""
+    """A damaged file of this kind."""
     if kind == "checkpoint" and draw(st.booleans()):
         return in_archive(content, draw)
     how = in_bytes if kind in {"known", "checkpoint"} or draw(st.booleans()) else in_json
@@ -266,7 +266,7 @@ def damaged(draw: st.DrawFn, kind: str, content: bytes) -> bytes:
 def test_what_is_damaged_is_refused_in_plain_words(
     kind: str, right: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """InvalidInput alone is raised; its message is one short line without the name of an error."""
+    """A damaged file raises only InvalidInput, with one short line and no name of an error."""
 
     @settings(
         max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -279,7 +279,7 @@ def test_what_is_damaged_is_refused_in_plain_words(
 
 
 def test_an_archive_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
-    """Neither its name nor the format of numpy makes it one."""
+    """An archive of other contents, even with the name of a checkpoint, is refused."""
     path = tmp_path / "e.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("header.npy", b"no array")

@@ -1,4 +1,4 @@
-"""Files that the campaign draws from the schemas have the right form."""
+"""Files that the campaign draws from the schemas: each conforms to its schema."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ from conformance.hostile import schemas
 @given(st.data())
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_file_drawn_from_a_schema_is_of_that_schema(data: st.DataObject) -> None:
-    """Each line has the right form, whatever it says."""
+    """Each drawn line is valid by the schema of its file."""
     name, first, then = data.draw(
         st.sampled_from(
             (
@@ -32,7 +32,7 @@ def test_a_file_drawn_from_a_schema_is_of_that_schema(data: st.DataObject) -> No
 
 @pytest.mark.parametrize("name", ["result.schema.json", "vectors.schema.json"])
 def test_an_object_drawn_from_a_schema_has_all_that_it_requires(name: str) -> None:
-    """Conditions between its properties are left open."""
+    """A drawn object has every required property; conditions between properties are ignored."""
     required = set(schemas._held(name)["required"])
 
     @given(schemas.whole(name))
@@ -44,7 +44,7 @@ def test_an_object_drawn_from_a_schema_has_all_that_it_requires(name: str) -> No
 
 
 def schema_of(schema: dict[str, str]) -> Any:
-    """The validator of a schema that refers to ours."""
+    """A validator of a schema that may refer to ours."""
     jsonschema: Any = importlib.import_module("jsonschema")
     referencing: Any = importlib.import_module("referencing")
     names = ("history.schema.json", "recording.schema.json")

@@ -1,4 +1,4 @@
-"""Mistakes in the engine's own code: the static facts it relies on are asserted while tracing."""
+"""Assertions while tracing: a wrong static fact inside the engine is found before compilation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,17 +29,17 @@ YES = jnp.ones((), jnp.bool_)
 
 
 def ints(*shape: int) -> Array:
-    """Zeros of this shape."""
+    """An int32 array of zeros of this shape."""
     return jnp.zeros(shape, jnp.int32)
 
 
 def floats(*shape: int) -> Array:
-    """Zeros of this shape."""
+    """A float32 array of zeros of this shape."""
     return jnp.zeros(shape, jnp.float32)
 
 
 def batch() -> plan.Batch:
-    """One token and padding."""
+    """A batch of the prefill width, with zeros as slots and positions."""
     width = LIMITS.prefill_tokens
     return plan.sort_batch(ints(width), ints(width), seqs=KEPT.batch_seqs)
 
@@ -50,7 +50,7 @@ def batch_plan(**changed: Array) -> BatchPlan:
 
 
 def assign(length: int = GEOMETRY.max_len, requests: int = 1) -> object:
-    """A prompt of this padded length and params of this many requests."""
+    """Assign a prompt of this padded length, with params of this many requests."""
     params = arguments.params(KEPT, [Params(max_new=1)] * requests, range(requests))
     params = jax.tree.map(jnp.asarray, params)
     slot = jnp.int32(0)
@@ -58,7 +58,7 @@ def assign(length: int = GEOMETRY.max_len, requests: int = 1) -> object:
 
 
 def work(**changed: Array) -> object:
-    """A prefill, with some arrays replaced."""
+    """Trace a prefill, with some arrays replaced."""
     given = arguments.prefill_work(KEPT, [Request(id=1, prompt=(1,), params=Params(max_new=1))])
     given = jax.tree.map(jnp.asarray, given)._replace(**changed)
     return prefill.prefill(KEPT, (), initial(KEPT), given)
@@ -66,7 +66,7 @@ def work(**changed: Array) -> object:
 
 @frozen
 class Wrong:
-    """The exact model, but for what is said. Satisfies `protocol.Model`."""
+    """The exact model with one mistake for each flag. Satisfies `protocol.Model`."""
 
     vocabulary = IntegerModel().vocabulary
     row: bool = False
@@ -75,46 +75,46 @@ class Wrong:
     dtype: bool = False
 
     def weight_shapes(self) -> tuple[()]:
-        """None."""
+        """No weights."""
         return ()
 
     def empty_cache(self, geometry: Any) -> Any:
-        """Of the exact model."""
+        """The cache of the exact model."""
         return IntegerModel().empty_cache(geometry)
 
     def decode(self, *given: Any) -> Any:
-        """A row too few, or pools of another dtype."""
+        """The exact model's rows and pools: with `row` one row fewer, with `pool` another dtype."""
         rows, cache = IntegerModel().decode(*given)
         pools = tuple(pool.astype(jnp.float32) for pool in cache) if self.pool else cache
         return rows[: len(rows) - self.row], pools
 
     def sample(self, *given: Any) -> Any:
-        """A draw too few, or tokens of another dtype."""
+        """The draws of the exact model: with `count` one fewer, with `dtype` another dtype."""
         tokens, logprobs = IntegerModel().sample(*given)
         kept = tokens[: len(tokens) - self.count]
         return kept.astype(jnp.uint32 if self.dtype else jnp.int32), logprobs
 
 
 def forward(model: Wrong) -> object:
-    """A step of a model."""
+    """Trace a step of a model."""
     return steps_writing.forward(evolve(KEPT, model=model), (), initial(KEPT), batch(), YES)
 
 
 def draw(model: Wrong) -> object:
-    """A draw of a model."""
+    """Trace a draw of a model."""
     setup, draws = evolve(KEPT, model=model), jnp.ones((4,), jnp.bool_)
     rows = jnp.zeros((4,), jnp.uint32)
     return decode.take_samples(setup, (), initial(KEPT), ints(4), rows, draws, ok=YES)
 
 
 def wide_stops() -> object:
-    """Stop sequences that are padded beyond the limit."""
+    """Trace the match of stop sequences that are padded beyond the limit."""
     held = initial(KEPT).slots
     return decode.finish_reasons(KEPT, held._replace(stops=ints(4, 2, 4)), ints(2))
 
 
 def attend(q_heads: int, kv_heads: int) -> object:
-    """Reference attention past the check of its arguments."""
+    """Trace reference attention without the check of its arguments."""
     options = reference._Options(
         scale=1.0,
         soft_cap=None,
@@ -128,25 +128,25 @@ def attend(q_heads: int, kv_heads: int) -> object:
 
 
 def logits() -> object:
-    """A head for another vocabulary."""
+    """Trace a head for another vocabulary."""
     weights = LLAMA.init(jax.random.key(0))
     return LLAMA.logits(weights._replace(head=floats(4, 9)), floats(1, 4))
 
 
 def operands(cells: Array) -> object:
-    """New cells, as an operand of the kernel for one token."""
+    """Trace new cells as an operand of the kernel for one token."""
     shape = tpu.shape_of(floats(1, 2, 128), floats(2, 16, 2, 128), ints(1, 2), chip="v5e")
     return fresh.rows(shape, cells, ints(1), ints(2), ints(1))
 
 
 def stored(cells: Array) -> object:
-    """New cells, put into a pool of float32."""
+    """Trace a write of new cells to a pool of float32."""
     pool = floats(2, 4, 2, 128)
     return writing.write(pool, cells, ints(1), after=pool, interpret=False)
 
 
 def retyped() -> None:
-    """A step that makes flags of counts."""
+    """Trace a step that returns counts as flags."""
     state = initial(KEPT)
     counts = state.pages.counts != 0
     assert_same_shapes(KEPT, state._replace(pages=state.pages._replace(counts=counts)))
@@ -176,13 +176,13 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: unpack(evolve(KEPT, limits=evolve(LIMITS, queue=6)), pack(initial(KEPT))),
     ),
     "a field of another dtype": ("a step keeps shapes and dtypes", retyped),
-    "no guard": ("a status judges something", first_refusal),
+    "no guard": ("a status has at least one guard", first_refusal),
     "a guard that counts": (
-        "SLOT_RANGE: a guard refuses or does not",
+        "SLOT_RANGE: a condition is a bool",
         lambda: first_refusal((jnp.int32(2), Reason.SLOT_RANGE, 0, 0)),
     ),
     "an unsigned index": (
-        "an index below 0",
+        "an index has a signed dtype",
         lambda: target(True, jnp.zeros((1,), jnp.uint32), 3),  # noqa: FBT003
     ),
     "no sequences": ("no more sequences than", lambda: plan.sort_batch(ints(3), ints(3), seqs=0)),
@@ -234,7 +234,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
         ),
     ),
     "logits of another vocabulary": ("the sampler draws from the vocabulary", logits),
-    "no divisor": ("a division has a divisor", lambda: reference._div(ints(1), 0)),
+    "no divisor": ("a divisor is positive", lambda: reference._div(ints(1), 0)),
     "a group that is not whole": (
         "a KV head serves a whole group",
         lambda: attend(q_heads=3, kv_heads=2),
@@ -244,7 +244,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: operands(floats(2, 2, 128)),
     ),
     "cells of another dtype": (
-        "a copy does not convert",
+        "a copy keeps the dtype of the pool",
         lambda: stored(jnp.zeros((1, 2, 128), jnp.float16)),
     ),
 }
@@ -252,7 +252,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_met_while_tracing(name: str) -> None:
-    """A static fact that does not hold is named before anything is compiled."""
+    """A static fact that does not hold raises its assertion while tracing."""
     says, mistake = MISTAKES[name]
 
     with pytest.raises(AssertionError, match=says):
@@ -273,5 +273,5 @@ def test_a_mistake_is_met_while_tracing(name: str) -> None:
     ],
 )
 def test_what_the_mistakes_are_made_of_is_right(right: Callable[[], object]) -> None:
-    """Without the mistake nothing is asserted."""
+    """Without a mistake no assertion is raised."""
     jax.eval_shape(right)

@@ -1,8 +1,8 @@
 """The reference attention against the float64 oracle, with poison in every dead cell.
 
-Two checks are applied to it and to planted mutants of it. `check_values`: inside the derived bound
-when whatever may not be read is NaN or infinite. `check_reads`: with equal scores and one-hot
-values the output is, exactly, the set of cells that were read.
+Two checks are applied to it and to planted mutants of it. `check_values`: the output is within the
+derived bound if every cell that may not be read is NaN or infinite. `check_reads`: with equal
+scores and one-hot values the output is exactly the set of cells that were read.
 """
 
 import re
@@ -32,7 +32,7 @@ Sequences = list[tuple[int, int]]
 
 @frozen(kw_only=True)
 class Shape:
-    """Everything static: array sizes and options. Each one costs a compilation."""
+    """Array sizes and options, all static: each shape costs one compilation."""
 
     tokens: int = 23
     rows: int = 10
@@ -49,16 +49,16 @@ class Shape:
 
     @property
     def pages(self) -> int:
-        """Enough for every row, and two that no row owns."""
+        """The size of the pool: pages for every row, and two that belong to none."""
         return self.rows * self.pages_per_seq + 2
 
     @property
     def math(self) -> dict[str, Any]:
-        """The options that change the answer."""
+        """The options that change the answer, unlike those of blocking."""
         return {"scale": 0.4, "soft_cap": self.soft_cap, "sliding_window": self.sliding_window}
 
     def attend(self, case: "Case") -> NDArray[np.float64]:
-        """What the implementation answers, widened."""
+        """The answer of the implementation, in float64."""
         blocks = {"q_block": self.q_block, "kv_block_pages": self.kv_block_pages}
         return np.asarray(attend(*map(jnp.asarray, case), **self.math, **blocks), np.float64)
 
@@ -97,7 +97,7 @@ def cells_read(shape: Shape, case: Case, sequence: int, position: int) -> list[i
 def build(
     shape: Shape, sequences: Sequences, *, seed: int = 0, poison: float = np.nan, shared: int = 0
 ) -> Case:
-    """Random q, K and V; poison wherever nothing may be read, garbage in padded metadata.
+    """Random q, K and V; poison in every cell that may not be read, garbage in padded metadata.
 
     Each row has pages of its own in random order, but every row begins with the same `shared`
     pages, and the entries past its length are INVALID.
@@ -125,7 +125,7 @@ def build(
 
 
 def check_values(shape: Shape, case: Case) -> float:
-    """Raise AssertionError unless all is within its bound; return the largest share of it."""
+    """Assert that each element is within its bound. Returns the largest error over bound."""
     __tracebackhide__ = True
     assert shape.kv_block_pages is not None, "a bound is for known blocks"
     cells = min(shape.kv_block_pages, shape.pages_per_seq) * shape.page_size
@@ -151,7 +151,7 @@ def one_hot_values(shape: Shape, case: Case) -> Case:
 
 
 def check_reads(shape: Shape, case: Case) -> None:
-    """Raise AssertionError unless each query read exactly its own history.
+    """Assert that each query read exactly its own history.
 
     Scores are all equal and value c is the unit vector c, so an output times the number of
     visible cells counts how often each cell was read.
@@ -277,7 +277,7 @@ def test_a_needle_at_each_edge_of_the_mask_is_found_or_not(window: int | None) -
 
 
 def test_a_page_may_occur_twice_in_a_row() -> None:
-    """A repeated page is read once per entry."""
+    """A page that stands twice in a row is read once for each entry."""
     case = build(READ_SHAPE, [(2, 9), (1, 4)])
     case.page_indices[0, :4] = case.page_indices[0, [0, 1, 0, 0]]
 
@@ -285,7 +285,7 @@ def test_a_page_may_occur_twice_in_a_row() -> None:
 
 
 def test_an_id_out_of_range_inside_a_row_hides_its_page() -> None:
-    """A live entry that names no page is not read, negative or too large, and hides no other."""
+    """A live entry with an id out of range hides its own page and no other."""
     case = build(READ_SHAPE, [(1, 8), (1, 8)])
     for entry in (INVALID, -1, READ_SHAPE.pages):
         case.page_indices[0, 1] = entry
@@ -307,7 +307,7 @@ def test_a_nan_in_a_live_cell_is_not_hidden() -> None:
 
 
 def test_it_nests_in_jit_and_compiles_once() -> None:
-    """Lengths are data: batches of one shape share a compilation, num_seqs i32[1] included."""
+    """Lengths are data, so batches of one shape share a compilation, also with num_seqs i32[1]."""
     step: Any = jax.jit(partial(attend, **BASE.math))
     for batch in BATCHES.values():
         case = build(BASE, batch)
@@ -319,14 +319,14 @@ def test_it_nests_in_jit_and_compiles_once() -> None:
 
 @pytest.mark.parametrize(("name", "wrong"), WRONG_OPTIONS)
 def test_an_option_out_of_range_is_named(name: str, wrong: object) -> None:
-    """A block size, window or cap that means nothing is invalid input that names it."""
+    """A block size, window or cap out of range is invalid input that names it."""
     with pytest.raises(InvalidInput, match=f"{name}: saw {wrong!r}, allowed"):
         attend(*build(BASE, []), **{name: wrong})
 
 
 @pytest.mark.parametrize(("argument", "wrong"), WRONG_SHAPES)
 def test_a_shape_that_does_not_fit_is_named(argument: str, wrong: tuple[int, ...]) -> None:
-    """An array of the wrong shape is invalid input that shows the shape seen."""
+    """An array of a wrong shape is invalid input that shows the shape."""
     case = build(BASE, [])._replace(**{argument: np.zeros(wrong, np.int32)})
 
     with pytest.raises(InvalidInput, match=re.escape(str(wrong))):
@@ -334,7 +334,7 @@ def test_a_shape_that_does_not_fit_is_named(argument: str, wrong: tuple[int, ...
 
 
 def plant(patch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> None:
-    """Replace one function of the implementation, in code that is compiled anew."""
+    """Replace a function of the implementation, and compile it anew."""
     patch.setattr(reference, name, wrong)
     # jit remembers what it compiled by the function object, so it is given a new one.
     fresh = jax.jit(partial(RIGHT["_attend"].__wrapped__), static_argnums=6)
@@ -342,7 +342,7 @@ def plant(patch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> No
 
 
 def _mask(*, newest: int, oldest: int) -> Callable[..., Any]:
-    """A mask whose newest and oldest visible positions are off by so much."""
+    """A mask whose newest and oldest visible positions are moved by these numbers."""
 
     def wrong(positions: Any, cells: Any, window: int) -> Any:
         return RIGHT["_visible"](positions + newest, cells, window + newest - oldest)
@@ -389,7 +389,7 @@ def test_the_value_check_catches_a_planted_bug(title: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("title", ["a key past the length", "a window one too narrow"])
 def test_the_read_check_catches_a_wrong_mask(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An off-by-one mask shows in the set of cells read, although every cell is finite."""
+    """A mask that is wrong by one shows in the cells read, even if every cell is finite."""
     shape = evolve(READ_SHAPE, sliding_window=3)
     case = build(shape, [(4, 11), (1, 12), (2, 5)])
     check_reads(shape, case)

@@ -1,4 +1,4 @@
-"""How the reference attention is cut: default blocks, and several to a step as on accelerators."""
+"""Blocks of the reference attention: default sizes, and several blocks in one step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,23 +21,23 @@ SHAPES = {
 
 
 def widen(patch: pytest.MonkeyPatch, blocks: int) -> None:
-    """Take so many blocks at once, whatever their size."""
+    """Take this many blocks in one step, whatever their size."""
     plant(patch, "_at_once", lambda *_: blocks)
 
 
 def _off_by_one(ends: Any, numbers: Any) -> Any:
-    """The last of each owner's numbers goes to the next."""
+    """The last number of each owner belongs to the next one."""
     return RIGHT["_owner"](ends, numbers + 1)
 
 
 def _all_to_the_first(running: Any, reads: Any, *rest: Any) -> Any:
-    """Whatever a step finds is given to its first block of queries."""
+    """The result of a step is given to its first block of queries."""
     first = jnp.zeros_like(reads.owner)
     return RIGHT["_absorb"](running, reads._replace(owner=first), *rest)
 
 
 def _clamped(q: Any, blocks: Any) -> Any:
-    """A block of queries that would not fit is moved, and so its rows."""
+    """A block of queries that exceeds the rows is moved back, and its rows with it."""
     first = jnp.minimum(blocks.tokens[:, :1], q.shape[0] - blocks.tokens.shape[1])
     return q[first + jnp.arange(blocks.tokens.shape[1])]
 
@@ -47,7 +47,7 @@ def _clamped(q: Any, blocks: Any) -> Any:
 def test_several_blocks_to_a_step_are_within_the_bound(
     name: str, blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps that end inside a list, and steps that hold all of it, give what one block gives."""
+    """Steps of several blocks are within the bound, also if a list ends inside a step."""
     widen(monkeypatch, blocks)
 
     for batch in (MIXED, BATCHES["more queries than cells"], []):
@@ -72,7 +72,7 @@ WRONG: dict[str, Callable[..., Any]] = {
 def test_a_block_given_to_the_wrong_queries_is_caught(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The value check sees what the lists of a step get wrong."""
+    """The value check finds each mistake in the lists of a step."""
     shape = SHAPES["window and cap"]
     widen(monkeypatch, 3)
     check_values(shape, build(shape, MIXED))
@@ -88,7 +88,7 @@ def test_a_block_given_to_the_wrong_queries_is_caught(
 def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
     page_size: int, head_dim: int, pages: int
 ) -> None:
-    """The answer is that of such blocks to the last bit, and not that of blocks twice as large."""
+    """The default answer equals, to the last bit, that of blocks of 256 cells or 512 small ones."""
     shape = evolve(BASE, rows=1, page_size=page_size, head_dim=head_dim, pages_per_seq=20)
     shape = evolve(shape, kv_block_pages=None)
     case = build(shape, [(1, 19 * page_size + 5)])
@@ -99,7 +99,7 @@ def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
 
 
 def test_the_derivative_by_k_and_v_is_that_of_the_oracle() -> None:
-    """Forward mode agrees with differences in float64, also where dead cells are full of NaN."""
+    """Forward derivatives agree with differences in float64, also if dead cells are NaN."""
     case = build(BASE, MIXED)
     change = np.random.default_rng(1).normal(size=case.kv_pages.shape)
     step = 1e-5  # differences of the oracle are then right to 1e-9: step ** 2, and 1e-16 / step

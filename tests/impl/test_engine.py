@@ -67,7 +67,7 @@ BY_HAND: tuple[Action, ...] = (
     TakeOutputs(),
     FreeFinished(),
 )
-"""Slots out of order, unsorted padded batches, clones of a partial page, of pending tokens."""
+"""Unsorted padded batches on slots out of order, and clones of partial pages and queued tokens."""
 SERVED: tuple[Action, ...] = (
     Prefill(
         (
@@ -84,11 +84,11 @@ SERVED: tuple[Action, ...] = (
     Round(),
     TakeOutputs(),
 )
-"""Three choices that share a page, one request of a single token, and one that comes later."""
+"""Three choices that share a page, a request of one token, and a later request."""
 
 
 def served_until_refused(engine: Engine) -> None:
-    """Take SERVED; a last round with nothing queued is refused."""
+    """Take SERVED without the rounds that have no token queued."""
     for action in SERVED:
         if action == Round() and engine.stats().queued == 0:
             continue
@@ -114,7 +114,7 @@ def test_the_engine_holds_what_the_specification_holds(
 
 
 def test_a_plan_names_slots_rows_and_order_of_an_unsorted_batch() -> None:
-    """Padding anywhere and slots 1 and 3 only: the plan is the specification's."""
+    """The plan of a batch with padding, on slots 1 and 3, is that of the specification."""
     engine, state = Engine(KEPT), specification(KEPT)
     begin = (Reserve(3), Reserve(1), Allocate(((3, 0),)))
     batch = ((3, 2), None, (1, 1), (3, 1), (1, 0), (1, 2), None)
@@ -138,7 +138,7 @@ def test_a_plan_names_slots_rows_and_order_of_an_unsorted_batch() -> None:
 
 
 def test_outputs_are_those_of_naive_decode_with_their_log_probabilities() -> None:
-    """Each choice has the tokens it would have alone and, if wanted, one number for each."""
+    """Each choice has the tokens of naive decoding and one log-probability for each token."""
     engine = Engine(SETUPS[CleanupMode.INCREMENTAL])
     requests = (
         request(1, (1, 2, 3), 5, 2, temperature=0.5, seed=9),
@@ -160,7 +160,7 @@ def test_outputs_are_those_of_naive_decode_with_their_log_probabilities() -> Non
 
 
 def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
-    """Without the option an output has none, and the state no room for them."""
+    """Without the option, outputs have no log-probabilities, and the state has no room for them."""
     engine = Engine(SETUPS[CleanupMode.END])
 
     engine.prefill([request(1, (1,), 1)])
@@ -171,7 +171,7 @@ def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
 
 
 def test_a_clone_takes_the_log_probabilities_along() -> None:
-    """Those of the tokens that its parent had drawn by then are its own as well."""
+    """A clone has the log-probabilities of the tokens that its parent has drawn so far."""
     engine = Engine(KEPT)
     prompt = (4, 5, 6)
     engine.prefill([request(1, prompt, 4)])
@@ -188,7 +188,7 @@ def test_a_clone_takes_the_log_probabilities_along() -> None:
 
 
 TEXT, _ = naive.generate((3, 1), params(6))
-"""What greedy decoding appends to the prompt (3, 1)."""
+"""The tokens that greedy decoding appends to the prompt (3, 1)."""
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ TEXT, _ = naive.generate((3, 1), params(6))
 def test_stop_sequences_are_matched_against_generated_tokens(
     stops: tuple[Tokens, ...], length: int, reason: FinishReason
 ) -> None:
-    """A stop ends the text, itself included; what reaches into the prompt is no match."""
+    """A stop sequence ends the text and is kept, but never matches tokens of the prompt."""
     engine = Engine(SETUPS[CleanupMode.INCREMENTAL])
 
     engine.prefill([request(1, (3, 1), 6, stops=stops)])
@@ -238,7 +238,7 @@ def test_stop_sequences_are_matched_against_generated_tokens(
 def test_finished_sequences_are_released_as_the_mode_says(
     cleanup: CleanupMode, active: list[int]
 ) -> None:
-    """With limits of 2 and 3 tokens: never, when both have ended, or each at its own end."""
+    """Sequences of 2 and 3 tokens stay, are released together, or each at its own end."""
     engine = Engine(SETUPS[cleanup])
     engine.prefill([request(1, (1,), 2), request(2, (2,), 3)])
     seen = [engine.stats().active]
@@ -255,7 +255,7 @@ def test_finished_sequences_are_released_as_the_mode_says(
 
 @pytest.mark.parametrize("at", range(len(BY_HAND)))
 def test_an_injected_state_goes_on_like_the_one_it_was_taken_from(at: int) -> None:
-    """Extracted after any prefix, put into another engine and continued: the same bits."""
+    """A state that is extracted at any step and injected elsewhere continues bit for bit."""
     first = run(Engine(KEPT), *BY_HAND[:at])
     held = first.extract()
     second = run(Engine(KEPT), *SERVED[:1])
@@ -269,7 +269,7 @@ def test_an_injected_state_goes_on_like_the_one_it_was_taken_from(at: int) -> No
 
 
 def test_extracted_and_injected_arrays_are_copies() -> None:
-    """Writing into what was extracted or injected does not reach the engine, nor the reverse."""
+    """Extracted and injected arrays share no memory with the engine."""
     engine = run(Engine(KEPT), *BY_HAND[:6])
     given, kept = engine.extract(), engine.extract()
 
@@ -298,7 +298,7 @@ MIDWAY = {
 def test_after_a_reset_from_anywhere_the_engine_cannot_be_told_from_a_new_one(
     name: str, mode: ResetMode
 ) -> None:
-    """The metadata is that of a new engine and stays so, whatever is left in the pool."""
+    """After a reset the metadata is that of a new engine and stays so, whatever the pool holds."""
     engine, new = run(Engine(KEPT), *MIDWAY[name]), Engine(KEPT)
     engine.inject(garbage(engine))
     before = engine.extract()
@@ -319,7 +319,7 @@ def test_after_a_reset_from_anywhere_the_engine_cannot_be_told_from_a_new_one(
 
 
 def test_a_new_engine_and_a_reset_one_share_no_buffer() -> None:
-    """Two engines of one setup are independent: stepping one leaves the other as it was."""
+    """Two engines of one setup are independent: a step of one leaves the other unchanged."""
     first, second = Engine(KEPT), Engine(KEPT)
     before = second.extract()
 
@@ -329,7 +329,7 @@ def test_a_new_engine_and_a_reset_one_share_no_buffer() -> None:
 
 
 def test_every_entry_point_is_compiled_once() -> None:
-    """Other ids, lengths, orders, params and injected states do not compile anything again."""
+    """Other ids, lengths, orders, params and injected states cause no second compilation."""
     engine = Engine(KEPT)
     for _ in range(2):
         run(engine, *BY_HAND, Reset())
@@ -345,7 +345,7 @@ def test_every_entry_point_is_compiled_once() -> None:
 
 
 def test_statistics_count_what_is_there() -> None:
-    """Slots, pages, counts, queue, outputs and whose they are, by request and choice."""
+    """The statistics count slots, pages, counts, queue and outputs, and name their requests."""
     engine = Engine(KEPT)
     engine.prefill([request(2**31 - 1, (1, 2, 3), 2, 2), request(0, (1,), 1)])
 
@@ -360,7 +360,7 @@ def test_statistics_count_what_is_there() -> None:
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e300])
 def test_no_temperature_above_0_is_greedy_or_infinite(temperature: float) -> None:
-    """What float32 cannot hold becomes the nearest number that is neither 0 nor infinite."""
+    """A temperature beyond float32 becomes the nearest number that is neither 0 nor infinite."""
     engine = Engine(SETUPS[CleanupMode.INCREMENTAL])
     asked = request(1, (1, 2), 1, temperature=temperature, seed=4)
 

@@ -1,7 +1,7 @@
-"""What no state could accept is refused by every method of Engine and Host, by name.
+"""Invalid arguments: every method of Engine and Host refuses them by name in every state.
 
-The methods and their arguments are listed by the classes themselves, and what is hostile follows
-from the type of an argument: a new method without a check fails here.
+The methods and their arguments are taken from the classes, and the invalid values from the type of
+an argument, so that a new method without a check fails here.
 """
 
 import inspect
@@ -72,13 +72,13 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     ResetMode: (None, "logical", "LOGICAL", 1, True, ResetMode, CleanupMode.NONE),
     State: (None, 1, (), {}, State, "state"),
 }
-"""What is no value of a type of argument."""
+"""Invalid values for each type of argument."""
 BEYOND: dict[str, tuple[Any, ...]] = dict.fromkeys(
     ("request", "choice", "token"), (-1, 2**31, 2**40, 10**30)
 )
-"""Integers that are no number of this kind."""
+"""Integers out of range for each argument that is no slot."""
 HUGE = (-1, -(2**31), -(10**30), 4, 2**31 - 1, 2**31, 2**32, 2**40, 2**63, 10**30)
-"""Integers that are no slot: the device refuses them."""
+"""Integers out of range for a slot, which the device refuses."""
 SLOTS = {"slot", "parent", "child"}
 
 
@@ -95,20 +95,20 @@ ARGUMENTS = tuple(listed())
 
 
 def types_of(cls: type, method: str) -> dict[str, Any]:
-    """The types of a method's arguments."""
+    """The types of a method's arguments, by name."""
     found = typing.get_type_hints(getattr(cls, method))
     return {name: kind for name, kind in found.items() if name != "return"}
 
 
 def calls(cls: type, method: str, name: str, served: "Served") -> Callable[[object], object]:
-    """The method, with good values for all arguments but one."""
+    """A function of one argument of the method, with valid values for all others."""
     target = served.engine if cls is Engine else served.host
     given = {other: GOOD[kind] for other, kind in types_of(cls, method).items()}
     return lambda value: getattr(target, method)(**{**given, name: value})
 
 
 class Served:
-    """An engine and its host in the middle of something, and what they hold."""
+    """An engine and its host with work in progress, and a copy of their states."""
 
     def __init__(self) -> None:
         self.engine = run(Engine(KEPT), Reserve(2), Prefill((request(1, (1, 2, 3), 3),)))
@@ -117,14 +117,14 @@ class Served:
         self._before, self._state = self.engine.extract(), self.host.state
 
     def assert_unchanged(self) -> None:
-        """Nothing in either of them is another."""
+        """Assert that neither state has changed."""
         assert_identical(self._before, self.engine.extract())
         assert self._state == self.host.state
 
 
 @pytest.fixture(scope="module")
 def served() -> Served:
-    """One for all cases: none of them changes it."""
+    """One engine and host for all cases, since no case changes them."""
     return Served()
 
 
@@ -132,7 +132,7 @@ def served() -> Served:
 def test_an_argument_refuses_what_it_cannot_be(
     cls: type, method: str, name: str, served: Served
 ) -> None:
-    """Whatever it is, InvalidInput names the argument, and neither engine nor host is another."""
+    """Every invalid value is InvalidInput with the argument's name, and changes no state."""
     kind = types_of(cls, method)[name]
     call = calls(cls, method, name, served)
     values: tuple[Any, ...] = (*HOSTILE[kind], *BEYOND.get(name, ()))
@@ -148,7 +148,7 @@ def test_an_argument_refuses_what_it_cannot_be(
 def test_an_integer_that_is_no_slot_is_refused(
     cls: type, method: str, name: str, served: Served
 ) -> None:
-    """However large: SLOT_RANGE, and nothing is changed. An argument without slots has none."""
+    """An integer out of range for a slot, however large, is refused as SLOT_RANGE."""
     kind = types_of(cls, method)[name]
     call = calls(cls, method, name, served)
     batches = kind == Batch
@@ -165,7 +165,7 @@ def test_an_integer_that_is_no_slot_is_refused(
 
 
 def test_every_method_is_looked_at() -> None:
-    """The list is not empty by accident."""
+    """The list of arguments contains the expected methods and slots."""
     found = {(cls.__name__, method) for cls, method, _ in ARGUMENTS}
 
     assert {("Engine", "clone"), ("Engine", "inject"), ("Host", "generate")} <= found
@@ -179,33 +179,33 @@ NO_FIELD: dict[str, tuple[Any, ...]] = {
     "cleanup": (None, "end", ResetMode.LOGICAL, 1),
     "logprobs": (None, 0, "yes"),
 }
-"""What is no value of a field of a setup."""
+"""Invalid values for each field of a setup."""
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"), [(name, wrong) for name, values in NO_FIELD.items() for wrong in values]
 )
 def test_a_setup_refuses_what_it_cannot_be(name: str, wrong: Any) -> None:
-    """Each field by its name, before anything is compiled for it."""
+    """An invalid field of a setup is refused by name, before any compilation."""
     with pytest.raises(InvalidInput, match=rf"^Setup\.{name}: saw"):
         evolve(KEPT, **{name: wrong})
 
 
 class Unhashable(IntegerModel):
-    """A model that cannot be static under jit."""
+    """A model that cannot be a static argument of jit."""
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def test_a_model_that_cannot_be_hashed_is_none() -> None:
-    """A setup is a key of what is compiled."""
+    """A model that cannot be hashed is refused, since a setup is a key of compiled code."""
     with pytest.raises(InvalidInput, match=r"^Setup\.model: saw"):
         evolve(KEPT, model=Unhashable())
 
 
 @pytest.mark.parametrize("wrong", [None, 1, Setup, KEPT.geometry])
 def test_engine_and_host_are_made_of_what_they_need(wrong: Any) -> None:
-    """An engine of a setup, a host of an engine."""
+    """An engine needs a setup, and a host needs an engine."""
     with pytest.raises(InvalidInput, match=r"^setup: saw"):
         Engine(wrong)
     with pytest.raises(InvalidInput, match=r"^engine: saw"):
@@ -234,7 +234,7 @@ def replaced(weights: LlamaWeights, **changed: Any) -> LlamaWeights:
 def test_weights_that_are_not_finite_are_named(
     weights: LlamaWeights, name: str, number: float
 ) -> None:
-    """One number in one array is found, when the engine is made."""
+    """A single number that is not finite is found when the engine is made."""
     array = getattr(weights.layers[1], name)
     wrong = array.ravel().at[-1].set(number).reshape(array.shape)
 
@@ -243,7 +243,7 @@ def test_weights_that_are_not_finite_are_named(
 
 
 def test_weights_of_another_shape_dtype_or_tree_are_named(weights: LlamaWeights) -> None:
-    """The error says which array, what it is and what it should be."""
+    """The error names the array, with its own shape and dtype and the expected ones."""
     query = weights.layers[1].query
     for wrong, seen in (
         (query[:, :1], r"'float32\[8, 1, 4\]'"),
@@ -270,7 +270,7 @@ def test_weights_of_another_shape_dtype_or_tree_are_named(weights: LlamaWeights)
 
 
 def test_a_token_past_the_vocabulary_is_refused(weights: LlamaWeights) -> None:
-    """By every way in, stops included; the largest token of the model is taken."""
+    """A token past the vocabulary is refused by every method, also in a stop sequence."""
     engine = Engine(SMALL, weights)
     host, slot = Host(engine), engine.reserve()
     before = engine.extract()
@@ -294,13 +294,13 @@ def test_a_token_past_the_vocabulary_is_refused(weights: LlamaWeights) -> None:
 
 
 def test_the_exact_model_takes_any_token() -> None:
-    """As the specification does: each one is a word."""
+    """The exact model accepts any token, as the specification does."""
     engine = Engine(KEPT)
     engine.assign(engine.reserve(), (2**31 - 1,), params(1), request=1)
 
 
 def test_a_state_of_other_sizes_is_not_injected() -> None:
-    """The array is named, with its shape and the one that it should have."""
+    """The error names the array, with its own shape and the expected one."""
     engine = Engine(KEPT)
     held = engine.extract()
     changes: dict[str, Any] = {

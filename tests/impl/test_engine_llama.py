@@ -1,4 +1,4 @@
-"""A real model through engine and host: the tokens of a decode from scratch, up to near ties."""
+"""A real model through engine and host: the tokens of a decode from scratch, except near ties."""
 
 from typing import cast
 
@@ -57,7 +57,7 @@ REQUESTS = (
 # As in test_llama: what reordered float32 sums of two layers can move a logit of size 1 to 4.
 TOLERANCE = 5e-6
 NEAR_TIES = 0.02
-"""The share of draws whose two best scores may be too close to tell, and are then not compared."""
+"""The greatest share of draws that are not compared, because their two best scores nearly tie."""
 Floats = NDArray[np.float32]
 
 
@@ -99,7 +99,7 @@ def test_tokens_are_those_of_the_dense_model(
 def test_log_probabilities_are_those_of_the_dense_model(
     weights: LlamaWeights, served: dict[Key, Output]
 ) -> None:
-    """Before temperature, of the token that was drawn."""
+    """Log-probabilities are those of the drawn token before temperature."""
     for one in REQUESTS:
         for choice in range(one.n_generations):
             output = served[one.id, choice]
@@ -111,7 +111,7 @@ def test_log_probabilities_are_those_of_the_dense_model(
 def test_limits_and_company_do_not_change_the_tokens(
     weights: LlamaWeights, served: dict[Key, Output]
 ) -> None:
-    """One prompt and one token at a time, or each request by itself: the same tokens."""
+    """Tokens are the same with one prompt and one token at a time, and for each request alone."""
     narrow = Host(Engine(NARROW, weights)).generate(REQUESTS)
     alone: dict[Key, Output] = {}
     for one in REQUESTS[1:3]:
@@ -125,7 +125,7 @@ def test_limits_and_company_do_not_change_the_tokens(
 def test_what_dead_cells_hold_does_not_matter(
     weights: LlamaWeights, served: dict[Key, Output]
 ) -> None:
-    """With NaN in every dead cell before each call, tokens and log-probabilities keep each bit."""
+    """NaN in all dead cells before each call changes no bit of tokens or log-probabilities."""
     expected = serve(Engine(WIDE, weights), poisoned=False)
 
     assert expected == serve(Engine(WIDE, weights), poisoned=True)
@@ -133,7 +133,7 @@ def test_what_dead_cells_hold_does_not_matter(
 
 
 def serve(engine: Engine, *, poisoned: bool) -> dict[Key, Output]:
-    """Serve REQUESTS, admitting only when nothing is queued; poison before each call, or not."""
+    """Serve REQUESTS, admitting only when no token is queued. poisoned: poison before each call."""
     host, outputs = Host(engine), dict[Key, Output]()
     for one in REQUESTS:
         host.submit(one)
@@ -161,7 +161,7 @@ dense_logits = jax.jit(Llama.dense_logits, static_argnums=0)
 
 
 def perturbed(one: Request, choice: int, rows: Floats) -> Floats:
-    """The scores whose maximum is drawn: the logits, or softened ones with Gumbel noise."""
+    """The scores whose maximum is drawn: logits, or softened logits with Gumbel noise."""
     if not one.params.temperature:
         return rows
     positions = len(one.prompt) + jnp.arange(len(rows))
@@ -171,7 +171,7 @@ def perturbed(one: Request, choice: int, rows: Floats) -> Floats:
 
 
 def poison(engine: Engine) -> None:
-    """Put NaN in every cell that no used slot has written."""
+    """Put NaN in every cell that is not a written cell of a used slot."""
     held = engine.extract()
     size = GEOMETRY.page_size
     alive = np.zeros((GEOMETRY.pages, size), bool)

@@ -1,4 +1,4 @@
-"""Every reason to refuse, on the engine: the state stays bit for bit, and the error says why."""
+"""Every reason to refuse, on the engine: the state stays bit for bit, and the error has details."""
 
 import pytest
 from engine_tools import (
@@ -52,7 +52,7 @@ def span(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
 
 
 def prefill(number: int, prompt: int, max_new: int, choices: int = 1) -> Prefill:
-    """One request with a prompt of this many tokens."""
+    """A prefill of one request with a prompt of this many tokens."""
     return Prefill((request(number, (1,) * prompt, max_new, choices),))
 
 
@@ -68,7 +68,7 @@ SEVEN_PAGES: History = (
     Allocate(span(0, 0, 8)),
     Allocate(span(1, 0, 6)),
 )
-"""Slot 0 has its whole row, slot 1 three pages; one page is free."""
+"""Slot 0 has a full row, slot 1 has three pages, and one page is free."""
 PROPOSED: History = (*DECODING, Propose(0, (1,)))
 FULL_QUEUE: History = (
     prefill(1, 1, 4, 3),
@@ -79,7 +79,7 @@ FULL_QUEUE: History = (
     Enqueue(3, 4),
     Enqueue(3, 5),
 )
-"""A token of each of three slots and two of the fourth: all that the queue holds."""
+"""One token of each of three slots and two of the fourth, which fill the queue."""
 FOUR_OUTPUTS: History = (prefill(1, 1, 1, 4), FreeFinished())
 FULL_OUTPUTS: History = (*FOUR_OUTPUTS, prefill(2, 1, 1), FreeFinished())
 TWO_MAY_END: History = (
@@ -91,7 +91,7 @@ TWO_MAY_END: History = (
     Write(span(2, 0, 1)),
     Enqueue(2, 5),
 )
-"""Room for one output more, and a round draws for two sequences."""
+"""Outputs with room for one more, and a round that draws for two sequences."""
 
 CASES: dict[str, tuple[Reason, History, Action]] = {
     "free past the slots": (Reason.SLOT_RANGE, (), Free(4)),
@@ -205,7 +205,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_refused_call_changes_no_bit(name: str) -> None:
-    """It raises a reason that the specification has; afterwards the engine works as before."""
+    """A refused call raises a reason of the specification, and the engine then works as before."""
     reason, history, action = CASES[name]
     engine, state = run(Engine(KEPT), *history), specification(KEPT)
     for step in history:
@@ -227,7 +227,7 @@ def test_a_refused_call_changes_no_bit(name: str) -> None:
 
 
 def test_every_reason_is_reached() -> None:
-    """Each reason has a case; what can never fit is refused before there is an engine to ask."""
+    """Each reason has a case, except NEVER_FITS, which only the host gives."""
     reached = {reason for reason, _, _ in CASES.values()}
 
     assert {Reason.NEVER_FITS} == set(Reason) - reached
@@ -253,7 +253,7 @@ def test_every_reason_is_reached() -> None:
 def test_an_error_carries_what_was_seen_and_what_is_allowed(
     name: str, seen: object, allowed: object
 ) -> None:
-    """The numbers come from the device, the words from the vocabulary."""
+    """A refusal has the numbers from the device and the words of the vocabulary."""
     reason, history, action = CASES[name]
 
     with pytest.raises(Refused) as caught:
@@ -265,7 +265,7 @@ def test_an_error_carries_what_was_seen_and_what_is_allowed(
 
 
 def test_a_refused_batch_moves_no_byte_of_a_full_pool() -> None:
-    """With garbage in every cell, refused writes, clones, rounds and prefills leave all of it."""
+    """With random words in every cell, refused writes, clones, rounds and prefills change none."""
     engine = run(Engine(KEPT), *COVERED)
     before = garbage(engine)
     engine.inject(before)
@@ -277,7 +277,7 @@ def test_a_refused_batch_moves_no_byte_of_a_full_pool() -> None:
 
 
 def test_generate_stops_before_the_round_that_is_refused_and_says_why() -> None:
-    """A full output buffer stops it after the rounds that were done, with nothing half done."""
+    """A full buffer of outputs stops `generate` after whole rounds, and gives the reason."""
     engine = run(Engine(KEPT), *FOUR_OUTPUTS, prefill(3, 1, 2), prefill(4, 1, 3))
     once = run(Engine(KEPT), *FOUR_OUTPUTS, prefill(3, 1, 2), prefill(4, 1, 3))
 
@@ -289,7 +289,7 @@ def test_generate_stops_before_the_round_that_is_refused_and_says_why() -> None:
 
 @pytest.mark.parametrize("token", [-1, 2**31])
 def test_a_token_that_is_no_int32_is_named(token: int) -> None:
-    """It is invalid input, raised before the device is asked."""
+    """A token that is no int32 is invalid input before the device is called."""
     engine = run(Engine(KEPT), *WRITTEN)
 
     with pytest.raises(InvalidInput, match="token: saw"):

@@ -1,4 +1,4 @@
-"""Requests served by the host: the tokens of naive decode, whatever the sizes; fair, or refused."""
+"""Requests served by the host: the tokens of naive decode at all sizes, in order, or refused."""
 
 import pytest
 from engine_tools import GEOMETRY, KEPT, SETUPS, assert_identical, params, request
@@ -51,13 +51,13 @@ NARROW = Setup(
     ),
     model=IntegerModel(),
 )
-"""Other pages, and one prompt, one token and one round at a time."""
+"""Other pages, with one prompt, one token and one round at a time."""
 RELEASING = {"incremental": SERVING, "end": SETUPS[CleanupMode.END], "one by one": NARROW}
 Results = dict[Key, tuple[Tokens, FinishReason]]
 
 
 def alone(*requests: Request) -> Results:
-    """What naive decode gives for each choice of each request."""
+    """The tokens and reasons of naive decoding, by request and choice."""
     return {
         (one.id, choice): naive.generate(one.prompt, one.params, choice)
         for one in requests
@@ -77,7 +77,7 @@ def fits(setup: Setup, one: Request) -> bool:
 
 @st.composite
 def workloads(draw: st.DrawFn, setup: Setup, most: int = 6) -> tuple[Request, ...]:
-    """Requests that fit, with lengths around page boundaries, a few choices, some stops."""
+    """Requests that fit, with lengths around page boundaries, several choices and some stops."""
     found = []
     for number in range(draw(st.integers(1, most))):
         prompt = tuple(draw(st.lists(st.integers(0, 1), min_size=1, max_size=5)))
@@ -99,7 +99,7 @@ def workloads(draw: st.DrawFn, setup: Setup, most: int = 6) -> tuple[Request, ..
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_choice_gets_the_tokens_it_would_get_alone(name: str, data: st.DataObject) -> None:
-    """More requests than fit, in any mix: the outputs are naive decode's and nothing is left."""
+    """Any mix of more requests than fit gets the outputs of naive decoding, and leaves no state."""
     setup = RELEASING[name]
     requests = data.draw(workloads(setup))
     server = Host(Engine(setup))
@@ -117,7 +117,7 @@ def test_every_choice_gets_the_tokens_it_would_get_alone(name: str, data: st.Dat
 def test_without_cleanup_what_was_served_is_kept_and_the_rest_waits(
     requests: tuple[Request, ...],
 ) -> None:
-    """It stalls when slots, pages or names run out; after resets the rest is served too."""
+    """Serving stalls when slots, pages or choices run out, and resets let the rest be served."""
     server, served, left = Host(Engine(KEPT)), Results(), requests
     while left:
         try:
@@ -132,7 +132,7 @@ def test_without_cleanup_what_was_served_is_kept_and_the_rest_waits(
 
 
 def test_a_stall_says_why_and_loses_nothing() -> None:
-    """Two requests of two choices fill the slots; the third waits for ever."""
+    """If two requests fill the slots, the third stalls with reasons, and all outputs are kept."""
     requests = [request(number, (number,), 2, 2) for number in range(3)]
     server = Host(Engine(KEPT))
 
@@ -147,7 +147,7 @@ def test_a_stall_says_why_and_loses_nothing() -> None:
 
 
 def test_a_stalled_round_says_why() -> None:
-    """Cells that were allocated past the host and never written stop the rounds."""
+    """Cells that were allocated without the host and never written stall the rounds."""
     engine = Engine(SERVING)
     server = Host(engine)
     server.submit(request(1, (1,), 3))
@@ -159,7 +159,7 @@ def test_a_stalled_round_says_why() -> None:
 
 
 def test_a_pool_that_fits_exactly_is_filled() -> None:
-    """Two full pages shared by three choices, two more pages each: all eight, and served."""
+    """Two pages shared by three choices and two more for each fill the pool, and are served."""
     one = request(1, (1, 2, 3, 4, 5), 3, 3, temperature=1.0)
     server, most = Host(Engine(SERVING)), 0
     server.submit(one)
@@ -185,7 +185,7 @@ def test_a_pool_that_fits_exactly_is_filled() -> None:
     ],
 )
 def test_one_refused_request_keeps_the_whole_list_out(wrong: Request, reason: Reason) -> None:
-    """The host and the engine are as before, and the good ones can be sent again."""
+    """A refused request leaves host and engine unchanged, and the valid ones can be sent again."""
     engine = Engine(SERVING)
     server, good = Host(engine), request(1, (1, 2), 2)
     before = engine.extract()
@@ -200,7 +200,7 @@ def test_one_refused_request_keeps_the_whole_list_out(wrong: Request, reason: Re
 
 
 def test_an_id_is_free_again_when_its_outputs_are_taken() -> None:
-    """While it waits, runs or has outputs it is taken."""
+    """An id is taken while its request waits, runs or has outputs, and is free after that."""
     server, one = Host(Engine(SERVING)), request(2**31 - 1, (1,), 1, 2)
     for step in (server.admit, server.generate_rounds):
         server.submit(one) if step == server.admit else None
@@ -215,7 +215,7 @@ def test_an_id_is_free_again_when_its_outputs_are_taken() -> None:
 
 
 def test_a_reset_forgets_waiting_and_admitted_requests() -> None:
-    """Afterwards the same ids are served again."""
+    """After a reset the same ids can be served again."""
     server = Host(Engine(SERVING))
     requests = [request(number, (1, number), 3, 2) for number in range(4)]
     for mode in ResetMode:
@@ -230,7 +230,7 @@ def test_a_reset_forgets_waiting_and_admitted_requests() -> None:
 
 
 def stats(**changed: object) -> Stats:
-    """An empty engine's numbers, some of them changed."""
+    """The statistics of an empty engine, with some numbers changed."""
     numbers = {
         "active": 0,
         "pages_in_use": 0,
@@ -245,7 +245,7 @@ def stats(**changed: object) -> Stats:
 
 
 def test_nobody_overtakes_the_oldest() -> None:
-    """A short request behind one that does not fit waits, though it would fit itself."""
+    """A short request behind one that does not fit waits, although it would fit itself."""
     large, small = request(2, (1,), 6, 2), request(3, (1,), 1)
     state = HostState(waiting=(large, small), admitted=(request(1, (1,), 2),))
 
@@ -255,7 +255,7 @@ def test_nobody_overtakes_the_oldest() -> None:
 
 
 def test_reserved_pages_are_not_given_to_others() -> None:
-    """Seven pages are free, but the admitted request may still need four of the eight."""
+    """Pages that are free but reserved for an admitted request are not given to another one."""
     admitted, other = request(1, (1,), 7), request(2, (1, 2, 3, 4), 4)
     state = HostState(waiting=(other,), admitted=(admitted,))
     one_more = HostState(waiting=(request(3, (1,), 8 - 1), other), admitted=(admitted,))
@@ -265,7 +265,7 @@ def test_reserved_pages_are_not_given_to_others() -> None:
 
 
 def test_a_reservation_ends_when_no_slot_holds_the_request() -> None:
-    """Outputs that wait to be taken hold no page."""
+    """A request whose outputs wait to be taken reserves no page."""
     held, gone = request(1, (1,), 2, 2), request(2, (1,), 2)
     seen = stats(occupants=frozenset({(1, 1)}), untaken=frozenset({(2, 0), (1, 0)}))
 
@@ -273,7 +273,7 @@ def test_a_reservation_ends_when_no_slot_holds_the_request() -> None:
 
 
 def test_a_choice_taken_past_the_host_holds_up_the_line() -> None:
-    """The oldest waiting request is refused by its name, and those behind it wait too."""
+    """If a choice of the oldest request is taken without the host, it and all behind it wait."""
     engine = Engine(KEPT)
     server = Host(engine)
     first, second = request(1, (1,), 2, 2), request(2, (1,), 2)
@@ -290,7 +290,7 @@ def test_a_choice_taken_past_the_host_holds_up_the_line() -> None:
 
 
 def test_a_reservation_does_not_come_back_with_the_id() -> None:
-    """A request that has left and whose id is given to another slot reserves nothing any more."""
+    """A request that has left reserves no pages, even if another slot gets its id."""
     engine = Engine(KEPT)
     server = Host(engine)
     server.submit(request(1, (1,), 7))
@@ -332,7 +332,7 @@ actions = st.one_of(
 
 
 def take(server: Host, engine: Engine, action: Action) -> None:
-    """The action on the host, or past it."""
+    """Take an action on the host, or on its engine without the host."""
     match action:
         case Submit(one):
             server.submit(one)
@@ -359,7 +359,7 @@ def take(server: Host, engine: Engine, action: Action) -> None:
 def test_the_host_admits_and_refuses_as_the_specification_does(
     cleanup: CleanupMode, history: list[Action]
 ) -> None:
-    """After each action, some of them past the host, the same requests wait and hold pages."""
+    """After each action, some without the host, the same requests wait and are admitted."""
     setup = SETUPS[cleanup]
     engine = Engine(setup)
     server = Host(engine)

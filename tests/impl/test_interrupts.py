@@ -1,4 +1,4 @@
-"""An interrupt at any moment: nothing is lost, or it is named and a reset brings it back.
+"""Interrupts at any moment: no state is lost, or the loss is named and a reset recovers.
 
 CPython looks for signals where a Python function begins and where a call into C has returned. A
 profiler is called at exactly these moments, so that a signal raised by it comes at each in turn.
@@ -34,12 +34,12 @@ OURS = str(Path(impl.__file__).parent)
 
 
 class Alarm(Exception):
-    """What a handler of another signal raises."""
+    """An exception that the handler of another signal raises."""
 
 
 @contextmanager
 def interrupted(at: int) -> Iterator[list[int]]:
-    """SIGINT at the moment of this number, counted in the frames of the engine; how many passed."""
+    """Raise SIGINT at the moment of this number in the engine's code. Yields the moments passed."""
     passed = [0]
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -58,7 +58,7 @@ def interrupted(at: int) -> Iterator[list[int]]:
 
 
 def moments(work: Callable[[], object]) -> int:
-    """How many moments there are in some work, once everything is compiled."""
+    """The number of moments in some work after everything is compiled."""
     work()
     with interrupted(-1) as passed:
         work()
@@ -72,7 +72,7 @@ def same(first: State, second: State) -> bool:
 
 
 def go_on(host: Host) -> Results:
-    """What is left is served; requests that were not queued before the interrupt are sent again."""
+    """Serve the requests that are left, and send those again that the host does not know."""
     known = {one.id for one in (*host.state.waiting, *host.state.admitted)}
     stats = host.stats()
     known |= {key[0] for key in stats.occupants | stats.untaken}
@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_interrupt_of_a_call_leaves_the_state_before_or_after_it(name: str) -> None:
-    """At every moment: the action is done or it is not, and the engine goes on."""
+    """At every moment the action is done or not done as a whole, and the engine can go on."""
     engine, call = Engine(SETUP), CALLS[name]
     engine.prefill([request(9, (1,), 1)])
     before = engine.extract()
@@ -117,10 +117,10 @@ def test_an_interrupt_of_a_call_leaves_the_state_before_or_after_it(name: str) -
     assert len(reached) > 5
 
 
-# An interrupt that comes while a generator is closed is dropped by Python itself, which says so.
+# Python itself drops an interrupt while a generator is closed, and warns about it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_host_loses_no_output() -> None:
-    """At every moment of serving four requests: what is returned then is what all would return."""
+    """After an interrupt at any moment of serving, all outputs are returned in the end."""
     expected = alone(*REQUESTS)
     engine = Engine(SETUP)
     count = moments(lambda: Host(engine).generate(REQUESTS))
@@ -143,7 +143,7 @@ def test_an_interrupted_host_loses_no_output() -> None:
 
 
 def test_interrupts_while_requests_are_served_again_and_again() -> None:
-    """Real ones, from another thread, at random moments: every output comes once."""
+    """With real interrupts from another thread at random moments, every output is returned once."""
     expected, rng = alone(*REQUESTS), random.Random(0)
     host, hits = Host(Engine(SETUP)), 0
     host.generate(REQUESTS)
@@ -175,7 +175,7 @@ def test_interrupts_while_requests_are_served_again_and_again() -> None:
 
 
 def test_outputs_that_were_not_returned_keep_their_ids() -> None:
-    """Until they are: by the next `take_outputs`, before what has finished since."""
+    """Outputs that were not returned keep their ids until the next `take_outputs` returns them."""
     host = Host(Engine(SETUP))
     host.submit(REQUESTS[0])
     host.admit()
@@ -196,7 +196,7 @@ def test_outputs_that_were_not_returned_keep_their_ids() -> None:
 
 @contextmanager
 def interrupted_at_the_end_of(method: Callable[..., object]) -> Iterator[None]:
-    """SIGINT when this function returns."""
+    """Raise SIGINT when this function returns."""
     code = method.__func__.__code__  # type: ignore[attr-defined]
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -214,7 +214,7 @@ def interrupted_at_the_end_of(method: Callable[..., object]) -> Iterator[None]:
 
 
 def test_held_interrupts_reach_their_handler_afterwards() -> None:
-    """With the number and the frame, once the work is done; and the handler is there again."""
+    """The handler is called once after the work, with number and frame, and is installed again."""
     seen: list[tuple[int, object]] = []
     done: list[int] = []
 
@@ -241,13 +241,13 @@ def test_held_interrupts_reach_their_handler_afterwards() -> None:
 
 
 def raising(error: BaseException) -> None:
-    """Raise it."""
+    """Raise an exception."""
     raise error
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
 def test_what_python_does_not_handle_is_left_alone(handler: signal.Handlers) -> None:
-    """A handler that cannot be called is not exchanged, and in another thread none is."""
+    """A handler that cannot be called is not replaced, and in another thread none is."""
     previous = signal.signal(signal.SIGINT, handler)
     try:
         assert handler is hold_interrupts(lambda: signal.getsignal(signal.SIGINT))

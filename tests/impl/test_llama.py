@@ -1,4 +1,4 @@
-"""Llama through pages and cache against the same weights run from scratch."""
+"""Llama through pages and cache, beside the same weights on the whole prefix."""
 
 from functools import partial
 from typing import Any
@@ -33,8 +33,8 @@ ROWS = {0: [7, 2, 11, 0], 1: [3, 9, 4, 12], 2: [1, 10, 6, 5]}
 Work = dict[int, list[int]]
 """For each slot, the positions that it adds in one batch."""
 
-# Paged and dense differ only in the order of float32 sums: in two layers some hundred roundings of
-# 6e-8 reach a logit of size 1 to 4. A single wrong cell moves logits by a thousand times more.
+# Paged and dense differ only in the order of float32 sums: in two layers, some hundred roundings of
+# 6e-8 affect a logit of size 1 to 4. One wrong cell changes logits a thousand times more.
 TOLERANCE = 5e-6
 
 
@@ -57,7 +57,7 @@ def run(
     tokens: jax.Array,
     positions: jax.Array,
 ) -> tuple[jax.Array, Cache]:
-    """One batch: logits of every row in plan order, and the cache."""
+    """The logits of every row in plan order, and the cache, after one batch."""
     rows, cache = llama.decode(params, cache, plan, tokens, positions)
     return llama.logits(params, rows), cache
 
@@ -68,7 +68,7 @@ def poisoned(llama: Llama = LLAMA) -> Cache:
 
 
 def plan_of(work: Work) -> tuple[BatchPlan, NDArray[np.int32]]:
-    """The plan of a batch already in plan order, padded to WIDTH, and the positions."""
+    """The plan of a batch in plan order, padded to WIDTH, and the positions."""
     cells = [(slot, p) for slot in sorted(work) for p in work[slot]]
     size, count = GEOMETRY.page_size, len(work)
     positions = np.full(WIDTH, INVALID, np.int32)
@@ -89,7 +89,7 @@ def plan_of(work: Work) -> tuple[BatchPlan, NDArray[np.int32]]:
 
 
 def batch_tokens(work: Work, texts: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The batch's tokens in plan order; padding carries an id that no vocabulary has."""
+    """The batch's tokens in plan order; padding has an id outside of every vocabulary."""
     known = [texts[slot, p] for slot in sorted(work) for p in work[slot]]
     return np.asarray(known + [INVALID] * (WIDTH - len(known)), np.int32)
 
@@ -112,7 +112,7 @@ SCHEDULES: dict[str, list[Work]] = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_paged_decoding_is_the_dense_model(name: str, weights: LlamaWeights) -> None:
-    """However a text is cut into batches, each row's logits are those of its whole prefix."""
+    """For every cut of a text into batches, the logits of a row are those of its whole prefix."""
     texts = np.random.default_rng(3).integers(0, VOCABULARY, (3, LONGEST)).astype(np.int32)
     dense = [np.asarray(dense_logits(LLAMA, weights, jnp.asarray(text))) for text in texts]
     cache, worst = poisoned(), 0.0
@@ -128,7 +128,7 @@ def test_paged_decoding_is_the_dense_model(name: str, weights: LlamaWeights) -> 
 
 
 def test_one_wrong_page_is_far_outside_the_tolerance(weights: LlamaWeights) -> None:
-    """A step that reads one finite page of another slot gives logits that cannot be mistaken."""
+    """If a step reads one wrong page of finite values, its logits are far outside the tolerance."""
     texts = np.random.default_rng(5).integers(0, VOCABULARY, (3, LONGEST)).astype(np.int32)
     dense = np.asarray(dense_logits(LLAMA, weights, jnp.asarray(texts[0])))
     cache = poisoned()
@@ -144,14 +144,14 @@ def test_one_wrong_page_is_far_outside_the_tolerance(weights: LlamaWeights) -> N
 
 
 def test_greedy_decoding_is_naive_decoding(weights: LlamaWeights) -> None:
-    """The loop over the cache draws the tokens that recomputing the prefix draws."""
+    """The loop over the cache draws the same tokens as recomputation of the prefix."""
     prompt, steps = [5, 30, 2], 10
     text = np.zeros((1, LONGEST), np.int32)
     text[0, : len(prompt)] = prompt
     naive, cache, paged = text[0].copy(), poisoned(), text.copy()
     work: Work = {0: list(range(len(prompt)))}
     for position in range(len(prompt), len(prompt) + steps):
-        # Causal: what comes after a row cannot change it, so the padded text has one shape.
+        # Causal: later tokens cannot change a row, so the padded text has one shape.
         naive[position] = dense_logits(LLAMA, weights, jnp.asarray(naive))[position - 1].argmax()
         plan, positions = plan_of(work)
         logits, cache = run(LLAMA, weights, cache, plan, batch_tokens(work, paged), positions)
@@ -191,7 +191,7 @@ def test_a_batch_writes_its_own_cells_in_every_layer(weights: LlamaWeights) -> N
 
 
 def test_bfloat16_stays_near_the_dense_model() -> None:
-    """In bfloat16 the cache rounds as the activations do: within a few units of 2 ** -8."""
+    """In bfloat16 the logits are within a few units of 2 ** -8 of the dense model's."""
     llama = evolve(LLAMA, dtype="bfloat16", layers=1)
     weights = jax.jit(llama.init)(jax.random.key(1))
     text = np.random.default_rng(4).integers(0, VOCABULARY, (1, LONGEST)).astype(np.int32)
@@ -227,7 +227,7 @@ def test_a_donated_cache_is_updated_in_place(weights: LlamaWeights) -> None:
 
 
 def test_it_is_a_model_and_a_static_argument(weights: LlamaWeights) -> None:
-    """Equal configurations are equal keys, and the engine's protocol is met."""
+    """Equal configurations are equal keys, and satisfy the protocol of models."""
     model: Model = LLAMA
     rows = jnp.ones((2, LLAMA.embed))
     zeros = jnp.zeros(2, jnp.int32)
@@ -275,7 +275,7 @@ def test_a_cache_of_another_depth_is_named(weights: LlamaWeights) -> None:
 
 
 def test_a_kernel_that_cannot_run_is_not_replaced(weights: LlamaWeights) -> None:
-    """Off TPU the default is the reference; who asks for the kernel is told why it cannot be."""
+    """Off TPU the default is the reference, and the kernel is refused instead of replaced."""
     assert "reference" == LLAMA.attention
     plan, positions = plan_of({0: [0]})
     asked = evolve(LLAMA, attention="tpu")

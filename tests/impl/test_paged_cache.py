@@ -1,4 +1,4 @@
-"""The pool: destinations, dropping, page copies, and updates in place."""
+"""The pool: destinations, dropped writes, page copies, and updates in place."""
 
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +68,7 @@ def test_destination_29_is_page_7_offset_1() -> None:
 def test_write_moves_exactly_the_named_cells(
     dtype: str, places: list[int], lost: list[int | None]
 ) -> None:
-    """Each token lands in its own cell; what is out of range, negative too, changes nothing."""
+    """Each token is written to its own cell, and a destination out of range changes no cell."""
     before, (k, v) = pool(dtype), tokens(dtype)
     destinations = [p if gone is None else gone for p, gone in zip(places, lost, strict=True)]
     expected = before.reshape(CELLS, 2 * HEADS, WIDTH).copy()
@@ -83,7 +83,7 @@ def test_write_moves_exactly_the_named_cells(
 
 
 def test_write_replaces_and_does_not_add() -> None:
-    """Writing over NaN leaves what was written."""
+    """A write over NaN leaves the written value."""
     k, v = tokens()
     poisoned = np.full_like(pool(), np.nan)
 
@@ -97,7 +97,7 @@ def test_write_replaces_and_does_not_add() -> None:
 @pytest.mark.parametrize("source", [0, 2, 5, 6, -1, INVALID])
 @pytest.mark.parametrize("destination", [0, 3, 5, 6, -1, -6, INVALID])
 def test_copy_page_copies_one_page_or_nothing(dtype: str, source: int, destination: int) -> None:
-    """One page becomes equal to another; out of range on either side nothing happens."""
+    """A page becomes equal to another, or the pool is unchanged if an id is out of range."""
     before = pool(dtype)
     expected = before.copy()
     if 0 <= source < PAGES and 0 <= destination < PAGES:
@@ -119,7 +119,7 @@ def test_zero_clears_every_byte() -> None:
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
-    """Different K and V, and a destination too few, are invalid input that shows the shapes."""
+    """K and V of different shapes, and too few destinations, are invalid input with the shapes."""
     k = jnp.zeros((TOKENS, HEADS, WIDTH))
     places = jnp.zeros(TOKENS, jnp.int32)
 
@@ -145,7 +145,7 @@ def _copy_some(kv_pages: jax.Array) -> jax.Array:
 def test_a_donated_pool_is_updated_in_place(
     action: Callable[[jax.Array], jax.Array], dtype: str
 ) -> None:
-    """The result reuses the pool's bytes, with little besides and no copy of the whole pool."""
+    """The result reuses the bytes of the pool, with little other memory and no copy of the pool."""
     empty = paged.empty(512, PAGE_SIZE, HEADS, WIDTH, dtype)
 
     compiled = jax.jit(action, donate_argnums=0).lower(empty).compile()
@@ -166,11 +166,11 @@ def test_a_donated_pool_is_updated_in_place(
 def test_what_is_not_moved_keeps_every_bit(
     action: Callable[[jax.Array], jax.Array], dtype: str
 ) -> None:
-    """The bits of a NaN too, quiet or not: XLA on a CPU would widen a bfloat16 pool and back."""
+    """Cells that are not written keep every bit, also of a NaN, in a pool of any dtype."""
     sizes = (PAGES, PAGE_SIZE, 2 * HEADS, WIDTH * jnp.dtype(dtype).itemsize)
     bits = np.random.default_rng(0).integers(0, 256, sizes, np.uint8)
-    bits[..., -jnp.dtype(dtype).itemsize :] = 0xFF  # a NaN in every cell, of each float
-    bits[::2, ..., -2] = 0xBF  # in float32 and bfloat16 one that is not quiet
+    bits[..., -jnp.dtype(dtype).itemsize :] = 0xFF  # a NaN in every cell, for each float
+    bits[::2, ..., -2] = 0xBF  # a signalling NaN in float32 and bfloat16
     before = jnp.asarray(bits.view(jnp.dtype(dtype)))
 
     after = np.asarray(jax.jit(action)(before)).view(np.uint8)
@@ -185,7 +185,7 @@ def test_what_is_not_moved_keeps_every_bit(
 
 @pytest.mark.parametrize("action", [_write_some, _copy_some])
 def test_what_is_moved_takes_its_derivative_along(action: Callable[[jax.Array], jax.Array]) -> None:
-    """A pool that XLA moves as it is has one: each cell counts as often as it is there after."""
+    """The derivative of a pool counts each cell as often as it occurs in the result."""
     found = jax.grad(lambda kv_pages: action(kv_pages).sum())(jnp.asarray(pool()))
 
     expected = np.ones(found.shape)

@@ -1,4 +1,4 @@
-"""Draws: what they depend on, and what they do not."""
+"""Draws: they depend on seed, choice, position and logits, and not on the batch."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_draws_do_not_depend_on_the_batch(seed: int, order: list[int]) -> None:
 def test_seed_choice_and_position_each_change_the_key(
     seed: int, choice: int, position: int
 ) -> None:
-    """No two of the keys that differ in one number are equal."""
+    """Keys that differ in seed, choice or position are different."""
     names = [(seed, choice, position)]
     names += [
         (seed ^ 1, choice, position),

@@ -1,4 +1,4 @@
-"""Signatures name shapes and dtypes: in tests a wrong one is caught while a step is traced."""
+"""Shapes and dtypes in signatures: in tests a wrong one is found while a step is traced."""
 
 import importlib
 import inspect
@@ -30,7 +30,7 @@ HOST = {
     "impl.interrupts",
     "impl.setup",
 }
-"""The modules that are not traced."""
+"""The modules of the host, which are not traced."""
 CHECK_NOTHING = """\
 import sys
 from impl.engine import Engine
@@ -40,7 +40,7 @@ assert "beartype" not in sys.modules"""
 
 
 def numbers(count: int, dtype: str = "int32") -> jax.Array:
-    """This many numbers."""
+    """An array of this many zeros."""
     return jnp.zeros((count,), dtype)
 
 
@@ -49,7 +49,7 @@ def numbers(count: int, dtype: str = "int32") -> jax.Array:
     [(2, 3, "int32"), (3, 2, "int32"), (2, 2, "float32"), (2, 2, "uint32")],
 )
 def test_a_wrong_shape_is_caught_while_tracing(slots: int, tokens: int, dtype: str) -> None:
-    """Two arrays that must be of one length are not, or one is of another dtype."""
+    """Arrays of unequal lengths, or of a wrong dtype, are found while tracing."""
 
     def push() -> object:
         there = jnp.ones((2,), jnp.bool_)
@@ -61,7 +61,7 @@ def test_a_wrong_shape_is_caught_while_tracing(slots: int, tokens: int, dtype: s
 
 
 def test_an_entry_point_is_checked_by_what_calls_it() -> None:
-    """A slot that is no scalar does not reach the step."""
+    """An array in place of a scalar slot is found before the step runs."""
     enqueue = partial(queueing.enqueue, KEPT, ())
 
     with pytest.raises(TypeCheckError, match=r"impl\.steps\.queueing\.enqueue"):
@@ -69,7 +69,7 @@ def test_an_entry_point_is_checked_by_what_calls_it() -> None:
 
 
 def test_every_module_is_traced_and_checked_or_is_of_the_host() -> None:
-    """A module that is new is put in one of the three lists, and its functions are checked."""
+    """Each module is traced and checked, or is on one of the lists of those that are not."""
     names = {found.name for found in pkgutil.walk_packages(impl.__path__, "impl.")}
     prefixes = tuple(f"{one}." for one in TRACED)
     traced = {name for name in names if f"{name}.".startswith(prefixes)} - UNTRACED
@@ -82,7 +82,7 @@ def test_every_module_is_traced_and_checked_or_is_of_the_host() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNTRACED))
 def test_a_module_that_is_not_checked_names_no_array(name: str) -> None:
-    """Its signatures have nothing that the import hook would check."""
+    """The signatures of an unchecked module name no array."""
     found = vars(importlib.import_module(name)).values()
     own = [one for one in found if inspect.isfunction(one) and one.__module__ == name]
 
@@ -97,5 +97,5 @@ def hints(function: Callable[..., object]) -> list[object]:
 
 
 def test_outside_the_tests_nothing_is_checked() -> None:
-    """In a process of its own the engine has bare functions, and the checker is not loaded."""
+    """In a process without the tests, functions are unwrapped and the checker is not loaded."""
     subprocess.run([sys.executable, "-c", CHECK_NOTHING], cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""The components of the state: each is made, forked, released and packed in its own module."""
+"""The components of the state: each has one module that makes, forks, releases and packs it."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ IMPL = Path(__file__).resolve().parents[2] / "impl"
 
 
 def numbered(setup: State) -> State:
-    """A state whose every number is its place in its field, as far as the dtype holds it."""
+    """A state whose numbers count up within each field, as far as the dtype allows."""
 
     def fill(leaf: jax.Array) -> jax.Array:
         return jnp.arange(1, leaf.size + 1).reshape(leaf.shape).astype(leaf.dtype)
@@ -27,12 +27,12 @@ def numbered(setup: State) -> State:
 
 @pytest.fixture(scope="module")
 def state() -> State:
-    """A state in which no field is what it is in a new one."""
+    """A state in which every field differs from its initial value."""
     return numbered(initial(KEPT))
 
 
 def test_a_packed_state_is_the_same_state(state: State) -> None:
-    """And it is few arrays: those with one number per slot or entry are joined."""
+    """Unpacking restores the state, and fields of one number per slot or entry share an array."""
     packed: Packed = jax.jit(pack)(state)
     same: State = jax.jit(unpack, static_argnums=0)(KEPT, packed)
 
@@ -44,7 +44,7 @@ def test_a_packed_state_is_the_same_state(state: State) -> None:
 
 
 def test_every_field_is_packed() -> None:
-    """By its path; the pools travel as they are."""
+    """Every field except the pools is packed under its path."""
     paths = jax.tree_util.tree_leaves_with_path(shapes(KEPT))
     names = {jax.tree_util.keystr(path).lstrip(".").partition("[")[0] for path, _ in paths}
 
@@ -53,7 +53,7 @@ def test_every_field_is_packed() -> None:
 
 @pytest.mark.parametrize("name", Slots._fields)
 def test_a_fork_copies_every_field_of_a_slot(name: str, state: State) -> None:
-    """But for the choice, which is the child's own; a child past the table is dropped."""
+    """A fork copies all fields but the choice, and a child out of range is dropped."""
     parents, children, choices = jnp.array([1, 2]), jnp.array([3, 99]), jnp.array([70, 71])
 
     after = np.asarray(getattr(slots.fork(state.slots, parents, children, choices), name))
@@ -65,7 +65,7 @@ def test_a_fork_copies_every_field_of_a_slot(name: str, state: State) -> None:
 
 @pytest.mark.parametrize("name", Slots._fields)
 def test_a_release_clears_every_field_of_a_slot_that_is_not_kept(name: str, state: State) -> None:
-    """It is then what it is in a new engine; what is kept is listed."""
+    """A release resets every field to its initial value, except the fields listed as kept."""
     after = np.asarray(getattr(slots.release(state.slots, jnp.array([2, 2**31 - 1])), name))
 
     before = np.array(getattr(state.slots, name))
@@ -75,7 +75,7 @@ def test_a_release_clears_every_field_of_a_slot_that_is_not_kept(name: str, stat
 
 
 def modules_that_say(pattern: str) -> list[str]:
-    """The modules of the engine with a line that matches."""
+    """The modules of the engine with a line that matches a pattern."""
     found = re.compile(pattern)
     sources = {path: path.read_text(encoding="utf-8") for path in IMPL.rglob("*.py")}
     return sorted(
@@ -85,5 +85,5 @@ def modules_that_say(pattern: str) -> list[str]:
 
 @pytest.mark.parametrize("pattern", [r"\bcounts\.at\[|\bcounts=", r"\bcounts\b\)? *[=!<>]=? *0"])
 def test_counts_change_in_one_module_and_free_is_said_in_one(pattern: str) -> None:
-    """No other module writes to the counts or looks for a count of 0."""
+    """Only one module writes to the counts or compares a count with 0."""
     assert ["state/pages.py"] == modules_that_say(pattern)

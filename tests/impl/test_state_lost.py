@@ -1,4 +1,4 @@
-"""A call that fails after it was given the state: that is named, and a reset brings one back."""
+"""Lost states: a call that failed with the state in it is named, and a reset recovers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +18,14 @@ REQUESTS = [request(number, (1, number), 2 + number % 2, 1 + number % 2) for num
 
 
 class Broken:
-    """An answer that cannot be read, as when XLA failed after the call had returned."""
+    """An answer that cannot be read, as if XLA failed after the call had returned."""
 
     def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
         raise RuntimeError("the device failed")
 
 
 def losing(engine: Engine, name: str, error: BaseException) -> None:
-    """The next call of this entry point takes the state, and raises."""
+    """Make the next call of this entry point take the state and raise."""
     run = engine._entries[name]
 
     def broken(*given: Any) -> Any:
@@ -57,7 +57,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "assign": lambda engine: engine.assign(0, (1,), params(1), request=1),
 }
 OTHERS = {"reset", "inject", "compilations"}
-"""What needs no state."""
+"""The methods that need no state."""
 
 
 @pytest.mark.parametrize("mode", ResetMode)
@@ -65,7 +65,7 @@ OTHERS = {"reset", "inject", "compilations"}
     "error", [RuntimeError("XLA failed"), KeyboardInterrupt(), Alarm()], ids=repr
 )
 def test_a_lost_state_is_named_until_the_reset(mode: ResetMode, error: BaseException) -> None:
-    """Every method raises StateLost; after the reset nothing tells the engine from a new one."""
+    """Every method raises StateLost, and after a reset the engine equals a new one."""
     engine = Engine(SETUP)
     host = Host(engine)
     host.generate(REQUESTS)
@@ -102,7 +102,7 @@ def test_a_lost_state_is_named_until_the_reset(mode: ResetMode, error: BaseExcep
 
 
 def test_a_state_that_failed_on_the_device_is_lost_too() -> None:
-    """The call had returned; its answer, or the state itself, cannot be read."""
+    """If the answer or the state cannot be read after the call returned, the state is lost."""
     engine = Engine(SETUP)
     engine.reserve()
     run = engine._entries["reserve"]
@@ -123,7 +123,7 @@ def test_a_state_that_failed_on_the_device_is_lost_too() -> None:
 
 
 def test_a_call_that_fails_before_it_begins_loses_nothing() -> None:
-    """An error while an entry point is compiled leaves the engine as it was."""
+    """An error while an entry point is compiled leaves the engine unchanged."""
     engine = Engine(SETUP)
     engine.reserve()
     before, run = engine.extract(), engine._entries["reserve"]
@@ -137,7 +137,7 @@ def test_a_call_that_fails_before_it_begins_loses_nothing() -> None:
 
 
 def test_a_lost_engine_takes_a_state() -> None:
-    """Who has kept one goes on with it."""
+    """A lost engine continues with an injected state."""
     engine = Engine(SETUP)
     engine.reserve()
     held = engine.extract()
@@ -161,7 +161,7 @@ WINDOWS = [
 def test_what_no_signal_handler_holds_is_named(
     name: str, number: int, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception raised before or after a call of the engine: the host goes on, or says so."""
+    """After an exception at a call of the engine, the host goes on or raises StateLost."""
     engine = Engine(SETUP)
     host, calls, real = Host(engine), [0], getattr(engine, name)
 

@@ -1,4 +1,4 @@
-"""The TPU kernel, interpreted: copies at the last moment, NaN where nothing was written."""
+"""The TPU kernel, interpreted: copies happen when awaited, and unwritten memory is NaN."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -20,9 +20,9 @@ from spec.vocabulary.errors import InvalidInput
 
 SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128)
 LONG: Final = evolve(SMALL, kv_pages=64)
-"""Fetches of 1,024 cells, of which whole groups of steps are visible."""
+"""Fetches of 1,024 cells, with whole groups of steps visible."""
 MIXED: Final = ((1, 37), (5, 130), (17, 17), (1, 1), (0, 9), (1, 300), (3, 65))
-"""Query tokens and cells of each sequence: decoding beside prefill, one with no queries."""
+"""Query tokens and cells of each sequence: decode and prefill, and one without queries."""
 
 
 @frozen(kw_only=True)
@@ -105,7 +105,7 @@ CASES: Final = {
 
 @pytest.fixture
 def interpreted() -> Iterator[pltpu.InterpretParams]:
-    """Copies happen when they are waited for; what is not written is NaN; no read is outside."""
+    """Interpretation with copies at their wait, NaN in unwritten memory, and checked reads."""
     yield pltpu.InterpretParams(
         dma_execution_mode="on_wait", uninitialized_memory="nan", out_of_bounds_reads="raise"
     )
@@ -113,7 +113,7 @@ def interpreted() -> Iterator[pltpu.InterpretParams]:
 
 
 def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
-    """The largest error of a row that belongs to a sequence, over the bound; NaN is infinite."""
+    """The largest error over the bound in the rows of sequences; a NaN counts as infinite."""
     arrays, options = case.arrays(), dict(case.options)
     how: Any = options | {"blocks": case.blocks, "chip": case.chip, "interpret": interpret}
     found = np.asarray(ragged_paged_attention(*arrays, **how), np.float64)
@@ -136,12 +136,12 @@ def difference(case: Case, interpret: pltpu.InterpretParams) -> float:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
-    """Within the bound, whatever dead cells hold."""
+    """The answer is within the bound, whatever dead cells hold."""
     assert difference(case, interpreted) <= 1.0
 
 
 def test_a_negative_zero_loses_its_sign_and_nothing_else_changes() -> None:
-    """Every byte in every place of a word."""
+    """Only the byte of a negative zero changes, in every place of a word."""
     rng = np.random.default_rng(0)
     every = np.concatenate([rng.permutation(256) for _ in range(64)]).astype(np.uint8)
     found = without_negative_zeros(jnp.asarray(every.view(np.uint32)))
@@ -151,7 +151,7 @@ def test_a_negative_zero_loses_its_sign_and_nothing_else_changes() -> None:
 
 
 def shape(heads: tuple[int, int, int], page_size: int, kv: str, tokens: int = 512) -> Shape:
-    """Tokens of 64 sequences, 8,192 positions each."""
+    """A shape with 64 sequences of 8,192 positions."""
     q_heads, kv_heads, head_dim = heads
     return Shape(
         tokens=tokens,
@@ -197,13 +197,13 @@ TOO_LARGE: Final = {
     *(((32, 32, 128), "float32", size) for size in SIZES),
     ((16, 8, 256), "float32", 256),
 }
-"""What has no room in the 16 MiB of a v4."""
+"""The cases that do not fit in the 16 MiB of a v4."""
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: Any) -> None:
-    """Every page size and kind, on every chip."""
+    """Planned blocks are consistent and fit, for every page size and dtype on every chip."""
     kinds = ("bfloat16", "float8_e4m3fn", "float32"), (1, 65, 512)
     for page_size, kv, tokens in product(SIZES, *kinds):
         asked = evolve(shape(heads, page_size, kv, tokens), byte_products=chip.byte_products)
@@ -228,7 +228,7 @@ def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: A
     ],
 )
 def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
-    """With what is allowed; and, if they are too large, with what they need and what would fit."""
+    """Invalid blocks are refused by name; if they are too large, with their need and what fits."""
     arrays = Case().arrays()
 
     with pytest.raises(InvalidInput) as caught:
@@ -255,7 +255,7 @@ def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
 def test_what_cannot_be_done_is_refused_by_name(
     case: Case, options: dict[str, Any], what: str
 ) -> None:
-    """Before anything is compiled, and never by taking another implementation."""
+    """An unsupported case is refused by name before compilation, and never runs otherwise."""
     with pytest.raises(InvalidInput) as caught:
         ragged_paged_attention(*case.arrays(), **({"chip": "v5e"} | options))
     assert what == caught.value.name

@@ -1,4 +1,4 @@
-"""Where an engine runs: ours here, another in a process of its own unless the caller asks."""
+"""The process of an engine: ours runs here, and any other in its own unless the caller asks."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def lacks(geometry, limits, cleanup):
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module of engines in it, which is the current one."""
+    """The current folder, with modules of engines in it."""
     (tmp_path / "engines_here.py").write_text(ENGINES)
     (tmp_path / "raises_here.py").write_text("import json\n\nraise KeyError('at import')\n")
     (tmp_path / "exits_here.py").write_text("import os\nos._exit(0)\n")
@@ -74,7 +74,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    """The command in a process, where modules of the tests are found."""
+    """Run the command in a process that can import the modules of the tests."""
     paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "tools")}
     return subprocess.run(
         [sys.executable, "-m", "kvspec", *words],
@@ -87,7 +87,7 @@ def command(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_ours_runs_here_and_another_elsewhere(here: Path) -> None:
-    """By name: a module beside the caller is found in either place."""
+    """Only our engine runs in this process by default, and any engine can be made to."""
     del here
     assert is_ours(OUR_ENGINE)
     assert not isinstance(factory_of(OUR_ENGINE, python=None), RemoteFactory)
@@ -99,7 +99,7 @@ def test_ours_runs_here_and_another_elsewhere(here: Path) -> None:
 def test_in_process_and_another_python_exclude_each_other(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An engine in this process has this Python."""
+    """The options --in-process and --python cannot be combined."""
     del here
     words = ["fuzz", "--engine", "engines_here:Exits", "--in-process", "--python", sys.executable]
 
@@ -108,7 +108,7 @@ def test_in_process_and_another_python_exclude_each_other(
 
 
 def test_an_engine_that_ends_its_process_is_a_finding(here: Path) -> None:
-    """It has a history; in the process of the kit nothing is decided."""
+    """An engine that ends its process is a finding; in the kit's process the run is undecided."""
     found = command("fuzz", "--engine", "engines_here:Exits", "--seconds", "5", "--json", "f.json")
     assert 1 == found.returncode
     assert "the engine's process ended with status 0" in found.stdout
@@ -123,7 +123,7 @@ def test_an_engine_that_ends_its_process_is_a_finding(here: Path) -> None:
 
 
 def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
-    """Its copy does not answer for it."""
+    """The copy of an engine that forks does not answer for it."""
     words = ("fuzz", "--engine", "engines_here:Forks", "--seconds", "5", "--json", "f.json")
 
     assert command(*words).returncode in {0, 3}
@@ -144,7 +144,7 @@ def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_an_adapter_is_bad_input(here: Path, engine: str, says: str) -> None:
-    """One line, and no finding: the engine has done nothing."""
+    """An error of an adapter before the first step is one line of bad input, and no finding."""
     del here
     done = command("fuzz", "--engine", engine, "--seconds", "2")
 
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_an_adapter_is_bad_input(here: Path, engine: str, say
 
 
 def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:
-    """Values of any type are compared where both sides are in one process."""
+    """Values that cannot be sent between processes can be compared in one process."""
     del here
     shows: Any = factory_of("engines_here:Shows", python=None, in_process=True)
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:
 
 @pytest.mark.parametrize("module", ["prefix_caching", "requests"])
 def test_a_harness_whose_engine_exits_has_decided_nothing(here: Path, module: str) -> None:
-    """Status 3 and one line, though the engine has ended the process with 0."""
+    """A harness whose engine ends the process has status 3 and one line on stderr."""
     (here / "ends_here.py").write_text("import os\n\ndef make(*_):\n    os._exit(0)\n")
     done = subprocess.run(
         [sys.executable, "-m", f"conformance.harnesses.{module}", "ends_here:make"],
@@ -183,7 +183,7 @@ def test_a_harness_whose_engine_exits_has_decided_nothing(here: Path, module: st
 
 
 def test_an_engine_that_hangs_ends_with_the_kit(here: Path) -> None:
-    """Whoever kills all of kvspec leaves no process of the engine behind."""
+    """If all processes of kvspec are killed, no process of the engine is left behind."""
     words = [sys.executable, "-m", "kvspec", "fuzz", "--engine", "engines_here:Hangs"]
     paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "tools")}
     process = subprocess.Popen(words, env=paths, start_new_session=True)
@@ -196,7 +196,7 @@ def test_an_engine_that_hangs_ends_with_the_kit(here: Path) -> None:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    """Wait for it, at most a minute."""
+    """Wait for a condition, at most a minute."""
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline

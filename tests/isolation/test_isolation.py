@@ -1,4 +1,4 @@
-"""Engines in a process of their own: the same as here, and what goes wrong there is a finding."""
+"""Engines in processes of their own: they act as they do here, and their failures are findings."""
 
 import json
 import sys
@@ -45,13 +45,13 @@ Make = partial[RemoteFactory]
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn of fuzzing is shorter than it is by default."""
+    """Make a turn of fuzzing shorter than the default."""
     monkeypatch.setattr(campaign, "EXAMPLES", 4)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Factories of engines in another process, to which the modules of the tests are known."""
+    """A maker of factories for engines in another process, which can import the tests' modules."""
     folder = tmp_path_factory.mktemp("engines")
     (folder / "needs_what_is_absent.py").write_text("import no_such_module_here")
     with pytest.MonkeyPatch.context() as patch:
@@ -60,24 +60,24 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
 
 
 def made(factory: RemoteFactory) -> Remote:
-    """A new engine."""
+    """A new engine of this factory."""
     return factory(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
 
 
 def found(factory: RemoteFactory, *, seconds: float = 40.0) -> Finding | None:
-    """What a history that grows to three cells finds."""
+    """The finding of a history that grows to three cells, or None."""
     return replay(partial(made, factory), GROW, seconds=seconds)
 
 
 class Both:
-    """An engine there and the same one here: what they answer and show is equal."""
+    """An engine in another process beside the same one here: answers and views must be equal."""
 
     def __init__(self, there: Remote, here: SpecEngine) -> None:
         self.profile, self._there, self._here = here.profile, there, here
         assert here.profile == there.profile
 
     def apply(self, action: Any) -> Any:
-        """Take it on both sides."""
+        """Take an action on both sides."""
         try:
             wanted = self._here.apply(action)
         except Refused as here:
@@ -92,18 +92,18 @@ class Both:
         assert here == there
 
     def observe(self) -> View:
-        """The view from there, which is the one from here."""
+        """The view from the other process, which must equal the view from here."""
         here, there = self._here.observe(), self._there.observe()
         assert evolve(here, expected=there.expected) == there
         return there
 
     def poison(self, kind: Any) -> None:
-        """Overwrite dead cells on both sides."""
+        """Overwrite dead cells in the other process; those here are POISON already."""
         assert isinstance(self._there, Poisonable)
         self._there.poison(kind)
 
     def attend(self) -> Any:
-        """What is read, there and here."""
+        """The read sets from the other process, which must equal those from here."""
         assert isinstance(self._there, Attends)
         read = self._there.attend()
         assert self._here.attend() == read
@@ -112,7 +112,7 @@ class Both:
 
 @pytest.mark.parametrize("level", ["lifecycle", "scheduling", "admission"])
 def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: str) -> None:
-    """Every result, refusal, field and cell comes through the process as it went in."""
+    """Results, refusals, fields and cells are the same through the process as without it."""
     factory = there("spec_engine:SpecEngine")
 
     def make() -> Both:
@@ -128,7 +128,7 @@ def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: st
 
 
 def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> None:
-    """Optional methods exist if and only if the adapter has them."""
+    """A remote engine has an optional method exactly if its adapter has it."""
     spec, toy = made(there("spec_engine:SpecEngine")), made(there("toy_engine:make"))
 
     assert isinstance(spec, Poisonable)
@@ -140,7 +140,7 @@ def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> N
 
 
 def test_arrays_and_lists_are_values(there: Make) -> None:
-    """What numpy holds crosses as the integers that it is."""
+    """Numpy arrays and lists of an adapter arrive as the integers that they hold."""
     factory = there("remote_engines:Arrays")
     target, report = Campaign(make=partial(made, factory)), campaign.Run()
     campaign._take_turn(target, "scheduling", 1, report)
@@ -161,11 +161,11 @@ def test_fields_that_come_and_go_are_seen_to(there: Make) -> None:
 def test_what_an_engine_prints_or_reads_is_not_the_protocol(
     there: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its standard output goes to standard error, and its input is empty."""
+    """The standard output of an engine goes to standard error, and its standard input is empty."""
     assert None is found(there("remote_engines:Loud"))
 
     out = err = ""
-    deadline = time.monotonic() + 10  # a thread passes the text on, behind the answers
+    deadline = time.monotonic() + 10  # a thread forwards the text later than the answers
     while err.count("\n") < 10 and time.monotonic() < deadline:
         more = capfd.readouterr()
         out, err = out + more.out, err + more.err
@@ -182,7 +182,7 @@ def test_what_an_engine_prints_or_reads_is_not_the_protocol(
     ],
 )
 def test_a_process_that_ends_is_a_finding(there: Make, name: str, message: str) -> None:
-    """The history says after what it ended, and the next engine gets a new process."""
+    """A process that ends is a finding with its history, and the next engine gets a new process."""
     factory = there(name)
     finding = found(factory)
     again = found(factory)
@@ -204,7 +204,7 @@ def test_a_process_that_ends_is_a_finding(there: Make, name: str, message: str) 
 def test_an_exception_there_reads_as_it_does_here(
     there: Make, bug: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which side it was raised on makes no difference to the finding."""
+    """An exception of an engine gives the same finding in another process as in this one."""
     monkeypatch.setenv("TOY_BUG", bug)
     here = replay(lambda: toy_engine.make(SIZES, default_limits(SIZES), CleanupMode.NONE), GROW)
     finding = found(there("toy_engine:make"))
@@ -218,7 +218,7 @@ def test_an_exception_there_reads_as_it_does_here(
 def test_a_process_that_hangs_is_a_finding_and_is_ended(
     there: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the time of a step it violates PROG; what it answers later is not taken for more."""
+    """A process that hangs violates PROG and is ended, and its late answers are not read."""
     monkeypatch.setenv("TOY_BUG", "hangs")
     factory = there("toy_engine:make")
     started = time.monotonic()
@@ -233,7 +233,7 @@ def test_a_process_that_hangs_is_a_finding_and_is_ended(
 
 
 def test_an_engine_that_cannot_be_made_again_is_a_finding(there: Make) -> None:
-    """If the process ends before the first step the history is empty, and nothing is lost."""
+    """If the process ends before the first step, the finding has an empty history."""
     report = campaign.Run()
     campaign.run(
         there("remote_engines:Fails"),
@@ -249,7 +249,7 @@ def test_an_engine_that_cannot_be_made_again_is_a_finding(there: Make) -> None:
 
 
 def test_only_the_last_engine_of_a_process_can_be_used(there: Make) -> None:
-    """An older one says that it is gone instead of answering for another."""
+    """An older engine of the process raises an error instead of answering for the newer one."""
     factory = there("toy_engine:make")
     old, new = made(factory), made(factory)
     new.apply(act.Reserve(0))
@@ -271,7 +271,7 @@ def test_only_the_last_engine_of_a_process_can_be_used(there: Make) -> None:
     ],
 )
 def test_what_cannot_be_served_is_bad_input(there: Make, python: str, name: str, seen: str) -> None:
-    """The error says what is missing in that environment, and what to do."""
+    """The error names the missing module, object or program, and the remedy."""
     with pytest.raises(InvalidInput, match=r"pip install attrs|docs/adapters\.md") as caught:
         there(name, python=python)
 
@@ -292,7 +292,7 @@ def test_without_attrs_there_the_error_says_so(there: Make, tmp_path: Path) -> N
 def test_another_version_of_the_protocol_is_refused(
     there: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both sides name theirs; what does not match is told."""
+    """Both sides send their version, and a difference is bad input."""
     monkeypatch.setattr(remote, "VERSION", wire.VERSION + 1)
 
     with pytest.raises(InvalidInput, match=f"'version': {wire.VERSION}"):
@@ -300,7 +300,7 @@ def test_another_version_of_the_protocol_is_refused(
 
 
 def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version is looked at before anything is imported that an old one cannot read."""
+    """The version of Python is checked before any import that an old version could not read."""
     monkeypatch.setattr(serve, "LEAST", (99, 0))
 
     with pytest.raises(serve._Missing, match=r"is older than 99\.0"):
@@ -308,7 +308,7 @@ def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_that_are_none_are_found() -> None:
-    """What cannot be the result of an action comes back as it is, equal to no right one."""
+    """A value that cannot be the result of an action is passed on unchanged."""
     assert (1, 2) == wire.result_from_data(act.Generate(), (1, 2))
     assert Rounds(1, Reason.QUEUE_EMPTY) == wire.result_from_data(
         act.Generate(), [1, "QUEUE_EMPTY"]
@@ -319,7 +319,7 @@ def test_results_that_are_none_are_found() -> None:
 
 
 def test_a_hole_in_a_row_is_not_closed_on_the_way() -> None:
-    """A row ends with its last page; an invalid entry before it is still there to be judged."""
+    """A row ends with its last page, and an invalid entry before it is kept to be judged."""
     rows = ((3, INVALID, 5, INVALID), (INVALID,) * 4, (INVALID,) * 4)
     view = View(geometry=SIZES, counts=None, used=(True, False, False), rows=rows)
 
@@ -327,7 +327,7 @@ def test_a_hole_in_a_row_is_not_closed_on_the_way() -> None:
 
 
 def test_a_failure_that_does_not_come_again_is_kept() -> None:
-    """An engine that fails once, of many new ones, has failed: nothing shows it a second time."""
+    """A failure of one new engine among many is a finding, although it does not occur again."""
     count = 0
 
     def make() -> toy_engine.Adapter:
@@ -347,7 +347,7 @@ def test_a_failure_that_does_not_come_again_is_kept() -> None:
 def test_the_command_runs_an_engine_there_and_its_history_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of a finding names the Python too, so that it is enough to take it again."""
+    """The file of a finding names the Python too, so that it can be run again without options."""
     monkeypatch.chdir(tmp_path)
     words = ("--engine", "remote_engines:Soon", "--python", sys.executable)
 
@@ -366,7 +366,7 @@ def test_the_command_runs_an_engine_there_and_its_history_again(
 def test_a_bug_is_not_planted_where_it_would_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The catalogue changes our engine in this process: one elsewhere would hold, untouched."""
+    """A bug can be planted only in this process, so that another Python is refused."""
     monkeypatch.chdir(tmp_path)
     made_with = Recorded(
         engine="toy_engine:make", geometry=SIZES, limits=default_limits(SIZES),

@@ -1,4 +1,4 @@
-"""Kernels that write new cells: destinations, runs, the pool that comes back, and planted bugs."""
+"""Kernels that write new cells: destinations, runs, the returned pool, and planted bugs."""
 
 from functools import partial
 from itertools import groupby, pairwise
@@ -32,13 +32,13 @@ BATCH: Final = Batch(lens=((3, 40), (0, 7), (1, 16), (16, 16)), seed=5)
 
 
 def test_a_token_belongs_where_its_position_says() -> None:
-    """Page size 4, row [2, 7], position 5 is 29; who has no cell in the pool has none here."""
+    """Page size 4, row [2, 7], position 5 is cell 29; a token without a cell has no place."""
     pool = jnp.zeros((8, 4, 2, 3))
     lens, table = jnp.array([6, 9, 1, 4]), jnp.array([[2, 7], [0, 1], [9, 9], [3, 3]])
-    starts = jnp.array([0, 3, 5, 6, 2])  # of three sequences; what lies past them is none
+    starts = jnp.array([0, 3, 5, 6, 2])  # of three sequences; the rest is padding
     place = jax.jit(partial(places.of, pool, tokens=8))
 
-    beyond = INVALID  # position 8 of two pages of 4, page 9 of 8, and two tokens of nobody
+    beyond = INVALID  # position 8 of two pages of 4, page 9 of 8, and two tokens of no sequence
     expected = [11, 28, 29, 7, beyond, beyond, beyond, beyond]
     assert expected == place(lens, table, starts, jnp.array([3])).tolist()
     early = place(jnp.array([1, 9, 1, 4]), table, starts, jnp.array([1])).tolist()
@@ -51,7 +51,7 @@ RUNS: Final = jax.jit(partial(writing.runs, page_size=4))
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from([-1, -1, *range(9)]), min_size=12, max_size=12))
 def test_runs_are_neighbours_of_one_page(starts: list[int]) -> None:
-    """As many as follow each other from there on, each in one piece."""
+    """The run at each token is the number of consecutive cells of one page from there on."""
     pieces, begun = [], 0
     for before, start in pairwise([-2, *starts]):
         neighbours = before >= 0 and start == before + 1 and start % 4
@@ -64,7 +64,7 @@ def test_runs_are_neighbours_of_one_page(starts: list[int]) -> None:
 
 
 def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
-    """A multiple of the unit apart from them, and no two in one place."""
+    """The rows of tokens in the operand match their positions modulo the unit, without overlaps."""
     lens, starts = jnp.array([40, 7, 16, 16]), jnp.array([0, 3, 3, 4, 20])
     shape = Shape(
         tokens=24, seqs=4, q_heads=8, kv_heads=1, group=4, head_dim=128, page_size=16, pages=9,
@@ -87,12 +87,12 @@ def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes find the kernels of this folder."""
+    """Let processes import the toy kernels."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
 
 
 def call(batch: Batch, kernel: Any = append_and_attend, **changed: Any) -> tuple[Any, Any, Any]:
-    """The answer, the pool and the task of a batch with the float32 sizes; `changed`: operands."""
+    """The answer, the pool and the task of a batch with float32 sizes. changed: other operands."""
     task = appending.task(FLOAT, batch, build(FLOAT, batch))
     found = jax.jit(lambda *arrays: kernel(*arrays, **{**task.new, **changed}, **FLOAT.options))(
         *map(jnp.asarray, task.arrays)
@@ -104,7 +104,7 @@ FLOAT: Final = evolve(WINDOWED, kinds=("float32", "float32"))
 
 
 def test_the_reference_writes_and_attends() -> None:
-    """Each new cell is in its place, all others are bit for bit what they were."""
+    """Each new cell is in its place, and all other cells are unchanged bit for bit."""
     out, pool, task = call(BATCH)
 
     right = answers.right(FLOAT, build(FLOAT, BATCH))
@@ -116,7 +116,7 @@ def test_the_reference_writes_and_attends() -> None:
 
 
 def test_no_two_dead_cells_are_alike() -> None:
-    """A NaN that takes another's place is seen, and so is a new cell that is not there."""
+    """A moved NaN and a missing new cell are both found, since no two dead cells are equal."""
     task = appending.task(FLOAT, BATCH, build(FLOAT, BATCH))
     dead = np.argwhere(np.isnan(task.pool).all(axis=(2, 3)))
     moved, lost = task.pool.copy(), task.pool.copy()
@@ -129,7 +129,7 @@ def test_no_two_dead_cells_are_alike() -> None:
 
 
 def test_pages_with_new_cells_are_not_held_together() -> None:
-    """Nobody may write what another reads; older pages stay shared."""
+    """Pages with new cells are not shared, and pages of older cells stay shared."""
     kept = Batch(lens=((1, 33), (2, 35)), shared=(1,))
 
     assert kept == appending.apart(FLOAT, kept)
@@ -149,14 +149,14 @@ def test_pages_with_new_cells_are_not_held_together() -> None:
 def test_operands_that_do_not_fit_are_refused(
     kernel: Any, what: str, change: dict[str, Any]
 ) -> None:
-    """By name: their shape, a dtype other than the pool's."""
+    """An operand of another shape, or of another dtype than the pool, is refused by name."""
     with pytest.raises(InvalidInput) as caught:
         call(BATCH, kernel, **change)
     assert what == caught.value.name
 
 
 def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
-    """The plan says which parameters are missing; of ours both write them."""
+    """The plan names the parameters that a kernel lacks for new cells; both of ours have them."""
     assert all(find_appending(name) is not None for name in ("tpu", "reference"))
     foreign = jobs.plan(find("math:dist"), cases=4, seed=0)
     assert "keys, values" == foreign.left_out["new cells, written by the kernel"]
@@ -168,7 +168,7 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
-    """And who does neither is caught. `make kernel` has more batches, and bugs of the kernel."""
+    """Our kernel writes its operands, and one that ignores them is found."""
     planned = [
         Job(kernel=name, sizes=SIZES[0].name, cases=2, append=True, shrink=False)
         for name in ("tpu", "kernel_toys:stale")

@@ -1,4 +1,4 @@
-"""The bench for kernels: batches, needles, twins, processes, planted bugs, and the command."""
+"""The kernel bench: batches, needles, metamorphic twins, processes, planted bugs, the command."""
 
 import json
 import subprocess
@@ -29,23 +29,23 @@ STALL = 20.0
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes find the kernels of this folder."""
+    """Let processes import the toy kernels."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
 
 
 def quiet(done: float, note: str) -> None:
-    """No news."""
+    """Discard the progress."""
     del done, note
 
 
 def answer(sizes: Sizes, arrays: Arrays) -> Any:
-    """The oracle's, float64."""
+    """The answer of the oracle, in float64."""
     return answers.right(sizes, arrays).answer
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: sizes.name)
 def test_every_batch_can_be_answered(sizes: Sizes) -> None:
-    """The oracle meets no NaN and no page that is not there, and the bound decides everything."""
+    """The oracle's answer and bound are finite for every batch."""
 
     @settings(max_examples=8, deadline=None)
     @given(drawn(sizes, steps=(64,)))
@@ -70,7 +70,7 @@ def test_every_batch_can_be_answered(sizes: Sizes) -> None:
     ],
 )
 def test_a_needle_is_seen_where_it_should_be(*, where: Needle, seen: bool) -> None:
-    """The first of three queries answers with the needle's value if it may see it."""
+    """The first of three queries answers with the value of the needle exactly if it may see it."""
     batch = Batch(lens=LENS, needles=((1, 0, where),))
     arrays = build(WINDOWED, batch)
     values = arrays.kv_pages[..., 1::2, :]
@@ -81,7 +81,7 @@ def test_a_needle_is_seen_where_it_should_be(*, where: Needle, seen: bool) -> No
 
 
 def test_a_needle_behind_the_window_shows_what_the_public_tolerance_lets_pass() -> None:
-    """One key too many among twenty: far outside the bound, and with plain values inside 0.15."""
+    """One key too many is outside the bound, but with plain values inside the public tolerance."""
     longer = evolve(WINDOWED, options={**WINDOWED.options, "sliding_window": 17})
     plain, needled = (
         Batch(lens=LENS, plain=True),
@@ -99,7 +99,7 @@ def test_a_needle_behind_the_window_shows_what_the_public_tolerance_lets_pass() 
 
 
 def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
-    """Whatever lies past the last sequence is not looked at."""
+    """NaN has an infinite error, and rows past the last sequence are not judged."""
     right = answers.right(WINDOWED, build(WINDOWED, Batch(lens=LENS)))
     found = right.answer.copy()
     found[4:] = np.nan
@@ -111,7 +111,7 @@ def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
 
 @pytest.mark.parametrize("twin", metamorphic.TWINS)
 def test_a_twin_has_the_same_answer(twin: str) -> None:
-    """By the oracle, with the same options."""
+    """By the oracle, a metamorphic twin has the same answer as its batch."""
     batch = Batch(lens=((1, 40), (3, 37), (0, 5), (16, 16)), shared=(1,), seed=3)
     arrays = build(WINDOWED, batch)
     there, laid = (
@@ -126,14 +126,14 @@ def test_a_twin_has_the_same_answer(twin: str) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "no.such:thing", "math:nothing", "math:pi", ":"])
 def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
-    """With what is allowed."""
+    """A kernel that cannot be found is refused with the allowed form."""
     with pytest.raises(InvalidInput, match="MODULE:FUNCTION"):
         find(name)
 
 
 @pytest.mark.usefixtures("toys")
 def test_every_end_of_a_process_is_told_apart() -> None:
-    """Passed, a finding with a small batch, a hang, a death, and what it does not take."""
+    """A pass, a finding, a hang, a death and a refusal are reported as different ends."""
     planned = [
         Job(kernel=f"kernel_toys:{name}", sizes=WINDOWED.name, cases=16)
         for name in ("right", "window_too_long", "choosy")
@@ -165,11 +165,11 @@ CAUGHT_SOON = (
     "a window that is longer",
     "both cores take the same blocks",
 )
-"""A few; `make kernel` has all."""
+"""Some of the planted bugs; `make kernel` runs all of them."""
 
 
 def test_planted_bugs_are_caught() -> None:
-    """And the kernel without any passes."""
+    """Planted bugs are caught, and the kernel without a bug passes."""
     planned = jobs.of_mutants(cases=40, names=CAUGHT_SOON)
     control = Tried(Job(kernel="tpu", sizes=SIZES[0].name, cases=3))
 
@@ -181,7 +181,7 @@ def test_planted_bugs_are_caught() -> None:
 
 
 def test_a_bug_is_planted_and_taken_out_again() -> None:
-    """Each replaces something that is there, by something else."""
+    """Each bug replaces an existing function, which is restored at the end."""
     for name, mutant in MUTANTS.items():
         before = mutant.place.__dict__[mutant.name]
         with planted(name):
@@ -194,7 +194,7 @@ def test_a_bug_is_planted_and_taken_out_again() -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_what_nobody_can_say_is_undecided() -> None:
-    """Slow to begin, killed from outside, another shape; threads that go on do not matter."""
+    """A slow start, a kill from outside and a wrong shape are undecided."""
     planned = [
         Job(kernel=f"kernel_toys:{name}", sizes=SIZES[0].name, cases=2)
         for name in ("never", "killed", "short", "haunted")
@@ -210,7 +210,7 @@ def test_what_nobody_can_say_is_undecided() -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
-    """NaN behind the window, which not all have to bear; a page past the pool; a race of cores."""
+    """NaN behind the window, a page past the pool and a race of two cores have their own names."""
     job = Job(kernel="kernel_toys:masks_scores", sizes=WINDOWED.name, cases=30, shrink=False)
     outside = Job(kernel="kernel_toys:reads_outside", sizes=SIZES[0].name, shrink=False)
     race = Job(kernel="kernel_toys:both_write", sizes=SIZES[0].name, mode="eager", shrink=False)
@@ -221,13 +221,13 @@ def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
 
 
 def test_races_are_looked_for_only_if_one_is_found() -> None:
-    """The control is a copy into what is being read."""
+    """The detector of races finds the control: a copy into memory that is being read."""
     assert processes.sees_races()
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts results in place of processes: each job ends as the function says."""
+    """A function that replaces processes by results: each job ends as a given function says."""
 
     def put(end: Callable[[Job], Tried], *, races: bool = True) -> None:
         def make_all(every: list[Tried], **_: object) -> None:
@@ -244,7 +244,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_the_command_keeps_the_contract(
     tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Holds, fails with what and where, or undecided where nothing ran."""
+    """The command holds, fails with the case and its cause, or is undecided if no case ran."""
     target = tmp_path / "k.json"
     words = ["kernel", "tpu", "--cases", "3", "--json", str(target)]
 
@@ -258,7 +258,7 @@ def test_the_command_keeps_the_contract(
     made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
     assert 1 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
-    both = 2 * (len(SIZES) + 1)  # with new cells and without; the last for what two cores race for
+    both = 2 * (len(SIZES) + 1)  # with new cells and without; one more for races of two cores
     assert both == found["races"]
     assert one == found["findings"][0]["batch"]
     assert "FAILS: grouped heads (block sizes 0, copies on_wait): race" in capsys.readouterr().out
@@ -275,7 +275,7 @@ def test_the_command_keeps_the_contract(
 def test_what_is_loose_is_told_and_decides_nothing(
     tmp_path: Path, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By shape, with the batch that is farthest off; one that is wrong as well is not counted."""
+    """Loose batches are reported by shape with the worst batch; wrong batches are not counted."""
     target = tmp_path / "k.json"
     one, other = (Batch(lens=((1, cells),)).to_json() for cells in (900, 800))
 
@@ -301,7 +301,7 @@ def test_what_is_loose_is_told_and_decides_nothing(
 
 
 def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:
-    """Options that a function lacks; races without Pallas, or where the control is not found."""
+    """Options that a kernel lacks, and races that cannot be detected, are listed as not checked."""
     target = tmp_path / "k.json"
 
     made(lambda job: Tried(job, 4, 0.5, "passed"))
@@ -321,7 +321,7 @@ def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[...
 def test_the_command_scores_mutants(
     made: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It fails where one is not caught, or something is found without a bug."""
+    """The command fails if a bug is not caught, or if a case fails without a bug."""
 
     def end(job: Job) -> Tried:
         missed = job.plain or job.mutant in {None, "no cap"}
@@ -356,13 +356,13 @@ def test_the_command_scores_mutants(
     ],
 )
 def test_bad_usage_of_kernel_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """One line says what is allowed."""
+    """Bad usage is one line with the allowed values."""
     assert 2 == main.main(["kernel", *words])
     assert 1 == capsys.readouterr().err.count("\n")
 
 
 def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
-    """Before each batch, so that a hang has one; and the ratio after it."""
+    """A process records each batch before it runs, in case it hangs, and its ratio afterwards."""
     job = Job(kernel="reference", sizes=WINDOWED.name, results=str(tmp_path / "lines"), cases=2)
     own, _ = variants(job.kernel, job.shape)[0]
 
@@ -375,7 +375,7 @@ def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_a_finding_is_written_as_one_file(tmp_path: Path, made: Callable[..., None]) -> None:
-    """It runs without kvspec, fails with the kernel that is wrong and passes with the other."""
+    """The script of a finding runs without kvspec, and fails with the wrong kernel alone."""
     path, batch = tmp_path / "shows.py", Batch(lens=LENS, needles=((1, 0, Needle.BEHIND),))
 
     def end(job: Job) -> Tried:

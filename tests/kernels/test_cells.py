@@ -1,4 +1,4 @@
-"""The cells, what a chip can do at most, the table, and the comparison with an earlier run."""
+"""The cells of the grid, the ceilings of chips, the table, and comparison with a baseline."""
 
 import json
 from collections.abc import Callable, Collection
@@ -36,7 +36,7 @@ def test_the_grid_has_146_cells() -> None:
 
 
 def test_shapes_have_names() -> None:
-    """Of a model, of its share on devices, and as numbers."""
+    """Shapes are named by a model, by its share on devices, or by numbers."""
     assert Heads(32, 8, 128) == heads("llama-3-8b") == heads("32x8x128")
     assert [Heads(8, 2, 128), Heads(4, 1, 128), Heads(16, 2, 128), Heads(8, 1, 128)] == list(
         grid.SHARDS
@@ -62,13 +62,13 @@ def test_shapes_have_names() -> None:
     ],
 )
 def test_cells_that_are_none_are_refused(make: Callable[[], object]) -> None:
-    """With what is allowed."""
+    """A cell of an invalid shape, chip, dtype or page size is refused with the allowed values."""
     with pytest.raises(InvalidInput, match="allowed"):
         make()
 
 
 def test_ceilings_are_shares_of_what_a_device_can_do() -> None:
-    """Decoding that computes for less time than it streams has all of the bandwidth."""
+    """Decoding that streams for longer than it computes has a bandwidth ceiling of 1."""
     streamed = EIGHT_BILLION.kv_bytes / peaks.PEAKS["v6e"].bytes_per_cycle
 
     assert 4096 == EIGHT_BILLION.kv_bytes
@@ -87,7 +87,7 @@ def test_ceilings_are_shares_of_what_a_device_can_do() -> None:
 
 
 def test_clocks_are_in_the_range_of_such_chips() -> None:
-    """What is derived from published peaks is about what is said of these chips."""
+    """The clocks derived from published peaks are close to the known clocks of the chips."""
     clocks = {chip: peak.clock / 1e9 for chip, peak in peaks.PEAKS.items()}
 
     expected = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75, "7x": 2.2}
@@ -112,7 +112,7 @@ def test_clocks_are_in_the_range_of_such_chips() -> None:
     ],
 )
 def test_each_kind_of_regression_is_found(change: dict[str, Any], expected: str | None) -> None:
-    """A cell lost, more vector memory, more cycles; and nothing that is no worse."""
+    """A lost cell, more vector memory and more cycles are regressions; equal figures are not."""
     before, now = table.targets([GOOD]), table.targets([evolve(GOOD, **change)])
     found = baseline.regressions(before, now)
 
@@ -122,7 +122,7 @@ def test_each_kind_of_regression_is_found(change: dict[str, Any], expected: str 
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    """A cell that is gone or undecided, figures that are gone, and another compiler."""
+    """A lost or undecided cell, lost figures and another compiler are reported as not compared."""
     other = evolve(GOOD, cell=SHARE)
     before = table.targets([GOOD, other])
     late = evolve(GOOD, verdict="undecided", reason="late")
@@ -139,7 +139,7 @@ def test_what_cannot_be_compared_is_said() -> None:
 
 
 def test_a_baseline_is_read_back(tmp_path: Path) -> None:
-    """What was written is what is compared; a file of something else is refused."""
+    """A baseline is read as it was written, and any other file is refused."""
     cache = tmp_path / "baseline.json"
     cache.write_text(json.dumps({"targets": table.targets([GOOD])}), encoding="utf-8")
     found = baseline.load(cache)
@@ -155,7 +155,7 @@ def test_a_baseline_is_read_back(tmp_path: Path) -> None:
 
 
 def test_the_table_tells_every_verdict() -> None:
-    """Counts of all four, causes, a line for each cell, and that ceilings are ceilings."""
+    """The table has counts of verdicts, causes, a line for each cell, and a note on ceilings."""
     records = [
         GOOD,
         evolve(GOOD, cell=SHARE, verdict="fails", cause="vmem", reason="needs 3 of vmem"),
@@ -178,7 +178,7 @@ def test_the_table_tells_every_verdict() -> None:
 
 
 def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is taken again; not if sources changed, nor for a kernel that we do not know."""
+    """A kept cell of ours is reused, unless sources changed; a foreign kernel is compiled again."""
     asked: list[str] = []
 
     def compile_cell(cell: grid.Cell, kernel: str, **_: object) -> Compiled:
@@ -204,7 +204,7 @@ def test_a_cell_of_ours_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_verdict_alone_is_kept_for_those_who_ask_for_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who wants figures has them compiled; a record with figures does for both, in any order."""
+    """A kept verdict serves requests for verdicts alone, and a record with figures serves all."""
     asked: list[bool] = []
 
     def compile_cell(cell: grid.Cell, kernel: str, *, figures: bool, **_: object) -> Compiled:

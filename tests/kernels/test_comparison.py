@@ -1,4 +1,4 @@
-"""The table of three kernels: what it counts, what it says of what is not known, what it misses."""
+"""The table of three kernels: its counts, its unknown figures, and the targets that are missed."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Every = dict[str, dict[Cell, Compiled]]
 
 
 def good(kernel: str, cell: Cell, cycles: int = 100) -> Compiled:
-    """A cell that compiles; with 100 cycles decoding streams, a prefill keeps all units busy."""
+    """A cell that compiles; 100 cycles give a ceiling of 1 for decoding and for prefill."""
     peak = PEAKS[cell.chip]
     busy = 4 * 128 * 512 * cell.heads.q * cell.heads.dim // (peak.per_cycle * peak.cores)
     return Compiled(
@@ -38,13 +38,13 @@ def good(kernel: str, cell: Cell, cycles: int = 100) -> Compiled:
 
 
 def lost(kernel: str, cell: Cell) -> Compiled:
-    """A cell that needs more memory than there is."""
+    """A cell that fails for lack of vector memory."""
     why = "needs 20 MiB of vmem, limit 16 MiB"
     return Compiled(kernel=kernel, cell=cell, verdict="fails", cause="vmem", reason=why)
 
 
 def records() -> Every:
-    """Ours compiles everything, the others all but what is on v6e, and take twice as long."""
+    """Records in which ours compiles everything, and others fail on v6e and take twice as long."""
     found: Every = {"tpu": {cell: good("tpu", cell) for cell in CELLS}}
     for kernel in ("jax", "tpu-inference"):
         found[kernel] = {
@@ -55,7 +55,7 @@ def records() -> Every:
 
 
 def test_every_cell_of_the_issue_is_in_the_table() -> None:
-    """146 and 56 on v4, 15 of 70B, 40 of shares of a model, and those of single figures."""
+    """The table has 146 cells of the grid, 56 on v4, 15 of 70B, 40 of shares, and single cells."""
     assert (146, 56, 15, 40, 1, 6, 4) == tuple(len(row.cells) for row in comparison.rows())
     assert len(set(CELLS)) == len(CELLS)
     assert {cell for row in comparison.rows() for cell in row.cells} == set(CELLS)
@@ -66,7 +66,7 @@ def test_every_cell_of_the_issue_is_in_the_table() -> None:
 
 
 def test_the_table_counts_what_it_was_given() -> None:
-    """Of each kernel and row, from the records; what is not there is said to be so."""
+    """The table counts records by kernel and row, and shows missing ones as not measured."""
     found = records()
     on_v6e = sum(cell.chip == "v6e" for cell in GRID.cells)
     head, *lines = comparison_page.table(found)
@@ -89,14 +89,14 @@ def test_the_table_counts_what_it_was_given() -> None:
 
 
 def judged(row: Row, change: Callable[[Every], Any]) -> Judged:
-    """What is said of ours in this row, after a change."""
+    """The judgement of our kernel in a row after a change of the records."""
     found = records()
     change(found)
     return row.judged(found)
 
 
 def ours(row: Row, **changes: Any) -> Callable[[Every], None]:
-    """Another record of our kernel for the last cell of a row."""
+    """A change of our kernel's record for the last cell of a row."""
 
     def change(found: Every) -> None:
         cell = row.cells[-1]
@@ -107,7 +107,7 @@ def ours(row: Row, **changes: Any) -> Callable[[Every], None]:
 
 @pytest.mark.parametrize("row", comparison.rows(), ids=lambda row: row.target)
 def test_a_target_is_missed_open_or_met(row: Row) -> None:
-    """A cell that does not compile misses every target; one that was not tried leaves it open."""
+    """A cell that fails misses the target of its row, and one without a result leaves it open."""
     cell = row.cells[-1]
     without = judged(row, lambda found: found["tpu"].pop(cell))
     undecided = judged(row, ours(row, verdict="undecided", reason="no time"))
@@ -134,7 +134,7 @@ def test_a_target_is_missed_open_or_met(row: Row) -> None:
 def test_a_planted_figure_is_noticed(
     row: Row, change: Callable[[Every], Any], missed: str, unknown: str
 ) -> None:
-    """One that is worse than the target misses it, one that is not known leaves it open."""
+    """A figure that is worse than the target misses it, and an unknown one leaves it open."""
     found = judged(row, change)
 
     for expected, told in ((missed, found.missed), (unknown, found.open)):
@@ -143,7 +143,7 @@ def test_a_planted_figure_is_noticed(
 
 
 def test_another_kernel_that_is_as_good_is_noticed() -> None:
-    """A prefill has to be above both of the others, on every chip where they compile."""
+    """The target for prefill is to exceed both other kernels on every chip where they compile."""
     cell = ARITHMETIC.cells[0]
     found = judged(ARITHMETIC, lambda every: every["jax"].update({cell: good("jax", cell)}))
 
@@ -152,7 +152,7 @@ def test_another_kernel_that_is_as_good_is_noticed() -> None:
 
 
 def test_the_page_names_what_does_not_compile_and_why() -> None:
-    """Others by cause, ours cell by cell; figures are called ceilings."""
+    """The page lists failures of others by cause and ours by cell, and calls figures ceilings."""
     found = records()
     cell = SHARES.cells[-1]
     found["tpu"][cell] = lost("tpu", cell)
@@ -171,7 +171,7 @@ def test_the_page_names_what_does_not_compile_and_why() -> None:
 def test_kept_cells_are_compared_without_a_compiler(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is kept makes the table; the rest is not measured, and the verdict is open or fails."""
+    """Kept cells make the table, the others are not measured, and the verdict is open or fails."""
     held, result, page = (tmp_path / name for name in ("cells.jsonl", "r.json", "page.md"))
     argv = ["compare", "--kept", "--results", str(held), "--json", str(result)]
     cell = CYCLES.cells[0]

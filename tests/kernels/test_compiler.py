@@ -1,4 +1,4 @@
-"""What is said of a kernel that is compiled for a chip that is not there, and what is not said."""
+"""Compilation for a chip that is not present: verdicts, figures, reproducers, and their limits."""
 
 import json
 import os
@@ -42,7 +42,7 @@ needs_libtpu = pytest.mark.skipif(
 
 
 def test_without_libtpu_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record says what to install, and no process is started."""
+    """Without libtpu the record names the package to install, and no process is started."""
     monkeypatch.setattr(launch, "find_spec", lambda name: None if name == "libtpu" else name)
     found = compile_cell(EIGHT_BILLION, "tpu")
 
@@ -77,7 +77,7 @@ def test_a_process_that_ends_otherwise_is_told_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A crash of the compiler fails the cell; whatever else ends a process decides nothing."""
+    """A crash of the compiler fails the cell, and any other end of the process is undecided."""
     (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(launch, "PROCESS", "stand_in")
@@ -92,7 +92,7 @@ def test_a_process_that_ends_otherwise_is_told_apart(
 
 
 def asks_for_the_chip(*_arrays: Any) -> Any:
-    """A kernel that looks at the machine that it runs on."""
+    """A kernel that asks for the device of this machine."""
     raise ValueError(f"no TPU but {jax.devices()[0].device_kind}")
 
 
@@ -119,7 +119,7 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A refusal is no failure, and asking for a chip that is not there decides nothing."""
+    """A refusal is no failure, and a kernel that asks for an absent chip is undecided."""
     anything = SimpleNamespace(devices=jax.devices())
     monkeypatch.setattr(topologies, "get_topology_desc", lambda *_, **__: anything)
     result = tmp_path / "result.json"
@@ -132,7 +132,7 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
 
 
 def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
-    """Our planner's sizes are believed only beside exactly their buffers; jax's are its own."""
+    """Block sizes are accepted only if they explain the buffers of our kernel; jax's are given."""
     call = partial(ragged_paged_attention, chip=SHARE.chip)
     program: Any = jax.jit(call).trace(*compiling_process.arguments(SHARE))
     declared = list(traced.references(program.jaxpr))
@@ -153,7 +153,7 @@ def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
 
 
 def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
-    """Along parallel axes alone, no more than there are; a program without a kernel on none."""
+    """The cores are the product of parallel axes, at most those present, and 0 without a kernel."""
 
     like: Any = jax.typeof(jnp.zeros((8, 128)))
 
@@ -180,7 +180,7 @@ def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
 
 
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
-    """It compiles as Python, imports jax and the kernel's module alone, and names its sizes."""
+    """A reproducer is valid Python that imports jax and the kernel's module, and has its sizes."""
     path = tmp_path / "cell.py"
     path.write_text(
         reproduce.source(evolve(SHARE, kv="float8_e4m3fn"), "tpu", options={"scale": 0.5})
@@ -201,7 +201,7 @@ def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
 
 
 def alone(path: Path) -> "subprocess.CompletedProcess[str]":
-    """A file that is run in a process of its own."""
+    """Run a file in a process of its own."""
     return subprocess.run(
         [sys.executable, path],
         env=os.environ | launch.ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
@@ -213,14 +213,14 @@ def alone(path: Path) -> "subprocess.CompletedProcess[str]":
 
 @cache
 def compiled(cell: Cell) -> Compiled:
-    """What is found of our kernel for a cell; several tests look at one."""
+    """The record of our kernel for a cell, cached because several tests read it."""
     return compile_cell(cell, "tpu")
 
 
 @needs_libtpu
 @pytest.mark.parametrize("chip", grid.CHIPS)
 def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
-    """A small cell compiles within the memory that was planned, and everything is known of it."""
+    """A small cell compiles within the planned memory, and all its figures are known."""
     found = compiled(evolve(SHARE, chip=chip))
 
     assert ("ok", "") == (found.verdict, found.reason)
@@ -241,7 +241,7 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 @needs_libtpu
 def test_eight_bits_cost_what_sixteen_do() -> None:
-    """At most a quarter more cycles, for half of the bytes; where they are widened, they fit."""
+    """Eight-bit cells cost at most a quarter more cycles, and where they are widened, they fit."""
     wide, found = compiled(SHARE), compiled(evolve(SHARE, kv="float8_e4m3fn"))
     widened = compile_cell(evolve(SHARE, kv="float8_e4m3fn", chip="v4"), "tpu")
 
@@ -257,7 +257,7 @@ def test_eight_bits_cost_what_sixteen_do() -> None:
 
 @needs_libtpu
 def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
-    """What compiles is the same; the rest was not asked for, which is not the same as unknown."""
+    """Without figures the verdict is the same, and the record says that none were requested."""
     found = compile_cell(SHARE, "tpu", figures=False)
 
     assert compiled(SHARE).verdict == found.verdict == "ok"
@@ -268,7 +268,7 @@ def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
 
 @needs_libtpu
 def test_new_cells_cost_the_inner_loops_nothing() -> None:
-    """With K and V of new cells as operands it compiles, to loops of at most 1 % more cycles."""
+    """With new cells as operands the inner loops take at most 1 % more cycles."""
     before, found = (compiled(cell) for cell in (SHARE, APPENDING))
 
     assert ("ok", "") == (found.verdict, found.not_known)
@@ -283,7 +283,7 @@ def test_new_cells_cost_the_inner_loops_nothing() -> None:
 
 @needs_libtpu
 def test_a_token_of_decoding_costs_what_it_should() -> None:
-    """At most 2.05 static cycles for a KV token of the 8B shape on v6e."""
+    """Decoding takes at most 2.05 static cycles for a KV token of the 8B shape on v6e."""
     found = compile_cell(EIGHT_BILLION, "tpu")
 
     assert found.decode is not None
@@ -292,7 +292,7 @@ def test_a_token_of_decoding_costs_what_it_should() -> None:
 
 @needs_libtpu
 def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
-    """jax's kernel with its own sizes; and the reproducer of that cell fails in the same way."""
+    """jax's kernel with its default sizes has too little memory, and so has its reproducer."""
     cell = evolve(SHARE, page_size=128, chip="v5e")
     found = compile_cell(cell, "jax", figures=False)
     path = tmp_path / "cell.py"
@@ -307,7 +307,7 @@ def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
 
 @needs_libtpu
 def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
-    """It is run as it is, beside the kernel's package alone."""
+    """The reproducer runs unchanged, with only the kernel's package beside it."""
     path = tmp_path / "cell.py"
     path.write_text(reproduce.source(SHARE, "tpu"))
     run = alone(path)
@@ -345,7 +345,7 @@ print("compiles")
 
 @needs_libtpu
 def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
-    """KV heads of the 8B shape, divided among the devices of a v5e by `shard_map`."""
+    """The kernel compiles with the KV heads of the 8B shape on four devices of a v5e."""
     path = tmp_path / "sharded.py"
     path.write_text(SHARDED, encoding="utf-8")
     run = alone(path)

@@ -1,4 +1,4 @@
-"""What is read in the compiler's own report and schedule, on small excerpts made by hand."""
+"""The reader of the compiler's report and schedule, on small excerpts written by hand."""
 
 import json
 from typing import Any, Final
@@ -19,7 +19,7 @@ SIZES: Final = {
 
 
 def schedule(*lines: str) -> str:
-    """The text of a schedule: a bundle for each line, which is a label or nothing, and text."""
+    """The text of a schedule with a bundle for each `label|text`."""
     bundle = "  {number:#x} {label:2s}: {depth} {{ {text} }}"
     found = []
     for number, line in enumerate(lines):
@@ -29,7 +29,7 @@ def schedule(*lines: str) -> str:
 
 
 def jump(target: int) -> str:
-    """An instruction that goes there if its predicate holds."""
+    """A jump to a bundle, if its predicate holds."""
     return f"%12 = sbr.rel (!%p1_p2) target bundleno = {target} ({target:#x}), region = 7"
 
 
@@ -47,7 +47,7 @@ OURS: Final = schedule(
 
 
 def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
-    """A loop runs to its jump and what is executed behind it; loops inside are known as such."""
+    """A loop ends behind its jump back, and inner loops are found."""
     found = bundles.parse(OURS)
 
     assert 28 == found.bundles
@@ -59,13 +59,13 @@ def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
 
 @pytest.mark.parametrize("text", ["", "no bundle", "  0x4   :  { }"])
 def test_what_is_no_schedule_is_not_read(text: str) -> None:
-    """Nothing is counted in a text that has no bundles, or not all of them."""
+    """A text without bundles, or with some of them missing, is refused."""
     with pytest.raises(ValueError, match="schedule"):
         bundles.parse(text)
 
 
 def test_cycles_of_our_kernel_are_counted() -> None:
-    """Decoding by its groups; a prefill by its long steps, with all of its heads."""
+    """Decoding counts its loop over groups; a prefill counts its long steps over all heads."""
     found = loops.count("tpu", {"": bundles.parse(OURS)}, SIZES)
 
     assert Pass(5, 4 * 256, 1) == found.decode
@@ -82,11 +82,11 @@ def test_cycles_of_our_kernel_are_counted() -> None:
     ],
 )
 def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: str | None) -> None:
-    """Sizes that do not explain the loops give no cycles per token."""
+    """If the sizes do not explain the loops, the cycles per token are unknown."""
     sizes = None if change is None else SIZES | change
     found = loops.count("tpu", {"": bundles.parse(OURS)}, sizes)
 
-    if why is None:  # another number of heads only repeats the loop of heads
+    if why is None:  # another number of heads only repeats the loop over heads
         assert found.prefill is not None
         assert 8 + 2 * 4 == found.prefill.cycles
     else:
@@ -95,7 +95,7 @@ def test_what_does_not_agree_is_not_known(change: dict[str, int] | None, why: st
 
 
 def test_steps_of_a_prefill_in_another_order_are_not_known() -> None:
-    """Short steps, which have a mask, are not taken for long ones."""
+    """Short steps of a prefill, which have a mask, are not mistaken for long ones."""
     lines = [line.partition("{ ")[2][:-2] for line in OURS.splitlines() if "{" in line]
     labels = ["LB" if " LB " in line else "" for line in OURS.splitlines() if "{" in line]
     swapped = [
@@ -110,7 +110,7 @@ def test_steps_of_a_prefill_in_another_order_are_not_known() -> None:
 
 
 def test_a_loop_too_many_is_not_known() -> None:
-    """jax's kernel has one inner loop, ours at least four; anything else is not explained."""
+    """A number of inner loops that does not fit the kernel is not explained."""
     two = schedule("LB|", f"| {PRODUCT} ;; {jump(0)}", "|", "LB|", f"| {PRODUCT} ;; {jump(3)}", "|")
     found = bundles.parse(two)
 
@@ -120,7 +120,7 @@ def test_a_loop_too_many_is_not_known() -> None:
 
 
 def test_cycles_of_the_kernel_of_jax_are_counted() -> None:
-    """Its only inner loop, once for each block of heads, serves decoding and prefill."""
+    """The only inner loop of jax's kernel serves decoding and prefill, once for each head block."""
     text = schedule("|", "LB|", "LB|", f"| {PRODUCT}", f"| {jump(2)}", f"| {jump(1)}", "PF|")
     sizes = {"head_blocks": 2, "kv_cells": 512, "q_rows": 32}
     found = loops.count("jax", {"": bundles.parse(text)}, sizes)
@@ -136,7 +136,7 @@ NO_LOOP: Final = schedule("|", f"| {PRODUCT}", "PF|")
 
 
 def test_cycles_of_the_kernels_of_tpu_inference_are_counted() -> None:
-    """One inner loop each; what a pass takes in is in their names, whatever else is there."""
+    """Each kernel of tpu-inference has one inner loop, and its sizes are part of its name."""
     found = bundles.parse(ONE_LOOP)
     every = {DECODING: found, "another": bundles.parse(OURS), MIXED: found}
     known = loops.count("tpu-inference", every, None)
@@ -158,7 +158,7 @@ def test_cycles_of_the_kernels_of_tpu_inference_are_counted() -> None:
 def test_kernels_of_tpu_inference_that_are_otherwise_are_not_known(
     schedules: dict[str, str], why: str
 ) -> None:
-    """Another number of loops, or a name that does not say the sizes, gives no cycles."""
+    """Another number of loops, or a name without sizes, gives no cycles."""
     read = {name: bundles.parse(text) for name, text in schedules.items()}
     known = loops.count("tpu-inference", read, None)
 
@@ -173,7 +173,7 @@ def page(**breakdowns: Any) -> str:
 
 
 def operation(metadata: str, *allocations: tuple[str, int]) -> dict[str, Any]:
-    """An operation with these allocations, and a temporary that is not its own."""
+    """An operation with these allocations, and a temporary that belongs to another."""
     every = [{"tag": tag, "size": size} for tag, size in allocations]
     scoped = {"allocations": every, "block_size": sum(size for _, size in allocations)}
     other = {"allocations": [], "block_size": 512, "block_type": "HLO_TEMPORARY"}
@@ -181,7 +181,7 @@ def operation(metadata: str, *allocations: tuple[str, int]) -> dict[str, Any]:
 
 
 def test_vector_memory_is_that_of_the_largest_kernel() -> None:
-    """Scratch and spills of a kernel; neither other operations nor XLA's temporaries."""
+    """Vector memory is a kernel's scratch and spills, without other operations or temporaries."""
     kernel = 'op_name="jit(f)/kernel/pallas_call"'
     found = vmem.parse(
         page(
@@ -196,7 +196,7 @@ def test_vector_memory_is_that_of_the_largest_kernel() -> None:
 
 @pytest.mark.parametrize("text", ["", page(), page(pad=operation("jit(f)/pad", ("operand", 1)))])
 def test_a_report_without_a_kernel_is_not_read(text: str) -> None:
-    """No figure is made up where there is none."""
+    """A report without a kernel is refused."""
     with pytest.raises(ValueError, match="memory report"):
         vmem.parse(text)
 
@@ -223,12 +223,12 @@ def test_a_report_without_a_kernel_is_not_read(text: str) -> None:
     ],
 )
 def test_a_reason_is_one_line_without_folders(error: Exception, expected: tuple[str, str]) -> None:
-    """The need and the limit where memory does not do, and the first line of anything else."""
+    """The reason is the need and the limit if memory is short, or the error's first line."""
     assert expected == reasons.explain(error)
 
 
 def test_an_error_without_words_is_told_by_its_line() -> None:
-    """An assertion without a message is what was asserted, and in which file."""
+    """An assertion without a message is described by its source line and file."""
     seen = [1]
     try:
         assert seen == []

@@ -1,4 +1,4 @@
-"""The kernel of tpu-inference: how it is called, and what is said where it is not installed."""
+"""The kernel of tpu-inference: its call through the adapter, and the errors without the package."""
 
 import importlib.util
 import inspect
@@ -50,7 +50,7 @@ installed = pytest.mark.skipif(
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A package of this name whose start fails, as it does without vllm, with a kernel in it."""
+    """A stand-in package with a kernel, whose own import fails as it does without vllm."""
     folder = tmp_path / "tpu_inference" / "kernels" / "ragged_paged_attention" / "v3"
     folder.mkdir(parents=True)
     (tmp_path / "tpu_inference" / "__init__.py").write_text("import vllm_that_is_absent\n")
@@ -64,7 +64,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def batch(dtype: str, heads: int, head_dim: int) -> tuple[Any, ...]:
-    """Two sequences that decode, one that fills in three tokens, and a place that is not used."""
+    """Two sequences that decode, one with three query tokens, and an unused place."""
     random = np.random.default_rng(0)
     q = jnp.asarray(random.normal(size=(8, 2 * heads, head_dim)), jnp.float32)
     pool = jnp.asarray(random.normal(size=(9, 4, 2 * heads, head_dim)), jnp.float32)
@@ -79,7 +79,7 @@ def batch(dtype: str, heads: int, head_dim: int) -> tuple[Any, ...]:
 )
 @pytest.mark.usefixtures("stand_in")
 def test_the_kernel_is_given_what_the_batch_has(dtype: str, heads: int, head_dim: int) -> None:
-    """Its layout, the new K and V, the decoding sequences first: the answer is the reference's."""
+    """The adapter gives the kernel its layout and its order, and the answer is the reference's."""
     arrays = batch(dtype, heads, head_dim)
     found = kernel_under_test.find("tpu-inference")
     answer = found.call(*arrays, options={"scale": 0.5}, chip="v6e")
@@ -93,7 +93,7 @@ def test_the_kernel_is_given_what_the_batch_has(dtype: str, heads: int, head_dim
 
 @pytest.mark.usefixtures("stand_in")
 def test_another_pool_gives_another_answer() -> None:
-    """A new token's K and V come from its own cell: one that is changed there is seen."""
+    """K and V of a new token are read from its own cell, so that a change there is seen."""
     arrays = batch("float32", 2, 128)
     right = reference(*arrays, scale=0.5)
     changed = arrays[1].at[1, 1].add(1.0)  # the last cell of the first sequence
@@ -111,7 +111,7 @@ def test_another_pool_gives_another_answer() -> None:
 )
 @pytest.mark.usefixtures("stand_in")
 def test_what_the_kernel_does_not_take_is_refused(chip: str, dtype: str, seen: str) -> None:
-    """A chip without block sizes and integers: with what is allowed."""
+    """A chip without block sizes and a pool of integers are refused with the allowed values."""
     arrays = batch("float32", 2, 128)
     pool = arrays[1].astype(dtype)
     found = kernel_under_test.find("tpu-inference")
@@ -122,7 +122,7 @@ def test_what_the_kernel_does_not_take_is_refused(chip: str, dtype: str, seen: s
 def test_without_the_package_it_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a kernel with what to install; in the comparison its cells are not checked."""
+    """Without the package the kernel is refused with a remedy, and its cells are not checked."""
     real = importlib.util.find_spec
     absent = lambda name, *rest: None if name == "tpu_inference" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", absent)
@@ -137,7 +137,7 @@ def test_without_the_package_it_is_refused(
 
 
 def test_kept_cells_depend_on_what_made_them() -> None:
-    """On the bench, the adapter or our kernel; not on what only tells of them."""
+    """Kept cells depend on the bench, the adapter and our kernel, but not on reports about them."""
     files = {
         kernel: {path.name for path in cache.sources(kernel)} for kernel in kernel_under_test.KNOWN
     }
@@ -153,7 +153,7 @@ def test_kept_cells_depend_on_what_made_them() -> None:
 
 @installed
 def test_the_kernel_is_as_the_adapter_has_it() -> None:
-    """Its module is found without its package's start, and has the names that are used."""
+    """The kernel's module is found without importing its package, and has the expected names."""
     kernel = tpu_inference.loaded("v6e")
     takes = inspect.signature(kernel.ragged_paged_attention).parameters
     shape = kernel.get_kv_cache_shape(9, 16, 1, 64, jnp.float8_e4m3fn)

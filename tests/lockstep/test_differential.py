@@ -1,4 +1,4 @@
-"""Two engines side by side: whose fault it is, and what is only a difference."""
+"""Differential testing: blame for a violation, and the legal differences between two engines."""
 
 import json
 import sys
@@ -33,10 +33,10 @@ TOY = "toy_engine:make"
 
 
 class SaysOther(toy_engine.Adapter):
-    """Where it refuses a slot for being out of range, it says that it is not in use."""
+    """A toy that refuses a slot out of range with the reason SLOT_UNUSED."""
 
     def apply(self, action: Action) -> Result:
-        """What the toy does, in other words."""
+        """The result of the toy, with the reason of a refusal changed."""
         try:
             return super().apply(action)
         except Refused as no:
@@ -46,15 +46,15 @@ class SaysOther(toy_engine.Adapter):
 
 
 class Careless(SpecEngine):
-    """It reads a cell too many, or dies, once told to."""
+    """The specification, with attention that reads one cell too many."""
 
     def attend(self) -> Any:
-        """One more."""
+        """The read sets, each with one more cell."""
         return {slot: {**cells, 99: 1} for slot, cells in super().attend().items()}
 
 
 def run(a: Factory, b: Factory, *, turns: int = 4) -> tuple[PairFactory, campaign.Run]:
-    """Some turns of fuzzing on the two."""
+    """Fuzz a pair of engines for some turns."""
     pairs, report = PairFactory(a, b), campaign.Run()
     campaign.run(
         pairs,
@@ -74,7 +74,7 @@ def test_two_of_one_kind_do_not_differ() -> None:
 
 
 def test_other_pages_are_legal_and_shown_at_their_shortest() -> None:
-    """Lowest first and highest first differ after two steps, and both hold."""
+    """Lowest page first and highest page first differ after two steps, and both are legal."""
     pairs, report = run(SpecEngine, toy_engine.make)
 
     assert None is report.finding
@@ -83,7 +83,7 @@ def test_other_pages_are_legal_and_shown_at_their_shortest() -> None:
 
 
 def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> None:
-    """After one of the two has refused what the other did, they are no longer compared."""
+    """After one engine has refused an action that the other took, they are no longer compared."""
     pairs, report = run(toy_engine.make, remote_engines.Shy)
 
     assert None is report.finding
@@ -93,13 +93,13 @@ def test_refusing_more_is_legal_where_it_is_declared_and_then_they_part() -> Non
 
 
 def test_other_words_for_a_refusal_are_legal_if_both_hold() -> None:
-    """An engine that names another reason that holds differs, and does not fail."""
+    """An engine that refuses for another reason that also holds differs legally."""
 
     class Both(SpecEngine):
-        """The specification, saying the last of its reasons."""
+        """The specification, which refuses with the last of its reasons alone."""
 
         def apply(self, action: Action) -> Result:
-            """The same, with one reason."""
+            """Take an action, and name one reason if it is refused."""
             try:
                 return super().apply(action)
             except Refused as no:
@@ -115,7 +115,7 @@ def test_other_words_for_a_refusal_are_legal_if_both_hold() -> None:
     [(remote_engines.Leaks, "CONS"), (SaysOther, "ATOMIC"), (Careless, "READ")],
 )
 def test_a_violation_has_an_owner(wrong: Factory, clause: str) -> None:
-    """The engine that goes wrong is named, on whichever side it stands."""
+    """The engine that goes wrong is blamed, as A and as B."""
     right = SpecEngine if wrong is Careless else toy_engine.make
     for a, b, fault in ((right, wrong, "B"), (wrong, right, "A")):
         pairs, report = run(a, b, turns=20)
@@ -126,7 +126,7 @@ def test_a_violation_has_an_owner(wrong: Factory, clause: str) -> None:
 
 
 def test_an_exception_or_a_second_making_has_an_owner() -> None:
-    """Who raised is at fault, while it works and while it is made."""
+    """An engine that cannot be made is blamed, as A and as B."""
     limits = default_limits(SIZES)
 
     def broken(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> toy_engine.Adapter:
@@ -141,15 +141,15 @@ def test_an_exception_or_a_second_making_has_an_owner() -> None:
 
 
 def test_a_pair_can_be_poisoned_and_driven_as_its_engines_can() -> None:
-    """What neither offers is not found on the pair."""
+    """A pair has the optional methods that its engines offer, and no others."""
     limits = default_limits(SIZES)
     poisoned: list[Poison] = []
 
     class Noted(SpecEngine):
-        """It tells of being poisoned."""
+        """A specification that records each call of `poison`."""
 
         def poison(self, kind: Poison) -> None:
-            """Note it."""
+            """Record the call."""
             poisoned.append(kind)
 
     def pair(a: Factory, b: Factory) -> Any:
@@ -167,7 +167,7 @@ def test_a_pair_can_be_poisoned_and_driven_as_its_engines_can() -> None:
 def test_the_command_names_the_one_that_goes_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file of a finding is one of the wrong engine alone, with its Python."""
+    """The file of a finding names only the engine that went wrong, and its Python."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
     words = ("remote_engines:Leaks", "--python-b", sys.executable, "--seconds", "20")
@@ -184,7 +184,7 @@ def test_the_command_names_the_one_that_goes_wrong(
 def test_the_command_lists_legal_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are no failure; what is not checked is said of each."""
+    """Legal differences do not fail the command, and each engine lists its unchecked clauses."""
     monkeypatch.chdir(tmp_path)
     status = main(["diff", "spec_engine:SpecEngine", TOY, "--seconds", "3", "--json", "d.json"])
     found, text = json.loads(Path("d.json").read_text(encoding="utf-8")), capsys.readouterr().out

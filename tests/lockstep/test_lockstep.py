@@ -1,4 +1,4 @@
-"""The comparer, tested with engines that are no engine of ours: one right, many wrong."""
+"""The comparer, tested with one right and many wrong engines that are not ours."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ ONE = Params(max_new=1)
 
 
 def toy(bug: str = "", sizes: Geometry = SIZES) -> toy_engine.Adapter:
-    """The toy with one of its bugs."""
+    """A toy engine with one of its bugs, or with none."""
     adapter = toy_engine.Adapter(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
     adapter.allocator.bug = bug
     return adapter
@@ -57,7 +57,7 @@ def grown(slot: int, length: int, *, request: int) -> History:
 
 
 def run(engine: Engine, history: History) -> Lockstep:
-    """Take a history of actions; what the lockstep is then."""
+    """The lockstep after an engine has taken a history of actions."""
     lockstep = Lockstep(engine)
     for step in history:
         assert isinstance(step, Action)
@@ -66,7 +66,7 @@ def run(engine: Engine, history: History) -> Lockstep:
 
 
 def turns(target: Campaign, level: str, *, start: int, steps: int) -> campaign.Run:
-    """Fuzz one level until so many steps were taken or something failed."""
+    """Fuzz one level until this many steps are taken or a step fails."""
     report = campaign.Run(coverage=target.coverage)
     while report.steps < steps and report.finding is None:
         campaign._take_turn(target, level, start, report)
@@ -75,7 +75,7 @@ def turns(target: Campaign, level: str, *, start: int, steps: int) -> campaign.R
 
 
 class Wrapped:
-    """An engine with something wrong, or hidden, about what it returns or shows."""
+    """An engine whose results or views are changed by a function."""
 
     def __init__(
         self,
@@ -87,16 +87,16 @@ class Wrapped:
         self.profile, self._inner, self._result, self._view = inner.profile, inner, result, view
 
     def apply(self, action: Action) -> Result:
-        """What the engine within does, its result changed."""
+        """The changed result of the inner engine."""
         return self._result(self._inner.apply(action))
 
     def observe(self) -> View:
-        """What the engine within shows, changed."""
+        """The changed view of the inner engine."""
         return self._view(self._inner.observe())
 
 
 class NextFit(SpecEngine):
-    """The specification, going round the pool: the next free page after the last one taken."""
+    """The specification with a policy of its own: the next free page after the last one taken."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         super().__init__(geometry, limits, cleanup)
@@ -104,7 +104,7 @@ class NextFit(SpecEngine):
         self.turn = 0
 
     def apply(self, action: Action) -> Result:
-        """Take the action, choosing the pages."""
+        """Take an action with the pages that this policy chooses."""
         if isinstance(action, act.Generate):
             return self._generate()
         if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
@@ -151,7 +151,7 @@ def test_the_adapter_of_a_foreign_allocator_is_short() -> None:
 
 @pytest.mark.parametrize("at", range(3))
 def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
-    """An engine that takes other pages, and shows neither tokens nor cells, is not accused."""
+    """An engine with another page policy that hides tokens and cells passes random histories."""
     sizes, cleanup = campaign.geometries(small())[at]
     target = Campaign(make=partial(campaign.make, toy_engine.Adapter, sizes, cleanup))
 
@@ -167,7 +167,7 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
 
 @pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "scheduling")])
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
-    """An engine that takes other pages passes every level, rounds and cleanup included."""
+    """An engine with another page policy passes every level, rounds and cleanup included."""
     sizes, cleanup = campaign.geometries(small())[at]
     target = Campaign(make=partial(campaign.make, NextFit, sizes, cleanup))
 
@@ -177,7 +177,7 @@ def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
 
 
 def test_a_page_may_be_freed_and_taken_again_in_one_action() -> None:
-    """Rounds in one Generate free a page and take it for another sequence: no row has moved."""
+    """One Generate may free a page and take it for another sequence although no row has moved."""
     sizes = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
     limits = evolve(default_limits(sizes), rounds=2)
     engine = NextFit(sizes, limits, CleanupMode.INCREMENTAL)
@@ -195,7 +195,7 @@ def _settings(engine: Engine) -> tuple[Geometry, Limits, CleanupMode]:
 
 
 def test_what_is_not_shown_is_not_checked_and_said() -> None:
-    """The clauses that need a field which is None are listed; the others are still judged."""
+    """The clauses that need a field of value None are listed, and the others are still judged."""
     seen = run(toy(), grown(0, 3, request=1)).seen
 
     named = ("LEN", "WIN", "CONTENT", "READ", "Q", "OUT", "FRAME", "RB")
@@ -211,7 +211,7 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
 
 @pytest.mark.parametrize("field", ["committed", "proposed"])
 def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
-    """Without them its written drafts would be taken for cells of no token."""
+    """An engine that shows tokens without the fields of drafts is refused as bad input."""
     hidden: dict[str, Any] = {field: None}
 
     def engine(**more: Any) -> Wrapped:
@@ -235,7 +235,7 @@ def test_an_engine_with_releases_shows_its_first_pages() -> None:
 
 
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
-    """Rows and slots in use are the least a view holds, and a moved row is seen in them."""
+    """A view may hold rows and used slots alone, and they still reveal a moved row."""
 
     def rows_only(view: View) -> View:
         return View(geometry=view.geometry, counts=None, used=view.used, rows=view.rows)
@@ -287,14 +287,14 @@ def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:
 def test_a_bug_of_a_foreign_engine_violates_its_clause(
     bug: str, history: History, clause: str, part: str
 ) -> None:
-    """Each bug is told by the first clause that it violates, and its absence is not accused."""
+    """Each bug violates its clause, and the engine without the bug passes."""
     with violation(clause, part):
         run(toy(bug), history)
     assert None is replay(toy, history)
 
 
 def test_an_engine_may_declare_that_it_refuses_more() -> None:
-    """Refusing what is legal is accepted of an engine that says so; a wrong reason is not."""
+    """A legal action may be refused by an engine that declares so, but not for a wrong reason."""
     cautious = toy("refuses what is legal")
     cautious.profile = evolve(cautious.profile, refuses="may_refuse_more")
     history = grown(0, 7, request=1)
@@ -309,7 +309,7 @@ def test_an_engine_may_declare_that_it_refuses_more() -> None:
 
 
 def test_a_refusal_gives_one_of_the_right_reasons() -> None:
-    """A reason that does not hold is a violation although the action is refused by both."""
+    """A reason that does not hold is a violation, although the action is illegal."""
     engine = toy()
     engine.allocator.slots = 2
 
@@ -330,7 +330,7 @@ def test_a_refusal_gives_one_of_the_right_reasons() -> None:
 def test_a_wrong_result_violates_the_clause_of_its_action(
     action: Action, wrong: Callable[[Result], Result], clause: str
 ) -> None:
-    """What an action returns is compared, except where the engine returns nothing."""
+    """The result of an action is compared, unless the engine returns None."""
     settings = _settings(SpecEngine(small(), default_limits(small()), CleanupMode.NONE))
     prompts = tuple(
         Request(id=name, prompt=(name, 2, 3), params=Params(max_new=most))
@@ -356,7 +356,7 @@ def test_a_wrong_result_violates_the_clause_of_its_action(
 
 
 def test_a_wrong_plan_is_told() -> None:
-    """The plan of an allocation is compared with that of the engine's own rows."""
+    """The plan of an allocation is compared with the plan for the engine's own rows."""
 
     def shifted(plan: Result) -> Result:
         if not isinstance(plan, BatchPlan):
@@ -384,7 +384,7 @@ def test_a_wrong_plan_is_told() -> None:
     ],
 )
 def test_every_field_of_a_view_is_held_to_something(field: str, value: object, clause: str) -> None:
-    """A new engine that shows anything but nothing is told at once."""
+    """A new engine that shows a field with any but its initial value is found at once."""
     settings = _settings(toy())
 
     with violation(clause, ""):

@@ -1,4 +1,4 @@
-"""What is said not to be checked: every clause is either judged or on the list."""
+"""The list of unchecked clauses: every clause is either judged or on the list."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ HISTORY = (
 
 
 class Lying:
-    """An engine that shows something else from its nth step on, or does something else there."""
+    """An engine that shows another view from its nth step on, or does that step wrongly."""
 
     def __init__(
         self,
@@ -60,25 +60,25 @@ class Lying:
         self._show, self._do, self._taken = show, do, 0
 
     def apply(self, action: Action) -> Result:
-        """What the engine within does, or the lie."""
+        """The result of the inner engine, or of the lie at its step."""
         self._taken += 1
         if self._do is not None and self._taken == self._step:
             return self._do(action)
         return self._inner.apply(action)
 
     def observe(self) -> View:
-        """What it shows."""
+        """The view of the inner engine, or the lie from its step on."""
         view = self._inner.observe()
         return self._show(view) if self._show is not None and self._taken >= self._step else view
 
 
 def right() -> SpecEngine:
-    """An engine that shows everything and offers everything."""
+    """An engine that shows every field and offers every action."""
     return SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
 
 
 def put(name: str, index: int, value: Any) -> Callable[[View], View]:
-    """A view with one value changed."""
+    """A function that changes one entry of a field of a view."""
 
     def change(view: View) -> View:
         values = list(getattr(view, name))
@@ -90,18 +90,18 @@ def put(name: str, index: int, value: Any) -> Callable[[View], View]:
 
 
 def refuse(_action: Action) -> Result:
-    """A refusal of what is legal."""
+    """Refuse an action, although it is legal."""
     raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
 
 
 def two_names(view: View) -> View:
-    """Two slots that can both write one page, counted as it is."""
+    """A view in which two slots can write the same pages, with the counts to match."""
     rows = (view.rows[0], (*view.rows[0][:2], INVALID, INVALID), view.rows[2])
     return evolve(view, rows=rows, counts=(2, 2, 0, 0, 0, 0))
 
 
 def one_more(view: View) -> View:
-    """A token more than was known."""
+    """A view with one more token in slot 0."""
     assert view.tokens is not None
     return evolve(view, tokens=((*view.tokens[0], 9), *view.tokens[1:]))
 
@@ -131,16 +131,16 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "WIN": (4, {"show": one_released}),
     "RB": (14, {"show": put("proposed", 0, (7,))}),
 }
-"""For clauses that can be judged: what an engine must show or do at which step to violate it."""
+"""For each clause that can be judged: a step, and the lie that violates the clause at this step."""
 
 
 def test_an_engine_that_shows_everything_is_judged_by_all_but_three() -> None:
-    """What remains compares runs, or values of attention."""
+    """The three clauses that are not judged compare runs or values of attention."""
     assert {"ATT", "KNOB", "GEOM"} == set(clauses_not_judged(right()))
 
 
 def test_every_clause_is_judged_or_listed() -> None:
-    """What is not on the list of a plain allocator is what can be found on it, and nothing else."""
+    """The clauses that are judged for a plain allocator are exactly those that are not listed."""
     toy = toy_engine.Adapter(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
     listed = clauses_not_judged(toy)
 
@@ -153,14 +153,14 @@ def test_every_clause_is_judged_or_listed() -> None:
     assert list(listed) == [name for name in CLAUSES if name in listed]
     parts = dict(not_checked(toy))
     assert "the engine promises no policy" == parts["DET, which free page is taken"]
-    assert "ATOMIC, refusing what is legal" not in parts
+    assert "ATOMIC, refusal of legal actions" not in parts
     toy.profile = evolve(toy.profile, refuses="may_refuse_more")
-    assert "ATOMIC, refusing what is legal" in dict(not_checked(toy))
+    assert "ATOMIC, refusal of legal actions" in dict(not_checked(toy))
 
 
 @pytest.mark.parametrize("clause", LIES)
 def test_a_clause_that_is_not_listed_can_be_found_violated(clause: str) -> None:
-    """An engine that lies at one step is told by that clause."""
+    """An engine with a lie at one step is found at this step by the clause."""
     step, lie = LIES[clause]
     found = replay(lambda: Lying(right(), step, **lie), HISTORY)
 
@@ -171,7 +171,7 @@ def test_a_clause_that_is_not_listed_can_be_found_violated(clause: str) -> None:
 
 
 def test_only_clauses_of_two_views_are_without_a_lie() -> None:
-    """WX and FRAME are violated by what an engine does over two steps: the planted bugs do it."""
+    """WX and FRAME take two steps to violate, and the planted bugs do that."""
     judged = set(CLAUSES) - set(clauses_not_judged(right()))
 
     assert {"WX", "FRAME"} == judged - set(LIES)

@@ -1,4 +1,4 @@
-"""Mechanical mutants: well formed, each a change, and what survives must be explained."""
+"""Mechanical mutants: each is well formed and a change, and every survivor is explained."""
 
 import ast
 import sys
@@ -25,7 +25,7 @@ def little(rows: list[int], at: int) -> bool:
 
 
 def test_every_mutant_has_a_name_of_its_own() -> None:
-    """And every explanation is of one that there is."""
+    """No two mutants have the same name, and each explanation belongs to a mutant."""
     names = [mutant.id for mutant in ALL]
 
     assert 200 < len(names)
@@ -38,7 +38,7 @@ def test_every_mutant_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("function", TARGETS.items(), ids=TARGETS)
 def test_a_mutant_is_a_function_with_one_change(function: tuple[str, tuple[str, ...]]) -> None:
-    """Its text differs from the right one in one expression, and it can be called."""
+    """A mutant differs from the right function in one expression, and can be called."""
     module, names = function
     for mutant in ALL:
         if mutant.module == module and mutant.function in names:
@@ -47,7 +47,7 @@ def test_a_mutant_is_a_function_with_one_change(function: tuple[str, tuple[str, 
 
 
 def test_comparisons_constants_and_indices_are_changed() -> None:
-    """What a refusal shows, the annotations and the documentation are not."""
+    """Comparisons, constants and indices are mutated, but not the values of refusals or text."""
     found = [f"{one.before} -> {one.after}" for one in _of("builtins", "little", LITTLE)]
 
     assert [
@@ -65,7 +65,7 @@ def test_comparisons_constants_and_indices_are_changed() -> None:
 
 
 def test_a_mutant_does_something_else() -> None:
-    """The lowest free pages, from page 1 on: a page that is in use is given away."""
+    """A mutant of the search for free pages gives away a page that is in use."""
     (wrong,) = (one for one in ALL if one.id.endswith("is_free: counts == 0 -> counts != 0"))
 
     with replaced(wrong.module, wrong.function, wrong.build):
@@ -74,20 +74,20 @@ def test_a_mutant_does_something_else() -> None:
 
 @pytest.fixture(scope="module")
 def graph() -> run.Kept:
-    """The transitions of a graph of 31 states."""
+    """The transitions of a graph of 31 states, for mutants to be run on."""
     geometry = Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2)
     return run._keep(("scheduling", geometry, CleanupMode.INCREMENTAL))
 
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of results of its own."""
+    """A new file of results."""
     monkeypatch.setattr(run, "RESULTS", tmp_path / "mutants.jsonl")
     return tmp_path / "mutants.jsonl"
 
 
 def test_what_was_judged_is_not_judged_again(results: Path) -> None:
-    """But if the sources are others, or its line was cut off."""
+    """A mutant is not run again, unless the sources changed or its line is cut off."""
     run._append(run.Fate("one", "somewhere"))
     run._append(run.Fate("two", None))
     results.write_text(results.read_text() + results.read_text()[:20])
@@ -98,7 +98,7 @@ def test_what_was_judged_is_not_judged_again(results: Path) -> None:
 
 
 def test_a_survivor_must_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    """And what is explained must survive."""
+    """A survivor needs an explanation, and an explained mutant must survive."""
     explained: dict[str, str | None] = dict.fromkeys(EQUIVALENT)
 
     assert 0 == run._tell(explained | {"one": "somewhere"})
@@ -118,7 +118,7 @@ def test_a_survivor_must_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_a_mutant_is_noticed_or_survives(graph: run.Kept, text: str, noticed: str | None) -> None:
-    """By what it does wrong, or by breaking down; the right function survives."""
+    """A mutant is noticed by a wrong result or an exception, and the right function survives."""
     tree = ast.parse(f"def purge(queue, slots):\n    return {text}")
     fate = run.fate(Mutant("impl.state.queue", "purge", "a", "b", 0, tree), [graph])
 

@@ -1,4 +1,4 @@
-"""The oracle against the spec's attention, and the bound against arithmetic that really rounds."""
+"""The oracle beside the spec's attention, and its error bound beside arithmetic that rounds."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ caps = st.sampled_from([None, 0.5, 4.0])
 
 
 def batch(seed: int, *, dtype: str = "float32", size: float = 1.0) -> Arrays:
-    """Two sequences of 18 and 7 cells, with 6 and 3 queries, two query heads to one of K and V."""
+    """Two sequences of 18 and 7 cells, with 6 and 3 queries, and two query heads per KV head."""
     rng = np.random.default_rng(seed)
     table = np.full((3, 5), INVALID)
     order = rng.permutation(PAGES)
@@ -56,12 +56,12 @@ def batch(seed: int, *, dtype: str = "float32", size: float = 1.0) -> Arrays:
     ],
 )
 def test_what_a_query_sees(query: int, kv_len: int, window: int | None, seen: range) -> None:
-    """A query sees itself and what came before it, the window counting itself."""
+    """A query sees itself and the positions before it, and a window counts the query itself."""
     assert seen == visible(query, kv_len, window)
 
 
 def test_a_window_of_nothing_is_invalid() -> None:
-    """A window or a tile below one is invalid input."""
+    """A window or a tile below 1 is invalid input."""
     with pytest.raises(InvalidInput, match="window: saw 0"):
         visible(3, 4, 0)
     with pytest.raises(InvalidInput, match="tile: saw 0"):
@@ -69,7 +69,7 @@ def test_a_window_of_nothing_is_invalid() -> None:
 
 
 def test_attention_by_hand() -> None:
-    """Scores 0 and ln 3 weigh 1/4 and 3/4; with no cells the answer is zero."""
+    """Scores 0 and ln 3 weigh 1/4 and 3/4, and the answer without cells is zero."""
     keys, values = [[0.0, 9.0], [math.log(3), 9.0]], [[4.0, 0.0], [8.0, 4.0]]
 
     assert [7.0, 3.0] == pytest.approx(naive([1.0, 0.0], keys, values, scale=1.0))
@@ -86,7 +86,7 @@ def test_attention_by_hand() -> None:
 def test_online_softmax_is_softmax(
     q: list[float], cells: list[tuple[list[float], list[float]]], tile: int, soft_cap: float | None
 ) -> None:
-    """One pass over tiles of any size gives what two passes over everything give."""
+    """One pass over tiles of any size equals two passes over all cells."""
     keys, values = [k for k, _ in cells], [v for _, v in cells]
 
     expected = naive(q, keys, values, scale=0.7, soft_cap=soft_cap)
@@ -100,7 +100,7 @@ def test_online_softmax_is_softmax(
 def test_the_oracle_is_the_specs_attention(
     seed: int, window: int | None, soft_cap: float | None
 ) -> None:
-    """Through pages and heads, the oracle gives what the spec gives on the visible cells."""
+    """The oracle on pages and heads equals the spec's attention on the visible cells."""
     q, kv, lengths, table, starts, _ = arrays = batch(seed)
     out = oracle.ragged_paged_attention(
         *arrays, scale=0.3, soft_cap=soft_cap, sliding_window=window
@@ -132,7 +132,7 @@ def test_position_5_of_row_2_7_is_read_from_page_7_offset_1() -> None:
 
 
 def test_a_visible_position_without_a_page_is_invalid() -> None:
-    """Rows and bounds that the interface forbids are reported with what was seen."""
+    """Metadata that the interface forbids are invalid input with the value seen."""
     q, kv, lengths, table, starts, count = batch(0)
     missing = table.copy()
     missing[1, 1] = INVALID
@@ -154,7 +154,7 @@ def test_a_visible_position_without_a_page_is_invalid() -> None:
 def rounding_online(
     q: NDArray[Any], keys: NDArray[Any], values: NDArray[Any], block: int, soft_cap: float | None
 ) -> NDArray[Any]:
-    """Blocked online softmax, each operation rounded to q's dtype and each sum one by one."""
+    """Blocked online softmax, with every operation and every partial sum rounded to q's dtype."""
     kind = q.dtype.type
     largest, total, accumulator = kind(-np.inf), kind(0), np.zeros_like(values[0])
     for start in range(0, len(keys), block):
@@ -178,7 +178,7 @@ def rounding_online(
 
 
 def shares_of_bound(dtype: str, block: int, soft_cap: float | None, seed: int) -> NDArray[Any]:
-    """Error over bound of `rounding_online`, for each element of each query."""
+    """The error of `rounding_online` over the bound, for each element of each query."""
     q, kv, lengths, table, starts, _ = arrays = batch(seed, dtype=dtype)
     expected = oracle.ragged_paged_attention(*arrays, scale=0.3, soft_cap=soft_cap)
     bound = oracle.error_bound(
@@ -204,15 +204,15 @@ def shares_of_bound(dtype: str, block: int, soft_cap: float | None, seed: int) -
 def test_the_bound_holds_where_rounding_is_coarse(
     dtype: str, block: int, soft_cap: float | None
 ) -> None:
-    """Arithmetic in float16, 8,192 times coarser, obeys the same formula, and comes near it."""
+    """Rounded arithmetic stays within the bound and comes near it, in coarse float16 too."""
     shares = np.stack([shares_of_bound(dtype, block, soft_cap, seed) for seed in range(3)])
 
     assert shares.max() <= 1
-    assert shares.max() > 0.01, "so loose a bound would let mistakes through"
+    assert shares.max() > 0.01, "the bound is too loose to find mistakes"
 
 
 def test_the_bound_grows_with_what_is_unknown() -> None:
-    """An unknown blocking is covered by cells of one, and a narrower result is allowed more."""
+    """The bound of an unknown blocking covers blocks of one cell, and a narrow result widens it."""
     arrays = batch(1)
     known, unknown, narrow = (
         oracle.error_bound(*arrays, block_cells=20),
@@ -226,7 +226,7 @@ def test_the_bound_grows_with_what_is_unknown() -> None:
 
 
 def test_the_bound_decides_nothing_where_nothing_can_be_said() -> None:
-    """Scores so large that rounding alone could reorder them give an infinite bound."""
+    """If scores are so large that rounding could reorder them, the bound is infinite."""
     bound = oracle.error_bound(*batch(2, size=100.0), accumulator=np.float16)
 
     assert np.isinf(bound[:9]).any()
@@ -234,7 +234,7 @@ def test_the_bound_decides_nothing_where_nothing_can_be_said() -> None:
 
 
 def test_elementary_functions_are_as_good_as_assumed() -> None:
-    """On this platform exp and tanh in float32 are within the error that the bound assumes."""
+    """On this platform exp and tanh in float32 are as accurate as the bound assumes."""
     tiny, unit = 2.0**-126, 2.0**-24
     x = np.linspace(-87, 0, 200_001, dtype=np.float32)
     for found, exact in (

@@ -1,4 +1,4 @@
-"""The probable bound against arithmetic that rounds, that tosses coins, and that is too coarse."""
+"""The probabilistic bound beside arithmetic that rounds, tosses coins, or is too coarse."""
 
 import json
 import math
@@ -27,21 +27,22 @@ PAGE_SIZE, SCALE = 64, 0.3
 
 
 def nearest(dtype: Any) -> Rounding:
-    """To the nearest number of a format."""
+    """Rounding to the nearest number of a format."""
     return lambda exact: exact.astype(dtype).astype(np.float64)
 
 
 def coins(unit: float, seed: int = 0) -> Rounding:
-    """By exactly one unit roundoff, up or down: the worst that the model allows."""
+    """Rounding by exactly one unit roundoff, up or down: the worst case of the model."""
     rng = np.random.default_rng(seed)
     return lambda exact: exact * (1 + unit * np.sign(rng.random(exact.shape) - 0.5))
 
 
 @frozen(kw_only=True)
 class Kernel:
-    """Blocked online softmax of step cells at a time, each sum in order. sums: what runs on.
+    """Blocked online softmax over `step` cells at a time, with sums in order of the cells.
 
-    weights: how they are narrowed before V is weighed. What is exact, times 1 or 0, is not rounded.
+    rounding: of each operation. sums: of the running sums between steps. weights: of the weights
+    before they are multiplied by V. A multiplication by 1 or 0 is exact and is not rounded.
     """
 
     step: int
@@ -54,7 +55,7 @@ class Kernel:
         return self.rounding
 
     def attend(self, q: Floats, keys: Floats, values: Floats) -> Floats:
-        """The answer [heads, head_dim] of q [heads, head_dim] to K and V [n, head_dim]."""
+        """The answer [heads, head_dim] for q [heads, head_dim] and K and V [n, head_dim]."""
         to = self.rounding
         dots = to(q[:, :1] * keys[:, 0])
         for one in range(1, q.shape[1]):
@@ -74,7 +75,7 @@ class Kernel:
         return to(held[1] / held[0])
 
     def _parts(self, weights: Floats, values: Floats) -> list[Floats]:
-        """The sum of weights and of weighed V over one step."""
+        """The sum of the weights, and of the weighted V, over one step."""
         to, total = self.rounding, weights[:, :1]
         narrow = np.where(weights == 1, 1.0, self.weights(weights))
         mean = to(narrow[:, :1] * values[0])
@@ -85,14 +86,14 @@ class Kernel:
 
 
 def cells(n: int, *, mean: float = 0.0, seed: int = 0) -> tuple[Floats, Floats, Floats]:
-    """Random q [4, 8], K and V [n, 8], of 16 bits; mean: of V."""
+    """Random q [4, 8], K and V [n, 8], rounded to 16 bits. mean: the mean of V."""
     rng = np.random.default_rng(seed)
     q, keys, values = (rng.normal(size=(rows, 8)) for rows in (4, n, n))
     return tuple(nearest(np.float16)(x) for x in (q, keys, values + mean))  # type: ignore[return-value]
 
 
 def bounds(q: Floats, keys: Floats, values: Floats, **known: Any) -> tuple[Floats, Floats, Floats]:
-    """What is right, the certain bound and the probable one, [heads, head_dim]."""
+    """The exact answer, the certain bound and the probabilistic one, each [heads, head_dim]."""
     pages = -(-len(keys) // PAGE_SIZE)
     pool = np.zeros((pages * PAGE_SIZE, 2, q.shape[1]))
     pool[: len(keys)] = np.stack([keys, values], axis=1)
@@ -107,14 +108,14 @@ def bounds(q: Floats, keys: Floats, values: Floats, **known: Any) -> tuple[Float
 
 
 def shares(kernel: Kernel, given: tuple[Floats, Floats, Floats], **known: Any) -> Any:
-    """The largest error of a kernel over the certain bound, and over the probable one."""
+    """The largest error of a kernel over the certain bound and over the probabilistic one."""
     right, certain, likely = bounds(*given, **known)
     error = np.abs(kernel.attend(*given) - right)
     return (error / certain).max(), (error / likely).max()
 
 
 def worst(rounding: Callable[[int], Rounding], unit: Any, *, step: int, n: int) -> float:
-    """The largest share of the probable bound, over seeds and over V of mean 0 and of mean 3."""
+    """The largest share of the probabilistic bound, over seeds and over V of mean 0 and 3."""
     found = [
         shares(
             Kernel(step=step, rounding=rounding(seed)),
@@ -143,12 +144,12 @@ def worst(rounding: Callable[[int], Rounding], unit: Any, *, step: int, n: int) 
 def test_rounding_stays_within_the_probable_bound(
     unit: str, rounding: Callable[[int], Rounding], n: int, reached: float, step: int
 ) -> None:
-    """Rounding to nearest, and coins as bad as the model allows, never leave it, and come near."""
+    """Rounding to nearest, and the worst case of the model, come near the bound and stay within."""
     assert reached < worst(rounding, unit, step=step, n=n) <= 1
 
 
 def test_the_check_fails_with_too_small_a_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one deviation instead of seven: coins leave it; of a quarter, rounding to nearest."""
+    """The worst case leaves a bound of one deviation, and rounding to nearest one of a quarter."""
     for few, rounding in (
         (1.0, lambda seed: coins(2.0**-24, seed)),
         (0.25, lambda _: nearest(np.float32)),
@@ -165,7 +166,7 @@ def test_lambda_follows_from_the_probability() -> None:
 
 @pytest.mark.parametrize(("n", "gain"), [(1024, 40), (4096, 80), (16384, 160)])
 def test_the_gain_grows_like_the_root_of_the_context(n: int, gain: float) -> None:
-    """With unknown steps the certain bound is so many times the probable one."""
+    """With unknown blocking, the certain bound exceeds the probabilistic one by this factor."""
     _, certain, likely = bounds(*cells(n))
 
     assert gain < np.median(certain / likely) < 1.5 * gain
@@ -186,7 +187,7 @@ SIXTEEN = {"weights": jnp.bfloat16, "result": jnp.bfloat16}
 def test_sums_that_are_kept_too_coarsely_are_noticed(
     sums: Any, n: int, known: dict[str, Any]
 ) -> None:
-    """At long contexts the certain bound lets them pass; the probable one does not."""
+    """Coarse sums over long contexts stay within the certain bound and leave the other one."""
     right = Kernel(
         step=128,
         rounding=nearest(np.float32),
@@ -201,7 +202,7 @@ def test_sums_that_are_kept_too_coarsely_are_noticed(
 
 
 def alike(n: int, *, kinds: int) -> tuple[Floats, Floats, Floats]:
-    """Cells of which there are but so many kinds, after one that weighs more."""
+    """Cells of only `kinds` different kinds, after one with a greater weight."""
     q, keys, values = cells(n)
     q[:], kind = q[0], 1 + np.arange(n - 1) % kinds
     keys[1:], values[1:] = keys[kind], values[kind]
@@ -211,7 +212,7 @@ def alike(n: int, *, kinds: int) -> tuple[Floats, Floats, Floats]:
 
 @pytest.mark.parametrize("kinds", [1, 8])
 def test_equal_cells_round_alike_and_leave_the_probable_bound(kinds: int) -> None:
-    """A right kernel is beyond it, so that being beyond it decides nothing."""
+    """A right kernel may leave the probabilistic bound on equal cells, so that is no failure."""
     kernel = Kernel(step=128, rounding=nearest(np.float32), weights=nearest(jnp.bfloat16))
 
     certain, likely = shares(kernel, alike(4096, kinds=kinds), weights=jnp.bfloat16)
@@ -222,7 +223,7 @@ def test_equal_cells_round_alike_and_leave_the_probable_bound(kinds: int) -> Non
 
 @pytest.mark.parametrize("same", ["scores", "values"])
 def test_equal_scores_alone_or_equal_values_alone_do_no_harm(same: str) -> None:
-    """Errors of the weights cancel if values are equal, and differ with them if they are not."""
+    """Cells of equal scores or of equal values alone stay within the probabilistic bound."""
     kernel = Kernel(step=128, rounding=nearest(np.float32), weights=nearest(jnp.bfloat16))
     (q, keys, values), (_, plain, others) = alike(4096, kinds=1), cells(4096)
     given = (q, keys, others) if same == "scores" else (q, plain, values)
@@ -233,7 +234,7 @@ def test_equal_scores_alone_or_equal_values_alone_do_no_harm(same: str) -> None:
 @pytest.mark.parametrize("soft_cap", [None, 0.5])
 @pytest.mark.parametrize("window", [None, 3])
 def test_it_is_never_above_the_certain_bound(soft_cap: float | None, window: int | None) -> None:
-    """And 0 where nothing is seen, infinite where the certain one is and it says nothing either."""
+    """The bound is at most the certain one, 0 without cells, and infinite if the certain one is."""
     options: Any = {"scale": 0.3, "soft_cap": soft_cap, "sliding_window": window}
     arrays: Any = batch(1)
     certain = oracle.error_bound(*arrays, **options)
@@ -248,7 +249,7 @@ def test_it_is_never_above_the_certain_bound(soft_cap: float | None, window: int
 
 
 def test_a_smaller_probability_is_a_wider_bound() -> None:
-    """As is an unknown blocking; and what is no probability, or no step, is refused."""
+    """A smaller probability and an unknown blocking widen the bound; invalid ones are refused."""
     arrays: Any = batch(1)
     often, seldom, blocked = (
         probabilistic_bound.probable_bound(*arrays, failure=0.1),
@@ -267,7 +268,7 @@ def test_a_smaller_probability_is_a_wider_bound() -> None:
 
 
 def test_exp_is_no_more_biased_here_than_assumed() -> None:
-    """On average over any binade of arguments it is right within a twentieth of a unit roundoff."""
+    """In each binade of arguments, the mean relative error of exp is below unit roundoff / 20."""
     unit, draws = 2.0**-24, np.random.default_rng(0)
     for high in (0.0, -1.0, -2.0, -4.0, -8.0, -16.0):
         x = draws.uniform(min(2 * high, -1.0), high, 2**17).astype(np.float32)
@@ -277,7 +278,7 @@ def test_exp_is_no_more_biased_here_than_assumed() -> None:
 
 
 def test_sums_that_are_too_coarse_are_loose_and_not_wrong(tmp_path: Path) -> None:
-    """Of a thousand cells in float16: within the bound, and beyond what rounding likely gives."""
+    """Float16 sums over a thousand cells are within the bound and beyond the probabilistic one."""
     long = SIZES[-1]
     batch, found = Batch(lens=((3, long.capacity),)), {}
     for name in ("right", "coarse_sums"):

@@ -1,6 +1,6 @@
-"""The house keeps its shape: arrows and docstrings, read from the source itself.
+"""Architecture checks on the source text: imports between packages and rooms, and docstrings.
 
-Each check is a function of one source text; the last tests plant a violation for each of them.
+Each check is a function of one source text. The last tests plant a violation of each rule.
 """
 
 import ast
@@ -20,10 +20,10 @@ ALLOWED = {
     "impl": ("impl", "spec.vocabulary"),
     "conformance": ("conformance", "spec", "impl"),
 }
-"""What each package may import of ours."""
+"""Modules of ours that each package may import."""
 PREFIX = "conformance."
 SPEC_NEEDS = {"attr", "attrs", *sys.stdlib_module_names}
-"""What spec may import of others."""
+"""Other modules that spec may import."""
 IMPORT_ALL_OF_SPEC = """\
 import pkgutil, spec
 for part in pkgutil.walk_packages(spec.__path__, "spec."):
@@ -68,20 +68,20 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "hostile": ("verdict", "protocol", "runtime", "files", "exploration", "recordings", "cli"),
     "entry-point": ("files", "fuzzing", "cli"),
 }
-"""What each room of conformance may import of the others: a room stands below all that it names."""
+"""Rooms that each room of conformance may import; a room stands below all of them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Check = Callable[[str, str], list[str]]
 
 
 def sources(*folders: str) -> list[str]:
-    """Every Python file in these folders, relative to the repository."""
+    """The paths of all Python files in these folders, relative to the repository."""
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def imported(path: str, source: str) -> Iterator[str]:
-    """The dotted name of everything that a module imports, at any depth of nesting."""
+    """The dotted names of all imports of a module, nested ones included."""
     package = Path(path).parent.parts
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -93,7 +93,7 @@ def imported(path: str, source: str) -> Iterator[str]:
 
 
 def wrong_arrows(path: str, source: str) -> list[str]:
-    """Imports of ours that the package of this module may not have."""
+    """Imports of our modules that the package of this module may not have."""
     allowed = ALLOWED[Path(path).parts[0]]
     return [
         f"{path} imports {name}"
@@ -104,9 +104,9 @@ def wrong_arrows(path: str, source: str) -> list[str]:
 
 
 def room_of(name: str) -> str:
-    """The room of a module of conformance, given without that prefix and joined by dots.
+    """The room of a module of conformance; empty if the module is in no room.
 
-    Empty for what stands in none.
+    name: its dotted name without `conformance.`.
     """
     rooms = [room for room in ROOMS if f"{name}.".startswith(f"{room}.")]
     return max(rooms, key=len, default="")
@@ -118,7 +118,7 @@ def wrong_rooms(path: str, source: str) -> list[str]:
     if path == "conformance/__init__.py":
         return []
     if not own:
-        return [f"{path} stands in no room"]
+        return [f"{path} is in no room"]
     others = {
         (name, room_of(name.removeprefix(PREFIX)))
         for name in imported(path, source)
@@ -130,7 +130,7 @@ def wrong_rooms(path: str, source: str) -> list[str]:
 
 
 def wrong_order(rooms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Arrows of a table to a room that does not stand above in it: without them none is a cycle."""
+    """Entries of a table that name a room below their own; without them there is no cycle."""
     order = list(rooms)
     return [
         f"{room} may import {other}"
@@ -141,7 +141,7 @@ def wrong_order(rooms: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def unused_arrows(rooms: Mapping[str, Sequence[str]], used: Set[tuple[str, str]]) -> list[str]:
-    """Arrows of a table that no import needs."""
+    """Entries of a table that no import uses."""
     return [
         f"{room} does not import {other}"
         for room, others in rooms.items()
@@ -151,13 +151,13 @@ def unused_arrows(rooms: Mapping[str, Sequence[str]], used: Set[tuple[str, str]]
 
 
 def foreign_needs(path: str, source: str) -> list[str]:
-    """Imports that are neither ours, nor attrs, nor the standard library's."""
+    """Imports other than ours, attrs and the standard library."""
     tops = {name.partition(".")[0] for name in imported(path, source)}
     return [f"{path} imports {top}" for top in sorted(tops - SPEC_NEEDS - OURS)]
 
 
 def undocumented(path: str, source: str) -> list[str]:
-    """The module, and its public classes, functions and methods, where they lack a docstring."""
+    """The module and its public classes, functions and methods that have no docstring."""
 
     def visit(node: ast.Module | ast.ClassDef) -> Iterator[str]:
         for child in node.body:
@@ -173,7 +173,7 @@ def undocumented(path: str, source: str) -> list[str]:
 
 
 def silent_tests(path: str, source: str) -> list[str]:
-    """Test functions whose docstring is not one paragraph that ends with a full stop."""
+    """Test functions without a docstring of one paragraph that ends with a full stop."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, Function) and node.name.startswith("test_"):
@@ -184,7 +184,7 @@ def silent_tests(path: str, source: str) -> list[str]:
 
 
 def violations(check: Check, *folders: str) -> list[str]:
-    """What a check finds in all files of these folders."""
+    """The problems that a check finds in all files of these folders."""
     return [
         problem
         for path in sources(*folders)
@@ -193,7 +193,7 @@ def violations(check: Check, *folders: str) -> list[str]:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that are loaded after a statement, in a new process."""
+    """The top-level modules that a new process has loaded after a statement."""
     script = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
@@ -202,29 +202,29 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_there_are_files_to_check() -> None:
-    """Every package has source files, so that the checks below see something."""
+    """Every package has source files, so that the other checks read something."""
     assert [] == [name for name in PACKAGES if f"{name}/__init__.py" not in sources(name)]
 
 
 def test_arrows_point_one_way() -> None:
-    """The kit imports spec and impl, impl only spec.vocabulary, and spec nothing else of ours."""
+    """The kit imports spec and impl; impl imports only spec.vocabulary; spec imports neither."""
     assert [] == violations(wrong_arrows, *PACKAGES)
 
 
 def test_arrows_between_rooms_point_one_way() -> None:
-    """A room of the kit imports only what the table lets it, and no room stands outside of it."""
+    """A room of the kit imports only rooms that the table allows, and every module is in a room."""
     assert [] == violations(wrong_rooms, "conformance")
 
 
 def test_the_rooms_are_an_order() -> None:
-    """Each room names only rooms above it, so no chain of imports leads back."""
+    """Each room names only rooms above it, so that imports form no cycle."""
     assert [] == wrong_order(ROOMS)
     assert ["a may import b"] == wrong_order({"a": ("b",), "b": ("a",)})
     assert ["a may import c"] == wrong_order({"a": ("c",)})
 
 
 def test_every_arrow_between_rooms_is_needed() -> None:
-    """The table grants nothing that no module uses."""
+    """The table allows no import that is not used."""
     used = {
         (room_of(".".join(Path(path).with_suffix("").parts[1:])), room_of(name[len(PREFIX) :]))
         for path in sources("conformance")
@@ -237,7 +237,7 @@ def test_every_arrow_between_rooms_is_needed() -> None:
 
 
 def test_the_page_of_the_house_has_the_table_of_rooms() -> None:
-    """Each row names a room and the rooms that it may import, in the order of the table here."""
+    """Each row of the page has a room and the rooms that it may import, in the table's order."""
     page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
     section = page.partition("## The rooms of the kit")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| `")]
@@ -249,7 +249,7 @@ def test_the_page_of_the_house_has_the_table_of_rooms() -> None:
 
 
 def test_spec_needs_only_attrs() -> None:
-    """The specification imports the standard library and attrs, so neither numpy nor JAX."""
+    """The specification imports the standard library and attrs alone, neither numpy nor JAX."""
     assert [] == violations(foreign_needs, "spec")
 
 
@@ -265,12 +265,12 @@ def test_spec_needs_only_attrs() -> None:
     ],
 )
 def test_what_must_be_light_loads_neither_numpy_nor_jax(statement: str) -> None:
-    """The specification, the kit's own package and the listing of commands start without JAX."""
+    """The specification, the package kvspec and the list of commands load neither numpy nor JAX."""
     assert set() == {"jax", "jaxlib", "numpy"} & loaded_by(statement)
 
 
 def test_pytest_loads_nothing_of_ours_before_it_is_asked_to() -> None:
-    """The plugin, which every run of pytest imports, imports neither the kit nor what it needs."""
+    """The plugin, which every run of pytest imports, imports neither the kit nor its needs."""
     assert set() == {"spec", "hypothesis", "attrs", "rich"} & loaded_by(
         "import pytest, kvspec.pytest_plugin"
     )
@@ -287,7 +287,7 @@ def test_every_test_says_what_it_tests() -> None:
 
 
 def test_every_folder_of_source_is_a_package() -> None:
-    """A folder without __init__.py would be missing from the wheel."""
+    """Every folder of source has an __init__.py, without which the wheel would lack it."""
     folders = {Path(path).parent for path in sources(*PACKAGES)}
 
     assert [] == sorted(
@@ -296,7 +296,7 @@ def test_every_folder_of_source_is_a_package() -> None:
 
 
 def test_every_package_ships_its_types() -> None:
-    """The marker py.typed stands in each of the three packages."""
+    """Each of the three packages has the marker py.typed."""
     assert [] == [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()]
 
 
@@ -333,7 +333,7 @@ def test_every_package_ships_its_types() -> None:
     ],
 )
 def test_each_check_finds_a_planted_violation(check: Check, path: str, source: str) -> None:
-    """A source that breaks one rule is found by the check for that rule, once."""
+    """The check for a rule finds a source that breaks the rule once."""
     assert 1 == len(check(path, source))
 
 
@@ -363,12 +363,12 @@ def test_each_check_finds_a_planted_violation(check: Check, path: str, source: s
     ],
 )
 def test_no_check_cries_wolf(check: Check, path: str, source: str) -> None:
-    """A source that keeps the rules is not complained about."""
+    """A check passes a source that keeps the rule."""
     assert [] == check(path, source)
 
 
 def without_folder(makefile: str) -> list[str]:
-    """Targets that write into .kvspec and do not make it first, as a clean clone has to."""
+    """Targets that write to .kvspec without creating it first, as a new clone needs."""
     rules = re.split(r"\n(?=[^\s#])", makefile.replace("\\\n", " "))
     calls = {
         name for name, text in re.findall(r"\ndefine (\S+)\n(.*?)endef", makefile, re.S)
@@ -390,7 +390,7 @@ def without_folder(makefile: str) -> list[str]:
 
 
 def test_a_target_that_writes_makes_its_folder() -> None:
-    """Each works as the first command after a clone; a rule that forgets it is found."""
+    """Every target works as the first command after a clone, and a rule that does not is found."""
     makefile = (ROOT / "Makefile").read_text()
     assert [] == without_folder(makefile)
     assert len(without_folder(makefile.replace("| .kvspec", ""))) == 10

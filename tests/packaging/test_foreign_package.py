@@ -1,4 +1,4 @@
-"""An engine in a package of its own, installed beside the core of kvspec where there is no jax."""
+"""An engine in a package of its own, installed beside the core of kvspec without jax."""
 
 import ast
 import os
@@ -18,7 +18,7 @@ from conformance.verdict import UNDECIDED
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ROOT / "tests" / "packaging" / "foreign_engine"
 NEEDED = ("attrs", "hypothesis", "sortedcontainers", "rich", "markdown-it-py", "mdurl", "Pygments")
-"""What the core depends on, and what that depends on."""
+"""The dependencies of the core, and their dependencies."""
 BUILDS = ("setuptools",)
 TESTS = ("pytest", "pluggy", "iniconfig", "packaging", "pip")
 ACTION = ROOT / ".github" / "actions" / "kvspec" / "action.yml"
@@ -44,7 +44,7 @@ class Elsewhere:
         self._install(sources / "kvspec", sources / "foreign")
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """A command of this environment, in an empty folder."""
+        """Run a command of this environment in an empty folder."""
         here = self.folder / "here"
         here.mkdir(exist_ok=True)
         program = str(self.bin / words[0])
@@ -59,7 +59,7 @@ class Elsewhere:
         )
 
     def _lend(self, installed: Distribution) -> None:
-        """Link what is installed for the tests into this environment: nothing is downloaded."""
+        """Link the packages installed for the tests into this environment, without any download."""
         paths = [path for path in installed.files or () if path.parts[0] != ".."]
         for top in sorted({path.parts[0] for path in paths} - {"__pycache__"}):
             (self.packages / top).symlink_to(Path(str(installed.locate_file(top))))
@@ -80,14 +80,14 @@ def _caches(_folder: str, names: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    """The environment; it is made once, and pip is asked for nothing that is not here."""
+    """The environment, made once, in which pip installs only from this machine."""
     folder = tmp_path_factory.mktemp("elsewhere")
     yield Elsewhere(folder)
     shutil.rmtree(folder)
 
 
 def test_the_adapter_of_the_package_is_short() -> None:
-    """Thirty lines hold the allocator to the specification."""
+    """An adapter of thirty lines is enough to test the allocator."""
     source = (FOREIGN / "foreign_engine.py").read_text(encoding="utf-8")
     (adapter,) = (
         node
@@ -100,7 +100,7 @@ def test_the_adapter_of_the_package_is_short() -> None:
 
 
 def test_there_is_no_jax_elsewhere(elsewhere: Elsewhere) -> None:
-    """The environment has neither jax nor numpy, and everything of ours is installed in it."""
+    """The environment has our packages, and neither jax nor numpy."""
     for module in ("jax", "numpy"):
         assert "ModuleNotFoundError" in elsewhere.run("python", "-c", f"import {module}").stderr
     where = elsewhere.run("python", "-c", "import spec, foreign_engine as f; print(f.__file__)")
@@ -108,10 +108,10 @@ def test_there_is_no_jax_elsewhere(elsewhere: Elsewhere) -> None:
 
 
 def test_a_package_is_fuzzed_by_the_name_that_it_gives_its_engine(elsewhere: Elsewhere) -> None:
-    """The name is enough: the right allocator holds, and a leak planted in it is found."""
+    """The name of an installed engine is enough: a right one holds, and a planted leak is found."""
     words = ("kvspec", "fuzz", "--engine", "blocks", "--seed", "1", "--seconds")
     right = elsewhere.run(*words, "4")
-    if right.returncode == UNDECIDED:  # on a busy machine four seconds are few steps
+    if right.returncode == UNDECIDED:  # four seconds may be too few steps on a busy machine
         right = elsewhere.run(*words, "40")
     wrong = elsewhere.run(*words, "60", FOREIGN_BUG="1")
 
@@ -123,7 +123,7 @@ def test_a_package_is_fuzzed_by_the_name_that_it_gives_its_engine(elsewhere: Els
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(elsewhere: Elsewhere) -> None:
-    """The error lists the engines that are installed."""
+    """The error for an unknown name lists the installed engines."""
     unknown = elsewhere.run("kvspec", "fuzz", "--engine", "bloks")
 
     assert 2 == unknown.returncode
@@ -132,7 +132,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(elsewhere: Elsewhere) 
 
 
 def test_our_engine_needs_an_extra_elsewhere(elsewhere: Elsewhere) -> None:
-    """Without jax the default engine is refused with what to install."""
+    """Without jax the default engine is refused with the extra to install."""
     ours = elsewhere.run("kvspec", "fuzz")
 
     assert (2, True) == (ours.returncode, "pip install 'kvspec[jax]'" in ours.stderr)
@@ -156,7 +156,7 @@ def test_the_action_runs_the_suite_that_the_package_brings_to_pytest(elsewhere: 
 
 
 def test_the_action_installs_what_it_stands_in(elsewhere: Elsewhere) -> None:
-    """Its first step finds the project from the folder of the action, and installs the core."""
+    """The first step of the action finds the project from its own folder, and installs the core."""
     text = ACTION.read_text(encoding="utf-8")
     (script,) = re.findall(r"^ +run: (python -m pip install .*)$", text, re.MULTILINE)
     sources = elsewhere.folder / "sources" / "kvspec"
@@ -168,8 +168,8 @@ def test_the_action_installs_what_it_stands_in(elsewhere: Elsewhere) -> None:
         script,
         GITHUB_ACTION_PATH=str(sources / ACTION.parent.relative_to(ROOT)),
         PATH=f"{elsewhere.bin}{os.pathsep}{os.environ['PATH']}",
-        PIP_NO_INDEX="1",  # everything but kvspec is there already
-        PIP_NO_BUILD_ISOLATION="0",  # as pip spells that there is none
+        PIP_NO_INDEX="1",  # all other requirements are installed already
+        PIP_NO_BUILD_ISOLATION="0",  # pip's spelling for no build isolation
     )
 
     assert 0 == installed.returncode, installed.stderr

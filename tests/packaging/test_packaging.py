@@ -1,4 +1,4 @@
-"""What is published: the wheel, the source distribution, and the text of the index page.
+"""The published files: the wheel, the source distribution, and the text of the index page.
 
 Both are built once, by the build backend, in a copy of the checkout. Expected time: 10 seconds.
 """
@@ -23,12 +23,12 @@ BUILD = "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_
 COMPLAINT = re.compile(r"warning:|deprecat", re.IGNORECASE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 GENERATED = ("PKG-INFO", "setup.cfg", "kvspec.egg-info/")
-"""What the backend adds to a source distribution."""
+"""Files that the backend adds to a source distribution."""
 
 
 @frozen
 class Published:
-    """files: of the checkout. sdist, wheel: the names in each. complaints: lines of the build."""
+    """files: of the checkout. sdist, wheel: their files. complaints: warnings of the build."""
 
     files: frozenset[str]
     sdist: frozenset[str]
@@ -38,7 +38,7 @@ class Published:
 
 
 def sources() -> frozenset[str]:
-    """The files of the project: those that git tracks, or those of the source distribution."""
+    """The files of the project: those that git tracks, or else those of the source distribution."""
     if (ROOT / ".git").exists():
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -51,7 +51,7 @@ def sources() -> frozenset[str]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """Both distributions, built in a copy: the checkout is left alone."""
+    """Both distributions, built in a copy so that the checkout does not change."""
     copy, files = tmp_path_factory.mktemp("published"), sources()
     for name in files:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,18 +91,18 @@ def description(published: Published) -> str:
 
 
 def test_the_build_complains_of_nothing(published: Published) -> None:
-    """No warning, no deprecation: what is only warned of today fails with the next backend."""
+    """The build gives no warning and no deprecation, which could fail with the next backend."""
     assert () == published.complaints
 
 
 def test_the_source_distribution_is_the_whole_project(published: Published) -> None:
-    """Documents, tests, Makefile, locks and CI are in it, as in a clone, and nothing else is."""
+    """The source distribution has every file of a clone, and no other file."""
     assert published.files == published.sdist
     assert {"LICENSE", "Makefile", "requirements.lock", ".ci/run"} <= published.sdist
 
 
 def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(published: Published) -> None:
-    """Sources, type markers, schemas and the Promela model; the locks are for the Makefile."""
+    """The wheel has sources, type markers, schemas and the Promela model, and no other file."""
     ours = {name for name in published.files if name.split("/")[0] in PACKAGES}
     wanted = {
         name.removeprefix("conformance/entry-point/") for name in ours if not name.endswith(".lock")
@@ -116,7 +116,7 @@ def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(published: 
 
 
 def test_the_metadata_say_whose_it_is_and_under_which_terms(published: Published) -> None:
-    """An SPDX expression and the whole text; no classifier says it a second time."""
+    """The metadata have an SPDX expression and the text of the licence, but no classifier."""
     said = published.metadata
 
     assert ("Apache-2.0", "LICENSE") == (said["License-Expression"], said["License-File"])
@@ -127,7 +127,7 @@ def test_the_metadata_say_whose_it_is_and_under_which_terms(published: Published
 
 
 def test_the_index_page_has_no_link_that_leads_nowhere(published: Published) -> None:
-    """Each relative link of the README is a path there, and the page says where the paths are."""
+    """The index page has the relative links of the README as plain paths, and explains them."""
     readme, text = (ROOT / "README.md").read_text("utf-8"), description(published)
     relative = {target for target in LINK.findall(readme) if ":" not in target}
 
@@ -139,7 +139,7 @@ def test_the_index_page_has_no_link_that_leads_nowhere(published: Published) -> 
 
 
 def test_the_index_page_is_the_readme_but_for_its_links(published: Published) -> None:
-    """No block of code is touched by the change of the links."""
+    """The change of the links leaves every block of code as it is."""
     fence = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     readme = (ROOT / "README.md").read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""The fast table of recordings is held to the specification by the harness for accelerators."""
+"""The fast table of recordings, held to the specification by the harness for accelerators."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -30,14 +30,14 @@ FEW = (
 
 @frozen
 class Table:
-    """The ledger as an accelerator. done: what the last action did."""
+    """The fast table as an accelerator. done: the outcome of the last action."""
 
     ledger: Ledger
     header: Header
     done: Done
 
     def actions(self, move: Action, _state: State) -> tuple[Action, ...]:
-        """Each move is an action."""
+        """The move itself, which is an action."""
         return (move,)
 
     def reasons(self, move: Action) -> frozenset[Reason]:
@@ -45,7 +45,7 @@ class Table:
         return self.ledger.reasons(move)
 
     def after(self, move: Action) -> "Table":
-        """A copy of the ledger, which takes the action; what it says has changed is what has."""
+        """A copy of the table after the action, whose listed changes must be all that changed."""
         copy = deepcopy(self.ledger)
         assert not copy.reasons(move)
         after = evolve(self, ledger=copy, done=copy.do(Line(move, None, None, {})))
@@ -55,11 +55,11 @@ class Table:
         return after
 
     def results(self) -> tuple[object, ...]:
-        """See `Done`."""
+        """The legal results of the last action."""
         return tuple(self.done.results)
 
     def shown(self) -> Mapping[str, Mapping[int, object]]:
-        """Every field."""
+        """Every field of the table."""
         sizes = self.header.geometry
         indices = {"slot": range(sizes.slots), "page": range(sizes.pages), "whole": range(1)}
         return {
@@ -69,14 +69,14 @@ class Table:
 
 
 def beside(geometry: Geometry, limits: Limits) -> Beside[Action]:
-    """The initial state in both forms."""
+    """The initial state of the specification and of the table."""
     header = Header(geometry=geometry, limits=limits, policy="lowest")
     ledger = Ledger(header)
     return Beside(MACHINE, MACHINE.initial(geometry, limits), Table(ledger, header, Done([], ())))
 
 
 def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
-    """The actions that the moves of an instance mean in a state, as far as the ledger has them."""
+    """The actions that the moves of an instance stand for in a state, if the table has them."""
 
     def actions(here: Beside[Action]) -> list[Action]:
         found = (move.action(here.state) for move in chosen.moves)
@@ -87,7 +87,7 @@ def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
 
 @pytest.mark.parametrize("geometry", FEW, ids=str)
 def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
-    """The alphabet of the rung lifecycle, in every state: the same reasons, results and fields."""
+    """In every state and for every move, reasons, results and fields equal the specification's."""
     chosen = instance("lifecycle", geometry)
     states, transitions = every_transition(beside(geometry, chosen.limits), alphabet(chosen))
 
@@ -107,7 +107,7 @@ DO: Callable[[Ledger, Line], Done] = Ledger.do
 
 
 def unlisted(done: Done) -> Done:
-    """The same without the first change."""
+    """An outcome without its first change."""
     return Done(done.changes[1:], done.results)
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_of_larger_tables(seed: int) -> None:
-    """The steps that the fuzzer draws: the same reasons, results and fields after each."""
+    """After every step of the fuzzer, reasons, results and fields are equal on both sides."""
     geometry = SIZES[seed % len(SIZES)]
     here, taken = beside(geometry, default_limits(geometry)), 0
     for session in random_steps(lambda: table(geometry), "lifecycle", seed):

@@ -1,4 +1,4 @@
-"""Recordings: two judges that agree with the specification, and every altered value on its line."""
+"""Recordings: two judges agree with the specification, and find every altered value on its line."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size
 
 
 def found(path: Path) -> Found:
-    """The first illegal line; there must be one."""
+    """The first illegal line, which must exist."""
     outcome = validate(path)
     assert outcome.found is not None
     return outcome.found
@@ -39,7 +39,7 @@ def found(path: Path) -> Found:
 def test_what_the_specification_does_is_legal(
     tmp_path: Path, engine: Callable[[Geometry], Engine], level: str, seed: int
 ) -> None:
-    """Recordings of the specification hold; anything but a table is judged by all of it."""
+    """A recording of the specification is legal, and its actions decide which judge reads it."""
     path = recorded(tmp_path / "r.jsonl", engine(SIZES[seed % 3]), level, seed)
 
     outcome = validate(path)
@@ -61,7 +61,7 @@ ALTERED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("judged", ["by the ledger", "by the specification"])
 def test_one_altered_value_is_found_on_its_line(tmp_path: Path, judged: str) -> None:
-    """Every value of a recording in turn, altered or left out: that line is the first illegal."""
+    """After any value is altered or left out, its line is the first illegal one."""
     engine = table(SIZES[0]) if judged == "by the ledger" else whole(SIZES[0])
     path = recorded(tmp_path / "r.jsonl", engine, "lifecycle", 3)
     text = path.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def test_one_altered_value_is_found_on_its_line(tmp_path: Path, judged: str) -> 
 
 
 def entries(text: str) -> Iterator[tuple[int, str, str]]:
-    """Each value of a recording that can be altered: its line, its field, and which."""
+    """The line, field and index of each value of a recording that can be altered."""
     for number, line in enumerate(text.splitlines()[1:], start=2):
         for field, values in json.loads(line).get("saw", {}).items():
             for key in values if field in ALTERED else ():
@@ -84,18 +84,18 @@ def entries(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def alter(data: dict[str, Any], *, field: str, key: str) -> None:
-    """Put a wrong value in."""
+    """Replace a value by a wrong one."""
     values = data["saw"][field]
     values[key] = ALTERED[field](values[key])
 
 
 def leave_out(data: dict[str, Any], *, field: str, key: str) -> None:
-    """Show no change where there is one."""
+    """Remove a value, so that its change is not shown."""
     del data["saw"][field][key]
 
 
 def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Path) -> None:
-    """ATOMIC: an action is refused exactly if the specification refuses it, and as that."""
+    """ATOMIC: an action is refused exactly if the specification refuses it, and for its reasons."""
     path = recorded(tmp_path / "r.jsonl", table(SIZES[1]), "lifecycle", 1)
     text = path.read_text(encoding="utf-8")
     refused = [n for n, line in enumerate(text.splitlines(), 1) if '"refused"' in line]
@@ -110,7 +110,7 @@ def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Pat
         assert (found(path).line, found(path).clause) == (number, "ATOMIC")
         path.write_text(text, encoding="utf-8")
     rewrite(path, refused[0], lambda data: data.update(refused=[]))
-    assert validate(path).found is None, "a refusal without a name is for some reason that holds"
+    assert validate(path).found is None, "a refusal without a named reason is legal"
 
 
 SEEN = {"leak", "double free", "rename", "refuses what is legal", "does what is illegal",
@@ -121,7 +121,7 @@ SEEN = {"leak", "double free", "rename", "refuses what is legal", "does what is 
 def test_an_engine_with_a_policy_of_its_own(
     tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any free page will do; each of its bugs that a table can show is found, and shortened."""
+    """An engine may take any free page; each bug that a table can show is found, and shrunk."""
     assert set(BUGS[:7]) == SEEN
     monkeypatch.setenv("TOY_BUG", bug)
     geometry = small(pages=7, page_size=2)
@@ -141,7 +141,7 @@ def test_an_engine_with_a_policy_of_its_own(
 
 
 def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
-    """Whether the last of these lines is the first illegal one, for the same clause."""
+    """Whether the last line is the first illegal one, and violates the same clause."""
     assert outcome.found is not None
     judging = judge(header, whole=outcome.whole)
     for number, line in enumerate(lines, start=1):
@@ -153,7 +153,7 @@ def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
 
 
 def shorten(path: Path, outcome: Outcome) -> Least:
-    """The least illegal part of a recording: its last line is the first that is illegal."""
+    """The shortest illegal part of a recording, which ends with its first illegal line."""
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
     least = shortest(outcome.header, past, whole=outcome.whole, seconds=5)
@@ -163,7 +163,7 @@ def shorten(path: Path, outcome: Outcome) -> Least:
 
 
 def test_what_is_not_shown_is_not_held_against_it() -> None:
-    """A recording without observations holds; pages that are shown late are learnt, and kept to."""
+    """Values that are not shown are not judged, and a page shown late is known after that."""
     header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
     judging = judge(header, whole=False)
     first, second = ((slot, 0) for slot in (0, 1))
@@ -174,18 +174,18 @@ def test_what_is_not_shown_is_not_held_against_it() -> None:
         Line(act.Allocate(((0, 1),)), None, None, {"rows": {0: (7,)}, "counts": {7: 1}}),
     ):
         judging.take(line)
-    assert judging.machine.agrees("counts", 3, 1), "it may be the page that nobody has shown"
-    assert not judging.machine.agrees("counts", 3, 2), "that page has one row"
+    assert judging.machine.agrees("counts", 3, 1), "it may be the page that no line has shown"
+    assert not judging.machine.agrees("counts", 3, 2), "one row alone names that page"
     assert not judging.machine.agrees("counts", 16, 1), "there is no such page"
     assert judging.machine.agrees("rows", 0, (7,))
-    assert not judging.machine.agrees("rows", 0, (8,)), "it was seen in another page"
-    assert not judging.machine.agrees("rows", 1, (7,)), "that page is held"
+    assert not judging.machine.agrees("rows", 0, (8,)), "the row was shown with another page"
+    assert not judging.machine.agrees("rows", 1, (7,)), "that page belongs to another row"
     assert not judging.machine.agrees("rows", 1, (16,)), "there is no such page"
     assert judging.machine.agrees("rows", 1, (8,))
 
 
 def test_memory_does_not_grow_with_the_recording() -> None:
-    """Ten times the events, the same ledger: nothing of what has been freed is kept."""
+    """The fast table has the same size after ten times the events, since it forgets freed pages."""
     sizes = {}
     for rounds in (20, 200):
         ledger = Ledger(Header(geometry=SIZES[0], limits=default_limits(SIZES[0])))
@@ -224,7 +224,7 @@ def test_memory_does_not_grow_with_the_recording() -> None:
     ],
 )
 def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
-    """Its number and what is wrong with it; nothing is guessed."""
+    """The error has the number of the line and its first mistake."""
     path = recorded(tmp_path / "bad.jsonl", table(SIZES[0]), "lifecycle", 0)
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([lines[0], lines[1], line, *lines[2:]]) + "\n", encoding="utf-8")
@@ -263,7 +263,7 @@ def test_a_malformed_header_is_told(tmp_path: Path, change: dict[str, Any], part
 
 
 def test_a_pool_of_absurd_size_costs_nothing() -> None:
-    """The ledger holds what is used, so that a header alone cannot exhaust the memory."""
+    """The fast table holds what is in use alone, so that a header cannot exhaust the memory."""
     geometry = Geometry(pages=2**31 - 1, page_size=1, slots=2**30 - 1, pages_per_seq=2**31 - 1)
     ledger = Ledger(Header(geometry=geometry, limits=default_limits(geometry), policy="lowest"))
 

@@ -1,4 +1,4 @@
-"""Recordings as files: the command, the writer that others copy, and traces in ITF."""
+"""Files of recordings: the command, the writer for other projects, and traces in ITF."""
 
 import ast
 import json
@@ -33,7 +33,7 @@ def ran(*arguments: str) -> tuple[int, dict[str, Any]]:
 def test_a_legal_recording_holds_and_says_what_it_leaves_open(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Status 0, the counts, and a line for each thing that no recording shows."""
+    """A legal recording gives status 0, the counts, and the list of unchecked clauses."""
     path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
 
     status, result = ran(str(path))
@@ -46,7 +46,7 @@ def test_a_legal_recording_holds_and_says_what_it_leaves_open(
 
 
 def test_an_illegal_one_names_the_line_and_leaves_a_shorter_one() -> None:
-    """Status 1; the shortest part is a recording whose last line is its first illegal one."""
+    """The shortest part of an illegal recording ends with its first illegal line."""
     path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     number = altered(path)
 
@@ -63,7 +63,7 @@ def test_an_illegal_one_names_the_line_and_leaves_a_shorter_one() -> None:
 
 
 def test_what_is_malformed_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2 and one line on stderr; no result is written."""
+    """A malformed file gives status 2 and one line on stderr, and no result is written."""
     Path("bad.jsonl").write_text("{}\n", encoding="utf-8")
     for name, part in (("bad.jsonl", "bad.jsonl line 1"), ("absent.jsonl", "No such file")):
         assert ran(name) == (2, {})
@@ -71,7 +71,7 @@ def test_what_is_malformed_is_bad_input(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_writer_needs_nothing_but_the_standard_library() -> None:
-    """It is short, imports nothing of ours, and what it writes by itself is a recording."""
+    """The writer is short and imports nothing of kvspec, and its output is a recording."""
     source = Path(writer.__file__).read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 60
     names = {
@@ -103,7 +103,7 @@ def test_the_writer_needs_nothing_but_the_standard_library() -> None:
 @pytest.mark.parametrize("engine", [table, whole])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
-    """There and back: the same actions and answers, and each state's changes are those shown."""
+    """A recording that is converted to ITF and back has the same actions, answers and changes."""
     made: SpecEngine = engine(small(pages=6, page_size=2))
     path = recorded(Path("r.jsonl"), made, "lifecycle", seed)
     assert ran(str(path), "--itf", "r.itf.json")[0] == 0
@@ -120,7 +120,7 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
 
 @pytest.mark.parametrize(("free", "verdict"), [(2, "holds"), (1, "fails")])
 def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> None:
-    """At the start all are free, which no other field has as its value."""
+    """The number of free pages starts at the size of the pool, unlike every other field."""
     head = {"kvspec": "recording", "version": 1, "engine": "e", "shows": ["free"]}
     head["geometry"] = {"pages": 3, "page_size": 2, "slots": 1, "pages_per_seq": 2}
     steps = [
@@ -136,7 +136,7 @@ def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> N
 
 
 def test_an_illegal_trace_is_told_by_its_state() -> None:
-    """As Quint writes it: integers as text, tuples and maps as objects; a page given twice."""
+    """A trace in the style of Quint, in which a page is taken twice, fails at the second taking."""
     number = {"#bigint": "4"}
     sizes = {"pages": number, "page_size": number, "slots": 2, "pages_per_seq": 1}
 
@@ -177,7 +177,7 @@ def test_an_illegal_trace_is_told_by_its_state() -> None:
     ],
 )
 def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
-    """The state and what is wrong with it."""
+    """The error has the number of the state and its first mistake."""
     Path("bad.itf.json").write_text(text, encoding="utf-8")
 
     with pytest.raises(InvalidInput, match=r"bad\.itf\.json state 0") as caught:
@@ -187,7 +187,7 @@ def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
 
 
 def test_what_is_shortened_begins_after_the_last_reset() -> None:
-    """However many came before."""
+    """After any number of resets the part to shrink begins behind the last one."""
     path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
     first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     reset = '{"step": "Reset"}\n'

@@ -1,7 +1,7 @@
-"""Compiled code is kept for each user, and nothing that happens to it changes a verdict.
+"""The cache of compiled code: each user has one, and damage to it changes no verdict.
 
-The tests of the kit use the folder of the user, as the commands do: a warm start is what makes them
-fast. Only the tests in this module have folders of their own.
+The tests of the kit use the folder of the user, as the commands do, since a warm start makes them
+fast. Only the tests in this module use folders of their own.
 """
 
 import json
@@ -49,7 +49,7 @@ print(json.dumps({
 
 
 def started(folder: Path, **variables: str | Path) -> "subprocess.Popen[str]":
-    """A process that reserves a slot of our engine, in this folder; every warning is an error."""
+    """Start a process that reserves a slot of our engine in this folder; warnings are errors."""
     known = {name: text for name, text in os.environ.items() if name not in {VARIABLE, "HOME"}}
     known.pop("XDG_CACHE_HOME", None)
     known |= {"PYTHONPATH": str(ROOT)} | {name: str(value) for name, value in variables.items()}
@@ -64,7 +64,7 @@ def started(folder: Path, **variables: str | Path) -> "subprocess.Popen[str]":
 
 
 def ended(process: "subprocess.Popen[str]") -> dict[str, object]:
-    """What it found; it says nothing on stderr."""
+    """The output of a process that succeeds and prints no errors."""
     out, err = process.communicate(timeout=300)
     assert (0, "") == (process.returncode, err)
     found: dict[str, object] = json.loads(out)
@@ -73,7 +73,7 @@ def ended(process: "subprocess.Popen[str]") -> dict[str, object]:
 
 
 def reserved(folder: Path, **variables: str | Path) -> dict[str, object]:
-    """The same, waited for."""
+    """Start such a process, and wait for its output."""
     return ended(started(folder, **variables))
 
 
@@ -90,7 +90,7 @@ def reserved(folder: Path, **variables: str | Path) -> dict[str, object]:
 def test_each_platform_has_its_folder(
     tmp_path: Path, system: str, known: dict[str, str], below: str
 ) -> None:
-    """It is made, it is the user's alone, and its name has every version that matters."""
+    """The folder is created for the user alone, and its name has all versions that matter."""
     found = place({name: text.format(tmp_path) for name, text in known.items()}, system=system)
 
     assert found.path is not None
@@ -111,7 +111,7 @@ def test_each_platform_has_its_folder(
     ],
 )
 def test_where_nothing_can_be_written_nothing_is_kept(known: dict[str, str], why: str) -> None:
-    """And the reason is known."""
+    """Without a writable folder no code is kept, and the reason is given."""
     found = place(known, system="linux")
 
     assert None is found.path
@@ -119,13 +119,13 @@ def test_where_nothing_can_be_written_nothing_is_kept(known: dict[str, str], why
 
 
 def test_the_folder_of_the_users_choice_comes_first(tmp_path: Path) -> None:
-    """It is not looked into."""
+    """A folder that the user has set for jax is used without a check."""
     assert Path("/nowhere") == place({VARIABLE: "/nowhere", "HOME": str(tmp_path)}).path
     assert [] == list(tmp_path.iterdir())
 
 
 def test_another_folder_of_the_same_user_starts_warm(tmp_path: Path) -> None:
-    """The second process loads what the first compiled, and leaves nothing where it runs."""
+    """A second process loads the code that the first compiled, and leaves no file where it runs."""
     home = tmp_path / "home"
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
@@ -143,12 +143,12 @@ def test_another_folder_of_the_same_user_starts_warm(tmp_path: Path) -> None:
 def test_without_a_folder_the_engine_runs_without_a_word(
     tmp_path: Path, known: dict[str, str]
 ) -> None:
-    """No warning, nothing written, and the same answer."""
+    """Without a folder the engine runs with no warning, and writes no file."""
     assert (None, 0) == (reserved(tmp_path, **known)["folder"], len(list(tmp_path.iterdir())))
 
 
 def test_the_users_own_folder_is_used(tmp_path: Path) -> None:
-    """With jax's own variable nothing is written below the home, even if it cannot be made."""
+    """If jax's own variable is set, no file is written below the home, whatever its value."""
     chosen, home = tmp_path / "chosen", tmp_path / "home"
 
     assert str(chosen) == reserved(tmp_path, HOME=home, **{VARIABLE: chosen})["folder"]
@@ -157,30 +157,30 @@ def test_the_users_own_folder_is_used(tmp_path: Path) -> None:
 
 
 def test_damaged_entries_are_compiled_again(tmp_path: Path) -> None:
-    """An entry that is cut off, empty or altered changes no answer, and nothing is said."""
+    """An entry that is cut off, empty or altered is compiled again without a message."""
     reserved(tmp_path, HOME=tmp_path)
     entries = dict[Path, bytes]()
 
     for damage in (cut_off, lambda _: b"", altered):
-        for path in (tmp_path / ".cache").rglob("*-cache"):  # a slow machine keeps more each time
+        for path in (tmp_path / ".cache").rglob("*-cache"):  # slow machines add some
             path.write_bytes(damage(entries.setdefault(path, path.read_bytes())))
         assert entries
         assert 0 == reserved(tmp_path, HOME=tmp_path)["hits"]
 
 
 def cut_off(whole: bytes) -> bytes:
-    """The first half: another process has not written the rest, or never will."""
+    """The first half, as of an entry that another process has not finished."""
     return whole[: len(whole) // 2]
 
 
 def altered(whole: bytes) -> bytes:
-    """One bit is another."""
+    """The content with one bit changed."""
     middle = len(whole) // 2
     return whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
 
 
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
-    """Each ends as if it were alone."""
+    """Processes that write at the same time all succeed."""
     processes = [started(tmp_path, HOME=tmp_path) for _ in range(3)]
     for process in processes:
         ended(process)
@@ -191,7 +191,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
 def test_the_folder_does_not_grow_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest entries go first, and nothing else does."""
+    """The oldest entries are removed first, and no other file is."""
     monkeypatch.setattr(compiled_code, "MOST_ENTRIES", 2)
     for age, name in enumerate(("new-cache", "newer-cache", "old-cache", "oldest-cache", "other")):
         (tmp_path / name).touch()
@@ -216,7 +216,7 @@ def test_doctor_says_where_compiled_code_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Or that it is not, and why."""
+    """Doctor prints the folder of compiled code, or the reason for which none is kept."""
     monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "cpu", "devices": []})
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

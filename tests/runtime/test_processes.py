@@ -1,4 +1,4 @@
-"""Processes of our own modules: whose sources they run, and when they end."""
+"""Processes that run our modules: the sources that they import, and their end."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ended(process: processes.Process) -> tuple[int, str]:
-    """The exit status, and what was printed as errors."""
+    """The exit status, and the text on stderr."""
     assert process.stderr is not None
     errors = process.stderr.read().decode()
     status = process.wait()
@@ -33,7 +33,7 @@ def ended(process: processes.Process) -> tuple[int, str]:
 
 
 def test_our_packages_are_ours_whatever_lies_in_the_folder(here: Path) -> None:
-    """Folders and modules there that are named as ours, or as the standard library's, are not."""
+    """Modules in the current folder that are named like ours or Python's own are not imported."""
     for name in ("spec", "conformance", "impl", "json"):
         (here / name).mkdir()
         (here / name / "__init__.py").write_text("raise SystemExit(77)\n")
@@ -42,11 +42,11 @@ def test_our_packages_are_ours_whatever_lies_in_the_folder(here: Path) -> None:
     status, errors = ended(processes.start("conformance.seeded_bugs.scoring.worker", errors=PIPE))
 
     assert 1 == status
-    assert "IndexError" in errors  # it has begun, and asks for its job
+    assert "IndexError" in errors  # it has started and asks for its job
 
 
 def test_a_kernel_beside_the_caller_is_found(here: Path) -> None:
-    """The current folder is still looked in, after all else."""
+    """A module in the current folder is found, after all other places."""
     (here / "mine.py").write_text("raise SystemExit(5)\n")
     process = processes.start(
         "conformance.kernels.trials",
@@ -59,7 +59,7 @@ def test_a_kernel_beside_the_caller_is_found(here: Path) -> None:
 
 
 def test_it_ends_with_its_starter_however_that_ends() -> None:
-    """A starter that is killed leaves nobody behind, though the process is at work."""
+    """A process ends when its starter is killed, even while it works."""
     script = (
         "import time\n"
         "from conformance.runtime import processes\n"
@@ -78,7 +78,7 @@ def test_it_ends_with_its_starter_however_that_ends() -> None:
 
 
 def test_ctrl_c_does_not_reach_it() -> None:
-    """It is in no group of the terminal, and its standard input is empty."""
+    """A process has its own group, which Ctrl-C does not reach, and an empty standard input."""
     process = processes.start("timeit", "-n1", "-r1", "input()", errors=PIPE)
 
     assert os.getpgid(process.pid) == process.pid
@@ -86,7 +86,7 @@ def test_ctrl_c_does_not_reach_it() -> None:
 
 
 def test_what_takes_too_long_is_ended_with_what_it_has_started() -> None:
-    """No status then; and a child of the process is gone as well."""
+    """A process that exceeds its time is killed with its children, and has no status."""
     child = "import subprocess; subprocess.run(['sleep', '6042'])"
     process = processes.start("timeit", "-n1", "-r1", child)
     assert until(lambda: naming("sleep 6042"), seconds=5)
@@ -97,7 +97,7 @@ def test_what_takes_too_long_is_ended_with_what_it_has_started() -> None:
 
 
 def test_all_are_ended_at_once() -> None:
-    """Those that other threads wait for too."""
+    """All processes are ended, including those that other threads wait for."""
     two = [processes.start("timeit", "-n1", "-r1", "import time; time.sleep(99)") for _ in range(2)]
     processes.end_all()
 

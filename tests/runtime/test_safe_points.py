@@ -1,4 +1,4 @@
-"""An interrupt is raised where Python code of ours can take it, and is never lost."""
+"""Safe points: an interrupt is raised where Python code of ours can take it, and never lost."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from impl.interrupts import hold_interrupts
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """The handlers and the hook of the test run come back."""
+    """Restore the handlers and the hook of the test run."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     hook = sys.unraisablehook
     interrupts.listen()
@@ -26,7 +26,7 @@ def restored() -> Iterator[None]:
 
 
 def in_package(name: str, source: str, **given: object) -> Any:
-    """A module of this name, and what it defines."""
+    """A module of this name with the definitions of a source."""
     module = types.ModuleType(name)
     vars(module).update(given)
     exec(compile(source, name, "exec"), vars(module))
@@ -35,7 +35,7 @@ def in_package(name: str, source: str, **given: object) -> Any:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_code_of_ours_is_interrupted_at_once(number: int) -> None:
-    """SIGTERM means the same as SIGINT."""
+    """SIGINT and SIGTERM both interrupt our code before its next line."""
     reached = []
 
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the line in between is the point
@@ -46,7 +46,7 @@ def test_code_of_ours_is_interrupted_at_once(number: int) -> None:
 
 @pytest.mark.parametrize("package", ["jax", "jax._src.pjit", "jaxlib.mlir"])
 def test_jax_is_not_interrupted_and_its_caller_is(package: str) -> None:
-    """What jax was doing is done, its result is bound, and the next line is not reached."""
+    """A call into jax is finished and its result bound before its caller is interrupted."""
     source = "def traced(call):\n    call()\n    done.append(1)\n    return 'state'\n"
     done: list[int] = []
     jax = in_package(package, source, done=done)
@@ -80,7 +80,7 @@ def test_the_outermost_call_into_jax_counts() -> None:
 
 
 def test_an_interrupt_in_a_finalizer_comes_again() -> None:
-    """Python drops what is raised there; nothing is printed, and it is raised soon after."""
+    """An interrupt that Python drops in a finalizer is raised again soon after, with no message."""
     script = (
         "import signal, time\n"
         "from conformance.runtime import interrupts\n"
@@ -103,7 +103,7 @@ def test_an_interrupt_in_a_finalizer_comes_again() -> None:
 def test_a_second_signal_while_a_lost_one_is_handled_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A terminal sends it to all, and the watching process sends it too."""
+    """Two signals, as from a terminal and the watching process, count as one interrupt."""
     started = []
 
     class Timer:
@@ -119,7 +119,7 @@ def test_a_second_signal_while_a_lost_one_is_handled_is_the_same(
 
 
 def test_other_errors_of_finalizers_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hook passes on what is none of its business."""
+    """The hook passes on all other errors."""
     seen: list[Any] = []
     monkeypatch.setattr(sys, "__unraisablehook__", seen.append)
 
@@ -134,7 +134,7 @@ def _unraisable(error: BaseException) -> Any:
 
 
 def test_an_interrupt_of_our_engine_arrives_when_its_call_has_ended() -> None:
-    """The engine holds it back while jax runs; then it is not taken for one of jax's."""
+    """The engine holds an interrupt back while jax runs, and it is raised when the call ends."""
     source = "def traced(call):\n    call()\n    return 'state'\n"
     jax = in_package("jax._src.pjit", source)
     bound, reached = [], []

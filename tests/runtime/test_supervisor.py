@@ -1,4 +1,4 @@
-"""A verdict comes from a run that reached its end, whatever ends the process of the command."""
+"""The supervisor: a verdict needs a run that reached its end, however the process ends."""
 
 import json
 import os
@@ -36,7 +36,7 @@ PATIENT = "from conformance.runtime import supervisor; supervisor.GRACE_SECONDS 
 def start(
     body: str, folder: Path, *, stdout: int | IO[Any] = subprocess.PIPE, before: str = ""
 ) -> "Process":
-    """A command that does this, watched. before: what the watching process does first."""
+    """Start a supervised command with this body. before: code for the watching process."""
     return subprocess.Popen(
         [sys.executable, "-c", before + COMMAND.format(body=body)],
         cwd=folder,
@@ -51,14 +51,14 @@ Process = subprocess.Popen[str]
 
 
 def ended(process: Process) -> tuple[int, str, str]:
-    """The exit status, and what was printed; the process ends within 20 seconds."""
+    """The exit status and the outputs of a process that ends within 20 seconds."""
     out, err = process.communicate(timeout=20)
     assert "Traceback" not in out + err
     return process.returncode, out, err
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What was written, with nothing beside it."""
+    """The result file, which must be the only file in the folder."""
     assert ["out.json"] == [path.name for path in folder.iterdir()]
     found: dict[str, Any] = json.loads((folder / "out.json").read_text())
     return found
@@ -93,7 +93,7 @@ def test_a_process_that_ends_early_has_decided_nothing(body: str, how: str, tmp_
 
 
 def _without_the_child(process: Process) -> tuple[int, str, str]:
-    """The same, where a process that the command has started holds the streams open."""
+    """As `ended`, if a process that the command has started keeps the streams open."""
     status = process.wait(timeout=20)
     os.killpg(process.pid, signal.SIGKILL)
     out, err = process.communicate()
@@ -101,7 +101,7 @@ def _without_the_child(process: Process) -> tuple[int, str, str]:
 
 
 def test_a_failure_that_was_recorded_is_not_lost_with_the_process(tmp_path: Path) -> None:
-    """What was found before a crash is the verdict."""
+    """A failure that was recorded before a crash is the verdict."""
     status, out, _ = ended(start("report.fail('RC at step 4'); os._exit(0)", tmp_path))
 
     assert 1 == status
@@ -114,7 +114,7 @@ def test_a_failure_that_was_recorded_is_not_lost_with_the_process(tmp_path: Path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("group", [True, False])
 def test_a_signal_asks_for_the_end(number: int, tmp_path: Path, *, group: bool) -> None:
-    """SIGINT and SIGTERM, to the process or as from a terminal to all, give 3 and the result."""
+    """SIGINT and SIGTERM, to the process or its group, give status 3 and a result."""
     process = start(f"{READY}; time.sleep(60)", tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready")
@@ -133,7 +133,7 @@ def test_a_signal_asks_for_the_end(number: int, tmp_path: Path, *, group: bool) 
 def test_the_second_signal_ends_what_does_not_listen(
     failed: str, status: int, tmp_path: Path
 ) -> None:
-    """A command that takes no notice is killed, and what it had found is the verdict."""
+    """A command that ignores signals is killed at the second, with the failures found so far."""
     deaf = f"{failed}; signal.signal(signal.SIGINT, signal.SIG_IGN); {READY}; time.sleep(60)"
     process = start(deaf, tmp_path, before=PATIENT)
     assert process.stdout is not None
@@ -147,7 +147,7 @@ def test_the_second_signal_ends_what_does_not_listen(
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:
-    """The name has the number of the process in it."""
+    """The partial file of a killed process, which has its number in the name, is removed."""
     begun = "open(f'.kvspec-{os.getpid()}.partial', 'w').close(); os._exit(0)"
 
     assert 3 == ended(start(begun, tmp_path))[0]
@@ -155,7 +155,7 @@ def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> 
 
 
 def test_the_command_ends_with_the_process_that_watches_it(tmp_path: Path) -> None:
-    """Whoever kills the one that was started leaves nothing behind."""
+    """If the watching process is killed, the command ends as well."""
     process = start(f"{READY}; time.sleep(60)", tmp_path)
     assert process.stdout is not None
     child = int(process.stdout.readline().split()[1])
@@ -173,7 +173,7 @@ def test_the_command_ends_with_the_process_that_watches_it(tmp_path: Path) -> No
     ("body", "status"), [("pass", 2), ("report.fail('RC at step 4')", 1), ("1 / 0", 3)]
 )
 def test_output_that_cannot_be_written_is_bad_usage(body: str, status: int, tmp_path: Path) -> None:
-    """One line says so; a failure is still a failure, and is named there; the result is whole."""
+    """Output that cannot be written is one line of stderr, which also names any failure."""
     with Path("/dev/full").open("w") as full:
         process = start(body, tmp_path, stdout=full)
         _, err = process.communicate(timeout=20)
@@ -189,7 +189,7 @@ def test_output_that_cannot_be_written_is_bad_usage(body: str, status: int, tmp_
 def test_a_result_that_cannot_be_written_is_bad_usage(
     body: str, status: int, tmp_path: Path
 ) -> None:
-    """The disk may be full only at the end; a failure is still a failure, and is printed."""
+    """If the disk is full at the end, a failure is still a failure, and is printed."""
     full = "atomic.write = lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device'))"
     process = start(f"from conformance.files import atomic; {full}; {body}", tmp_path)
     found, out, err = ended(process)
@@ -202,7 +202,7 @@ def test_a_result_that_cannot_be_written_is_bad_usage(
 
 
 def test_a_reader_who_has_gone_is_no_failure(tmp_path: Path) -> None:
-    """With standard output closed at its other end the status is 2, and the result is whole."""
+    """If the reader of standard output has gone, the status is 2, and the result is complete."""
     reads, writes = os.pipe()
     os.close(reads)
     process = start("[report.say('x' * 4096) for _ in range(50)]", tmp_path, stdout=writes)

@@ -39,7 +39,7 @@ class Accelerator(Protocol[M_contra]):
         ...
 
     def results(self) -> Collection[object]:
-        """What the last move may return, as plain data; empty if the form has no results."""
+        """The legal results of the last move as plain data; empty if the form has no results."""
         ...
 
     def shown(self) -> Mapping[str, Mapping[int, object]]:
@@ -85,9 +85,9 @@ class Beside(Generic[M]):
 def every_transition(
     start: Beside[M], alphabet: Callable[[Beside[M]], Iterable[M]]
 ) -> tuple[int, int]:
-    """Take every move in every state that they reach; the numbers of states and transitions.
+    """Take every move in every reachable state. Returns the numbers of states and transitions.
 
-    alphabet: the moves of a state.
+    alphabet: a function that lists the moves of a state.
     """
     waiting, seen, taken = deque([start]), {start.state}, 0
     assert start.same()

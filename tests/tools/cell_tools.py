@@ -1,4 +1,4 @@
-"""A cell of the grid that compiles."""
+"""A cell of the grid and the record of its compilation, for tests."""
 
 from typing import Final
 

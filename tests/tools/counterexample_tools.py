@@ -20,14 +20,14 @@ GROW: History = (act.Reserve(0), act.Allocate(((0, 0),)), act.Free(0), act.Reser
 
 
 def toy(bug: str, sizes: Geometry = SIZES) -> toy_engine.Adapter:
-    """The toy with one of its bugs."""
+    """A toy engine with one of its bugs."""
     adapter = toy_engine.Adapter(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
     adapter.allocator.bug = bug
     return adapter
 
 
 def recorded(bug: str, history: History) -> Recorded:
-    """What is kept of the toy's finding on this history."""
+    """The recorded finding of the toy on this history."""
     finding = replay(lambda: toy(bug), history)
     assert finding is not None
     return Recorded(

@@ -1,7 +1,7 @@
-"""The blocks of the documents: which there are, and how what they show is compared.
+"""Tools for the blocks of the documents: parsing, running, and comparing their output.
 
-A fence says what its block is. `python` runs. `console` has commands, each after `$ `, and what
-they print. `sh` has commands alone; `json`, `toml` and `yaml` are data. `text` is neither.
+The language of a fence decides: `python` is run. `console` has commands, each after `$ `, and their
+output. `sh` has commands alone; `json`, `toml` and `yaml` are data. `text` is none of these.
 """
 
 import os
@@ -24,7 +24,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("README.md")])
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = frozenset({"python", "console", "sh", "text", "json", "toml", "yaml"})
 ELIDED = "..."
-"""Alone on a line: any lines. In a line: any text."""
+"""Alone on a line it stands for any lines; within a line, for any text."""
 VARIES = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
@@ -32,7 +32,7 @@ VARIES = tuple(
         (r"\b(\w*per_second|of_ceiling|share_of_\w+): \d+(\.\d+)?", r"\1: RATE"),
     )
 )
-"""What no two runs print alike: times and rates. Nothing else may differ."""
+"""Times and rates, which differ from run to run. All other output must be equal."""
 TEXTS = {
     "docs/house.md": (1, "the folders"),
     "docs/attention.md": (6, "formulas"),
@@ -41,7 +41,7 @@ TEXTS = {
     "docs/adapters.md": (1, "a file that its reader writes"),
     "docs/vectors.md": (1, "the words of a format, with remarks"),
 }
-"""How many blocks of `text` a page has, and what they are."""
+"""The number of `text` blocks of each page, and their content."""
 NEEDS_SGLANG = "needs sglang-jax, which make docs installs"
 NEEDS_VLLM = "needs vLLM, which make docs installs"
 ELSEWHERE = {
@@ -68,7 +68,7 @@ class Block:
 
 @frozen
 class Console:
-    """A command, and the lines that a page shows of its output. title: where it stands."""
+    """A command, and the lines of its output that a page shows. title: its place on the page."""
 
     page: str
     title: str
@@ -77,7 +77,7 @@ class Console:
 
 
 def blocks(text: str, page: str = "page.md") -> tuple[Block, ...]:
-    """Every block of a page. Raises ValueError where something looks like one and is not read."""
+    """The blocks of a page. Raises ValueError for text that looks like a block and is not read."""
     if text.count("\n```") % 2 != text.startswith("```"):
         raise ValueError(f"{page}: a fence is opened and not closed")
     if re.search(r"^[ \t]+```", text, re.MULTILINE):
@@ -92,7 +92,7 @@ def blocks(text: str, page: str = "page.md") -> tuple[Block, ...]:
 
 
 def consoles(block: Block) -> tuple[Console, ...]:
-    """The commands of a `console` block, each with what is shown below it."""
+    """The commands of a `console` block, each with the output shown below it."""
     first, *parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
     if first or not parts:
         raise ValueError(f"{block.page}:{block.before + 1}: a console begins with '$ '")
@@ -105,12 +105,12 @@ def consoles(block: Block) -> tuple[Console, ...]:
 
 
 def consoles_of(every: Iterable[Block]) -> tuple[Console, ...]:
-    """The commands of all blocks that are consoles."""
+    """The commands of all `console` blocks."""
     return tuple(one for block in every if block.language == "console" for one in consoles(block))
 
 
 def check(console: Console, folder: Path) -> None:
-    """Fail unless a command prints what is shown, with the adapter of its page as mymodule.py."""
+    """Fail unless a command prints what its page shows. mymodule.py is the adapter of the page."""
     code = module(console.page)
     if code:
         (folder / "mymodule.py").write_text(code, encoding="utf-8")
@@ -119,7 +119,7 @@ def check(console: Console, folder: Path) -> None:
 
 
 def unknown_words(block: Block) -> list[str]:
-    """The targets of make, the commands of kvspec and their options that are not there."""
+    """The targets of make, commands of kvspec and options in a block that do not exist."""
     text = re.sub(r"\s# .*", "", block.text.replace("\\\n", ""))
     if block.language == "console":
         text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
@@ -154,17 +154,16 @@ def _help(command: str) -> str:
 
 
 def differences(shown: tuple[str, ...], printed: str) -> str:
-    """Empty if the output is what is shown; otherwise the output, to be put there."""
+    """Empty if the output is as shown; otherwise the new output, to be put on the page."""
     there = "".join(f"{_steady(line)}\n" for line in printed.splitlines())
     parts = ["(?:.*\n)*" if line == ELIDED else _line(line) for line in shown]
     return "" if re.fullmatch("".join(parts), there) else f"it prints now:\n{printed}"
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints on standard output, in a folder that has all that a checkout has.
+    """The standard output of a command, run in a folder with links to all parts of the checkout.
 
-    `kvspec` and `.venv/bin/kvspec` are those of the Python that runs this. What is written stays in
-    the folder.
+    `kvspec` and `.venv/bin/kvspec` are those of the running Python. New files stay in the folder.
     """
     for entry in ROOT.iterdir():
         if entry.name not in (".git", ".venv", ".kvspec", "build"):
@@ -180,13 +179,13 @@ def run(command: str, folder: Path) -> str:
         check=False,
         timeout=1200,
     )
-    if done.returncode not in (0, 1, 3):  # a verdict
+    if done.returncode not in (0, 1, 3):  # each of the three is the status of a verdict
         raise RuntimeError(f"{command}: exit status {done.returncode}\n{done.stderr}")
     return done.stdout
 
 
 def module(page: str) -> str:
-    """The first blocks of Python of a page, up to the one that defines `make`: mymodule.py."""
+    """The text of mymodule.py: the Python of a page up to the block that defines `make`."""
     kept: list[str] = []
     for block in blocks((ROOT / page).read_text(encoding="utf-8"), page):
         if block.language == "python":
@@ -197,13 +196,13 @@ def module(page: str) -> str:
 
 
 def shown_in_comments(text: str) -> tuple[str, ...]:
-    """What blocks of Python say that they print: the remark behind each call of `print`."""
+    """The output that Python blocks show, in the comment behind each call of `print`."""
     code = [block.text for block in blocks(text) if block.language == "python"]
     return tuple(re.findall(r"^ *print\(.*\)  # (.*)$", "".join(code), re.MULTILINE))
 
 
 def printing(text: str) -> int:
-    """How many lines of a page's Python call `print`."""
+    """The number of lines in the Python of a page that call `print`."""
     code = [block.text for block in blocks(text) if block.language == "python"]
     return len(re.findall(r"^ *print\(", "".join(code), re.MULTILINE))
 

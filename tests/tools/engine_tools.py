@@ -1,6 +1,6 @@
-"""What the tests of the engine share: setups, literal actions on an engine, and what it must hold.
+"""Tools for the tests of the engine: setups, actions on an engine, and comparison with the spec.
 
-The adapter of the conformance kit is not used here: the engine is called by its own methods, and
+The adapter of the conformance kit is not used here: the engine is called by its own methods and
 read by its own arrays.
 """
 
@@ -54,31 +54,31 @@ SETUPS: Final = {
     )
     for cleanup in CleanupMode
 }
-"""One per cleanup mode, for all tests: compiling takes longest. With cleanup, round by round."""
+"""One setup for each cleanup mode, shared by all tests, since compilation takes longest."""
 KEPT: Final = SETUPS[CleanupMode.NONE]
-"""Finished sequences stay, so that every action can be tried on them."""
+"""A setup in which finished sequences stay, so that every action can be tried on them."""
 
 Leaves = list[NDArray[Any]]
 
 
 def params(max_new: int, *stops: Tokens, temperature: float = 0.0, seed: int = 0) -> Params:
-    """Parameters, in one line."""
+    """Parameters, with stops and seed in one call."""
     return Params(max_new=max_new, stops=stops, temperature=temperature, seed=seed)
 
 
 def request(number: int, prompt: Tokens, max_new: int, choices: int = 1, **how: Any) -> Request:
-    """A request, in one line."""
+    """A request and its parameters in one call."""
     given = params(max_new, *how.pop("stops", ()), **how)
     return Request(id=number, prompt=prompt, params=given, n_generations=choices)
 
 
 def specification(setup: Setup) -> State:
-    """The specification in its initial state, with the sizes of an engine."""
+    """The initial state of the specification, with the sizes of an engine."""
     return MACHINE.initial(setup.geometry, setup.limits, setup.cleanup)
 
 
 def do(engine: Engine, action: Action) -> Any:
-    """An action of the specification as a call of the engine; what the engine returns."""
+    """Take an action of the specification on an engine, and return the engine's result."""
     match action:
         case act.Assign(slot, prompt, given):
             return engine.assign(slot, prompt, given, request=action.request, choice=action.choice)
@@ -124,7 +124,7 @@ _PLAIN = {
 
 
 def run(engine: Engine, *history: Action) -> Engine:
-    """Take these actions."""
+    """Take these actions, and return the engine."""
     for action in history:
         do(engine, action)
     return engine
@@ -136,7 +136,7 @@ def leaves(state: DeviceState) -> Leaves:
 
 
 def assert_identical(expected: DeviceState, seen: DeviceState, *, cache: bool = True) -> None:
-    """Two states are the same, bit for bit; without the cache: their metadata is."""
+    """Assert that two states are equal bit for bit. cache: whether to compare the pools too."""
     both = (expected, seen) if cache else (with_cache(expected, ()), with_cache(seen, ()))
     leaves = (jax.tree_util.tree_leaves_with_path(state) for state in both)
     for (path, before), (same_path, after) in zip(*leaves, strict=True):
@@ -146,7 +146,7 @@ def assert_identical(expected: DeviceState, seen: DeviceState, *, cache: bool = 
 
 
 def with_cache(state: DeviceState, cache: Cache) -> DeviceState:
-    """The state with other pools."""
+    """A state with other pools."""
     return state._replace(pages=state.pages._replace(cache=cache))
 
 
@@ -158,7 +158,7 @@ def garbage(engine: Engine, seed: int = 0) -> DeviceState:
 
 
 def assert_holds(engine: Engine, state: State) -> None:
-    """The engine's arrays say what the specification's state says, each live cell included."""
+    """Assert that the engine's arrays equal the specification's state, each live cell included."""
     held = engine.extract()
     slots = [index for index, found in enumerate(state.sequences) if found is not None]
     assert slots == np.flatnonzero(held.slots.used).tolist()
@@ -181,7 +181,7 @@ def assert_holds(engine: Engine, state: State) -> None:
 
 
 def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
-    """What the exact model calls log-probabilities: 24 bits of the last row before each token."""
+    """The exact model's log-probabilities: 24 bits of the last row before each token."""
     rows = [hidden for _, hidden in model.forward(prompt + generated)]
     return tuple(-(row >> 8) / 2**24 for row in rows[len(prompt) - 1 : -1])
 

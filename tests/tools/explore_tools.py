@@ -1,4 +1,4 @@
-"""What the tests of exploration share: sizes in short, whole explorations, a pool of no workers."""
+"""Tools for the tests of exploration: plans, whole explorations, and a pool without workers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -19,7 +19,7 @@ Slots = tuple[tuple[int, tuple[int, ...]] | None, ...]
 
 
 def sizes(numbers: Sizes) -> Geometry:
-    """A geometry."""
+    """A geometry from four numbers."""
     pages, slots, page_size, pages_per_seq = numbers
     return Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=pages_per_seq)
 
@@ -34,14 +34,14 @@ def silent(done: float, note: str) -> None:
 
 
 def explored(chosen: Plan) -> tuple[Graph, Broken | None]:
-    """A whole exploration."""
+    """A complete exploration, and the broken clause if there is one."""
     graph = Graph()
     return graph, explore(chosen, graph, update=silent)
 
 
 @cache
 def every_state(chosen: Plan) -> States:
-    """All states of a plan, by number; explored once, and not to be written to."""
+    """All states of a plan, by number; explored once and shared, so not to be written to."""
     found: list[States] = []
 
     def visit(states: States, first: int, number: int, _: Expansion) -> None:
@@ -56,7 +56,7 @@ def every_state(chosen: Plan) -> States:
 
 
 def compact(instance: Allocator, slots: Slots, counts: tuple[int, ...] | None = None) -> States:
-    """One compact state by hand. counts: counted, unless given."""
+    """One packed state from rows. counts: the counts; derived from the rows if not given."""
     width, pages = instance.geometry.pages_per_seq, instance.geometry.pages
     lengths = [UNUSED if slot is None else slot[0] for slot in slots]
     rows = [() if slot is None else slot[1] for slot in slots]
@@ -80,7 +80,7 @@ def renamed(instance: Allocator, states: States, seed: int) -> States:
 
 
 class NoWorkers:
-    """A process pool that does the work itself, so that what is patched here is seen by it."""
+    """A process pool that works in this process, so that patches are effective in it."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -95,5 +95,5 @@ class NoWorkers:
 
 
 def work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches run in this process."""
+    """Make searches work in this process."""
     monkeypatch.setattr("conformance.exploration.search.ProcessPoolExecutor", NoWorkers)

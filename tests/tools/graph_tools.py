@@ -1,4 +1,4 @@
-"""A graph of 185 states, and what its checkpoint is about."""
+"""A graph of 185 states, and the description that its checkpoint keeps."""
 
 from explore_tools import explored, plan
 

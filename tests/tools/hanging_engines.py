@@ -1,4 +1,4 @@
-"""Engines of which a step never ends, in Python or in compiled code."""
+"""Engines with a step that never ends, in Python or in compiled code."""
 
 import ctypes
 import time
@@ -13,22 +13,22 @@ from spec.vocabulary import CleanupMode, Geometry, Limits
 
 
 def sleep() -> None:
-    """An alarm ends this."""
+    """Sleep for ten minutes, until an alarm interrupts it."""
     time.sleep(600)
 
 
 def deadlock() -> None:
-    """Wait for oneself, in C and without the lock of Python. Nothing ends this."""
+    """Lock a mutex twice, in C and without the GIL, which no signal interrupts."""
     mutex, code = ctypes.create_string_buffer(64), ctypes.CDLL(None)
     code.pthread_mutex_lock(mutex)
     code.pthread_mutex_lock(mutex)
 
 
 class Sleeps(toy_engine.Adapter):
-    """At a batch of three."""
+    """A toy that hangs in Python at a batch of three."""
 
     def apply(self, action: Action) -> Result:
-        """What the toy does, unless it hangs."""
+        """Take the action, or hang."""
         if isinstance(action, Allocate) and len(action.batch) >= 3:
             self.hang()
         return super().apply(action)
@@ -39,7 +39,7 @@ class Sleeps(toy_engine.Adapter):
 
 
 class Deadlocks(Sleeps):
-    """The same in compiled code."""
+    """A toy that hangs in compiled code at a batch of three."""
 
     def hang(self) -> None:
         """Do not return."""
@@ -47,14 +47,14 @@ class Deadlocks(Sleeps):
 
 
 class ServesNoMore(spec_engine.SpecEngine):
-    """Hangs at the third Generate, in compiled code."""
+    """A specification that hangs in compiled code at the third Generate."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         super().__init__(geometry, limits, cleanup)
         self.taken = Counter[type]()
 
     def apply(self, action: Action) -> Result:
-        """What the specification does, unless it hangs."""
+        """Take the action, or hang."""
         self.taken[type(action)] += 1
         if isinstance(action, Generate) and self.taken[Generate] == 3:
             self.at_the_third()
@@ -66,10 +66,10 @@ class ServesNoMore(spec_engine.SpecEngine):
 
 
 class RaisesOrDeadlocks(ServesNoMore):
-    """Raises there if there was more than one step before for each, else hangs."""
+    """A specification that raises at the third Generate of a long history, and hangs otherwise."""
 
     def at_the_third(self) -> None:
-        """Shorter histories hang."""
+        """Raise after more than 8 actions, and hang otherwise."""
         if self.taken.total() > 8:
             raise IndexError("no such page")
         deadlock()

@@ -1,4 +1,4 @@
-"""Kernels to put to the bench: one that is right, and some that are not."""
+"""Toy kernels for the tests of the kernel bench: right and wrong ones."""
 
 import os
 import signal
@@ -27,22 +27,22 @@ def right(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -
 
 
 def stale(*arrays: Any, keys: Any, values: Any, scale: float = 1.0) -> tuple[Any, Any]:
-    """Looks at the pool alone, and hands it back as it came."""
+    """A kernel that ignores the new cells, and returns the pool as it was given."""
     del keys, values
     return right(*arrays, scale=scale), arrays[1]
 
 
 def window_too_long(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
-    """One position more than the window has."""
+    """A kernel with a window that is one position too long."""
     wider = None if sliding_window is None else sliding_window + 1
     return right(*arrays, scale=scale, sliding_window=wider)
 
 
 def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
-    """Right, but for sums that are kept in float16 between steps of 64 cells."""
+    """A right kernel, except that its sums are kept in float16 between steps of 64 cells."""
     q, pool, lens, table, starts, _ = (np.asarray(array) for array in arrays)
     out = np.zeros_like(q)
-    for row in range(int(starts[1])):  # of the first sequence; its heads share one of K and V
+    for row in range(int(starts[1])):  # the rows of the first sequence; its heads share one KV head
         places = np.arange(lens[0] - starts[1] + row + 1)
         keys, values = np.moveaxis(
             pool[table[0, places // pool.shape[1]], places % pool.shape[1]], 1, 0
@@ -58,7 +58,7 @@ def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
 
 
 def deaf(*arrays: Any, scale: float = 1.0) -> Any:
-    """Hangs at the third call."""
+    """A right kernel that hangs at the third call."""
     CALLS.append(None)
     while len(CALLS) == 3:
         time.sleep(1)
@@ -66,7 +66,7 @@ def deaf(*arrays: Any, scale: float = 1.0) -> Any:
 
 
 def mortal(*arrays: Any, scale: float = 1.0) -> Any:
-    """Takes the process along at the third call."""
+    """A right kernel that ends the process at the third call."""
     CALLS.append(None)
     if len(CALLS) == 3:
         os._exit(7)
@@ -74,28 +74,28 @@ def mortal(*arrays: Any, scale: float = 1.0) -> Any:
 
 
 def choosy(*_arrays: Any, **_options: Any) -> Any:
-    """Takes nothing."""
+    """A kernel that refuses every batch."""
     raise NotImplementedError("no such head_dim")
 
 
 def never(*_arrays: Any, **_options: Any) -> Any:
-    """Does not come to its first answer."""
+    """A kernel that never returns."""
     while True:
         time.sleep(1)
 
 
 def killed(*_arrays: Any, **_options: Any) -> Any:
-    """Killed as by a system that runs out of memory."""
+    """A kernel whose process is killed, as by a system that runs out of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def short(*_arrays: Any, **_options: Any) -> Any:
-    """An answer of another shape."""
+    """A kernel whose answer has another shape."""
     return np.zeros(3)
 
 
 def haunted(*arrays: Any, scale: float = 1.0) -> Any:
-    """Right, and leaves a thread behind that does not end."""
+    """A right kernel that leaves a thread running."""
     if not CALLS:
         CALLS.append(None)
         threading.Thread(target=never).start()
@@ -103,7 +103,7 @@ def haunted(*arrays: Any, scale: float = 1.0) -> Any:
 
 
 def masks_scores(*arrays: Any, scale: float = 1.0, sliding_window: int | None = None) -> Any:
-    """Right, and NaN where a cell below the length holds one, whatever the window is."""
+    """A right kernel, except for NaN where a cell within the length has a NaN, seen or not."""
     pool, lens, table, starts, count = (np.asarray(array) for array in arrays[1:])
     out = right(*arrays, scale=scale, sliding_window=sliding_window)
     for row in range(int(count[0])):
@@ -118,7 +118,7 @@ def masks_scores(*arrays: Any, scale: float = 1.0, sliding_window: int | None = 
 
 
 def both_write(*arrays: Any, scale: float = 1.0) -> Any:
-    """Right; and beside it two cores write to one place."""
+    """A right kernel, beside which two cores write to the same place."""
 
     def body(out: Any, held: Any, semaphore: Any) -> None:
         held[...] = jnp.full(held.shape, pl.program_id(0), held.dtype)
@@ -140,7 +140,7 @@ def both_write(*arrays: Any, scale: float = 1.0) -> Any:
 
 
 def reads_outside(*arrays: Any, scale: float = 1.0) -> Any:
-    """Copies the page after the last."""
+    """A kernel that copies the page after the last one."""
     q, pool = arrays[0], arrays[1]
 
     def body(source: Any, out: Any, held: Any, semaphore: Any) -> None:

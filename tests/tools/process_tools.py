@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def command_lines() -> Iterator[tuple[int, str]]:
-    """The processes of this machine, each with its number."""
+    """The processes of this machine: number and command line."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             text = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
@@ -15,12 +15,12 @@ def command_lines() -> Iterator[tuple[int, str]]:
 
 
 def naming(word: str) -> list[int]:
-    """The processes whose command line has this word, but for those that have ended."""
+    """The numbers of running processes with this word in their command line."""
     return [number for number, text in command_lines() if word in text]
 
 
 def until(condition: object, *, seconds: float) -> bool:
-    """Whether this comes to hold in time."""
+    """Whether a condition becomes true within this time."""
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not (held := bool(condition())) and time.monotonic() < deadline:

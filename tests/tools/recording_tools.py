@@ -1,4 +1,4 @@
-"""Recordings to judge and to spoil: of the specification, of a toy, with one value altered."""
+"""Recordings to judge: of the specification, of a toy, or with one value altered."""
 
 import json
 import random
@@ -20,14 +20,14 @@ from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 
 def table(geometry: Geometry) -> SpecEngine:
-    """The specification, offering the actions of a table alone."""
+    """The specification, offering only the actions of a table."""
     engine = SpecEngine(geometry, default_limits(geometry), CleanupMode.INCREMENTAL)
     engine.profile = evolve(engine.profile, actions=ACTIONS)
     return engine
 
 
 def whole(geometry: Geometry) -> SpecEngine:
-    """The specification with everything."""
+    """The specification, offering all actions."""
     return SpecEngine(geometry, default_limits(geometry), CleanupMode.END)
 
 
@@ -43,7 +43,7 @@ def random_steps(engine: Callable[[], Engine], level: str, seed: int) -> Iterato
 
 
 def recorded(path: Path, engine: Engine, level: str, seed: int) -> Path:
-    """A recording of a random run; what the engine does wrong does not end it."""
+    """Record a random run to a file. A violation by the engine does not end the run."""
     with path.open("w", encoding="utf-8") as out:
         recorder = Recorder(engine, out)
         try:
@@ -64,7 +64,7 @@ def rewrite(path: Path, number: int, change: Callable[[dict[str, Any]], object])
 
 
 def altered(path: Path) -> int:
-    """Raise one count in the middle of a recording; its line."""
+    """Raise one count in the middle of a recording, and return the number of its line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     shows = [number for number, line in enumerate(lines, 1) if '"counts": {' in line]
     number = shows[len(shows) // 2]

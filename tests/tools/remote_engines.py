@@ -1,4 +1,4 @@
-"""Engines that go wrong, or look odd, in a process of their own."""
+"""Engines for another process: engines that fail, and engines with unusual adapters."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from spec.vocabulary import CleanupMode, Geometry, Limits
 
 
 class Ends(toy_engine.Adapter):
-    """Its process ends, in one way or another, at a batch of `size`."""
+    """A toy that ends its process with status 3 at a batch of `size`."""
 
     size = 3
 
@@ -26,40 +26,40 @@ class Ends(toy_engine.Adapter):
         os._exit(3)
 
     def apply(self, action: Action) -> Result:
-        """What the toy does, unless it ends."""
+        """Take the action, or end the process."""
         if isinstance(action, Allocate) and len(action.batch) == self.size:
             self.end()
         return super().apply(action)
 
 
 class Soon(Ends):
-    """It ends at the first cell."""
+    """A toy that ends its process at the first cell."""
 
     size = 1
 
 
 class Crashes(Ends):
-    """It ends by a signal."""
+    """A toy whose process ends by a signal."""
 
     def end(self) -> None:
-        """As a wild pointer does."""
+        """Send SIGSEGV, as a wild pointer would cause."""
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
 class Closes(Ends):
-    """It goes on and answers no more."""
+    """A toy that closes its streams and answers no more."""
 
     def end(self) -> None:
-        """As a library does that closes all files."""
+        """Close the files, as a library might, and go on."""
         os.closerange(3, 64)
         time.sleep(30)
 
 
 class Loud(toy_engine.Adapter):
-    """It prints, and reads what there is to read."""
+    """A toy that prints to standard output, and reads standard input to its end."""
 
     def apply(self, action: Action) -> Result:
-        """What the toy does, in words."""
+        """Print and read, then take the action."""
         print("to standard output")
         os.write(1, b"and by its number\n")
         assert sys.stdin.read() == ""
@@ -68,10 +68,10 @@ class Loud(toy_engine.Adapter):
 
 
 class Arrays(spec_engine.SpecEngine):
-    """It shows arrays and lists."""
+    """A specification whose view has arrays and lists."""
 
     def observe(self) -> View:
-        """What the specification shows, as others would hold it."""
+        """The view of the specification with arrays and lists in place of tuples."""
         import numpy as np
 
         view = super().observe()
@@ -83,16 +83,16 @@ class Arrays(spec_engine.SpecEngine):
 
 
 class Restless(toy_engine.Adapter):
-    """What it shows depends on how many sequences there are."""
+    """A toy that shows counts only while the number of its sequences is even."""
 
     def observe(self) -> View:
-        """With counts, and without."""
+        """The view, with or without counts."""
         view = super().observe()
         return evolve(view, counts=None) if len(self.allocator.seqs) % 2 else view
 
 
 class Fails(toy_engine.Adapter):
-    """Its process can make it once."""
+    """A toy that its process can make only once."""
 
     made = 0
 
@@ -104,7 +104,7 @@ class Fails(toy_engine.Adapter):
 
 
 class Leaks(toy_engine.Adapter):
-    """It keeps the last block of what it releases, whatever the environment says."""
+    """A toy that keeps the last block when it releases a sequence."""
 
     bug = "leak"
 
@@ -114,7 +114,7 @@ class Leaks(toy_engine.Adapter):
 
 
 class Shy(Leaks):
-    """It refuses a batch that would fill the pool, and says that it may."""
+    """A toy that refuses a batch that would fill the pool, as its profile permits."""
 
     bug = "refuses what is legal"
 

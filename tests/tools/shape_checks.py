@@ -1,4 +1,4 @@
-"""The checker of signatures that the import hook of `conftest` puts on what is traced."""
+"""Checks of traced signatures, installed by the import hook of `conftest`."""
 
 from collections.abc import Callable
 from typing import Any, get_args
@@ -9,13 +9,13 @@ from jax import Array
 from jaxtyping import AbstractArray
 
 _check = beartype(conf=BeartypeConf(hint_overrides=FrozenDict({Array: Array | np.ndarray})))
-"""An array whose axes are not named may be numpy's: jit takes either."""
+"""A hint of `Array` without axes accepts numpy arrays too, as jit does."""
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its signature checked, if that names axes.
+    """The function with its signature checked, if the signature names axes.
 
-    One that names none is public, and judges itself what a caller gives it.
+    A function that names no axes is public, and checks its arguments itself.
     """
     named = any(_names_axes(hint) for hint in function.__annotations__.values())
     return _check(function) if named else function

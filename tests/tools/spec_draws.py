@@ -1,7 +1,7 @@
-"""What to do next, drawn where bugs live: lengths on and around page boundaries, pools just full.
+"""Random actions near boundary cases: lengths on and around page boundaries, pools just full.
 
-Mostly what a state allows; one draw in ODDS is wrong on purpose. Everything is a function of a
-state and a generator of random numbers.
+Most actions are legal in their state; one draw in ODDS is a deliberate mistake. Every function
+depends on a state and a generator of random numbers alone.
 """
 
 from collections.abc import Callable
@@ -40,11 +40,11 @@ from spec.vocabulary import Params, Request, ResetMode, Tokens
 
 ODDS = 12
 Proposer = Callable[[State, Random, int], Action]
-"""From a state, random numbers and a fresh request id to an action."""
+"""A function from a state, random numbers and a new request id to an action."""
 
 
 def propose(state: State, rng: Random, number: int) -> Action:
-    """An action that matters where the machine stands; now and then any action at all."""
+    """An action that is likely to matter in this state, and sometimes any action."""
     weights = {proposer: weight for proposer, weight in _weights(state).items() if weight}
     if mistaken(rng):
         weights = dict.fromkeys(_weights(state), 1)
@@ -76,12 +76,12 @@ def _weights(state: State) -> dict[Proposer, int]:
 
 
 def one_of(rng: Random, *options: int) -> int:
-    """One of a few numbers; one that stands twice is twice as likely."""
+    """One of these numbers; one that is listed twice is twice as likely."""
     return rng.choice(options)
 
 
 def mistaken(rng: Random) -> bool:
-    """Whether to be wrong on purpose, now and then."""
+    """Whether to make a deliberate mistake, with probability 1 / ODDS."""
     return rng.randrange(ODDS) == 0
 
 
@@ -111,7 +111,7 @@ def settled(state: State) -> list[int]:
 
 
 def complete(state: State) -> list[int]:
-    """Decoding slots whose every known token is written."""
+    """Decoding slots whose known tokens are all written."""
     sequences = {slot: sequence(state, slot) for slot in decoding(state)}
     return [slot for slot, found in sequences.items() if len(found.tokens) == found.written]
 
@@ -139,7 +139,7 @@ def releasable(state: State) -> list[int]:
 
 
 def not_waiting(state: State) -> list[int]:
-    """Slots in use that wait for no round: their cells are allocated action by action."""
+    """Slots in use without an entry in the queue; their cells are allocated action by action."""
     waiting = {queued.slot for queued in state.queue}
     return [slot for slot in used_slots(state) if slot not in waiting]
 
@@ -168,7 +168,7 @@ def params_of(state: State, rng: Random, prompt: Tokens) -> Params:
 
 
 def request_of(state: State, rng: Random, number: int) -> Request:
-    """A request of one choice or a few; by mistake one more than there are free slots."""
+    """A request of one to three choices; by mistake, with one more than there are free slots."""
     prompt, free = prompt_of(state, rng), len(free_slots(state))
     choices = free + 1 if mistaken(rng) else min(one_of(rng, 1, 1, 2, 3), free) or 1
     params = params_of(state, rng, prompt)
@@ -213,7 +213,7 @@ def _allocate(state: State, rng: Random, _: int) -> Allocate:
 
 
 def _write(state: State, rng: Random, _: int) -> Write:
-    """What is known, allocated and not waiting in the queue; now and then less."""
+    """Writes of all tokens that are known, allocated and not queued, and sometimes one fewer."""
     entries: list[Entry] = []
     for slot in used_slots(state):
         start = sequence(state, slot).written
@@ -274,7 +274,7 @@ def _interrupt(state: State, rng: Random, _: int) -> Action:
 
 
 def _slot(state: State, rng: Random, good: list[int]) -> int:
-    """One of the good slots; by mistake, or if there is none, any number near a slot."""
+    """One of the good slots; by mistake, or if there is none, any number near the slots."""
     if good and not mistaken(rng):
         return rng.choice(good)
     return one_of(rng, state.geometry.slots, -1, *range(state.geometry.slots))
@@ -288,7 +288,7 @@ def _writable(state: State, slot: int) -> int:
 
 
 def _arranged(rng: Random, entries: list[Entry]) -> Batch:
-    """The entries in any order, padded anywhere; by mistake one of them doubled or moved on."""
+    """The entries in any order with padding; by mistake one of them repeated or moved."""
     if entries and mistaken(rng):
         slot, position = entries[0]
         entries = [*entries, (slot, position + one_of(rng, 0, len(entries) + 1))]

@@ -1,4 +1,4 @@
-"""The specification itself behind the engine protocol: exact refusals, no jax.
+"""The specification behind the engine protocol: exact refusals, no jax.
 
 It offers every action, but Release only if there is a window.
 """
@@ -26,14 +26,14 @@ def small(
     pages_per_seq: int = 4,
     window: int | None = None,
 ) -> Geometry:
-    """The sizes that `kvspec fuzz` has by default, or others."""
+    """The default sizes of `kvspec fuzz`, or others."""
     return Geometry(
         pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq, window=window
     )
 
 
 class SpecEngine:
-    """See `conformance.protocol`; also Poisonable and Attends."""
+    """The specification as a `conformance.protocol.Engine`, also Poisonable and Attends."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(
@@ -57,7 +57,7 @@ class SpecEngine:
         return view.of(self.machine, self.state)
 
     def poison(self, kind: Poison) -> None:
-        """A dead cell of the specification is POISON already."""
+        """Do nothing: a dead cell of the specification is POISON already."""
         del kind
 
     def attend(self) -> Mapping[int, Mapping[int, int]]:
@@ -77,7 +77,7 @@ def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> SpecEngine
 
 
 class Leaky(SpecEngine):
-    """A page that was in use stays counted when its sequences are gone."""
+    """A page stays counted after its sequences are gone."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         super().__init__(geometry, limits, cleanup)
@@ -96,7 +96,7 @@ class Leaky(SpecEngine):
 
 
 class WithoutCells(SpecEngine):
-    """What the cells hold is not shown."""
+    """The specification with a view that hides the cells."""
 
     def observe(self) -> View:
         """The view without cells."""
@@ -104,10 +104,10 @@ class WithoutCells(SpecEngine):
 
 
 def make_leaky(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Leaky:
-    """A factory for `--engine`."""
+    """A factory of leaky engines for `--engine`."""
     return Leaky(geometry, limits, cleanup)
 
 
 def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> WithoutCells:
-    """A factory for `--engine`."""
+    """A factory of engines without cells for `--engine`."""
     return WithoutCells(geometry, limits, cleanup)

@@ -1,4 +1,4 @@
-"""What the tests of the specification share: a machine in one call, and steps that check it all."""
+"""Tools for tests of the specification: machines in one call, and steps with every check."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ SERVING = ladder.machine("admission", "window")
 def geometry(
     *, pages: int, page_size: int, slots: int, pages_per_seq: int, window: int | None = None
 ) -> Geometry:
-    """The sizes, in one line."""
+    """A geometry in one call."""
     return Geometry(
         pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq, window=window
     )
 
 
 def limits(sizes: Geometry, **changed: int) -> Limits:
-    """The default limits, some of them changed."""
+    """The default limits, with some of them changed."""
     standard = default_limits(sizes)
     names = ("queue", "prefill_tokens", "prefill_seqs", "round_tokens", "rounds", "stops")
     kept = {name: getattr(standard, name) for name in (*names, "stop_len", "outputs")}
@@ -50,7 +50,7 @@ def planted(machine: Machine, kind: type, **changed: Any) -> Machine:
 
 
 def climb(state: State, *actions: Action) -> State:
-    """Take actions, checking every edge of the ladder and every clause at each."""
+    """Take actions, and check every edge of the ladder and every clause at each step."""
     for action in actions:
         after = MACHINE.climb(state, action)
         judge(state, after)
@@ -59,7 +59,7 @@ def climb(state: State, *actions: Action) -> State:
 
 
 def judge(before: State, after: State) -> None:
-    """Every clause that has a predicate holds of a step of the specification."""
+    """Assert that every clause with a predicate holds for a step of the specification."""
     seen = view.of(MACHINE, after)
     wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(MACHINE, before), seen)]
     assert not wrong, wrong

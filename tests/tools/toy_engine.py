@@ -1,7 +1,7 @@
 """A foreign engine to test the kit with: a plain block allocator, and its adapter.
 
-It keeps no contents, takes the highest free block first, and says no in its own words. TOY_BUG
-names one of `BUGS` to have it.
+It keeps no contents, takes the highest free block first, and has its own names for refusals. The
+variable TOY_BUG gives it one of `BUGS`.
 """
 
 import os
@@ -31,11 +31,11 @@ BUGS: Final = (
 
 
 class No(Exception):
-    """The allocator will not; it says why in one word."""
+    """The allocator refuses; the message is the reason in one word."""
 
 
 class Seq:
-    """One sequence: its blocks and how far they are filled."""
+    """A sequence: its blocks, its prompt, and the number of cells in use."""
 
     def __init__(self) -> None:
         self.blocks: list[int] = []
@@ -54,7 +54,7 @@ class Allocator:
         self.bug = ""
 
     def reserve(self, slot: int | None) -> int:
-        """Begin a sequence."""
+        """Begin a sequence. Returns its slot."""
         if slot is None:
             free = [one for one in range(self.slots) if one not in self.seqs]
             _require("NO_FREE_SLOT", free)
@@ -87,7 +87,7 @@ class Allocator:
             self._grow(self.seqs[slot], positions)
 
     def fill(self, batch: Batch) -> None:
-        """Note that K and V of the next positions have been stored."""
+        """Record that K and V of the next positions have been stored."""
         grouped = self._grouped(batch, filling=True)
         for slot, positions in grouped.items():
             _require("BATCH_POSITIONS", positions[-1] < self.seqs[slot].cells)
@@ -96,7 +96,7 @@ class Allocator:
             self.seqs[slot].filled += len(positions)
 
     def clone(self, parent: int, child: int | None, choice: int) -> int:
-        """A second sequence with the same blocks; a partial last one is copied."""
+        """Begin a second sequence with the same blocks; a partial last block is copied."""
         if child is not None:
             _require("SLOT_RANGE", 0 <= child < self.slots)
         source = self._find(parent)
@@ -134,7 +134,7 @@ class Allocator:
             self._move(next(iter(self.seqs.values())))
 
     def _move(self, seq: Seq) -> None:
-        """Compaction that updates the table and forgets what the block holds."""
+        """Compact: the table is updated, but the content of the block is not moved."""
         if seq.blocks and self.refs[seq.blocks[0]] == 1:
             old, seq.blocks[0] = seq.blocks[0], self._take()
             self._drop(old)
@@ -189,7 +189,7 @@ OFFERED: Final[frozenset[type]] = frozenset(
 
 
 class Adapter:
-    """The allocator behind `conformance.protocol`."""
+    """The adapter of the allocator; see `conformance.protocol`."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(
@@ -200,7 +200,7 @@ class Adapter:
         self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
-        """Translate an action, and the allocator's no."""
+        """Translate an action to a call, and a refusal of the allocator to Refused."""
         engine = self.allocator
         try:
             match action:
@@ -221,7 +221,7 @@ class Adapter:
         return None
 
     def observe(self) -> View:
-        """Blocks and lengths; no tokens and no contents."""
+        """The view: blocks and lengths, without tokens and contents."""
         engine, sizes = self.allocator, self.profile.geometry
         seqs = [engine.seqs.get(slot, Seq()) for slot in range(sizes.slots)]
         rows = [(*seq.blocks, *[INVALID] * sizes.pages_per_seq)[: sizes.pages_per_seq]
@@ -234,7 +234,7 @@ class Adapter:
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
-    """The factory that `--engine toy_engine:make` names."""
+    """The factory for `--engine toy_engine:make`."""
     adapter = Adapter(geometry, limits, cleanup)
     adapter.allocator.bug = os.environ.get("TOY_BUG", "")
     return adapter

@@ -1,4 +1,4 @@
-"""Real traffic through the engine: it holds, nothing leaks, and what is wrong is reported."""
+"""Replay of real traffic: a right engine holds without leaks, and errors are reported."""
 
 import json
 from itertools import islice
@@ -39,7 +39,7 @@ LIMITS = evolve(default_limits(SIZES), stops=1, stop_len=1)
 
 @pytest.fixture
 def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The azure sample as a file, in a folder of its own that is the current one."""
+    """The azure sample as a file in an empty folder, which becomes the current one."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "sample.csv"
     path.write_text(AZURE, encoding="utf-8")
@@ -47,7 +47,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def served(path: Path, format: str, *, limit: int | None) -> replay.Tally:
-    """What a replay comes to, on one geometry for all, so that the engine is compiled once."""
+    """The tally of a replay, with one geometry for all tests, so that the engine compiles once."""
     rows = islice(traces.load(path, format), limit)
     totals = traces.totals(traces.scale(row) for row in rows)
     engine = ours.make_without_cells(SIZES, LIMITS, CleanupMode.INCREMENTAL)
@@ -66,7 +66,7 @@ def served(path: Path, format: str, *, limit: int | None) -> replay.Tally:
 
 @pytest.mark.parametrize("format", traces.FORMATS)
 def test_a_sample_of_each_format_holds(format: str, tmp_path: Path) -> None:
-    """Five requests on two slots wait for room, and leave every page free."""
+    """Five requests wait for two slots, are served, and leave every page free."""
     path = tmp_path / "sample"
     path.write_text(SAMPLES[format], encoding="utf-8")
 
@@ -78,7 +78,7 @@ def test_a_sample_of_each_format_holds(format: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", traces.FORMATS)
 def test_the_first_requests_of_real_traffic_hold(format: str) -> None:
-    """Real requests get the tokens of naive decode, and leave every page free."""
+    """Real requests get the tokens of naive decoding, and leave every page free."""
     path = SHARED / FILES[format]
     if not path.is_file():
         pytest.skip(f"not checked: {FILES[format]} is not beside this repository")
@@ -89,7 +89,7 @@ def test_the_first_requests_of_real_traffic_hold(format: str) -> None:
 
 
 def test_the_command_reports_what_it_served(sample: Path) -> None:
-    """The result has the counts of the traffic, and says what is not checked."""
+    """The result has the counts of the traffic, and lists what is not checked."""
     engine = ("--engine", "spec_engine:make_without_cells")
     assert 0 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--json", "r.json"])
     found = json.loads(Path("r.json").read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ def test_the_command_reports_what_it_served(sample: Path) -> None:
 
 
 def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page that stays counted fails, and leaves a history cut to one request, and a test."""
+    """A page that stays counted fails, and leaves a history of one request and a test."""
     engine = ("--engine", "spec_engine:make_leaky")
 
     assert 1 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--corpus", "kept"])
@@ -116,7 +116,7 @@ def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_command_serves_with_our_engine_unless_told_otherwise() -> None:
-    """The default is the engine that reads no cells back, for large pools."""
+    """The default engine is ours without reading cells back, which suits large pools."""
     assert ours.make_without_cells is load_engine(ENGINE)
 
 
@@ -142,7 +142,7 @@ def test_bad_input_is_2_and_one_line(
     part: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A trace or an option that means nothing is told in one line, before anything is served."""
+    """A malformed trace or option gives one line of bad input, before any request is served."""
     if text is None:
         sample.unlink()
     else:

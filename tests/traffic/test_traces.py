@@ -1,4 +1,4 @@
-"""Traces: both formats read strictly, scaled by one rule, and turned into repeatable prompts."""
+"""Traces: strict reading of both formats, scaling of lengths, and repeatable prompts."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -46,7 +46,7 @@ def written(tmp_path: Path) -> Writer:
 
 
 def refusal(path: Path, format: str) -> InvalidInput:
-    """The error that reading the whole file ends with."""
+    """The error that ends the reading of the whole file."""
     with pytest.raises(InvalidInput) as caught:
         list(load(path, format))
     return caught.value
@@ -183,7 +183,7 @@ def test_a_header_without_rows_or_with_other_columns_is_refused(written: Writer)
 
 
 def test_a_path_or_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A missing file, a folder and an unknown format are bad input, the format at once."""
+    """A missing file and a folder are bad input, and an unknown format is even before reading."""
     assert "No such file" in str(refusal(tmp_path / "absent", "azure"))
     assert "directory" in str(refusal(tmp_path, "mooncake"))
     with pytest.raises(InvalidInput, match="azure or mooncake"):
@@ -191,7 +191,7 @@ def test_a_path_or_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_before_a_bad_one_are_given(written: Writer) -> None:
-    """Reading is row by row: a truncated last line costs only itself."""
+    """Rows are read one by one, so that a truncated last line costs no other row."""
     reading = load(written(f"{MOONCAKE}{ROW[:30]}"), "mooncake")
 
     assert 2 == len(list(islice(reading, 2)))
@@ -217,7 +217,7 @@ def test_blocks_that_would_not_scale_evenly_are_refused(options: dict[str, int])
 
 
 def test_equal_prefix_ids_give_equal_tokens_and_other_ids_others() -> None:
-    """Tokens are a function of block id and offset: what two prompts share is exactly their ids."""
+    """Tokens depend on block id and offset alone, so that prompts share just their common ids."""
     long = prompt_tokens(0, 40, (1, 2, 3))
     other = prompt_tokens(9, 34, (1, 2, 4))
 
@@ -228,7 +228,7 @@ def test_equal_prefix_ids_give_equal_tokens_and_other_ids_others() -> None:
 
 
 def test_without_ids_tokens_depend_on_the_request_alone() -> None:
-    """A prompt without ids is repeatable, differs between requests, and extends with its length."""
+    """A prompt without ids is repeatable, depends on the request, and extends with its length."""
     assert prompt_tokens(3, 20, None) == prompt_tokens(3, 20, None)
     assert prompt_tokens(3, 20, None)[:8] == prompt_tokens(3, 8, None)
     assert prompt_tokens(3, 20, None) != prompt_tokens(4, 20, None)
@@ -236,7 +236,7 @@ def test_without_ids_tokens_depend_on_the_request_alone() -> None:
 
 
 def test_tokens_stay_in_the_vocabulary_and_use_it() -> None:
-    """Every token is below the vocabulary, and a small one is used up evenly enough."""
+    """Every token is below the size of the vocabulary, and a small vocabulary is used evenly."""
     tokens = prompt_tokens(0, 4000, None, vocabulary=16)
 
     assert set(range(16)) == set(tokens)
@@ -244,13 +244,13 @@ def test_tokens_stay_in_the_vocabulary_and_use_it() -> None:
 
 
 def test_the_made_up_tokens_never_change() -> None:
-    """The first tokens are pinned: recorded runs stay comparable."""
+    """The first tokens are fixed, so that recorded runs stay comparable."""
     assert (1509, 16987, 2804, 32447, 13245) == prompt_tokens(0, 5, None)
     assert (23745, 25391, 24553, 12948, 11704) == prompt_tokens(0, 5, (0,))
 
 
 def test_blocks_that_do_not_cover_the_length_are_refused() -> None:
-    """A length scaled by another rule than the tokens is bad input, too long or too short."""
+    """Blocks that are scaled otherwise than the length are bad input, too many or too few."""
     for length in (33, 16):
         with pytest.raises(InvalidInput, match="same divisor"):
             prompt_tokens(0, length, (1, 2))
@@ -280,7 +280,7 @@ def test_totals_add_up() -> None:
     ],
 )
 def test_the_real_traces_read_whole(name: str, format: str, whole: Totals, scaled: Totals) -> None:
-    """The published hours have the published sizes, before scaling and after."""
+    """The published hours of traffic have the published sizes, before and after scaling."""
     path = TRACES / name
     if not path.exists():
         pytest.skip(f"not checked: {name} is not beside this checkout")

@@ -1,4 +1,4 @@
-"""Vectors: everything that can be reached is covered, and an engine in C is tested with them."""
+"""Vectors: every reachable item is covered, and an engine in C plays them."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ BUGS = {
     5: "the highest free page is taken first",
     6: "a release leaves the lengths",
     7: "a clone does not raise the counts of the pages it shares",
-    8: "a clone may have the name of another sequence",
+    8: "a clone may have the request and choice of another sequence",
 }
 ONE_SUITE = """\
 from conformance.vectors import build, files, suites
@@ -52,20 +52,20 @@ for name, text in files.contents([build.build(suites.suites()[0])]):
 
 @pytest.fixture(scope="module")
 def covers() -> list[Cover]:
-    """All suites, covered."""
+    """The covers of all suites."""
     return [build.build(suite) for suite in suites()]
 
 
 @pytest.fixture(scope="module")
 def folder(covers: list[Cover], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Their files."""
+    """A folder with the files of all vectors."""
     path = tmp_path_factory.mktemp("vectors")
     files.write(covers, path)
     return path
 
 
 def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
-    """No outcome, corner or pair is missing, and the graphs have the sizes they had."""
+    """No outcome, boundary case or pair is missing, and the sizes of the graphs are as stated."""
     sizes = {cover.suite.name: (len(cover.reach.steps), len(cover.counts)) for cover in covers}
 
     assert [] == [item for cover in covers for item in cover.missing]
@@ -85,7 +85,7 @@ NO_SUITE = {"Release"}
 
 
 def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover]) -> None:
-    """Each level does every action of its own; what no suite can reach is known by name."""
+    """Each suite takes all of its actions, and the refusals that no suite reaches are listed."""
     names = {name for cover in covers for name in cover.suite.names}
     asked = {f"{name}: {one.name}" for name in names for one in REFUSABLE[name]}
     reached = {
@@ -106,7 +106,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
 
 
 def test_the_page_lists_the_suites() -> None:
-    """A row for each suite has its name, its level and its sizes."""
+    """The page has a row for each suite, with its name, its level and its sizes."""
     assert [
         (suite.name, suite.level, ", ".join(map(str, attrs.astuple(suite.instance.geometry)[:4])))
         for suite in suites()
@@ -114,14 +114,14 @@ def test_the_page_lists_the_suites() -> None:
 
 
 def test_the_page_lists_the_fields_of_every_action() -> None:
-    """The rows name each action once, and its fields in their order."""
+    """The page names each action once, with its fields in their order."""
     assert {
         kind.__name__: [field.name for field in attrs.fields(kind)] for kind in ladder.whole().calls
     } == {name: named(row[1]) for row in rows_below("action") for name in named(row[0])}
 
 
 def test_the_page_lists_the_pairs_that_no_suite_has() -> None:
-    """The rows are those that the command prints, and no suite has both of a pair."""
+    """The page lists the pairs that the command prints, and no suite has both actions of a pair."""
     assert list(pairs_apart().items()) == [
         (tuple(named(row[0])), tuple(named(row[1]))) for row in rows_below("an action of")
     ]
@@ -146,12 +146,12 @@ def named(cell: str) -> list[str]:
 
 
 def outcomes(covers: list[Cover]) -> set[str]:
-    """The outcomes that some vector covers."""
+    """The outcomes that at least one vector covers."""
     return {item for cover in covers for item in cover.counts if ": " in item}
 
 
 def test_no_vector_is_superfluous(covers: list[Cover]) -> None:
-    """Without any one of them something is not covered, and the cover says so."""
+    """Without any one of the vectors an item is not covered, and the cover reports it."""
     for cover in covers:
         for vector in cover.vectors:
             others = tuple(other for other in cover.vectors if other is not vector)
@@ -159,7 +159,7 @@ def test_no_vector_is_superfluous(covers: list[Cover]) -> None:
 
 
 def test_no_step_is_superfluous(covers: list[Cover]) -> None:
-    """Without any one step of a history something is not covered, or it is no history."""
+    """Without any one step a history leaves an item uncovered, or cannot be taken."""
     cover = covers[0]
     for steps in cover.histories:
         for at in range(len(steps)):
@@ -170,7 +170,7 @@ def test_no_step_is_superfluous(covers: list[Cover]) -> None:
 
 
 def test_what_is_covered_is_told_by_the_lines_alone(covers: list[Cover]) -> None:
-    """The kinds of a recording's lines, and their order, are the pairs that it claims."""
+    """The pairs that a vector covers are the pairs of kinds of its lines."""
     for vector in (vector for cover in covers for vector in cover.vectors):
         kinds = [
             f"{type(line.step).__name__} {'done' if line.refused is None else 'refused'}"
@@ -181,7 +181,7 @@ def test_what_is_covered_is_told_by_the_lines_alone(covers: list[Cover]) -> None
 
 
 def test_every_vector_is_a_legal_recording(folder: Path) -> None:
-    """The judge of recordings, a ledger of its own for tables, finds nothing in any."""
+    """The judge of recordings finds no vector illegal."""
     found = [validate(path).found for path in sorted(folder.glob("*.jsonl"))]
 
     assert [None] * len(found) == found
@@ -189,7 +189,7 @@ def test_every_vector_is_a_legal_recording(folder: Path) -> None:
 
 
 def test_the_specification_passes_and_what_it_shows_otherwise_does_not(covers: list[Cover]) -> None:
-    """Every vector, through an adapter; a page that is counted wrongly is found on its line."""
+    """The specification passes every vector, and with a wrong count in its view it fails by RC."""
     for vector in (vector for cover in covers for vector in cover.vectors):
         header = vector.header
         engine = SpecEngine(header.geometry, header.limits, header.cleanup)
@@ -205,7 +205,7 @@ def test_the_specification_passes_and_what_it_shows_otherwise_does_not(covers: l
 
 
 def test_the_words_say_what_the_recording_says(folder: Path) -> None:
-    """Read back by other means, line for line; nothing is in one and not in the other."""
+    """The words of each vector equal those that are derived from its recording by other code."""
     for path in sorted(folder.glob("*.jsonl")):
         told = path.with_suffix(".txt").read_text().splitlines()
         data = [json.loads(line) for line in path.read_text().splitlines()]
@@ -213,7 +213,7 @@ def test_the_words_say_what_the_recording_says(folder: Path) -> None:
 
 
 def expected_words(data: list[dict[str, Any]]) -> Iterator[str]:
-    """The lines of words for the lines of a recording, written down a second time."""
+    """The expected lines of words for a recording, derived by other code than the writer's."""
     head = data[0]
     yield f"kvspec vectors 1 {head['spec_version']}"
     yield f"geometry {flat(head['geometry'])}"
@@ -232,7 +232,7 @@ def expected_words(data: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def flat(value: Any) -> str:
-    """The words of a value."""
+    """A JSON value as words in one line."""
     if isinstance(value, dict):
         return " ".join(map(flat, value.values()))
     if isinstance(value, list):
@@ -241,7 +241,7 @@ def flat(value: Any) -> str:
 
 
 def test_the_manifest_knows_the_files(folder: Path) -> None:
-    """Names and digests are those of the files, and there are no other files."""
+    """Names and digests in the manifest are those of the files, and there are no other files."""
     manifest = json.loads((folder / "manifest.json").read_text())
     named = {
         f"{entry['name']}.{ending}": digest
@@ -256,7 +256,7 @@ def test_the_manifest_knows_the_files(folder: Path) -> None:
 
 
 def test_the_files_are_the_same_with_another_hash(folder: Path, covers: list[Cover]) -> None:
-    """A process with another order of its sets writes the same bytes."""
+    """A process with another hash seed, and so another order of sets, writes the same bytes."""
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     command = [sys.executable, "-c", ONE_SUITE]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -268,7 +268,7 @@ def test_the_files_are_the_same_with_another_hash(folder: Path, covers: list[Cov
 
 
 def test_a_folder_with_other_files_is_left_alone(covers: list[Cover], tmp_path: Path) -> None:
-    """Nothing is written beside what somebody else has put there; the same again is."""
+    """A folder with other files is refused, and the same vectors can be written again."""
     files.write(covers[:1], tmp_path / "new")
     files.write(covers[:1], tmp_path / "new")
     (tmp_path / "notes").write_text("mine")
@@ -283,7 +283,7 @@ def test_a_folder_with_other_files_is_left_alone(covers: list[Cover], tmp_path: 
 def test_the_command_fails_if_something_is_not_covered(
     covers: list[Cover], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a vector missing it names what that one covered; with all of them it holds."""
+    """With a vector removed the command fails, and with all of them it holds."""
     by_name = {cover.suite.name: cover for cover in covers}
     monkeypatch.setattr(build, "build", lambda suite: by_name[suite.name])
     arguments = ["vectors", str(tmp_path / "v"), "--quiet", "--json", str(tmp_path / "j.json")]
@@ -303,7 +303,7 @@ def test_the_command_fails_if_something_is_not_covered(
 def test_bugs_of_the_host_are_caught(
     covers: list[Cover], bug: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of letting requests in: what never fits, without reserving, a page too many, out of turn."""
+    """Each planted bug of admission is caught, and the engine without a bug passes."""
     requests = next(cover for cover in covers if cover.suite.name == "requests")
     monkeypatch.setattr(vectors, "suites", lambda: (requests.suite,))
     monkeypatch.setattr(vectors, "build", lambda _suite: requests)
@@ -317,7 +317,7 @@ def test_bugs_of_the_host_are_caught(
 def test_a_planted_bug_is_caught_and_the_engine_without_it_is_not(
     covers: list[Cover], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The method of `kvspec plant`, with the vectors of one table."""
+    """The method of `kvspec plant` catches a bug with the vectors of one table."""
     monkeypatch.setattr(vectors, "suites", lambda: suites()[:1])
     monkeypatch.setattr(vectors, "build", lambda _suite: covers[0])
     clean = vectors.vectors(None, 0, Budget(steps=1))
@@ -331,16 +331,16 @@ def test_a_planted_bug_is_caught_and_the_engine_without_it_is_not(
 
 @pytest.fixture(scope="module")
 def compiler() -> str:
-    """A C compiler."""
+    """The path of a C compiler."""
     found = shutil.which("cc")
     if found is None:
-        pytest.skip("NOT CHECKED: there is no cc here, so no engine in C is tested")
+        pytest.skip("NOT CHECKED: no C compiler is installed, so no engine in C is tested")
     return found
 
 
 @pytest.mark.parametrize("bug", [0, *BUGS])
 def test_an_allocator_in_c(bug: int, compiler: str, folder: Path, tmp_path: Path) -> None:
-    """Without a bug it passes every vector of a table; with one it fails, and says which."""
+    """Without a bug the allocator passes every vector of a table, and with a bug it fails some."""
     program = tmp_path / "allocator"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-DBUG={bug}"]
     subprocess.run([compiler, *flags, "-o", program, ALLOCATOR], check=True)

@@ -3,7 +3,7 @@
  *     kvspec vectors build/vectors
  *     cc -std=c11 -o allocator tests/vectors/vectors_allocator.c && ./allocator build/vectors/table-*.txt
  *
- * Built with -DBUG=n it has a known bug. Each action returns the reason of its refusal, or NULL. */
+ * If it is built with -DBUG=n, it has a known bug. Each action returns the reason of its refusal, or NULL. */
 #include "vectors_reader.h"
 
 #ifndef BUG
@@ -103,7 +103,7 @@ static const char *clone(int parent, int child, int choice) {
     if (table.allocated[parent] != table.written[parent]) return "UNWRITTEN";
     if (!request_of[parent]) return "SLOT_EMPTY";
     if (BUG != 8 && taken(request_of[parent], choice)) return "CHOICE_TAKEN";
-    if (BUG == 4) table.used[child] = 1; /* before the last thing that can be wrong */
+    if (BUG == 4) table.used[child] = 1; /* before the last check */
     if (partial && BUG != 3 && !free_pages()) return "OUT_OF_PAGES";
     table.used[child] = 1, request_of[child] = request_of[parent], choice_of[child] = choice;
     table.allocated[child] = table.allocated[parent], table.written[child] = table.written[parent];

@@ -15,7 +15,7 @@ typedef struct {
     int tokens[MOST][MOST], known[MOST];
 } Table;
 
-static Table table, want; /* what the engine holds, and what the vector says it should */
+static Table table, want; /* the fields of the engine, and those of the vector */
 static int pages, page_size, slots, max_len, widest, most_stops, longest_stop;
 static int result[MOST], result_len;
 
@@ -60,7 +60,7 @@ static const char *difference(void) {
     return NULL;
 }
 
-/* Whether a vector is passed; the first thing that is wrong with it is printed. */
+/* Whether the engine passes a vector. The first error is printed. */
 static bool play(const char *path, FILE *file) {
     char line[1 << 12], action[MOST] = "";
     const char *why = NULL, *wrong = NULL;
@@ -79,7 +79,7 @@ static bool play(const char *path, FILE *file) {
         } else if (!strcmp(kind, "do")) {
             snprintf(action, sizeof action, "%s", word());
             result_len = 0, why = act(action), refused = false;
-        } else if (!strcmp(kind, "refused")) { /* by any of these reasons */
+        } else if (!strcmp(kind, "refused")) { /* for one of these reasons */
             for (refused = true, wrong = "the reason"; (name = word());)
                 if (why && !strcmp(why, name)) wrong = NULL;
         } else if (!strcmp(kind, "result")) {
@@ -87,7 +87,7 @@ static bool play(const char *path, FILE *file) {
                 if (i >= result_len || atoi(name) != result[i]) wrong = "the result";
         } else if (!strcmp(kind, "saw")) {
             see();
-        } else { /* end of what is known of the action: nothing else may have changed */
+        } else { /* the end of an action: no other field may have changed */
             wrong = why && !refused ? "the refusal" : difference();
         }
         if (wrong)

@@ -32,7 +32,7 @@ def write(
     destinations: one that is out of range is dropped. after: an array that must be complete first;
     it is not read.
     """
-    assert cells.dtype == kv_pages.dtype, "a copy does not convert"
+    assert cells.dtype == kv_pages.dtype, "a copy keeps the dtype of the pool"
     page_size, tokens = kv_pages.shape[1], cells.shape[0]
     inside = (destinations >= 0) & (destinations < kv_pages.shape[0] * page_size)
     starts = jnp.where(inside, destinations, NOWHERE)

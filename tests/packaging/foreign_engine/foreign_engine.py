@@ -1,6 +1,6 @@
-"""Somebody else's allocator of blocks, in a package of its own, and its adapter below.
+"""An allocator of blocks from another project, in a package of its own, and its adapter.
 
-FOREIGN_BUG, set to anything, makes a release keep the last block.
+If FOREIGN_BUG is set to any text, a release keeps the last block.
 """
 
 import os
@@ -13,11 +13,11 @@ from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Refu
 
 
 class No(Exception):
-    """The allocator will not; it says why in one word."""
+    """The allocator refuses; the message is the reason in one word."""
 
 
 class Blocks:
-    """Blocks from a stack, and how long each sequence is."""
+    """A stack of free blocks, and the length of each sequence."""
 
     def __init__(self, sizes: Geometry, widest: int) -> None:
         self.sizes, self.widest, self.free = sizes, widest, list(range(sizes.pages))
@@ -25,7 +25,7 @@ class Blocks:
         self.lengths: dict[int, int] = {}
 
     def open(self, slot: int | None) -> int:
-        """Begin a sequence."""
+        """Begin a sequence. Returns its slot."""
         unused = [one for one in range(self.sizes.slots) if one not in self.tables]
         _require("NO_FREE_SLOT", holds=slot is not None or bool(unused))
         slot = unused[0] if slot is None else slot
@@ -35,7 +35,7 @@ class Blocks:
         return slot
 
     def grow(self, positions: dict[int, list[int]], width: int) -> None:
-        """Cover the next positions of some sequences, or of none of them."""
+        """Cover the next positions of some sequences."""
         _require("BATCH_WIDTH", holds=width <= self.widest)
         for slot in positions:
             self._find(slot)
@@ -72,7 +72,7 @@ def _require(word: str, *, holds: bool) -> None:
 
 
 class Adapter:
-    """The allocator behind `conformance.protocol`."""
+    """The adapter of the allocator; see `conformance.protocol`."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(
@@ -81,7 +81,7 @@ class Adapter:
         self.pool = Blocks(geometry, limits.prefill_tokens)
 
     def apply(self, action: Action) -> int | None:
-        """Translate an action, and the allocator's no."""
+        """Translate an action to a call, and a refusal of the allocator to Refused."""
         try:
             match action:
                 case Reserve(None | int() as slot):
@@ -95,7 +95,7 @@ class Adapter:
         return None
 
     def observe(self) -> View:
-        """Blocks and lengths."""
+        """The rows and lengths of all sequences."""
         pool, sizes, slots = self.pool, self.profile.geometry, range(self.profile.geometry.slots)
         tables = [pool.tables.get(slot, []) for slot in slots]
         return View(
