@@ -100,7 +100,7 @@ def test_a_bound_leaves_it_undecided(
     [
         (["--pages", "open", "--alphabet", "illegal"], "--rung sharing --alphabet legal"),
         (["--pages", "open", "--rung", "lifecycle"], "--rung sharing --alphabet legal"),
-        (["--cleanup", "end"], "--rung rollback or scheduling: in the others"),
+        (["--cleanup", "end"], "--rung rollback or window or scheduling: in the others"),
         (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
         (["--rung", "attention"], "invalid choice: 'attention'"),
         (["--alphabet", "greek"], "invalid choice: 'greek'"),
