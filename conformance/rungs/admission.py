@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from conformance.history import Step
-from conformance.rungs.draws import Digits, constant, has_queued, rarely, request, when
+from conformance.rungs.generators import Digits, constant, has_queued, rarely, request, when
 from conformance.rungs.record import ActionKit, RungKit, Session
 from conformance.rungs.scheduling import ROUND
 from conformance.rungs.simpler import simpler_requests

@@ -8,7 +8,8 @@ from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
-from conformance.rungs.draws import (
+from conformance.rungs.alphabets import assign_again, assign_another, batches, fixed, slots_of
+from conformance.rungs.generators import (
     Digits,
     allocated,
     constant,
@@ -21,8 +22,7 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
-from conformance.rungs.moves import assign_again, assign_another, batches, fixed, slots_of
-from conformance.rungs.pages import SLOT_REASONS, brim, needs_page
+from conformance.rungs.pages import SLOT_REASONS, boundary, needs_page
 from conformance.rungs.record import ActionKit, Move, RungKit
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.simpler import simpler_params
@@ -166,12 +166,12 @@ KIT: Final = RungKit(
             "assign": named(assign),
             "advance": named(advance),
             "advance_again": named(advance),
-            "brim": brim("advance", named(overfill)),
-            "brim_again": brim("advance", named(overfill)),
+            "boundary": boundary("advance", named(overfill)),
+            "boundary_again": boundary("advance", named(overfill)),
             "reset": rarely(8, RESET, "allocate"),
         },
         "scheduling": {
-            "brim": brim("prefill", named(overfill)),
+            "boundary": boundary("prefill", named(overfill)),
             "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
             "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
             "reset": rarely(8, RESET, "prefill"),

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result
-from conformance.rungs.draws import (
+from conformance.rungs.generators import (
     Digits,
     allocated,
     first_queued,
@@ -31,7 +31,7 @@ from spec.vocabulary import INVALID, Reason
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
-"""The most steps that the rule `brim` takes to fill the pool."""
+"""The most steps that the rule `boundary` takes to fill the pool."""
 SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
 
 
@@ -159,7 +159,7 @@ def fill(state: State, drawn: int) -> Action | None:
     return Allocate(tuple((slot, start + step) for step in range(cells)))
 
 
-def brim(first: str, overfill: DrawRule) -> DrawRule:
+def boundary(first: str, overfill: DrawRule) -> DrawRule:
     """Fill the pool, then take the step of `overfill`, which needs one page more.
 
     first: the rule that is mostly taken instead while no clone would need a page of its own.

@@ -7,7 +7,8 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.draws import (
+from conformance.rungs.alphabets import allocating, fixed, writing
+from conformance.rungs.generators import (
     ALPHABET,
     Digits,
     allocated,
@@ -17,7 +18,6 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
-from conformance.rungs.moves import allocating, fixed, writing
 from conformance.rungs.pages import SLOT_REASONS
 from conformance.rungs.record import ActionKit, Move, RungKit, Session
 from spec import pool

@@ -6,7 +6,8 @@ from typing import Final
 
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
-from conformance.rungs.draws import (
+from conformance.rungs.alphabets import allocating, fixed, slots_of, writing
+from conformance.rungs.generators import (
     ALPHABET,
     Digits,
     constant,
@@ -19,7 +20,6 @@ from conformance.rungs.draws import (
     when,
     wild_slot,
 )
-from conformance.rungs.moves import allocating, fixed, slots_of, writing
 from conformance.rungs.pages import SLOT_REASONS, reserve
 from conformance.rungs.record import ActionKit, Move, RungKit
 from conformance.rungs.simpler import simpler_requests
@@ -69,7 +69,7 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     return Prefill(tuple(requests))
 
 
-def snug(state: State, drawn: int, serial: int) -> Prefill:
+def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     """A prefill that takes exactly the free pages, or as many as its width allows.
 
     While no page is shared, mostly a prefill of several choices instead: without sharing, the count
@@ -221,7 +221,7 @@ KIT: Final = RungKit(
             "round": when(has_queued, constant(Round()), "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),
-            "snug": named(snug),
+            "exact_fit": named(exact_fit),
             "enqueue": when(has_queued, one(enqueue), "prefill"),
         },
     },

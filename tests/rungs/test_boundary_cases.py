@@ -28,17 +28,17 @@ def test_draws_are_spread_evenly() -> None:
     assert (400, 600) < (min(set_bits), max(set_bits)) < (501, 601)
 
 
-def test_a_snug_prefill_shares_pages_and_then_takes_what_is_left() -> None:
+def test_an_exact_fit_shares_pages_and_then_takes_what_is_left() -> None:
     """It takes at most the free pages, and more than the pool less all row entries."""
     state = initial()
     first = next(
         action
-        for action in (scheduling_kit.snug(state, drawn, 1) for drawn in DRAWS)
+        for action in (scheduling_kit.exact_fit(state, drawn, 1) for drawn in DRAWS)
         if action.requests[0].n_generations > 1
     )
     shared = MACHINE.step(state, first)
     counts = shared.counts
-    second = scheduling_kit.snug(shared, 0, 9)
+    second = scheduling_kit.exact_fit(shared, 0, 9)
 
     assert max(counts) > 1
     assert () == tuple(MACHINE.refusals(shared, second))
