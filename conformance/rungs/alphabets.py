@@ -26,6 +26,16 @@ def writing(name: str, *places: tuple[int, int]) -> Move:
     return Move(name, lambda state: act.Write(_batch(state, places, write=True)))
 
 
+def past_committed(kind: type[act.Commit] | type[act.Truncate], slot: int, more: int) -> Move:
+    """Commit or truncate at this many cells past the committed length."""
+
+    def action(state: State) -> Action:
+        committed = state.committed[slot] if slot < len(state.committed) else 0
+        return kind(slot, max(0, committed + more))
+
+    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
+
+
 def _batch(
     state: State, places: tuple[tuple[int, int], ...], *, write: bool
 ) -> tuple[tuple[int, int], ...]:

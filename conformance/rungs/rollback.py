@@ -7,7 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.alphabets import allocating, fixed, writing
+from conformance.rungs.alphabets import allocating, fixed, past_committed, writing
 from conformance.rungs.generators import (
     ALPHABET,
     Digits,
@@ -174,8 +174,8 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
         yield fixed(Purge(slot), f"purge({slot})")
         yield fixed(Free(slot), f"free({slot})")
         for more in range(-1, geometry.page_size + 2):
-            yield _counted(Commit, slot, more)
-            yield _counted(Truncate, slot, more)
+            yield past_committed(Commit, slot, more)
+            yield past_committed(Truncate, slot, more)
     for slot in range(geometry.slots):
         yield fixed(Enqueue(slot, 1), f"enqueue({slot})")
         yield allocating(f"allocate({slot}, 1)", (slot, 0))
@@ -183,16 +183,6 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
     for parent, child in permutations(range(geometry.slots), 2):
         yield fixed(Clone(parent, child, 1), f"clone({parent}, {child})")
     yield fixed(Reset(), "reset(logical)")
-
-
-def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
-    """Commit or truncate at this many cells past the committed length."""
-
-    def action(state: State) -> Action:
-        committed = state.committed[slot] if slot < len(state.committed) else 0
-        return kind(slot, max(0, committed + more))
-
-    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
 
 
 _BATCHES: Final = ("Propose", "Allocate", "Write")

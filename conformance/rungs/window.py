@@ -1,4 +1,4 @@
-"""Rung window: draws of releases, and what they must reach."""
+"""Rung window: generators of releases, and the outcomes that fuzzing must reach."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -7,7 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.alphabets import allocating, fixed, writing
+from conformance.rungs.alphabets import allocating, fixed, past_committed, writing
 from conformance.rungs.generators import (
     ALPHABET,
     Digits,
@@ -159,8 +159,8 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
         for more in (-1, 0, 1, geometry.page_size):
             yield _releasing(slot, more)
         yield fixed(Propose(slot, (4,)), f"propose({slot}, 1)")
-        yield _counted(Commit, slot, 1)
-        yield _counted(Truncate, slot, 0)
+        yield past_committed(Commit, slot, 1)
+        yield past_committed(Truncate, slot, 0)
         yield fixed(Free(slot), f"free({slot})")
     for slot in range(geometry.slots):
         yield allocating(f"allocate({slot}, 1)", (slot, 0))
@@ -178,16 +178,6 @@ def _releasing(slot: int, more: int) -> Move:
         return Release(slot, max(0, (first_visible(state, slot) if there else 0) + more))
 
     return Move(f"release({slot}, {more:+})", action)
-
-
-def _counted(kind: type[Commit] | type[Truncate], slot: int, more: int) -> Move:
-    """Commit or truncate at so many cells past what is committed."""
-
-    def action(state: State) -> Action:
-        committed = state.committed[slot] if slot < len(state.committed) else 0
-        return kind(slot, committed + more)
-
-    return Move(f"{kind.__name__.lower()}({slot}, {more:+})", action)
 
 
 _FILLS: Final = "Write|Prefill"
