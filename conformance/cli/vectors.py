@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Build the vectors and write them; fails if they miss reachable coverage."""
     from conformance.vectors import files
     from conformance.vectors.build import build
-    from conformance.vectors.suites import pairs_apart, suites
+    from conformance.vectors.suites import absent, pairs_apart, suites
 
     report.scope = Scope.COMPLETE
     folder, covers = Path(arguments.folder), []
@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     for cover in covers:
         row = ", ".join(f"{number} {name}" for name, number in files.numbers(cover).items())
         report.say(f"  {cover.suite.name}: {row}")
+    for name in absent():
+        report.skip(name, why="no suite has this action")
     for some, others in pairs_apart().items():
         report.skip(
             f"pairs of {' or '.join(some)} with {', '.join(others)}", why="no suite has both"

@@ -149,12 +149,19 @@ def suites() -> tuple[Suite, ...]:
     )
 
 
+def absent() -> tuple[str, ...]:
+    """The actions that are in no suite, by name."""
+    present = set[str]().union(*(one.names for one in suites()))
+    return tuple(sorted({kind.__name__ for kind in ladder.whole().calls} - present))
+
+
 def pairs_apart() -> dict[tuple[str, ...], tuple[str, ...]]:
     """The pairs of actions that no suite has together, by name.
 
     Every action of a key forms such a pair with every action of its value. A pair is listed once.
+    Both actions are in some suite.
     """
-    names = {kind.__name__ for kind in ladder.whole().calls}
+    names = set[str]().union(*(one.names for one in suites()))
     apart = {
         name: names.difference(*(one.names for one in suites() if name in one.names))
         for name in names
