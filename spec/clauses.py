@@ -7,6 +7,7 @@ was done. A `step` clause judges such a pair alone. A `run` clause is judged ove
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final, Literal
 
 from attrs import frozen
@@ -42,27 +43,43 @@ class Clause:
 
 def violations(view: View) -> Iterator[tuple[str, str]]:
     """Yield (clause id, message) for each violation of a state clause."""
-    for clause in STATE_CLAUSES:
-        if clause.holds_in is not None and _seen(clause, view):
-            for wrong in clause.holds_in(view):
-                yield clause.id, wrong
+    for name, holds_in in _of_a_state(view.hidden):
+        for wrong in holds_in(view):
+            yield name, wrong
 
 
 def step_violations(before: View, after: View) -> Iterator[tuple[str, str]]:
     """Yield (clause id, message) for each violation by an action that was done."""
-    for clause in _ACROSS:
-        if clause.holds_across is not None and _seen(clause, before) and _seen(clause, after):
-            for wrong in clause.holds_across(before, after):
-                yield clause.id, wrong
+    for name, holds_across in _of_a_step(before.hidden | after.hidden):
+        for wrong in holds_across(before, after):
+            yield name, wrong
 
 
 def not_checked(view: View) -> tuple[str, ...]:
     """Ids of the state and step clauses that need a field that this view hides."""
-    return tuple(clause.id for clause in STATE_CLAUSES + STEP_CLAUSES if not _seen(clause, view))
+    hidden = view.hidden
+    clauses = STATE_CLAUSES + STEP_CLAUSES
+    return tuple(clause.id for clause in clauses if not hidden.isdisjoint(clause.needs))
 
 
-def _seen(clause: Clause, view: View) -> bool:
-    return view.hidden.isdisjoint(clause.needs)
+@cache
+def _of_a_state(hidden: frozenset[str]) -> tuple[tuple[str, StatePredicate], ...]:
+    """The predicates that judge a view which hides these fields."""
+    return tuple(
+        (clause.id, clause.holds_in)
+        for clause in STATE_CLAUSES
+        if clause.holds_in is not None and hidden.isdisjoint(clause.needs)
+    )
+
+
+@cache
+def _of_a_step(hidden: frozenset[str]) -> tuple[tuple[str, StepPredicate], ...]:
+    """The predicates that judge two views of which either hides these fields."""
+    return tuple(
+        (clause.id, clause.holds_across)
+        for clause in STATE_CLAUSES + STEP_CLAUSES
+        if clause.holds_across is not None and hidden.isdisjoint(clause.needs)
+    )
 
 
 def _conserved(view: View) -> Iterator[str]:
@@ -502,10 +519,6 @@ STEP_CLAUSES: Final = (
         None,
         _rolled_back,
     ),
-)
-
-_ACROSS: Final = tuple(
-    clause for clause in STATE_CLAUSES + STEP_CLAUSES if clause.holds_across is not None
 )
 
 OTHER_CLAUSES: Final = (

@@ -106,7 +106,8 @@ def attend(
     first: the position of the first of them. window: that of the model that wrote them.
     """
     hidden = embed(token, first + len(read) - 1)
-    words = [_known(tag, window)[1] for tag in read]
+    memory = _memories.get(window, {})
+    words = [(memory.get(tag) or _known(tag, window))[1] for tag in read]
     hidden = mix(hidden + total([lower for lower, _ in words], first))
     hidden = mix(hidden + total([upper for _, upper in words], first))
     return unembed(hidden, draw)

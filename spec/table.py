@@ -37,6 +37,8 @@ class Sequence:
     @property
     def pages(self) -> tuple[int, ...]:
         """The pages that the row names."""
+        if INVALID not in self.row:
+            return self.row
         return tuple(page for page in self.row if page != INVALID)
 
     @property
@@ -86,12 +88,15 @@ def readable(sequence: Sequence, position: int, page_size: int, window: int | No
     return INVALID not in sequence.row[first // page_size : position // page_size + 1]
 
 
-def read(cells: Cells, sequence: Sequence) -> tuple[Tokens, ...]:
-    """The tags of a sequence's written cells, read through its row."""
+def read(cells: Cells, sequence: Sequence, first: int = 0) -> tuple[Tokens, ...]:
+    """The tags of a sequence's written cells from `first` on, read through its row."""
+    if not sequence.row:
+        return ()
+    index, offset = divmod(first, len(cells[0]))
     tags: list[Tokens] = []
-    for page in sequence.row:
+    for page in sequence.row[index:]:
         tags.extend(cells[page])
-    return tuple(tags[: sequence.written])
+    return tuple(tags[offset : sequence.written - first + offset])
 
 
 def by_slot(batch: Batch) -> dict[int, list[int]]:

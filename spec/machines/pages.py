@@ -11,11 +11,12 @@ from typing import TypeGuard, TypeVar
 from attrs import evolve
 
 from spec import model, pool
+from spec.attention import visible
 from spec.cells import blank, kill, store
 from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
 from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
 from spec.state import Cached, State
-from spec.table import Sequence, by_slot, destination, read, read_set
+from spec.table import Sequence, by_slot, destination, read
 from spec.vocabulary import InvalidInput, Reason, Refusal
 
 T = TypeVar("T")
@@ -153,10 +154,9 @@ def _sample_refusals(_machine: Machine, state: State, action: Sample) -> Iterato
 
 def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
     slot, sequence = reserved_slot(state, action.slot), used(state, action.slot)
-    size, window = state.geometry.page_size, state.geometry.window
-    cells = read_set(sequence, sequence.written - 1, size, window)
-    tags = [state.cells[cell // size][cell % size] for cell in cells]
-    first = sequence.written - len(tags)
+    window = state.geometry.window
+    first = visible(sequence.written - 1, sequence.written, window).start
+    tags = read(state.cells, sequence, first)
     token = model.attend(sequence.tokens[-1], tags, action.draw, first=first, window=window)
     return with_sequence(state, slot, evolve(sequence, tokens=(*sequence.tokens, token)))
 

@@ -7,7 +7,8 @@ import pytest
 from attrs import evolve
 from spec_tools import MACHINE, climb, geometry, machine, planted, rows, span
 
-from spec import cells, clauses, ladder, table, view
+from spec import cells, clauses, ladder, view
+from spec.attention import visible
 from spec.machines import naive, pages, window
 from spec.machines.actions import (
     Action,
@@ -221,9 +222,7 @@ def test_a_clone_that_forgets_its_first_page_breaks_row() -> None:
 
 def test_a_read_past_the_window_breaks_pages_to_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """The draw depends on a cell that the query must not see."""
-    monkeypatch.setattr(
-        pages, "read_set", lambda found, at, size, _window: table.read_set(found, at, size)
-    )
+    monkeypatch.setattr(pages, "visible", lambda at, length, _window: visible(at, length))
 
     with pytest.raises(LadderBroken, match=r"^pages to cache on Sample"):
         BARE.climb(sampled_from(3), Sample(0))
