@@ -49,22 +49,26 @@ install_import_hook(TRACED, "shape_checks.checked")
 sys.meta_path.insert(0, Unchecked)
 
 SLOW = (
-    "impl/test_tpu_kernel.py",
-    "refinement/test_refinement.py",
-    "kernels/test_bench.py",
     "kernels/test_compiler.py",
-    "vectors/test_vectors.py",
-    "fuzzing/test_shrinking.py",
+    "impl/test_tpu_kernel.py",
+    "kernels/test_bench.py",
+    "refinement/test_refinement.py",
+    "fuzzing/test_coverage.py",
+    "runtime/test_compiled_code.py",
+    "fuzzing/test_hang_seconds.py",
+    "docs/test_docs.py",
     "fuzzing/test_pytest_plugin.py",
     "seeded_bugs/test_score.py",
-    "impl/test_engine_llama.py",
-    "docs/test_docs.py",
-    "runtime/test_compiled_code.py",
-    "seeded_bugs/test_catalogue.py",
+    "fuzzing/test_shrinking.py",
+    "spec/test_machines.py",
+    "vectors/test_vectors.py",
     "kernels/test_appending.py",
-    "fuzzing/test_coverage.py",
-    "hostile/test_hostile_schemas.py",
     "packaging/test_foreign_package.py",
+    "spec/test_requests.py",
+    "rungs/test_releases.py",
+    "impl/test_engine.py",
+    "hostile/test_hostile.py",
+    "recordings/test_fast_table.py",
 )
 """The files that take longest, the longest first. A wrong order costs time and nothing else."""
 
