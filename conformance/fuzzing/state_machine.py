@@ -18,7 +18,7 @@ from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable
-from conformance.rungs import generators, record, registry
+from conformance.rungs import record, registry, shared_generators
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
@@ -144,18 +144,18 @@ def _rare(session: record.Session, drawn: int) -> Step:
 
 
 _NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "rare"})
-_POISON: Final = generators.constant(*(PoisonDead(kind) for kind in Poison))
-_ATTEND: Final = generators.constant(Attend())
+_POISON: Final = shared_generators.constant(*(PoisonDead(kind) for kind in Poison))
+_ATTEND: Final = shared_generators.constant(Attend())
 HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
     "lifecycle": {
-        "poison": generators.rarely(3, _POISON, "clone"),
-        "attend": generators.rarely(3, _ATTEND, "advance"),
+        "poison": shared_generators.rarely(3, _POISON, "clone"),
+        "attend": shared_generators.rarely(3, _ATTEND, "advance"),
     },
     "scheduling": {
-        "poison": generators.rarely(2, _POISON, "go_on"),
-        "attend": generators.rarely(3, _ATTEND, "go_on"),
+        "poison": shared_generators.rarely(2, _POISON, "go_on"),
+        "attend": shared_generators.rarely(3, _ATTEND, "go_on"),
     },
-    "admission": {"poison": generators.rarely(2, _POISON, "serve")},
+    "admission": {"poison": shared_generators.rarely(2, _POISON, "serve")},
 }
 """The rules of the harness itself at each level."""
 LEVELS: Final = tuple(kit.rung for kit in registry.LEVELS)

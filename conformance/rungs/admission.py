@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from conformance.history import Step
-from conformance.rungs.generators import Digits, constant, has_queued, rarely, request, when
 from conformance.rungs.record import ActionKit, RungKit, Session
 from conformance.rungs.scheduling import ROUND
+from conformance.rungs.shared_generators import Digits, constant, has_queued, rarely, request, when
 from conformance.rungs.simpler import simpler_requests
 from spec.machines.actions import Admit, Submit
 from spec.state import State

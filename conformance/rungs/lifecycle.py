@@ -8,8 +8,10 @@ from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
-from conformance.rungs.alphabets import assign_again, assign_another, batches, fixed, slots_of
-from conformance.rungs.generators import (
+from conformance.rungs.pages import SLOT_REASONS, boundary, needs_page
+from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.scheduling import enqueue
+from conformance.rungs.shared_generators import (
     Digits,
     allocated,
     constant,
@@ -22,9 +24,7 @@ from conformance.rungs.generators import (
     when,
     wild_slot,
 )
-from conformance.rungs.pages import SLOT_REASONS, boundary, needs_page
-from conformance.rungs.record import ActionKit, Move, RungKit
-from conformance.rungs.scheduling import enqueue
+from conformance.rungs.shared_moves import assign_again, assign_another, batches, fixed, slots_of
 from conformance.rungs.simpler import simpler_params
 from spec.fields import output_entry
 from spec.machines import actions as act

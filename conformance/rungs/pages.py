@@ -7,7 +7,8 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result
-from conformance.rungs.generators import (
+from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
+from conformance.rungs.shared_generators import (
     Digits,
     allocated,
     first_queued,
@@ -18,7 +19,6 @@ from conformance.rungs.generators import (
     when,
     wild_slot,
 )
-from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
 from spec import pool, table
 from spec.machines import actions as act
 from spec.machines.actions import Allocate, Free, Reserve, Write

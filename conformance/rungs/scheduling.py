@@ -6,8 +6,9 @@ from typing import Final
 
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
-from conformance.rungs.alphabets import allocating, fixed, slots_of, writing
-from conformance.rungs.generators import (
+from conformance.rungs.pages import SLOT_REASONS, reserve
+from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
     constant,
@@ -20,8 +21,7 @@ from conformance.rungs.generators import (
     when,
     wild_slot,
 )
-from conformance.rungs.pages import SLOT_REASONS, reserve
-from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.shared_moves import allocating, fixed, slots_of, writing
 from conformance.rungs.simpler import simpler_requests
 from spec import pool
 from spec.machines import actions as act

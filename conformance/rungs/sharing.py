@@ -7,9 +7,16 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Result
-from conformance.rungs.generators import Digits, free_slots, has_settled, one, when, wild_slot
 from conformance.rungs.pages import SLOT_REASONS, place
 from conformance.rungs.record import ActionKit, RungKit
+from conformance.rungs.shared_generators import (
+    Digits,
+    free_slots,
+    has_settled,
+    one,
+    when,
+    wild_slot,
+)
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
 from spec.machines.pages import reserved_slot
 from spec.rung import Machine

@@ -7,8 +7,9 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.alphabets import allocating, fixed, past_committed, writing
-from conformance.rungs.generators import (
+from conformance.rungs.pages import SLOT_REASONS
+from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
     allocated,
@@ -17,8 +18,7 @@ from conformance.rungs.generators import (
     when,
     wild_slot,
 )
-from conformance.rungs.pages import SLOT_REASONS
-from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from conformance.rungs.shared_moves import allocating, fixed, past_committed, writing
 from spec import pool
 from spec.machines.actions import (
     Action,

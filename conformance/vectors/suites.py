@@ -17,9 +17,9 @@ from attrs import evolve, frozen
 from conformance.exploration import instances
 from conformance.exploration.instances import Instance
 from conformance.recordings.fast_table import ACTIONS
-from conformance.rungs import alphabets
-from conformance.rungs.alphabets import allocating, fixed, writing
+from conformance.rungs import shared_moves
 from conformance.rungs.record import Move
+from conformance.rungs.shared_moves import allocating, fixed, writing
 from spec import ladder
 from spec.machines import actions as act
 from spec.machines.actions import Action
@@ -309,13 +309,13 @@ def _table(geometry: Geometry) -> Iterator[Move]:
         stopped = act.Assign(slot, prompt, Params(max_new=1, stops=((1, 2),)), 1, slot)
         yield fixed(stopped, f"assign_stops({slot})")
     for slot in slots:
-        yield alphabets.assign_another(slot, geometry.slots)
+        yield shared_moves.assign_another(slot, geometry.slots)
         yield _clone_to_any(slot)
     for slot, other in permutations(slots, 2):
-        yield alphabets.assign_again(slot, other)
-    yield from alphabets.batches(slots, geometry.page_size)
+        yield shared_moves.assign_again(slot, other)
+    yield from shared_moves.batches(slots, geometry.page_size)
     yield from _batches(geometry)
-    yield from alphabets.slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield from shared_moves.slots_of(geometry, lambda child: child, lambda parent: parent)
     yield fixed(act.FreeFinished(), "free_finished")
     yield fixed(act.TakeOutputs(), "take_outputs")
 
