@@ -1,9 +1,9 @@
 """The registry of clauses: every invariant by id, with its text, its sources and its predicate.
 
 A predicate yields a message for each violation: the value seen, and the value that it should be. A
-`state` clause judges one view, and Q and OUT also judge the views before and after an action that
-was done. A `step` clause judges such a pair alone. A `run` clause is judged over a whole run and an
-`engine` clause by driving an engine; neither has a predicate here.
+`state` clause judges one view; Q, OUT and WIN also judge a step, the views before and after an
+action that was done. A `step` clause judges a step alone. A `run` clause is judged over a whole run
+and an `engine` clause by driving an engine; neither has a predicate here.
 """
 
 from collections.abc import Callable, Iterator
@@ -164,6 +164,22 @@ def _released(view: View) -> Iterator[str]:
                 f"slot {slot} has released {first} pages, should be {most} at most: a query at "
                 f"position {committed} sees position {seen}"
             )
+
+
+def _released_alone(before: View, after: View) -> Iterator[str]:
+    """A release is an action on one slot; a slot that was or is unused has begun or ended."""
+    assert before.first_page is not None
+    assert after.first_page is not None
+    moved = [
+        slot
+        for slot, used in enumerate(before.used)
+        if used and after.used[slot] and before.first_page[slot] != after.first_page[slot]
+    ]
+    for slot in moved[1:]:
+        yield (
+            f"slot {slot} has released {after.first_page[slot]} pages, should be "
+            f"{before.first_page[slot]}: slot {moved[0]} released in this step"
+        )
 
 
 def _contents(view: View) -> Iterator[str]:
@@ -453,6 +469,7 @@ STATE_CLAUSES: Final = (
         "state",
         ("first_page", "written"),
         _released,
+        _released_alone,
     ),
     Clause(
         "CONTENT",

@@ -45,6 +45,14 @@ class View:
 
     def __attrs_post_init__(self) -> None:
         sizes = self.geometry
+        for slot, row in enumerate(self.rows):
+            if len(row) != sizes.pages_per_seq:
+                raise InvalidInput(
+                    f"View.rows[{slot}]",
+                    seen=f"{len(row)} entries",
+                    allowed=f"{sizes.pages_per_seq}, as many as a row of the table has",
+                    remedy="Show the whole row, with INVALID where it names no page.",
+                )
         counts = {
             "slot": sizes.slots,
             "page": sizes.pages,

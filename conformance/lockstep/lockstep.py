@@ -17,12 +17,11 @@ from conformance.lockstep.comparer import (
     refusal_difference,
     result_difference,
 )
-from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Result
+from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Profile, Result
 from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.fields import VIEWED, entries
-from spec.rung import Machine
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
@@ -71,8 +70,7 @@ class Lockstep:
         self._climb, self._oracle = climb, oracle
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
-        _require_fields(self.machine, self.seen)
-        _require_drafts(self.machine, self.seen)
+        require_shown(profile, self.seen)
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -90,10 +88,10 @@ class Lockstep:
             with self._watch:
                 result = self.engine.apply(action)
         except Refused as refused:
-            self.seen = self._observe()
+            self.seen = self._look()
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
-        self.seen = self._observe()
+        self.seen = self._look()
         if expected and self._oracle is not None:
             self._judge(action, before, self.seen)
             return frozenset()
@@ -115,7 +113,7 @@ class Lockstep:
         if isinstance(self.engine, Poisonable):
             with self._watch:
                 self.engine.poison(kind)
-            before, self.seen = self.seen, self._observe()
+            before, self.seen = self.seen, self._look()
             self._judge(f"poison {kind.value}", before, self.seen)
 
     def attend(self) -> None:
@@ -143,6 +141,18 @@ class Lockstep:
     def _observe(self) -> View:
         with self._watch:
             return self.engine.observe()
+
+    def _look(self) -> View:
+        """The view after a step. Raises InvalidInput if it hides other fields than the last one."""
+        shown = self._observe()
+        for name in sorted(shown.hidden ^ self.seen.hidden):
+            raise InvalidInput(
+                f"View.{name}",
+                seen="shown in one view and None in another",
+                allowed="the same fields in every view of an engine",
+                remedy="Show it always, with empty entries where there is nothing, or never.",
+            )
+        return shown
 
     def _judge_refusal(
         self,
@@ -242,35 +252,24 @@ def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, s
     yield from clauses.step_violations(before, seen)
 
 
-def _require_fields(machine: Machine, shown: View) -> None:
-    """An engine shows the fields without which its rows mean nothing. Raises InvalidInput."""
-    for field in VIEWED:
-        missing = field.required and getattr(shown, field.name) is None
-        if missing and field.owner in machine.names:
-            raise InvalidInput(
-                f"View.{field.name}",
-                seen=None,
-                allowed=f"one entry for each {field.index}",
-                remedy=f"Show it, or do not offer the actions of the rung {field.owner}.",
-            )
+def require_shown(profile: Profile, shown: View) -> None:
+    """The fields that an engine with these actions cannot hide. Raises InvalidInput.
 
-
-def _require_drafts(machine: Machine, shown: View) -> None:
-    """Raise InvalidInput if the engine shows tokens but not the proposed ones that follow them.
-
-    Without the proposed tokens, written drafts would be judged as cells of no token.
+    Its rows mean nothing without a required field. If it shows tokens, written drafts would be
+    judged as cells of no token without the fields of the rung that proposes them.
     """
-    if shown.tokens is None:
-        return
-    following = {rung.name for rung in machine.rungs if rung.known is not None}
-    for field in VIEWED:
-        if field.owner in following and getattr(shown, field.name) is None:
-            raise InvalidInput(
-                f"View.{field.name}",
-                seen=None,
-                allowed=f"one entry for each {field.index}, since the view has tokens",
-                remedy="Show it, or no tokens, or do not offer the actions that propose tokens.",
-            )
+    for rung in profile.machine.rungs:
+        offered = sorted(kind.__name__ for kind in profile.actions.intersection(rung.rules))
+        drafts = rung.known is not None and shown.tokens is not None
+        for field in VIEWED:
+            hidden = field.owner == rung.name and getattr(shown, field.name) is None
+            if hidden and offered and (field.required or drafts):
+                raise InvalidInput(
+                    f"View.{field.name}",
+                    seen=None,
+                    allowed=f"one entry for each {field.index}",
+                    remedy=f"Show it, or do not offer {', '.join(offered)}.",
+                )
 
 
 def _rows(shown: View) -> str:

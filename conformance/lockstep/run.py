@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
-from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses
+from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses, require_shown
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed, Profile, Unsendable
 from conformance.runtime.optional_dependencies import extra_of
@@ -45,6 +45,7 @@ def opened(make: MakeEngine) -> Engine:
         if not isinstance(value, kind):
             wrong = f"the adapter gave {value!r}, should be a {kind.__module__}.{kind.__name__}"
             raise EngineFailed(wrong)
+    require_shown(profile, shown)
     return engine
 
 

@@ -12,6 +12,11 @@ Change = tuple[str, int]
 """A field, and the slot or page whose value has changed."""
 
 
+def no_such(field: str) -> str:
+    """The expected value of an entry that does not exist: no observed value equals it."""
+    return f"no such index of {field}"
+
+
 class Done(NamedTuple):
     """The effect of an action. results: the legal results as plain data; empty if not judged."""
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
-from conformance.recordings.answers import Done
+from conformance.recordings.answers import Done, no_such
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.rungs.registry import legal_results
@@ -30,7 +30,7 @@ class BySpec:
             raise InvalidInput(
                 "policy",
                 seen=header.policy,
-                allowed="lowest, where a recording has queues, prefills, rounds or requests",
+                allowed="lowest, where a recording has other actions than those of a table",
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
         self._machine = machine
@@ -57,7 +57,7 @@ class BySpec:
     def expected(self, field: str, index: int) -> object:
         """What this field should show."""
         values = self.fields[field]
-        return values.get(index, _nothing(field))
+        return values.get(index, no_such(field))
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether it is what the specification shows."""
@@ -99,8 +99,3 @@ def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable
         entries = (values,) if field.index == "whole" else values
         shown[field.name] = {index: field.to_record(entries[index]) for index in found[field.index]}
     return shown
-
-
-def _nothing(field: str) -> object:
-    """What a slot or page shows that does not exist: nothing that can be observed."""
-    return f"no such index of {field}"

@@ -14,11 +14,11 @@ from attrs import define
 
 from conformance.lockstep.comparer import Difference
 from conformance.protocol import Action
-from conformance.recordings.answers import Change, Done, Illegal
+from conformance.recordings.answers import Change, Done, Illegal, no_such
 from conformance.recordings.format import Header, Line, Saw
 from conformance.recordings.free_list import Lowest
 from spec import ladder
-from spec.fields import RECORDED, entries
+from spec.fields import BY_NAME, RECORDED, entries
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
 from spec.vocabulary import Geometry, Reason, default_limits
@@ -213,6 +213,8 @@ class Ledger:
             case act.Reset():
                 for slot in list(self.held):
                     self._release(slot)
+            case act.TakeOutputs():
+                return []
             case _:
                 pass
         return None
@@ -321,8 +323,20 @@ class Ledger:
         """A row by the pages as they are known by now."""
         return [self.page(page) for page in row] if self._seen_later else row
 
+    def _has(self, field: str, index: int) -> bool:
+        """Whether a field has an entry with this index."""
+        match BY_NAME[field].index:
+            case "slot":
+                return self._in_range(index)
+            case "page":
+                return 0 <= index < self._geometry.pages
+            case _:
+                return index == 0
+
     def expected(self, field: str, index: int) -> object:
         """What this field should show. For pages that were never seen, negative numbers."""
+        if not self._has(field, index):
+            return no_such(field)
         found = _EXPECTED.get(field)
         return _UNTOUCHED[field] if found is None else found(self, index)
 

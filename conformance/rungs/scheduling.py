@@ -113,12 +113,13 @@ def _packed(_machine: Machine, before: State, _action: Pack, _after: State) -> t
     return (tuple((queued.token, queued.slot, queued.position) for queued in leaving),)
 
 
-def _rounds(machine: Machine, before: State, _action: Generate, after: State) -> tuple[Result, ...]:
-    """Any reason of the round that was refused; after the last round, also none."""
-    _, done, _ = scheduling.generate(machine, before)
-    reasons = sorted(refusal.reason for refusal in machine.refusals(after, Round()))
-    all_done = done == before.limits.rounds
-    return tuple(Rounds(done, reason) for reason in (*[None] * all_done, *reasons))
+def _rounds(
+    machine: Machine, before: State, _action: Generate, _after: State
+) -> tuple[Result, ...]:
+    """Any reason of the round that was refused; none after the last round."""
+    _, done, found = scheduling.generate(machine, before)
+    reasons = sorted(refusal.reason for refusal in found)
+    return tuple(Rounds(done, reason) for reason in reasons or (None,))
 
 
 def _finish_corners(before: State, _action: Round | Prefill, after: State) -> Iterator[str]:

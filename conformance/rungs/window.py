@@ -144,7 +144,7 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
             "geometry",
             seen=geometry,
             allowed="sizes with a window",
-            remedy="Add window=2 or more to --geometry.",
+            remedy="Add a window to --geometry, such as window=2.",
         )
     for number, prompt in ((1, (1,)), (2, (2, 1))):
         params = Params(max_new=max(1, geometry.max_len - len(prompt)))

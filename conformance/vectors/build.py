@@ -103,8 +103,8 @@ def _vector(name: str, suite: Suite, steps: list[Step]) -> Vector:
             lines.append(Line(action, reasons, None, {}))
             continue
         done = machine.do(Line(action, None, None, {}))
-        ours = next(iter(done.results), None)
-        lines.append(Line(action, None, ours, saw(machine.fields, done.changes)))
+        only = next(iter(done.results)) if len(done.results) == 1 else None
+        lines.append(Line(action, None, only, saw(machine.fields, done.changes)))
         state = suite.machine.effect(state, action)
     return Vector(name, header, tuple(lines), frozenset(covered(steps)))
 

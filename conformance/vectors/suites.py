@@ -227,7 +227,7 @@ def _table_suite(geometry: Geometry) -> Suite:
         name=f"table-{geometry.page_size}",
         level="lifecycle",
         instance=instances.instance("lifecycle", geometry),
-        moves=tuple(_table(geometry)),
+        moves=tuple(table_moves(geometry)),
         actions=ACTIONS,
         texts=False,
     )
@@ -296,7 +296,7 @@ def _prefills(geometry: Geometry) -> dict[str, tuple[Request, ...]]:
     }
 
 
-def _table(geometry: Geometry) -> Iterator[Move]:
+def table_moves(geometry: Geometry) -> Iterator[Move]:
     """Every action on a table. The prompt of a slot repeats the slot's number plus one."""
     slots, longest = range(geometry.slots), geometry.max_len
     yield fixed(act.Reserve(), "reserve()")

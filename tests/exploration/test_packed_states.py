@@ -101,9 +101,8 @@ class Packed:
         """The successor."""
         return evolve(self, state=self.instance.expand(self.state, move).after)
 
-    def results(self) -> tuple[object, ...]:
-        """Bytes return nothing."""
-        return ()
+    def results(self) -> None:
+        """Packed states have no results."""
 
     def shown(self) -> Mapping[str, Mapping[int, object]]:
         """Lengths, rows and counts: whatever is used is allocated and written."""

@@ -221,7 +221,7 @@ def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
 
     with pytest.raises(InvalidInput, match=rf"View\.{field}") as refused:
         Lockstep(engine())
-    assert "Show it, or no tokens" in str(refused.value)
+    assert "Show it, or do not offer Commit, Propose, Truncate" in str(refused.value)
     assert "RB" in clauses.not_checked(Lockstep(engine(tokens=None)).seen)
 
 
@@ -230,8 +230,29 @@ def test_an_engine_with_releases_shows_its_first_pages() -> None:
     geometry, limits, cleanup = _settings(toy())
     engine = SpecEngine(evolve(geometry, window=2), limits, cleanup)
 
-    with pytest.raises(InvalidInput, match=r"View\.first_page: saw None.*the rung window"):
+    with pytest.raises(InvalidInput, match=r"View\.first_page: saw None.*do not offer Release"):
         Lockstep(Wrapped(engine, view=lambda view: evolve(view, first_page=None)))
+
+
+def test_an_engine_without_drafts_shows_nothing_of_them() -> None:
+    """It may release pages: what is written of its tokens is committed."""
+    geometry, limits, cleanup = _settings(toy())
+    engine = SpecEngine(evolve(geometry, window=2), limits, cleanup)
+    drafts = {act.Propose, act.Commit, act.Truncate}
+    engine.profile = evolve(engine.profile, actions=engine.profile.actions - drafts)
+
+    Lockstep(Wrapped(engine, view=lambda view: evolve(view, committed=None, proposed=None)))
+
+
+def test_an_engine_shows_the_same_fields_in_every_view() -> None:
+    """A field that is shown at first and hidden later is not taken for one that is not shown."""
+
+    def hides(view: View) -> View:
+        return evolve(view, tokens=None) if any(view.used) else view
+
+    lockstep = Lockstep(Wrapped(SpecEngine(*_settings(toy())), view=hides))
+    with pytest.raises(InvalidInput, match=r"View\.tokens: saw 'shown in one view"):
+        lockstep.do(act.Reserve(0))
 
 
 def test_an_engine_that_shows_rows_alone_is_still_compared() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from itertools import product
 
 import pytest
 from accelerators import Beside, every_transition
@@ -15,8 +16,11 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Done
 from conformance.recordings.fast_table import ACTIONS, Ledger
 from conformance.recordings.format import Header, Line
+from conformance.rungs.shared_moves import allocating, fixed, writing
+from conformance.vectors.suites import table_moves
 from spec import ladder
 from spec.fields import RECORDED
+from spec.machines import actions as act
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Reason, default_limits
 
@@ -76,11 +80,25 @@ def beside(geometry: Geometry, limits: Limits) -> Beside[Action]:
 
 
 def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
-    """The actions that the moves of an instance stand for in a state, if the table has them."""
+    """The actions of a table in a state: of the rung lifecycle, of the vectors, and more batches.
+
+    In a batch of two slots either may be wrong.
+    """
+    geometry, offsets = chosen.geometry, (-1, 0, 1)
+    pairs = [((0, low), (1, high)) for low, high in product(offsets, offsets)]
+    moves = [
+        fixed(act.TakeOutputs(), "take_outputs"),
+        fixed(act.FreeFinished(), "free_finished"),
+        *chosen.moves,
+        *table_moves(geometry),
+        *(writing("write", *pair) for pair in pairs),
+        *(allocating("allocate", *pair) for pair in pairs),
+    ]
 
     def actions(here: Beside[Action]) -> list[Action]:
-        found = (move.action(here.state) for move in chosen.moves)
-        return [action for action in found if action is not None and type(action) in ACTIONS]
+        found = (move.action(here.state) for move in moves)
+        kept = [action for action in found if action is not None and type(action) in ACTIONS]
+        return list(dict.fromkeys(kept))
 
     return actions
 
@@ -95,20 +113,38 @@ def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
     assert transitions > 10 * states
 
 
-PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
-    "a refusal is missing": ("_clonable", lambda _ledger, _action: frozenset()),
-    "another reason": ("_unused", lambda _ledger, _slot: frozenset([Reason.TOO_LONG])),
-    "a result is wrong": ("_reserve", lambda ledger, slot: RESERVE(ledger, slot) + 1),
-    "a count stays": ("_release", lambda ledger, slot: ledger.held.pop(slot)),
-    "a change is not listed": ("do", lambda ledger, line: unlisted(DO(ledger, line))),
-}
 RESERVE: Callable[[Ledger, int], int] = Ledger._reserve
 DO: Callable[[Ledger, Line], Done] = Ledger.do
+
+
+def forgetful(ledger: Ledger, line: Line) -> Done:
+    """The same, but taking outputs forgets which choices there are."""
+    done = DO(ledger, line)
+    if isinstance(line.step, act.TakeOutputs):
+        ledger._keys.clear()
+    return done
+
+
+def only_of_reserve(ledger: Ledger, line: Line) -> Done:
+    """The same, but no action except Reserve has results."""
+    done = DO(ledger, line)
+    return done if isinstance(line.step, act.Reserve) else Done(done.changes, ())
 
 
 def unlisted(done: Done) -> Done:
     """An outcome without its first change."""
     return Done(done.changes[1:], done.results)
+
+
+PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
+    "a refusal is missing": ("_clonable", lambda _ledger, _action: frozenset()),
+    "another reason": ("_unused", lambda _ledger, _slot: frozenset([Reason.TOO_LONG])),
+    "a result is wrong": ("_reserve", lambda ledger, slot: RESERVE(ledger, slot) + 1),
+    "a count stays": ("_release", lambda ledger, slot: ledger.held.pop(slot)),
+    "a key is forgotten": ("do", forgetful),
+    "results of Reserve alone": ("do", only_of_reserve),
+    "a change is not listed": ("do", lambda ledger, line: unlisted(DO(ledger, line))),
+}
 
 
 @pytest.mark.parametrize("plant", PLANTS)

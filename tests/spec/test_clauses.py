@@ -52,6 +52,8 @@ WINDOW = evolve(
 PENDING = evolve(TWINS, tokens=((*TOKENS, 8),) * 2, queue=((8, 0, 3), (8, 1, 3)))
 """The same with a fourth token each, which is queued."""
 TWO_QUEUED = evolve(GOOD, written=(2, 0), queue=((7, 0, 2), (8, 0, 3)))
+SLIDING = evolve(TWINS, geometry=evolve(TWINS.geometry, window=1), first_page=(0, 0))
+"""The same as TWINS, where a query sees itself alone."""
 DRAFTED = evolve(
     ALONE,
     allocated=(4, 0),
@@ -197,6 +199,12 @@ BAD_STEPS = (
         evolve(GOOD, outputs=((4, 0, (1,), FinishReason.STOP), (5, 0, (1,), FinishReason.STOP))),
         evolve(GOOD, outputs=((5, 0, (1,), FinishReason.STOP),)),
         "should begin with ((4, 0, (1,)",
+    ),
+    (
+        "WIN",
+        SLIDING,
+        evolve(SLIDING, first_page=(1, 1), rows=((INVALID, 1), (INVALID, 2)), counts=(0, 1, 1, 0)),
+        "slot 1 has released 1 pages, should be 0: slot 0 released in this step",
     ),
     (
         "RB",

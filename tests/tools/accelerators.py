@@ -38,8 +38,8 @@ class Accelerator(Protocol[M_contra]):
         """The state after a legal move."""
         ...
 
-    def results(self) -> Collection[object]:
-        """The legal results of the last move as plain data; empty if the form has no results."""
+    def results(self) -> Collection[object] | None:
+        """The legal results of the last move as plain data; None if the form has no results."""
         ...
 
     def shown(self) -> Mapping[str, Mapping[int, object]]:
@@ -67,7 +67,8 @@ class Beside(Generic[M]):
             results = [*map(plain_result, legal_results(self.machine, before, action, state))]
         assert self.form.reasons(move) == frozenset(), (self.state, move)
         form = self.form.after(move)
-        assert list(form.results()) in ([], results), (self.state, move)
+        shown = form.results()
+        assert shown is None or list(shown) == results, (self.state, move)
         after = Beside(self.machine, state, form)
         assert after.same(), (self.state, move)
         return after
@@ -87,7 +88,7 @@ def every_transition(
 ) -> tuple[int, int]:
     """Take every move in every reachable state. Returns the numbers of states and transitions.
 
-    alphabet: a function that lists the moves of a state.
+    alphabet: a function that lists the moves of a state, first those that leave it as it is.
     """
     waiting, seen, taken = deque([start]), {start.state}, 0
     assert start.same()
@@ -96,7 +97,9 @@ def every_transition(
         for move in alphabet(here):
             taken += 1
             after = here.take(move)
-            if after is not None and after.state not in seen:
+            if after is not None and after.state == here.state:
+                here = after  # what the form alone remembers of the move is seen by the next one
+            elif after is not None and after.state not in seen:
                 seen.add(after.state)
                 waiting.append(after)
     return len(seen), taken
