@@ -74,6 +74,16 @@ class View:
         """The fields that the engine does not show."""
         return frozenset(field.name for field in VIEWED if getattr(self, field.name) is None)
 
+    def require_same_fields(self, later: "View") -> None:
+        """Raises InvalidInput if a later view of the engine hides other fields than this one."""
+        for name in sorted(self.hidden ^ later.hidden):
+            raise InvalidInput(
+                f"View.{name}",
+                seen="shown in one view and None in another",
+                allowed="the same fields in every view of an engine",
+                remedy="Show it always, with empty entries where there is nothing, or never.",
+            )
+
     @cached_property
     def named(self) -> dict[int, int]:
         """How many row entries of used slots name each page."""

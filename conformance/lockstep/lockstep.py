@@ -145,13 +145,7 @@ class Lockstep:
     def _look(self) -> View:
         """The view after a step. Raises InvalidInput if it hides other fields than the last one."""
         shown = self._observe()
-        for name in sorted(shown.hidden ^ self.seen.hidden):
-            raise InvalidInput(
-                f"View.{name}",
-                seen="shown in one view and None in another",
-                allowed="the same fields in every view of an engine",
-                remedy="Show it always, with empty entries where there is nothing, or never.",
-            )
+        self.seen.require_same_fields(shown)
         return shown
 
     def _judge_refusal(

@@ -42,8 +42,9 @@ class Recorder:
         return self._seen
 
     def _write(self, action: Action, refused: Refused | None, result: Result) -> None:
-        before, self._seen = self._fields, self._engine.observe()
-        self._fields = fields_of(self._seen)
+        before, seen = self._fields, self._engine.observe()
+        self._seen.require_same_fields(seen)
+        self._seen, self._fields = seen, fields_of(seen)
         observed = saw(self._fields, changes(before, self._fields))
         reasons = None if refused is None else refused.reasons
         self._out.write(line_to_text(Line(action, reasons, plain_result(result), observed)))
