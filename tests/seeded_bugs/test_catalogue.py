@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -57,6 +58,15 @@ def test_the_catalogue_is_whole() -> None:
     assert set() == set(PLANTS) & set(NOT_YET)
     assert [] == [name for name in (*PLANTS, *NOT_YET) if not NAME.fullmatch(name)]
     assert all(NOT_YET.values())
+
+
+def test_the_pages_count_the_plants() -> None:
+    """The README and the score are of the catalogue as it is."""
+    root = Path(__file__).parents[2]
+    number = len(PLANTS)
+
+    assert f"{number} bugs that public engines" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"of {number} plants" in (root / "docs" / "score.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
