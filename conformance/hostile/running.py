@@ -87,9 +87,9 @@ def run(call: Call, folder: Path, *, moment: Moment | None = None, most: float) 
             sent, listening = _interrupt(process, moment, started)
             timed_out = _wait(process, most=started + most)
             ended = time.monotonic()
-            left = _left(mark)
+            left = _left(mark, process.pid)
         finally:
-            _end_all(mark)
+            _end_all(mark, process.pid)
             process.wait()
         return Outcome(
             status=process.returncode,
@@ -174,28 +174,44 @@ def _wait(process: "subprocess.Popen[bytes]", *, most: float) -> bool:
     return False
 
 
-def _left(mark: str) -> tuple[str, ...]:
+def _left(mark: str, session: int) -> tuple[str, ...]:
     deadline = time.monotonic() + LEFT_SECONDS
-    while (found := _marked(mark)) and time.monotonic() < deadline:
+    while (found := _running(mark, session)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     return tuple(_name(pid) for pid in found)
 
 
-def _end_all(mark: str) -> None:
-    for pid in _marked(mark):
+def _end_all(mark: str, session: int) -> None:
+    for pid in _running(mark, session):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _marked(mark: str) -> list[int]:
-    """The running processes that carry the mark; an ended one shows no variables."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
+def _running(mark: str, session: int) -> list[int]:
+    """The running processes of a call: those that carry its mark or are of its session.
+
+    A process that is just being replaced by another program shows no variables, and one that called
+    setsid has a session of its own.
+    """
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if _marked(pid, mark) or _of_session(pid, session)]
+
+
+def _marked(pid: int, mark: str) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"{MARK}={mark}".encode() in variables.split(b"\0")
+
+
+def _of_session(pid: int, session: int) -> bool:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    state, _, _, its_session = fields.rpartition(b")")[2].split()[:4]
+    return int(its_session) == session and state not in (b"Z", b"X")
 
 
 def _name(pid: int) -> str:

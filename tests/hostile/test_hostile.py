@@ -90,6 +90,7 @@ def test_what_keeps_to_the_contract_is_no_violation(script: str, tmp_path: Path)
         ("exit 2", "message"),
         ("echo 'bash: no' >&2; exit 2", "message"),
         ("sleep 60 & " + writes(HOLDS, 0), "left behind"),
+        ("env -i sleep 60 & " + writes(HOLDS, 0), "left behind"),
         ("setsid sleep 60 & sleep 0.3; " + writes(HOLDS, 0), "left behind"),
     ],
 )
