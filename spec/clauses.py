@@ -222,11 +222,12 @@ def _queued(view: View) -> Iterator[str]:
     assert view.queue is not None
     assert view.tokens is not None
     assert view.written is not None
+    assert view.finished is not None
     last: dict[int, int] = {}
     for token, slot, position in view.queue:
         entry = f"token {token} is queued for slot {slot} position {position}"
         dead = not 0 <= slot < view.geometry.slots or not view.used[slot]
-        if dead or (view.finished is not None and view.finished[slot]):
+        if dead or view.finished[slot]:
             yield f"{entry}, should not be: the slot is not decoding"
             continue
         known, following = view.known(slot), last.get(slot, position - 1) + 1
@@ -256,18 +257,18 @@ def _queue_across(before: View, after: View) -> Iterator[str]:
     kept = [entry for entry in before.queue if entry in after.queue]
     if list(after.queue[: len(kept)]) != kept:
         yield f"the queue is {after.queue}, should begin with {tuple(kept)}: that was queued before"
-    if after.finished is not None:
-        yield from _new_tokens_unqueued(before, after, after.finished)
-        yield from _tokens_unqueued(before, after, after.finished)
+    yield from _new_tokens_unqueued(before, after)
+    yield from _tokens_unqueued(before, after)
 
 
-def _new_tokens_unqueued(before: View, after: View, finished: tuple[bool, ...]) -> Iterator[str]:
+def _new_tokens_unqueued(before: View, after: View) -> Iterator[str]:
     """A token that follows the prompt is queued, or written already; a clone copies its parent."""
     assert before.tokens is not None
     assert after.queue is not None
     assert after.written is not None
+    assert after.finished is not None
     for slot, old in enumerate(before.tokens):
-        if not after.used[slot] or finished[slot] or (before.used[slot] and not old):
+        if not after.used[slot] or after.finished[slot] or (before.used[slot] and not old):
             continue
         known = after.known(slot)
         for position in range(max(len(before.known(slot)), after.written[slot]), len(known)):
@@ -289,17 +290,18 @@ def _copied(before: View, after: View, entry: QueueEntry) -> bool:
     )
 
 
-def _tokens_unqueued(before: View, after: View, finished: tuple[bool, ...]) -> Iterator[str]:
+def _tokens_unqueued(before: View, after: View) -> Iterator[str]:
     """A token leaves the queue to be written, or alone: the first ones, or all of one slot."""
     assert before.queue is not None
     assert after.queue is not None
     assert after.written is not None
+    assert after.finished is not None
     gone = [entry for entry in before.queue if entry not in after.queue]
     waiting = [
         (token, slot, position)
         for token, slot, position in gone
         if after.used[slot]
-        and not finished[slot]
+        and not after.finished[slot]
         and position >= after.written[slot]
         and after.known(slot)[position : position + 1] == (token,)
     ]
@@ -493,7 +495,7 @@ STATE_CLAUSES: Final = (
         "finished slot",
         "Token queue; Cleanup",
         "state",
-        ("queue", "tokens", "written"),
+        ("queue", "tokens", "written", "finished"),
         _queued,
         _queue_across,
     ),

@@ -65,6 +65,13 @@ def field_difference(
     """The error in one entry of a field after a step, or None. index: its slot, page or cell."""
     if seen == expected:
         return None
+    return wrong_entry(step, name, index, seen=seen, expected=expected)
+
+
+def wrong_entry(
+    step: object, name: str, index: int, *, seen: object, expected: object
+) -> Difference:
+    """The error in an entry of a field that is known to be wrong."""
     field = BY_NAME[name]
     what = name if field.index == "whole" else f"{name}[{index}]"
     return Difference(clause_of(step, field.clause), what, seen, expected)

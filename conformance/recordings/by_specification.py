@@ -1,4 +1,4 @@
-"""The specification itself as the machine that a recording is judged by: slower, and complete."""
+"""The specification as the machine of the judge: slower than the fast table, and complete."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -22,7 +22,7 @@ WHOLE: Final = ladder.whole()
 class BySpec:
     """See `conformance.recordings.judge.Machine`. Pages are compared as the policy gives them.
 
-    fields: what the specification shows now.
+    fields: the entries that the specification expects now.
     """
 
     def __init__(self, header: Header, machine: Machine = WHOLE) -> None:
@@ -39,11 +39,11 @@ class BySpec:
         self.fields = _shown(machine, self._state, range(geometry.slots), range(geometry.pages))
 
     def reasons(self, action: Action) -> frozenset[Reason]:
-        """Why the specification refuses this action; empty if it does not."""
+        """The reasons for which the specification refuses the action; empty if it is legal."""
         return frozenset(refusal.reason for refusal in self._machine.refusals(self._state, action))
 
     def do(self, line: Line) -> Done:
-        """Take an action that nothing refuses."""
+        """Take a legal action."""
         assert not isinstance(line.step, PoisonDead | Attend)
         before = self._state
         self._state = self._machine.effect(before, line.step)
@@ -55,12 +55,12 @@ class BySpec:
         return Done(changed, [plain_result(result) for result in results])
 
     def expected(self, field: str, index: int) -> object:
-        """What this field should show."""
+        """The expected value of an entry of a field."""
         values = self.fields[field]
         return values.get(index, no_such(field))
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
-        """Whether it is what the specification shows."""
+        """Whether a value is the expected one."""
         return seen == self.expected(field, index)
 
 
@@ -89,7 +89,7 @@ def _unlike(old: tuple[int, ...], new: tuple[int, ...]) -> list[int]:
 
 
 def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
-    """What these slots and pages show, and what has no index; as `fields.fields_of` of a view."""
+    """The entries of these slots and pages, and of the fields without an index."""
     found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
     shown: Fields = {}
     for field in RECORDED:

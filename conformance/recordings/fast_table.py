@@ -1,10 +1,10 @@
-"""The table in place: what slots and pages hold after each action, at the cost of that action.
+"""The fast table: the rows, lengths and counts of a table, changed in place by each action.
 
-The same machine as `spec.machines.scheduling` on the actions of a table, mutable and without
-contents, so that a million events are judged in seconds; the tests hold it to the specification on
-random histories, step for step. Which page an engine took is its own choice where it promises no
-policy: it is read from the rows it shows, and where none is shown the page is a negative number
-until one is.
+It is the machine of the specification on the actions of a table, without contents, so that a
+million events are judged in seconds. The tests hold it to the specification on every transition of
+small tables and on random histories. An engine that promises no policy may take any free page: the
+page is read from the row that the engine shows. Until a row shows it, a negative number stands for
+the page.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ ACTIONS: Final = frozenset(
         act.TakeOutputs,
     }
 )
-"""What the ledger knows. Nothing here finishes a sequence, so nothing is finished or output."""
+"""The actions of a table. None of them finishes a sequence, so nothing is finished or output."""
 
 NONE: Final[frozenset[Reason]] = frozenset()
 
@@ -74,7 +74,7 @@ class Ledger:
     # Guards: the reasons of the rungs up to scheduling, in the same stages.
 
     def reasons(self, action: Action) -> frozenset[Reason]:
-        """Why the specification refuses this action; empty if it does not."""
+        """The reasons for which the action is refused; empty if it is legal."""
         match action:
             case act.Allocate(batch):
                 return self._cells(batch) or self._allocate_room()
@@ -181,7 +181,7 @@ class Ledger:
     # Effects: those of `spec.machines.lifecycle`.
 
     def do(self, line: Line) -> Done:
-        """Take the action that `reasons` was asked about last and found nothing against.
+        """Take the action of the last call of `reasons`, which found it legal.
 
         Raises Illegal for pages that are not to be had.
         """
@@ -271,7 +271,7 @@ class Ledger:
             self._forget(held.row)
 
     def _take(self, slot: int, kept: list[int], wanted: int, saw: Saw) -> list[int]:
-        """The pages that a row grows by: by the policy, as they are shown, or unseen."""
+        """The new pages of a row: by the policy, as the engine shows them, or negative numbers."""
         if not wanted:
             return []
         self._changes.append(("free", 0))
@@ -306,21 +306,21 @@ class Ledger:
 
     @property
     def size(self) -> int:
-        """How many entries it keeps: of what is in use, however long the recording is."""
+        """The number of entries kept. It grows with what is in use, and not with the recording."""
         named = len(self.held) + len(self.counts) + len(self._keys) + len(self._seen_later)
         return named + len(self._slots) + len(self._pages)
 
     @property
     def free(self) -> int:
-        """How many pages no row names."""
+        """The number of pages that no row names."""
         return self._geometry.pages - len(self.counts)
 
     def page(self, page: int) -> int:
-        """The page as it is known by now."""
+        """The page for a number of a row: itself, or the page that was shown for it later."""
         return self._seen_later.get(page, page)
 
     def known(self, row: list[int]) -> list[int]:
-        """A row by the pages as they are known by now."""
+        """A row with the pages that were shown later."""
         return [self.page(page) for page in row] if self._seen_later else row
 
     def _has(self, field: str, index: int) -> bool:
@@ -334,14 +334,14 @@ class Ledger:
                 return index == 0
 
     def expected(self, field: str, index: int) -> object:
-        """What this field should show. For pages that were never seen, negative numbers."""
+        """The expected value of an entry, with negative numbers for pages that no row has shown."""
         if not self._has(field, index):
             return no_such(field)
         found = _EXPECTED.get(field)
         return _UNTOUCHED[field] if found is None else found(self, index)
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
-        """Whether what was observed can be so; a page that is seen for the first time is learnt."""
+        """Whether an observed value is right. A page that is shown for the first time is kept."""
         expected = self.expected(field, index)
         if seen == expected:
             return True
@@ -352,7 +352,7 @@ class Ledger:
         return any(page < 0 and seen == count for page, count in self.counts.items())
 
     def _learn(self, known: int, seen: int) -> bool:
-        """Whether a row entry can be this page: the same, or one that nobody has shown before."""
+        """Whether a row entry can be this page: the same one, or a free one not shown before."""
         if known == seen:
             return True
         if known >= 0 or seen in self.counts or not 0 <= seen < self._geometry.pages:
@@ -362,14 +362,14 @@ class Ledger:
         return True
 
     def _forget(self, row: Iterable[int]) -> None:
-        """Names that no row uses any more, so that memory does not grow."""
+        """Drop the numbers that no row has any more, so that memory does not grow."""
         for page in row:
             if page < 0 and self.page(page) not in self.counts:
                 self._seen_later.pop(page, None)
 
 
 def _filled(held: Held) -> list[str]:
-    """The fields of a slot in which it differs from one that is not used."""
+    """The fields in which a slot differs from an unused one."""
     names = [name for name in ("rows", "tokens", "allocated", "written") if _part(held, name)]
     return [*names, "committed"] if held.written else names
 
@@ -393,11 +393,11 @@ _EXPECTED: Final[Mapping[str, Callable[[Ledger, int], object]]] = {
     "written": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
     "committed": lambda ledger, slot: ledger.held[slot].written if slot in ledger.held else 0,
 }
-"""What each field should show that an action of the table changes."""
+"""The expected value of each field that an action of a table changes."""
 
 
 def _untouched() -> dict[str, object]:
-    """What the other fields show, of any slot: the same as in a new state."""
+    """The expected entry of each other field, for any index: that of a new state."""
     smallest = Geometry(pages=1, page_size=1, slots=1, pages_per_seq=1)
     new = ladder.whole().initial(smallest, default_limits(smallest))
     return {

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 
 class Lowest:
-    """Over indices from 0 up. held: what is taken at the moment; the owner changes it."""
+    """The free list over the indices from 0. held: the indices in use, which the owner changes."""
 
     def __init__(self, held: Container[int]) -> None:
         self._held = held
@@ -25,7 +25,7 @@ class Lowest:
         return min(self._heap[0], self._fresh) if self._heap else self._fresh
 
     def returned(self, index: int) -> None:
-        """An index is no longer held; what was never passed by `first` is found anyway."""
+        """An index is no longer held. One that `first` has not passed is found anyway."""
         if 0 <= index < self._fresh and index not in self._known:
             self._known.add(index)
             heappush(self._heap, index)

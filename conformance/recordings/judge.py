@@ -1,18 +1,18 @@
-"""The judge of a recording: each line beside what the specification, or its accelerator, does.
+"""The judge of a recording: each line is compared with the specification or its accelerator.
 
 The accelerator is the ledger of `fast_table`, for recordings of the actions of a table alone.
 """
 
-from typing import Final, Protocol
+from typing import Final, Never, Protocol
 
 from attrs import frozen
 
 from conformance.history import Attend, PoisonDead
 from conformance.lockstep.comparer import (
     Difference,
-    field_difference,
     refusal_difference,
     result_difference,
+    wrong_entry,
 )
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, Illegal
@@ -25,34 +25,34 @@ _NOTHING: Final = Done([], ())
 
 
 class Machine(Protocol):
-    """What should be: the state after the lines so far."""
+    """The expected state after the lines so far."""
 
     def reasons(self, action: Action) -> frozenset[Reason]:
-        """Why the action is refused; empty if it is not."""
+        """The reasons for which the action is refused; empty if it is legal."""
         ...
 
     def do(self, line: Line) -> Done:
-        """Take the action of a line that nothing refuses. Raises Illegal."""
+        """Take the legal action of a line. Raises Illegal."""
         ...
 
     def expected(self, field: str, index: int) -> object:
-        """The value that a field should show."""
+        """The expected value of an entry of a field."""
         ...
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
-        """Whether a value that was observed can be so."""
+        """Whether an observed value is right."""
         ...
 
 
 @frozen
 class Judge:
-    """Takes line after line; the first that is illegal is the last that it can take."""
+    """Takes one line after another. After an illegal line it can take no further one."""
 
     machine: Machine
     header: Header
 
     def take(self, line: Line) -> None:
-        """Raises Illegal, with the machine where it stands then."""
+        """Judge a line and take its action. Raises Illegal."""
         step, _, result, saw = line
         done = _NOTHING if isinstance(step, PoisonDead | Attend) else self._act(line, step)
         _require_none(result_difference(step, result, done.results))
@@ -71,9 +71,9 @@ class Judge:
         _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
         return self.machine.do(line) if line.refused is None else _NOTHING
 
-    def _wrong(self, line: Line, field: str, index: int, seen: object) -> None:
+    def _wrong(self, line: Line, field: str, index: int, seen: object) -> Never:
         expected = self.machine.expected(field, index)
-        _require_none(field_difference(line.step, field, index, seen=seen, expected=expected))
+        raise Illegal(wrong_entry(line.step, field, index, seen=seen, expected=expected))
 
 
 def judge(header: Header, *, whole: bool) -> Judge:
