@@ -5,7 +5,7 @@ donated and rebound before anything is raised, and one packed array is read back
 docs/sources.md, "Host and device" and "Plan, then commit".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, cast
 
@@ -84,6 +84,11 @@ class Stats:
     untaken: frozenset[Key]
 
 
+def jitted(run: Callable[..., tuple[Packed, Array]], **options: Any) -> Any:
+    """An entry point that donates the state. options: those of `jax.jit`."""
+    return jax.jit(run, donate_argnums=1, **options)
+
+
 @cache
 def compiled(setup: Setup, name: str) -> Any:
     """The jitted entry point: (weights, packed state, *arguments) to (packed state, i32 report).
@@ -98,7 +103,7 @@ def compiled(setup: Setup, name: str) -> Any:
         return pack(state), jnp.concatenate([status, result])
 
     run.__name__ = name
-    return jax.jit(run, donate_argnums=1)
+    return jitted(run)
 
 
 @cache

@@ -3,6 +3,7 @@
 Every test that traces the engine checks the shapes and dtypes that its signatures name.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -83,6 +84,12 @@ def _signal_handlers_stay() -> Iterator[None]:
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since some tests wait until a hang is noticed."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

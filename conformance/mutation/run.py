@@ -25,8 +25,9 @@ from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.operator import TARGETS, Mutant, mutants
 from conformance.refinement import allocator, contents
 from conformance.refinement.run import SMALL, Refinement, Small, refine_small
-from conformance.refinement.vmapped import UNOPTIMISED, Kind, Transitions, joined, padded, part
+from conformance.refinement.vmapped import Kind, Transitions, joined, padded, part
 from conformance.runtime.sources import digest
+from conformance.runtime.unoptimised import compiler_options
 from conformance.seeded_bugs import replaced
 from spec.vocabulary import CleanupMode, Geometry
 
@@ -76,7 +77,7 @@ class Kept:
     def wrong(self, kind: str) -> int | None:
         """The number of a state from which the current engine goes wrong."""
         whole = self.held[kind][0]
-        check = jax.jit(jax.vmap(self.kinds[kind].check), compiler_options=UNOPTIMISED)
+        check = jax.jit(jax.vmap(self.kinds[kind].check), compiler_options=compiler_options())
         for start in range(0, len(whole.mask), SIZE):
             some = part(whole, slice(start, start + SIZE))
             full = padded(some, SIZE)

@@ -15,12 +15,12 @@ import numpy as np
 from attrs import define, field, frozen
 
 from conformance.lockstep.watchdog import Watchdog
+from conformance.runtime.unoptimised import compiler_options
 
 Tree = Any
 """A pytree of arrays that share their first axis: one entry per transition."""
 
 PENDING: Final = 3
-UNOPTIMISED: Final = {"xla_backend_optimization_level": 0}
 BATCH_SECONDS: Final = 240.0
 """How long a batch may take, compilation included, before it counts as hanging."""
 LOOP: Final = 1000
@@ -95,8 +95,9 @@ class Checker:
         self._watchdog = watchdog
         self.tally, self._size = tally, size
         self._kinds = kinds
+        options = None if optimise else compiler_options()
         self._batched = {
-            name: jax.jit(jax.vmap(kind.check), compiler_options=None if optimise else UNOPTIMISED)
+            name: jax.jit(jax.vmap(kind.check), compiler_options=options)
             for name, kind in kinds.items()
         }
         self._waiting: dict[str, list[Transitions]] = {name: [] for name in kinds}

@@ -1,1 +1,1 @@
-"""Services for every process: clocks, safe interrupts, child processes, compiled code."""
+"""Services for every process: clocks, safe interrupts, child processes, compilation."""

@@ -8,11 +8,13 @@ how well the kit catches them.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Final, Never, TypeVar
 
 from attrs import field, frozen
 
+from conformance.runtime.unoptimised import compiler_options
 from spec.vocabulary import InvalidInput
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -60,10 +62,15 @@ class Plant:
 
 @contextmanager
 def planted(identifier: str) -> Iterator[Plant]:
-    """Plant a bug while the block runs. Raises InvalidInput for an id that is not listed."""
+    """Plant a bug while the block runs. Raises InvalidInput for an id that is not listed.
+
+    An engine with a bug takes few steps, so it is compiled without optimisation.
+    """
+    from impl.engine import jitted
+
     plant = find(identifier)
     with ExitStack() as stack:
-        for each in plant.patches:
+        for each in (*plant.patches, patch(jitted, _unoptimised)):
             stack.enter_context(replaced(each.module, each.name, each.change))
         _forget_compiled()
         stack.callback(_forget_compiled)
@@ -97,6 +104,10 @@ def replaced(module: str, name: str, change: Change) -> Iterator[None]:
     finally:
         for holder in holders:
             setattr(holder, name, right)
+
+
+def _unoptimised(right: Callable[..., object]) -> Callable[..., object]:
+    return partial(right, compiler_options=compiler_options())
 
 
 def _holders() -> list[ModuleType]:

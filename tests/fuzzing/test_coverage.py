@@ -6,7 +6,7 @@ from itertools import cycle
 import pytest
 from attrs import evolve
 from spec_engine import ACTIONS, MACHINE, SpecEngine, small
-from spec_tools import SERVING
+from spec_tools import ONE, SERVING, grown
 
 from conformance.fuzzing import campaign
 from conformance.fuzzing.coverage import POISON, Coverage
@@ -19,7 +19,6 @@ from spec.machines import actions as act
 from spec.rung import Machine
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
-ONE = Params(max_new=1)
 STEPS = 22_000
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
@@ -40,18 +39,6 @@ def covered(
         counted.record(state, action, reasons, after)
         state = after
     return counted
-
-
-def grown(slot: int, length: int) -> tuple[Action, ...]:
-    """A sequence of this length, written."""
-    batch = tuple((slot, position) for position in range(length))
-    prompt = tuple(range(1, length + 1))
-    return (
-        act.Reserve(slot),
-        act.Assign(slot, prompt, ONE, slot),
-        act.Allocate(batch),
-        act.Write(batch),
-    )
 
 
 def drafted(count: int) -> tuple[Action, ...]:

@@ -368,9 +368,11 @@ def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
 
     trials.Trial(job, find("reference"), own).check(Batch(lens=LENS))
 
-    first, second = map(json.loads, Path(job.results).read_text(encoding="utf-8").splitlines())
-    assert [[1, 40], [3, 37]] == first["begin"]["lens"]
-    assert 0.0 <= second["ratio"] <= 1.0
+    lines = Path(job.results).read_text(encoding="utf-8").splitlines()
+    begun, traced, rated = map(json.loads, lines)
+    assert [[1, 40], [3, 37]] == begun["begin"]["lens"]
+    assert {"pallas": False} == traced
+    assert 0.0 <= rated["ratio"] <= 1.0
 
 
 @pytest.mark.usefixtures("toys")

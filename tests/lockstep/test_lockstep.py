@@ -10,6 +10,7 @@ import pytest
 import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
+from spec_tools import grown
 
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
@@ -34,7 +35,6 @@ from spec.vocabulary import (
 )
 
 SIZES = small(pages=4, page_size=2, slots=3, pages_per_seq=4)
-ONE = Params(max_new=1)
 
 
 def toy(bug: str = "", sizes: Geometry = SIZES) -> toy_engine.Adapter:
@@ -42,18 +42,6 @@ def toy(bug: str = "", sizes: Geometry = SIZES) -> toy_engine.Adapter:
     adapter = toy_engine.Adapter(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
     adapter.allocator.bug = bug
     return adapter
-
-
-def grown(slot: int, length: int, *, request: int) -> History:
-    """Reserve a slot and write a prompt of this length into it."""
-    batch = tuple((slot, position) for position in range(length))
-    prompt = tuple(range(1, length + 1))
-    return (
-        act.Reserve(slot),
-        act.Assign(slot, prompt, ONE, request),
-        act.Allocate(batch),
-        act.Write(batch),
-    )
 
 
 def run(engine: Engine, history: History) -> Lockstep:

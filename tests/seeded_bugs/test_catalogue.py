@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 from spec_engine import small
+from spec_tools import grown
 
 from conformance.engines import ours
 from conformance.history import History
@@ -18,27 +19,19 @@ from conformance.seeded_bugs.scoring import refinement
 from conformance.seeded_bugs.scoring.attempts import Budget
 from spec import clauses
 from spec.machines import actions as act
-from spec.vocabulary import CleanupMode, InvalidInput, Params, default_limits
+from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
 SIZES = small()
-ONE = Params(max_new=1)
 NAME: Final = re.compile("[A-Z]{2}[1-9][b-z]?")
 """Two letters and a number, as in the catalogue of real bugs; a letter more for a twin."""
 
 
-def grown(length: int) -> History:
-    """One sequence of this length, written."""
-    batch = tuple((0, position) for position in range(length))
-    prompt = tuple(range(1, length + 1))
-    return act.Reserve(0), act.Assign(0, prompt, ONE, 1), act.Allocate(batch), act.Write(batch)
-
-
 CAUGHT: Final[tuple[tuple[str, History], ...]] = (
-    ("CW5", (*grown(3), act.Clone(0, 1, 1))),
-    ("RC2", (*grown(4), act.Clone(0, 1, 1))),
-    ("CL1", (*grown(3)[:3], act.Free(0))),
-    ("PT1", (*grown(3), act.Free(0))),
-    ("CW6", (*grown(4), act.Clone(0, 1, 1), act.Free(0))),
+    ("CW5", (*grown(0, 3), act.Clone(0, 1, 1))),
+    ("RC2", (*grown(0, 4), act.Clone(0, 1, 1))),
+    ("CL1", (*grown(0, 3)[:3], act.Free(0))),
+    ("PT1", (*grown(0, 3), act.Free(0))),
+    ("CW6", (*grown(0, 4), act.Clone(0, 1, 1), act.Free(0))),
     ("RS3", (act.Reserve(0), act.Reset())),
 )
 

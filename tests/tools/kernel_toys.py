@@ -59,18 +59,20 @@ def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
 
 def deaf(*arrays: Any, scale: float = 1.0) -> Any:
     """A right kernel that hangs at the third call."""
+    out = right(*arrays, scale=scale)  # raises when it is traced, which is no call
     CALLS.append(None)
     while len(CALLS) == 3:
         time.sleep(1)
-    return right(*arrays, scale=scale)
+    return out
 
 
 def mortal(*arrays: Any, scale: float = 1.0) -> Any:
     """A right kernel that ends the process at the third call."""
+    out = right(*arrays, scale=scale)
     CALLS.append(None)
     if len(CALLS) == 3:
         os._exit(7)
-    return right(*arrays, scale=scale)
+    return out
 
 
 def choosy(*_arrays: Any, **_options: Any) -> Any:

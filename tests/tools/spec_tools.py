@@ -6,12 +6,15 @@ from attrs import evolve
 
 from spec import clauses, ladder, view
 from spec.cells import Cells
+from spec.machines import actions as act
 from spec.machines.actions import Action, Free
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry, Sequence
-from spec.vocabulary import CleanupMode, Geometry, Limits, default_limits
+from spec.vocabulary import CleanupMode, Geometry, Limits, Params, default_limits
 
+ONE = Params(max_new=1)
+"""A request for one token."""
 MACHINE = ladder.machine("scheduling", "window")
 SERVING = ladder.machine("admission", "window")
 
@@ -47,6 +50,18 @@ def planted(machine: Machine, kind: type, **changed: Any) -> Machine:
         for rung in machine.rungs
     )
     return Machine(rungs, machine.registry)
+
+
+def grown(slot: int, length: int, *, request: int | None = None) -> tuple[Action, ...]:
+    """A prompt of this length, written into a new slot. request: by default the slot."""
+    batch = tuple((slot, position) for position in range(length))
+    prompt = tuple(range(1, length + 1))
+    return (
+        act.Reserve(slot),
+        act.Assign(slot, prompt, ONE, slot if request is None else request),
+        act.Allocate(batch),
+        act.Write(batch),
+    )
 
 
 def climb(state: State, *actions: Action) -> State:
