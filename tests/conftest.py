@@ -3,6 +3,7 @@
 Every test that traces the engine checks the shapes and dtypes that its signatures name.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -99,6 +100,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is compiled in the folder of the user, if any of these tests uses jax."""
+    """Keep what is compiled in the folder of the user, if any of these tests uses jax.
+
+    Imported modules stay until the end, so the garbage collector need not look at them: jax has
+    hundreds of thousands of objects, and a collection would take a seventh of the time.
+    """
+    gc.freeze()
     if "jax" in sys.modules:
         compiled_code.keep()

@@ -1,6 +1,6 @@
 """The compilation of a kernel for each TPU, on a machine without one.
 
-`compile_cell` starts a process (`worker`) that compiles one grid point ahead of time, and reads the
+`compile_cell` starts a process (`compiling_process`) that compiles one grid point ahead of time, and reads the
 compiler's own memory report and schedule. Nothing is skipped silently: without a result a grid
 point is `undecided`, with the reason.
 """
