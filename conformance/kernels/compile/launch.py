@@ -1,8 +1,8 @@
 """The compilation of a kernel for each TPU, on a machine without one.
 
-`compile_cell` starts a process (`compiling_process`) that compiles one grid point ahead of time, and reads the
-compiler's own memory report and schedule. Nothing is skipped silently: without a result a grid
-point is `undecided`, with the reason.
+`compile_cell` starts a process (`compiling_process`) that compiles one grid point ahead of time,
+and reads the compiler's own memory report and schedule. Nothing is skipped silently: without a
+result a grid point is `undecided`, with the reason.
 """
 
 import json
