@@ -23,6 +23,9 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.11" >&2; \
     exit 2; }
 
+# The tests start hundreds of processes. Without bytecode each would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
