@@ -40,17 +40,19 @@ class Report:
     """The findings of a command so far, kept current so that Ctrl-C loses nothing.
 
     command: its name. seed: the value of `--seed`. geometry: of the engine under test, None without
-    an engine. quiet: print only the verdict, failures and errors. scope: set by the command.
-    not_checked: what a reader might assume to be checked and is not. failures: one text each.
-    counts: the command's own keys of the JSON result. interrupted and error are set by `execute`.
-    abort: writes the result and ends the process at once, for a failure that leaves the main thread
-    stuck. changed: called after every change, so that the news survives the process.
+    an engine. quiet: print only the verdict, failures and errors. listing: print each entry of
+    not_checked, and not their number alone. scope: set by the command. not_checked: what a reader
+    might assume to be checked and is not. failures: one text each. counts: the command's own keys
+    of the JSON result. interrupted and error are set by `execute`. abort: writes the result and
+    ends the process at once, for a failure that leaves the main thread stuck. changed: called after
+    every change, so that the news survives the process.
     """
 
     command: str
     seed: int
     geometry: Geometry | None = None
     quiet: bool = False
+    listing: bool = False
     scope: Scope = Scope.SAMPLED
     not_checked: list[str] = Factory(list)
     failures: list[str] = Factory(list)
@@ -133,6 +135,7 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
         seed=arguments.seed,
         geometry=getattr(arguments, "geometry", None),
         quiet=arguments.quiet,
+        listing=arguments.not_checked,
     )
     target = None if arguments.json is None else arguments.json.path
     outputs = [str(path) for path in written(vars(arguments).values())]
@@ -150,7 +153,13 @@ def execute(command: Command, argv: Sequence[str], tell: Tell = lambda _: None) 
     def changed() -> None:
         known = as_json(report, Verdict.UNDECIDED, time.monotonic() - started)
         place = None if target is None else str(target)
-        news = {"known": known, "json": place, "quiet": report.quiet, "outputs": outputs}
+        news = {
+            "known": known,
+            "json": place,
+            "quiet": report.quiet,
+            "listing": report.listing,
+            "outputs": outputs,
+        }
         tell({"result": result_json.plain(news)})
 
     report.abort, report.changed = abort, changed
@@ -203,6 +212,7 @@ def conclude(
         seed=values["seed"],
         geometry=None if sizes is None else Geometry(**sizes),
         quiet=known["quiet"],
+        listing=known["listing"],
         scope=Scope(values["scope"]),
         not_checked=values["not_checked"],
         failures=values["failures"],
@@ -252,7 +262,7 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     for key, value in report.counts.items():
         if isinstance(value, (bool, int, float, str)):
             report.say(f"  {key}: {value}")
-    for line in report.not_checked:
+    for line in _not_checked(report, verdict):
         report.say(f"  not checked: {line}")
     tail = ", interrupted" if report.interrupted else ""
     last = f"{verdict.value} ({report.scope.value}) in {seconds:.1f} s, seed {report.seed}{tail}"
@@ -265,6 +275,14 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     if (unwritten or output.lost) and not stopped:
         return BAD_INPUT
     return status
+
+
+def _not_checked(report: Report, verdict: Verdict) -> Sequence[str]:
+    """The entries that are printed: all of an undecided verdict, since they may be the reason."""
+    entries = report.not_checked
+    if report.listing or verdict is Verdict.UNDECIDED or len(entries) < 2:
+        return entries
+    return (f"{len(entries)} parts; --not-checked lists them, and --json FILE has them",)
 
 
 def _write(target: Path, value: dict[str, object]) -> str | None:
@@ -324,4 +342,9 @@ def _parser(command: Command) -> argparse.ArgumentParser:
         "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )
     common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
+    common.add_argument(
+        "--not-checked",
+        action="store_true",
+        help="list what is not checked, and not only how many parts (an undecided run lists it)",
+    )
     return parser

@@ -182,7 +182,7 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
         write(target, least.header, least.lines)
     except OSError as error:
         report.skip("whether the shortest part is illegal again", why=f"not kept: {error.strerror}")
-        report.output.say("  the shortest part could not be written; these lines are its file:")
+        report.output.say(f"  not kept: {error.strerror}; these lines are the shortest part:")
         report.output.say(to_text(least.header, least.lines))
         return
     report.count(shortest=str(target))

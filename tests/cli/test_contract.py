@@ -106,6 +106,39 @@ def test_a_verdict_is_the_exit_status_and_the_result_says_all(
     assert {"seconds", "steps", *found} == {*result_json.KEYS, "steps"}
 
 
+@pytest.mark.parametrize(
+    ("verdict", "words", "shown"),
+    [
+        (Verdict.HOLDS, [], ["2 parts; --not-checked lists them, and --json FILE has them"]),
+        (Verdict.FAILS, [], ["2 parts; --not-checked lists them, and --json FILE has them"]),
+        (Verdict.UNDECIDED, [], ["one: hidden", "two: hidden"]),
+        (Verdict.HOLDS, ["--not-checked"], ["one: hidden", "two: hidden"]),
+        (Verdict.HOLDS, ["--not-checked", "--quiet"], []),
+    ],
+)
+def test_parts_that_are_not_checked_do_not_bury_the_verdict(
+    verdict: Verdict,
+    words: list[str],
+    shown: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line has their number; an undecided run and --not-checked list them, and so does JSON."""
+
+    def run(_arguments: argparse.Namespace, report: Report) -> Verdict:
+        for part in ("one", "two"):
+            report.skip(part, why="hidden")
+        return verdict
+
+    execute(fake(run), [*words, "--json", str(tmp_path / "r.json")])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert [f"  not checked: {line}" for line in shown] == lines[:-1]
+    assert lines[-1].startswith(f"kvspec fake: {verdict.value} ")
+    found = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert ["one: hidden", "two: hidden"] == found["not_checked"]
+
+
 def test_the_summary_ends_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     """The summary lists counts and unchecked parts before the verdict, and --quiet omits them."""
     execute(answering(Verdict.HOLDS), [])
