@@ -186,18 +186,8 @@ def test_the_command_lists_legal_differences(
 ) -> None:
     """Legal differences do not fail the command, and each engine lists its unchecked clauses."""
     monkeypatch.chdir(tmp_path)
-    status = main(
-        [
-            "diff",
-            "spec_engine:SpecEngine",
-            TOY,
-            "--seconds",
-            "3",
-            "--json",
-            "d.json",
-            "--not-checked",
-        ]
-    )
+    words = ["diff", "spec_engine:SpecEngine", TOY, "--seconds", "3", "--json", "d.json"]
+    status = main([*words, "--not-checked"])
     found, text = json.loads(Path("d.json").read_text(encoding="utf-8")), capsys.readouterr().out
 
     assert status in {0, 3}
