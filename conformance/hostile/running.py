@@ -183,7 +183,7 @@ def _left(mark: str, session: int) -> tuple[str, ...]:
 
 def _end_all(mark: str, session: int) -> None:
     for pid in _running(mark, session):
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -191,7 +191,7 @@ def _running(mark: str, session: int) -> list[int]:
     """The running processes of a call: those that carry its mark or are of its session.
 
     A process that is just being replaced by another program shows no variables, and one that called
-    setsid has a session of its own.
+    setsid has a session of its own. One that has neither is not found.
     """
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if _marked(pid, mark) or _of_session(pid, session)]
@@ -210,8 +210,10 @@ def _of_session(pid: int, session: int) -> bool:
         fields = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-    state, _, _, its_session = fields.rpartition(b")")[2].split()[:4]
-    return int(its_session) == session and state not in (b"Z", b"X")
+    words = fields.rpartition(b")")[2].split()
+    threads = int(words[17])  # the first one may end before the others
+    ended = words[0] in (b"Z", b"X") and threads <= 1
+    return int(words[3]) == session and not ended
 
 
 def _name(pid: int) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -69,60 +69,38 @@ def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
     )
 
 
-@frozen(eq=False)
-class Program:
-    """The kernel for one shape. cores: of its Pallas kernel; 0 if none could be traced."""
+def unoptimised(subject: Subject) -> Subject:
+    """The same kernel, compiled without optimisation: what is compiled here is its interpretation.
 
-    call: Callable[..., object]
-    cores: int
+    It is traced once for each shape, so this is not for a function whose Python may do something
+    else at a later call or with concrete values.
+    """
+    options = compiler_options()
+    jitted = jax.jit(subject.function, static_argnames=subject.settings, compiler_options=options)
+    return evolve(subject, function=jitted)
 
 
-def program(
+def attend(
     subject: Subject,
     sizes: Sizes,
     arrays: Arrays,
     *,
+    mode: Mode,
     own: Own,
     new: Mapping[str, Numbers] = NOTHING,
-) -> Program:
-    """Trace the kernel with arrays of this shape. new: as for `attend`.
-
-    A Pallas kernel is compiled without optimisation: it is interpreted, and code for this machine
-    is not what is under test. Anything else is called as it is.
-    """
-
-    def call(*given: jax.Array, **operands: jax.Array) -> object:
-        return subject.call(*given, options=sizes.options, **told(own), **operands)
-
-    jitted = jax.jit(call, compiler_options=compiler_options())
-    try:
-        with pltpu.force_tpu_interpret_mode(parameters(Mode.WAIT)):
-            found = jitted.trace(*_given(sizes, arrays), **_operands(new)).jaxpr
-    except Exception:  # a function of arrays that are not jax's, or one that refuses them
-        return Program(call, 0)
-    cores = traced.cores(found, most=CORES)
-    return Program(jitted if cores else call, cores)
-
-
-def attend(
-    kernel: Program,
-    sizes: Sizes,
-    arrays: Arrays,
-    *,
-    mode: Mode,
-    new: Mapping[str, Numbers] = NOTHING,
+    cores: int = 1,
 ) -> Answer:
     """Call the kernel once. Passes its exceptions on, except for a read outside of a buffer.
 
-    new: K and V of new cells by name, if the kernel writes them.
+    new: K and V of new cells by name, if the kernel writes them. cores: that work in parallel.
     """
-    given, operands = _given(sizes, arrays), _operands(new)
-    cores = max(1, kernel.cores) if mode is Mode.EAGER else 1
+    given = _given(sizes, arrays)
+    operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
-                found = kernel.call(*given, **operands)
+                found = subject.call(*given, options=sizes.options, **told(own), **operands)
                 if operands:
                     found, pool = _pair(found, given[1])
                 out = np.asarray(found).astype(np.float64)
@@ -151,6 +129,26 @@ def _pair(found: object, given: jax.Array) -> tuple[object, Numbers]:
     return found[0], pool
 
 
+def cores(
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    own: Own,
+    new: Mapping[str, Numbers] = NOTHING,
+) -> int:
+    """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
+
+    def call(*given: jax.Array) -> object:
+        return subject.call(*given, options=sizes.options, **told(own), **new)
+
+    try:
+        program = jax.make_jaxpr(call)(*_given(sizes, arrays))
+    except Exception:  # a function of arrays that are not jax's, or one that refuses them
+        return 0
+    return traced.cores(program, most=CORES)
+
+
 def told(own: Own) -> Own:
     """Add the default chip to a kernel's own arguments, unless one is given."""
     return {"chip": CHIP, **own}
@@ -161,10 +159,6 @@ def _given(sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
     q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
     pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
     return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
-
-
-def _operands(new: Mapping[str, Numbers]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(cells) for name, cells in new.items()}
 
 
 @contextmanager

@@ -23,6 +23,8 @@ KNOWN: Final = {
     "tpu-inference": "conformance.kernels.tpu_inference:ragged_paged_attention",
 }
 """Short names. `jax` is the kernel of jax itself; the last goes through our wrapper."""
+PALLAS: Final = ("tpu", "jax", "tpu-inference")
+"""Those that are Pallas kernels, without state of their own and free to be traced."""
 INSTALLED: Final = {"tpu-inference": "tpu_inference"}
 """Required modules by short name; kvspec does not depend on them."""
 APPENDING: Final = {
@@ -67,6 +69,13 @@ class Subject:
         asked = {self.names[name]: value for name, value in options.items()}
         told = {name: value for name, value in own.items() if name != "chip" or self.told_chip}
         return self.function(*arrays, **asked, **told)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The parameters by name alone, except new cells: they are no arrays."""
+        parameters = inspect.signature(self.function).parameters.values()
+        names = (one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+        return tuple(name for name in names if name not in NEW_CELLS)
 
 
 def find(name: str) -> Subject:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
 
-from attrs import Factory, define, evolve, frozen
+from attrs import define, evolve, frozen
 
 from conformance.kernels import appending
 from conformance.kernels.batches import (
@@ -31,7 +31,7 @@ from conformance.kernels.block_sizes import Own, variants
 from conformance.kernels.kernel_under_test import Subject
 
 if TYPE_CHECKING:
-    from conformance.kernels.interpret import Answer, Program
+    from conformance.kernels.interpret import Answer
     from conformance.numerics.oracle import Floats
 
 SHRINK_SECONDS: Final = 20.0
@@ -135,7 +135,8 @@ class Enough(BaseException):
 class Trial:
     """The work of one process, and its finding. found: of the smallest failing batch.
 
-    since: when the first one failed. programs: the traced kernel, for each shape so far.
+    since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
+    with immediate copies, since several cores add only races.
     """
 
     job: Job
@@ -143,7 +144,7 @@ class Trial:
     own: Own
     found: Ended | None = None
     since: float | None = None
-    programs: "list[tuple[Sizes, Program]]" = Factory(list)
+    cores: int | None = None
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -250,27 +251,19 @@ class Trial:
         mode = interpret.Mode(self.job.mode)
         arrays = case.arrays if case.task is None else case.task.arrays
         new: Mapping[str, Numbers] = interpret.NOTHING if case.task is None else case.task.new
-        program = self._program(case.sizes, arrays, new)
+        if self.cores is None and mode is interpret.Mode.EAGER:
+            self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
+            self.tell(Traced(pallas=self.cores > 0))
+        cores = self.cores or 1
         try:
-            return interpret.attend(program, case.sizes, arrays, mode=mode, new=new)
+            return interpret.attend(
+                self.subject, case.sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
+            )
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
             self.found = Ended(ended="raised", text=text, batch=case.batch.to_json())
             raise Enough from error
-
-    def _program(self, sizes: Sizes, arrays: Arrays, new: Mapping[str, Numbers]) -> "Program":
-        """The kernel for this shape: that of the job, or of its twin."""
-        from conformance.kernels import interpret
-
-        for known, program in self.programs:
-            if known == sizes:
-                return program
-        program = interpret.program(self.subject, sizes, arrays, own=self.own, new=new)
-        if not self.programs:
-            self.tell(Traced(pallas=program.cores > 0))
-        self.programs.append((sizes, program))
-        return program
 
 
 def run(trial: Trial) -> None:
@@ -302,7 +295,8 @@ def run(trial: Trial) -> None:
 
 def main() -> None:
     """Do the job that is named on the command line."""
-    from conformance.kernels.kernel_under_test import find, find_appending
+    from conformance.kernels import interpret
+    from conformance.kernels.kernel_under_test import PALLAS, find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
     job = Job(**json.loads(sys.argv[1]))
@@ -312,6 +306,8 @@ def main() -> None:
         own, _ = variants(job.kernel, job.shape)[job.variant]
         subject = find_appending(job.kernel) if job.append else find(job.kernel)
         assert subject is not None  # a job that appends is only planned for a kernel that does
+        if job.kernel in PALLAS:
+            subject = interpret.unoptimised(subject)
         run(Trial(job, subject, own))
 
 

@@ -16,7 +16,7 @@ from conformance.cli import main
 from conformance.kernels import answers, jobs, metamorphic, processes, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
 from conformance.kernels.block_sizes import variants
-from conformance.kernels.kernel_under_test import find
+from conformance.kernels.kernel_under_test import KNOWN, find, find_appending
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS, planted
 from conformance.kernels.trials import Job
@@ -25,6 +25,7 @@ from spec.vocabulary.errors import InvalidInput
 WINDOWED = SIZES[2]
 LENS = ((1, 40), (3, 37))
 STALL = 20.0
+TPU_INFERENCE = KNOWN["tpu-inference"]
 
 
 @pytest.fixture
@@ -158,6 +159,27 @@ def test_every_end_of_a_process_is_told_apart() -> None:
     assert ("died", 2, True) == (died.ended, died.answered, died.wrong)
     assert (True, False) == (choosy.undecided, choosy.wrong)
     assert "NotImplementedError: no such head_dim" == choosy.text
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_function_of_somebody_else_is_called_as_it_is() -> None:
+    """Each call runs its Python, though it has a Pallas kernel: traced once it would be right."""
+    one = Tried(Job(kernel="kernel_toys:wrong_later", sizes=SIZES[0].name, cases=9, shrink=False))
+    processes.make_all([one], update=quiet, stall=STALL)
+
+    assert ("finding", ["wrong"]) == (one.ended, one.what), one.text
+    assert one.answered >= 3
+
+
+@pytest.mark.parametrize("name", ["reference", "tpu", "jax", TPU_INFERENCE])
+def test_settings_are_the_parameters_that_are_no_arrays(name: str) -> None:
+    """Those that are given by name, without new cells; so a traced kernel gets them as they are."""
+    for subject in filter(None, (find(name), find_appending(name))):
+        settings = set(subject.settings)
+
+        assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values"})
+        assert set(subject.names.values()) <= settings
+        assert ("chip" in settings) == subject.told_chip
 
 
 CAUGHT_SOON = (
@@ -368,11 +390,9 @@ def test_a_process_writes_what_it_tries(tmp_path: Path) -> None:
 
     trials.Trial(job, find("reference"), own).check(Batch(lens=LENS))
 
-    lines = Path(job.results).read_text(encoding="utf-8").splitlines()
-    begun, traced, rated = map(json.loads, lines)
-    assert [[1, 40], [3, 37]] == begun["begin"]["lens"]
-    assert {"pallas": False} == traced
-    assert 0.0 <= rated["ratio"] <= 1.0
+    first, second = map(json.loads, Path(job.results).read_text(encoding="utf-8").splitlines())
+    assert [[1, 40], [3, 37]] == first["begin"]["lens"]
+    assert 0.0 <= second["ratio"] <= 1.0
 
 
 @pytest.mark.usefixtures("toys")

@@ -91,26 +91,6 @@ def test_a_process_that_ends_otherwise_is_told_apart(
         assert "memory report" in found.not_known or "0 files" in found.not_known
 
 
-@pytest.mark.parametrize("figures", [True, False])
-def test_a_verdict_alone_is_of_the_same_process(
-    *, figures: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without figures only the flags of the dump are left out, and the record says so."""
-    flags = "os.environ['LIBTPU_INIT_ARGS']"
-    does = f"tell(verdict='ok', seconds=1.0, smem=8, versions={{'flags': {flags}}})"
-    (tmp_path / "stand_in.py").write_text(STAND_IN + does, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(launch, "PROCESS", "stand_in")
-    monkeypatch.setattr(launch, "missing", lambda: None)
-    found = compile_cell(SHARE, "tpu", figures=figures)
-
-    assert ("ok", 8) == (found.verdict, found.smem)
-    assert figures == ("--xla_jf_dump_to=" in found.versions["flags"])
-    assert figures or found.versions["flags"] == ""
-    assert figures != (found.not_known == NOT_ASKED)
-    assert (None, None, None) == (found.vmem, found.decode, found.prefill)
-
-
 def asks_for_the_chip(*_arrays: Any) -> Any:
     """A kernel that asks for the device of this machine."""
     raise ValueError(f"no TPU but {jax.devices()[0].device_kind}")
@@ -273,6 +253,17 @@ def test_eight_bits_cost_what_sixteen_do() -> None:
     for record in (found, widened):
         assert record.vmem is not None
         assert record.vmem <= need(known_kernels.planned(record.cell))
+
+
+@needs_libtpu
+def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
+    """Without figures the verdict is the same, and the record says that none were requested."""
+    found = compile_cell(SHARE, "tpu", figures=False)
+
+    assert compiled(SHARE).verdict == found.verdict == "ok"
+    assert compiled(SHARE).smem == found.smem
+    assert (None, None, None) == (found.vmem, found.decode, found.prefill)
+    assert NOT_ASKED == found.not_known
 
 
 @needs_libtpu

@@ -1,5 +1,7 @@
 """The clauses: each has views that violate it and no earlier one, and a message that says how."""
 
+from typing import Any
+
 import pytest
 from attrs import evolve
 from spec_tools import geometry
@@ -7,6 +9,7 @@ from spec_tools import geometry
 from spec import clauses, model, pool
 from spec.cells import POISON
 from spec.clauses import CLAUSES, OTHER_CLAUSES, STATE_CLAUSES, STEP_CLAUSES
+from spec.fields import VIEWED
 from spec.view import View
 from spec.vocabulary import INVALID, FinishReason
 
@@ -301,6 +304,15 @@ def test_cells_beyond_the_tokens_are_told() -> None:
     assert ("CONTENT", "slot 0 has 3 written cells, should have 0 or fewer") in [
         *clauses.violations(view)
     ]
+
+
+@pytest.mark.parametrize("name", [one.name for one in VIEWED if one.name not in ("used", "rows")])
+def test_any_one_field_can_be_hidden(name: str) -> None:
+    """No predicate reads a field that its clause does not name."""
+    changed: Any = {name: None}
+    hidden = evolve(GOOD, **changed)
+
+    assert [] == [*clauses.violations(hidden), *clauses.step_violations(hidden, hidden)]
 
 
 def test_what_is_not_shown_is_not_checked() -> None:

@@ -59,20 +59,18 @@ def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
 
 def deaf(*arrays: Any, scale: float = 1.0) -> Any:
     """A right kernel that hangs at the third call."""
-    out = right(*arrays, scale=scale)  # raises when it is traced, which is no call
     CALLS.append(None)
     while len(CALLS) == 3:
         time.sleep(1)
-    return out
+    return right(*arrays, scale=scale)
 
 
 def mortal(*arrays: Any, scale: float = 1.0) -> Any:
     """A right kernel that ends the process at the third call."""
-    out = right(*arrays, scale=scale)
     CALLS.append(None)
     if len(CALLS) == 3:
         os._exit(7)
-    return out
+    return right(*arrays, scale=scale)
 
 
 def choosy(*_arrays: Any, **_options: Any) -> Any:
@@ -139,6 +137,13 @@ def both_write(*arrays: Any, scale: float = 1.0) -> Any:
     )()
     out = reference.ragged_paged_attention(*arrays, scale=scale)
     return out + (0 * written[0, 0]).astype(out.dtype)
+
+
+def wrong_later(*arrays: Any, scale: float = 1.0) -> Any:
+    """A Pallas kernel that is wrong from its fourth call on."""
+    out = both_write(*arrays, scale=scale)
+    CALLS.append(None)
+    return 2 * out if len(CALLS) > 3 else out
 
 
 def reads_outside(*arrays: Any, scale: float = 1.0) -> Any:
