@@ -15,7 +15,7 @@ from conformance.protocol import Engine
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
-from conformance.recordings.judge import judge
+from conformance.recordings.judge import Judge, judge
 from conformance.recordings.shrinking import Least, shortest
 from conformance.recordings.validate import Outcome, lines_of, validate
 from spec.machines import actions as act
@@ -92,6 +92,25 @@ def alter(data: dict[str, Any], *, field: str, key: str) -> None:
 def leave_out(data: dict[str, Any], *, field: str, key: str) -> None:
     """Remove a value, so that its change is not shown."""
     del data["saw"][field][key]
+
+
+class Disagrees(Ledger):
+    """A machine that agrees with no value."""
+
+    def agrees(self, field: str, index: int, seen: object) -> bool:
+        """It never does."""
+        del field, index, seen
+        return False
+
+
+def test_a_disagreement_is_never_passed_over() -> None:
+    """What the machine does not agree with is illegal, even if it looks like what is expected."""
+    header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
+    line = Line(act.Reserve(), None, None, {"used": {0: True}})
+
+    Judge(Ledger(header), header).take(line)
+    with pytest.raises(Illegal, match="used"):
+        Judge(Disagrees(header), header).take(line)
 
 
 def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Path) -> None:
