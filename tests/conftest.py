@@ -52,12 +52,12 @@ sys.meta_path.insert(0, Unchecked)
 
 SLOW = (
     "kernels/test_compiler.py",
-    "impl/test_tpu_kernel.py",
+    "fuzzing/test_coverage.py",
+    "fuzzing/test_hang_seconds.py",
     "kernels/test_bench.py",
     "refinement/test_refinement.py",
-    "fuzzing/test_coverage.py",
+    "impl/test_tpu_kernel.py",
     "runtime/test_compiled_code.py",
-    "fuzzing/test_hang_seconds.py",
     "docs/test_docs.py",
     "fuzzing/test_pytest_plugin.py",
     "seeded_bugs/test_score.py",
@@ -72,7 +72,10 @@ SLOW = (
     "hostile/test_hostile.py",
     "recordings/test_fast_table.py",
 )
-"""The files that take longest, the longest first. A wrong order costs time and nothing else."""
+"""The files that take longest, roughly the longest first, compilers beside files that wait.
+
+A wrong order costs time and nothing else.
+"""
 
 TESTS = Path(__file__).parent
 

@@ -181,7 +181,7 @@ def altered(whole: bytes) -> bytes:
 
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
     """Processes that write at the same time all succeed."""
-    processes = [started(tmp_path, HOME=tmp_path) for _ in range(3)]
+    processes = [started(tmp_path, HOME=tmp_path) for _ in range(2)]
     for process in processes:
         ended(process)
 
