@@ -105,8 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep what is compiled in the folder of the user, if any of these tests uses jax.
 
-    Imported modules stay until the end, so the garbage collector need not look at them: jax has
-    hundreds of thousands of objects, and a collection would take a seventh of the time.
+    Imported modules stay until the end, so the garbage collector passes over them.
     """
     gc.freeze()
     if "jax" in sys.modules:

@@ -23,8 +23,8 @@ KNOWN: Final = {
     "tpu-inference": "conformance.kernels.tpu_inference:ragged_paged_attention",
 }
 """Short names. `jax` is the kernel of jax itself; the last goes through our wrapper."""
-PALLAS: Final = ("tpu", "jax", "tpu-inference")
-"""Those that are Pallas kernels, without state of their own and free to be traced."""
+OURS: Final = "tpu"
+"""Our own Pallas kernel, which keeps no state and does the same when it is traced."""
 INSTALLED: Final = {"tpu-inference": "tpu_inference"}
 """Required modules by short name; kvspec does not depend on them."""
 APPENDING: Final = {

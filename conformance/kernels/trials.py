@@ -296,7 +296,7 @@ def run(trial: Trial) -> None:
 def main() -> None:
     """Do the job that is named on the command line."""
     from conformance.kernels import interpret
-    from conformance.kernels.kernel_under_test import PALLAS, find, find_appending
+    from conformance.kernels.kernel_under_test import OURS, find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
     job = Job(**json.loads(sys.argv[1]))
@@ -306,7 +306,7 @@ def main() -> None:
         own, _ = variants(job.kernel, job.shape)[job.variant]
         subject = find_appending(job.kernel) if job.append else find(job.kernel)
         assert subject is not None  # a job that appends is only planned for a kernel that does
-        if job.kernel in PALLAS:
+        if job.kernel == OURS:
             subject = interpret.unoptimised(subject)
         run(Trial(job, subject, own))
 

@@ -64,7 +64,7 @@ class Plant:
 def planted(identifier: str) -> Iterator[Plant]:
     """Plant a bug while the block runs. Raises InvalidInput for an id that is not listed.
 
-    An engine with a bug takes few steps, so it is compiled without optimisation.
+    An engine with a bug takes few steps, so its entry points are compiled without optimisation.
     """
     from impl.engine import jitted
 

@@ -143,7 +143,7 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
     """The answer is within the bound, whatever dead cells hold: called as it is, and jitted."""
-    first = case is next(iter(CASES.values()))  # jitted takes half the time, and one must not be
+    first = case is next(iter(CASES.values()))  # jitted is quicker, and one must not be
 
     assert difference(case, interpreted, jitted=not first) <= 1.0
 
