@@ -7,11 +7,11 @@ checked. A factory takes (geometry, limits, cleanup) and returns an adapter of a
 initial state. Source: docs/sources.md, "Adapters".
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, asdict, evolve, field, frozen
 
 from spec import ladder
 from spec.fields import OutputEntry, QueueEntry
@@ -20,13 +20,23 @@ from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary.errors import shown
 
 Action = actions.Action
 CALLS: Final = ladder.whole().calls
 """Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
-_WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
+Batches = Literal["several slots", "one slot"]
+_WORDS: Final = {
+    "refuses": get_args(Refuses),
+    "policy": get_args(Policy),
+    "batches": get_args(Batches),
+}
+Answer = tuple[type, Reason]
+"""An action and a reason for refusing it."""
+ANSWERS: Final = frozenset((kind, reason) for kind in CALLS for reason in Reason)
+"""Every action with every reason."""
 
 
 @frozen
@@ -46,6 +56,15 @@ Result = None | int | BatchPlan | tuple[QueueEntry, ...] | tuple[OutputEntry, ..
 Reserve, Clone: the slot. Allocate: the plan. Pack: (token, slot, position), by slot and position.
 TakeOutputs: the outputs in order of finishing. Generate: `Rounds`.
 """
+RESULTS: Final[Mapping[type, type]] = {
+    actions.Reserve: int,
+    actions.Clone: int,
+    actions.Allocate: BatchPlan,
+    actions.Pack: tuple,
+    actions.TakeOutputs: tuple,
+    actions.Generate: Rounds,
+}
+"""The type of the result of each action that has one."""
 
 
 def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:
@@ -60,14 +79,66 @@ def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object)
         )
 
 
+def _frozen(given: Any) -> Any:
+    """Any collection as a set; another value as it is, for the validator."""
+    return frozenset(given) if isinstance(given, Iterable) else given
+
+
 def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
     if not isinstance(value, frozenset) or not value <= CALLS:
         raise InvalidInput(
             "Profile.actions",
             seen=value,
-            allowed="a frozenset of classes of spec.machines.actions",
+            allowed="a set of classes of spec.machines.actions",
             remedy="Correct the adapter's profile.",
         )
+
+
+def _known_reasons(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, frozenset) or not value <= ANSWERS.union(Reason):
+        raise InvalidInput(
+            "Profile.guarded",
+            seen=value,
+            allowed="a set of Reasons, or of pairs of a class of spec.machines.actions and a "
+            "Reason",
+            remedy="Correct the adapter's profile.",
+        )
+
+
+class Unsupported(InvalidInput):
+    """The engine has no such size. nearest: the sizes that it has and that come nearest."""
+
+    def __init__(self, name: str, *, seen: object, allowed: str, nearest: Geometry) -> None:
+        remedy = "Name sizes that the engine has, or leave --geometry out: the kit then chooses."
+        super().__init__(name, seen=seen, allowed=allowed, remedy=remedy)
+        self.nearest = nearest
+
+
+def _supported(profile: "Profile", _attribute: "Attribute[Any]", value: Any) -> None:
+    """Refuse a geometry with a size that the engine does not have."""
+    sizes = asdict(profile.geometry)
+    if not isinstance(value, Mapping) or not value.keys() <= sizes.keys():
+        raise InvalidInput(
+            "Profile.sizes",
+            seen=value,
+            allowed="fields of Geometry, each with the sizes that the engine has",
+            remedy="Correct the adapter's profile.",
+        )
+    for name, allowed in value.items():
+        size = sizes[name]
+        if size not in allowed:
+            nearest = {field: _nearest(among, sizes[field]) for field, among in value.items()}
+            raise Unsupported(
+                f"Geometry.{name}",
+                seen=size,
+                allowed=f"{shown(allowed)}: Profile.sizes of {profile.name!r}",
+                nearest=evolve(profile.geometry, **nearest),
+            )
+
+
+def _nearest(allowed: Iterable[int], size: int) -> int:
+    """The allowed size nearest to this one; of two, the smaller."""
+    return min(allowed, key=lambda one: (abs(one - size), one))
 
 
 @frozen(kw_only=True)
@@ -76,22 +147,36 @@ class Profile:
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free pages, slots in ascending order, or any free pages. Raises InvalidInput for another
-    word, or for an action that is not one of the specification.
+    lowest free pages, slots in ascending order, or any free pages. guarded: the reasons that the
+    layer above the engine rules out, for every action or as a pair for one; a call that the
+    specification refuses for one of them is not sent. batches: whether one batch may have the
+    tokens of several slots; if not, it is sent as a batch for each. sizes: the values of fields of
+    the geometry that the engine has, such as {"page_size": (16, 32)}; any value of other fields.
+    Raises Unsupported if the geometry has another size, and InvalidInput for another word, or for
+    an action or a reason that is not one of the specification.
     """
 
     name: str
     geometry: Geometry
     limits: Limits
     cleanup: CleanupMode
-    actions: frozenset[type] = field(validator=_known_actions)
+    actions: frozenset[type] = field(converter=_frozen, validator=_known_actions)
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
+    guarded: frozenset[Reason | Answer] = field(
+        default=frozenset(), converter=_frozen, validator=_known_reasons
+    )
+    batches: Batches = field(default="several slots", validator=_known_word)
+    sizes: Mapping[str, Collection[int]] = field(factory=dict, validator=_supported, eq=False)
 
     @property
     def machine(self) -> Machine:
         """The machine of the engine: the rungs of every engine, and those of its actions."""
         return ladder.machine_for(self.actions)
+
+    def guards(self, action: type, reason: Reason) -> bool:
+        """Whether the layer above the engine rules out this reason for this action."""
+        return reason in self.guarded or (action, reason) in self.guarded
 
 
 class Engine(Protocol):
@@ -122,12 +207,29 @@ class Factory(Protocol):
 class EngineFailed(Exception):
     """The engine failed: for instance, its process ended, or it did not answer.
 
-    An adapter raises it with a message of its own. clause: the violated clause.
+    An adapter raises it with a message of its own. clause: the violated clause. raised: the
+    exception out of the engine's code, if it was one.
     """
 
-    def __init__(self, wrong: str, *, clause: str = "ATOMIC") -> None:
+    def __init__(self, wrong: str, *, clause: str = "ATOMIC", raised: str | None = None) -> None:
         super().__init__(wrong)
-        self.clause = clause
+        self.clause, self.raised = clause, raised
+
+
+class AdapterMistake(InvalidInput):
+    """The adapter itself went wrong; not a finding.
+
+    call: what the kit called. wrong: what came of it. line: where in the adapter.
+    """
+
+    def __init__(self, call: str, wrong: str, *, line: str | None) -> None:
+        super().__init__(
+            f"the adapter's {call}",
+            seen=wrong,
+            allowed="what conformance.protocol says; an adapter raises Refused for a refusal, and "
+            "EngineFailed for a failure of native code",
+            remedy=f"Mend the adapter{'' if line is None else ', ' + line}.",
+        )
 
 
 class Unsendable(InvalidInput):

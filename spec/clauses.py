@@ -16,7 +16,7 @@ from spec.attention import visible
 from spec.cells import POISON
 from spec.fields import QueueEntry
 from spec.pool import is_free
-from spec.view import View
+from spec.view import View, plain
 from spec.vocabulary import INVALID
 
 Kind = Literal["state", "step", "run", "engine"]
@@ -192,7 +192,7 @@ def _contents(view: View) -> Iterator[str]:
             continue
         held = view.read(slot) if written else ()
         for position in range(view.first_cell(slot), len(held)):
-            value, wanted = held[position], view.expected(tokens[: position + 1])
+            value, wanted = held[position], plain(view.expected(tokens[: position + 1]))
             if value != wanted:
                 yield f"slot {slot} position {position} holds {value}, should hold {wanted}"
                 break

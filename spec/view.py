@@ -5,54 +5,62 @@ field that an engine cannot show is None; clauses that need it are then not chec
 reported as not checked.
 """
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from spec.fields import VIEWED, OutputEntry, QueueEntry
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
+from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Tokens
+
+
+def _given(given: Any) -> Any:
+    """A field as it is given: `View` brings it into its form, and knows its name."""
+    return given
 
 
 @frozen(kw_only=True, slots=False)
 class View:
     """The fields of `spec.fields`; None is a field that the engine does not show.
 
-    counts: per page. used, finished: per slot. rows: full width, INVALID where there is no page.
-    tokens, proposed, allocated, written, committed, first_page: per slot (empty and 0 where
-    unused). cells: per destination; the cell that ends a prefix should have the value
-    `expected(prefix)`. Raises InvalidInput for a field with more or fewer entries.
+    counts: per page. used, finished: per slot. rows: per slot, INVALID where there is no page; a
+    shorter row names no further page. tokens, proposed, allocated, written, committed, first_page:
+    per slot (empty and 0 where unused). cells: per destination; the cell that ends a prefix should
+    have the value `expected(prefix)`. Lists and arrays become tuples, and their numbers Python's
+    own. Raises InvalidInput for a field with more or fewer entries, or with other values.
     """
 
     geometry: Geometry
-    counts: tuple[int, ...] | None
-    used: tuple[bool, ...]
-    rows: tuple[tuple[int, ...], ...]
-    allocated: tuple[int, ...] | None = None
-    written: tuple[int, ...] | None = None
-    committed: tuple[int, ...] | None = None
-    first_page: tuple[int, ...] | None = None
-    tokens: tuple[Tokens, ...] | None = None
-    proposed: tuple[Tokens, ...] | None = None
-    finished: tuple[bool, ...] | None = None
+    counts: tuple[int, ...] | None = field(converter=_given)
+    used: tuple[bool, ...] = field(converter=_given)
+    rows: tuple[tuple[int, ...], ...] = field(converter=_given)
+    allocated: tuple[int, ...] | None = field(default=None, converter=_given)
+    written: tuple[int, ...] | None = field(default=None, converter=_given)
+    committed: tuple[int, ...] | None = field(default=None, converter=_given)
+    first_page: tuple[int, ...] | None = field(default=None, converter=_given)
+    tokens: tuple[Tokens, ...] | None = field(default=None, converter=_given)
+    proposed: tuple[Tokens, ...] | None = field(default=None, converter=_given)
+    finished: tuple[bool, ...] | None = field(default=None, converter=_given)
     queue: tuple[QueueEntry, ...] | None = None
     outputs: tuple[OutputEntry, ...] | None = None
     cells: Sequence[object] | None = None
-    expected: Callable[[Tokens], object] = lambda prefix: prefix
+    expected: Callable[[Tokens], object] = field(default=lambda prefix: prefix, eq=False)
 
     def __attrs_post_init__(self) -> None:
+        for name, form in _FORMS.items():
+            given = getattr(self, name)
+            shown = None if given is None else _in_form(name, form, given)
+            if shown is not given:
+                object.__setattr__(self, name, shown)
+        width = self.geometry.pages_per_seq
+        if any(len(row) < width for row in self.rows):
+            rows = tuple(row + (INVALID,) * (width - len(row)) for row in self.rows)
+            object.__setattr__(self, "rows", rows)
         sizes = self.geometry
-        for slot, row in enumerate(self.rows):
-            if len(row) != sizes.pages_per_seq:
-                raise InvalidInput(
-                    f"View.rows[{slot}]",
-                    seen=f"{len(row)} entries",
-                    allowed=f"{sizes.pages_per_seq}, as many as a row of the table has",
-                    remedy="Show the whole row, with INVALID where it names no page.",
-                )
         counts = {
             "slot": sizes.slots,
             "page": sizes.pages,
@@ -72,7 +80,7 @@ class View:
     @cached_property
     def hidden(self) -> frozenset[str]:
         """The fields that the engine does not show."""
-        return frozenset(field.name for field in VIEWED if getattr(self, field.name) is None)
+        return frozenset(one.name for one in VIEWED if getattr(self, one.name) is None)
 
     def require_same_fields(self, later: "View") -> None:
         """Raises InvalidInput if a later view of the engine hides other fields than this one."""
@@ -136,7 +144,98 @@ class View:
         return tuple(found)
 
 
-_INDEXED = tuple((field.name, field.index) for field in VIEWED if field.index != "whole")
+def plain(value: Any) -> Any:
+    """A value with tuples for lists and arrays, and Python's own numbers: what can be compared."""
+    if hasattr(value, "tolist"):  # an array or a number of numpy, jax or torch
+        value = value.tolist()
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _in_form(name: str, form: Callable[[Any], Any], given: Any) -> Any:
+    """A field in its form. Raises InvalidInput."""
+    try:
+        return form(given)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"View.{name}",
+            seen=given,
+            allowed=f"a list, tuple or array of {_WORDS[form]}",
+            remedy="Show such values.",
+        ) from None
+
+
+def _listed(given: Any) -> list[Any]:
+    """The entries of a list, a tuple, an array or an iterator. Raises TypeError."""
+    if isinstance(given, Mapping | Set | str | bytes):
+        raise TypeError
+    return list(given.tolist() if hasattr(given, "tolist") else given)
+
+
+def _numbers(given: Any) -> tuple[int, ...]:
+    if type(given) is tuple and _INT.issuperset(map(type, given)):
+        return given
+    return tuple(int(operator.index(entry)) for entry in _listed(given))
+
+
+def _flags(given: Any) -> tuple[bool, ...]:
+    if type(given) is tuple and _BOOL.issuperset(map(type, given)):
+        return given
+    return tuple(
+        (False, True).__getitem__(operator.index(plain(entry))) for entry in _listed(given)
+    )
+
+
+def _rows_of_numbers(given: Any) -> tuple[tuple[int, ...], ...]:
+    if type(given) is tuple and all(_numbers(entry) is entry for entry in given):
+        return given
+    return tuple(map(_numbers, _listed(given)))
+
+
+def _outputs(given: Any) -> tuple[OutputEntry, ...]:
+    return tuple(
+        (
+            int(operator.index(request)),
+            int(operator.index(choice)),
+            _numbers(tokens),
+            FinishReason(reason),
+        )
+        for request, choice, tokens, reason in _listed(given)
+    )
+
+
+def _contents(given: Any) -> Any:
+    """Cells as they are, unless one of them is a list or an array, which cannot be compared."""
+    if isinstance(given, list | tuple) and _COMPARED.issuperset(map(type, given)):
+        return given
+    return plain(given)
+
+
+_INT: Final = frozenset({int})
+_BOOL: Final = frozenset({bool})
+_COMPARED: Final = frozenset({int, float, str, tuple, type(None)})
+_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "counts": _numbers,
+    "used": _flags,
+    "rows": _rows_of_numbers,
+    "allocated": _numbers,
+    "written": _numbers,
+    "committed": _numbers,
+    "first_page": _numbers,
+    "tokens": _rows_of_numbers,
+    "proposed": _rows_of_numbers,
+    "finished": _flags,
+    "queue": _rows_of_numbers,
+    "outputs": _outputs,
+    "cells": _contents,
+}
+_WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
+    _numbers: "integers",
+    _flags: "booleans",
+    _rows_of_numbers: "lists of integers",
+    _outputs: "(request, choice, tokens, reason)",
+    _contents: "contents",
+}
+_INDEXED = tuple((one.name, one.index) for one in VIEWED if one.index != "whole")
 
 
 def of(machine: Machine, state: State) -> View:
@@ -145,6 +244,6 @@ def of(machine: Machine, state: State) -> View:
     A field that no rung of the machine owns is hidden.
     """
     shown: dict[str, Any] = {
-        field.name: field.of(state) for field in VIEWED if field.owner in machine.names
+        one.name: one.of(state) for one in VIEWED if one.owner in machine.names
     }
     return View(geometry=state.geometry, **shown)

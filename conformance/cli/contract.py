@@ -11,6 +11,7 @@ summary, writes `--json FILE`, and maps the outcome to the exit status:
 
 import argparse
 import os
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -183,6 +184,8 @@ def _run(
             report.interrupted = True
             return finish(Verdict.FAILS if report.failures else Verdict.UNDECIDED)
         bad_input = _bad_input(error)
+        if bad_input is not None:
+            _print_notes(error)
         if bad_input is not None and not report.failures:
             return _bad_usage(command.NAME, bad_input)
         report.error = bad_input or f"{type(error).__name__}: {error}"
@@ -236,6 +239,13 @@ def _printed(command: str, output: Output) -> int:
 def _bad_usage(command: str, message: str) -> int:
     complain(command, message)
     return BAD_INPUT
+
+
+def _print_notes(error: BaseException) -> None:
+    """Print what was noted on an error, such as the traceback of an adapter."""
+    for note in getattr(error, "__notes__", ()):
+        with suppress(OSError):
+            print(note, file=sys.stderr, flush=True)
 
 
 def _bad_input(error: BaseException) -> str | None:

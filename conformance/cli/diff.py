@@ -5,9 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
-from conformance.cli.fuzz import GEOMETRY, SHRINK_SECONDS, count, judge_coverage
+from conformance.cli.fuzz import (
+    GEOMETRY,
+    SHRINK_SECONDS,
+    count,
+    judge_coverage,
+    main_geometry,
+    sizes_from,
+)
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import add_geometry, add_in_process, number, output_folder
+from conformance.cli.options import add_geometry_alone, add_in_process, number, output_folder
 from conformance.files.histories import CORPUS
 from conformance.isolation.placement import factory_of, runs_here
 from conformance.runtime.clock import Clock
@@ -37,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--python-{name.lower()}", metavar="PATH", help=f"run {name} in this Python"
         )
     add_in_process(parser)
-    add_geometry(parser, default=GEOMETRY)
+    add_geometry_alone(parser, default=GEOMETRY)
     parser.add_argument(
         "--seconds",
         type=number(least=0.1),
@@ -57,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Fuzz the pair; fails if one engine violates a clause. Legal differences are listed."""
     clock = Clock()  # before what is imported here
+    report.geometry = main_geometry(arguments)
     from conformance.fuzzing import campaign
     from conformance.lockstep.differential import PairFactory
     from conformance.lockstep.not_checked import not_checked
@@ -82,7 +90,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                 campaign.run(
                     pairs,
                     campaign.Options(
-                        geometry=arguments.geometry,
+                        geometry=main_geometry(arguments),
+                        alone=arguments.geometry is not None,
                         seed=arguments.seed,
                         seconds=arguments.seconds,
                         patience=patience_of(arguments.hang_seconds),
@@ -100,9 +109,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             return Verdict.FAILS
     _say_differences(pairs, report)
     for name, factory in (("A", pairs.a), ("B", pairs.b)):
-        for what, why in not_checked(campaign.make(factory, arguments.geometry, state.cleanup)):
+        for what, why in not_checked(campaign.make(factory, *state.settings[0])):
             report.skip(f"{name}: {what}", why=why)
-    pair = campaign.make(pairs, arguments.geometry, state.cleanup)
+    pair = campaign.make(pairs, *state.settings[0])
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
     return judge_coverage(state, pair, report)
@@ -183,4 +192,6 @@ def _blame(
         in_process=arguments.in_process,
     )
     report.count(at_fault=name)
-    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(
+        recorded, finding, Path(arguments.corpus), report, sizes=sizes_from(arguments)
+    )

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
 from conformance.cli.hang import add_hang_seconds
-from conformance.cli.options import add_engine, add_geometry, number, output_folder
+from conformance.cli.options import add_engine, add_geometry_alone, number, output_folder
 from conformance.engines.registry import OUR_ENGINE
+from conformance.files.geometries import parse_geometry
 from conformance.files.histories import CORPUS
 from conformance.isolation.placement import factory_of, runs_here
 from conformance.runtime.clock import Clock
 from conformance.verdict import Scope, Verdict
+from spec.vocabulary.geometry import Geometry
 
 if TYPE_CHECKING:
     from conformance.files.histories import Recorded
-    from conformance.fuzzing.campaign import Run
+    from conformance.fuzzing.campaign import Options, Run
     from conformance.history import History
     from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
@@ -37,7 +39,7 @@ GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The engine, its sizes, the budget, and where findings are kept."""
-    add_geometry(parser, default=GEOMETRY)
+    add_geometry_alone(parser, default=GEOMETRY)
     add_engine(parser)
     parser.add_argument(
         "--seconds",
@@ -66,30 +68,35 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.lockstep.watchdog import Watchdog, patience_of
 
     _require_our_engine(arguments)
+    report.geometry = main_geometry(arguments)
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     corpus = Path(arguments.corpus)
     state, patience = campaign.Run(), patience_of(arguments.hang_seconds)
+    options = campaign.Options(
+        geometry=report.geometry,
+        alone=arguments.geometry is not None,
+        seed=arguments.seed,
+        seconds=arguments.seconds,
+        patience=patience,
+    )
 
     def on_hang(history: "History", message: str) -> None:
         # What was found before is what is being shrunk: it is kept as it stands.
         finding = state.finding or Finding(history, "PROG", message)
         count(state, report)
         recorded = _recorded(state, finding, arguments)
-        counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
+        counterexamples.report_finding(
+            recorded, finding, Path(arguments.corpus), report, sizes=sizes_from(arguments)
+        )
         report.abort()
 
     with counterexamples.planted(arguments.plant), Watchdog(on_hang) as watchdog:
-        _replay_corpus(corpus, factory, arguments, report, patience.first)
+        _replay_corpus(corpus, factory, options, arguments, report)
         try:
             with report.progress("fuzz", total=arguments.seconds) as update:
                 campaign.run(
                     factory,
-                    campaign.Options(
-                        geometry=arguments.geometry,
-                        seed=arguments.seed,
-                        seconds=arguments.seconds,
-                        patience=patience,
-                    ),
+                    options,
                     report=state,
                     update=update,
                     watchdog=watchdog,
@@ -102,8 +109,19 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         if state.finding is not None:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
-        engine = campaign.make(factory, arguments.geometry, state.cleanup)
+        engine = campaign.make(factory, *state.settings[0])
         return judge_coverage(state, engine, report)
+
+
+def main_geometry(arguments: argparse.Namespace) -> Geometry:
+    """The geometry that was asked for, or the first of those that the kit chooses."""
+    given: Geometry | None = arguments.geometry
+    return given or parse_geometry(GEOMETRY)
+
+
+def sizes_from(arguments: argparse.Namespace) -> str:
+    """Where the geometry of a finding comes from."""
+    return "chosen by the kit" if arguments.geometry is None else "given by --geometry"
 
 
 def _require_our_engine(arguments: argparse.Namespace) -> None:
@@ -125,9 +143,9 @@ def _require_our_engine(arguments: argparse.Namespace) -> None:
 def _replay_corpus(
     folder: Path,
     factory: "Factory",
+    options: "Options",
     arguments: argparse.Namespace,
     report: Report,
-    step_seconds: float,
 ) -> None:
     """Run the kept histories of this engine again: each that still fails is a failure."""
     from conformance.fuzzing import campaign, counterexamples
@@ -141,7 +159,7 @@ def _replay_corpus(
         report.fail(f"{taken[-1]}: PROG: {message} (at step {len(history)})")
         report.abort()
 
-    sizes = [geometry for geometry, _ in campaign.geometries(arguments.geometry)]
+    sizes = [geometry for geometry, _ in campaign.settings_of(factory, options)]
     for path, recorded in counterexamples.corpus(folder, report):
         made_by = (recorded.engine, recorded.python)
         usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
@@ -151,7 +169,9 @@ def _replay_corpus(
         taken.append(path)
         again = counterexamples.maker(recorded, factory)
         with Watchdog(on_hang) as watchdog:
-            finding = replay(again, recorded.history, seconds=step_seconds, watchdog=watchdog)
+            finding = replay(
+                again, recorded.history, seconds=options.patience.first, watchdog=watchdog
+            )
         if finding is not None:
             report.fail(f"{path}: {finding.clause}: {finding.message}")
     report.count(corpus_replayed=len(taken))
@@ -179,7 +199,7 @@ def count(state: "Run", report: Report) -> None:
 
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Return `holds` only if all required coverage was reached."""
-    coverable = state.coverage.coverable_on(engine)
+    coverable = state.coverable(engine)
     covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED
     report.count(covered=len(covered), coverable=len(coverable))
@@ -225,7 +245,9 @@ def _keep(
             watchdog=watchdog,
         )
     recorded = _recorded(state, finding, arguments)
-    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(
+        recorded, finding, Path(arguments.corpus), report, sizes=sizes_from(arguments)
+    )
 
 
 def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":

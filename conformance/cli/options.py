@@ -178,6 +178,17 @@ def add_geometry(parser: argparse.ArgumentParser, *, default: str) -> None:
     )
 
 
+def add_geometry_alone(parser: argparse.ArgumentParser, *, default: str) -> None:
+    """Add `--geometry` of a command that chooses sizes itself; None if it is not given."""
+    parser.add_argument(
+        "--geometry",
+        type=argument(parse_geometry),
+        metavar="SIZES",
+        help=f"the sizes of the engine, and no others (default {default}, and two geometries that "
+        "are derived from it, at sizes that the engine has)",
+    )
+
+
 def add_engine(parser: argparse.ArgumentParser, *, default: str = OUR_ENGINE) -> None:
     """Add `--engine`, `--python` and `--in-process`: the arguments of `placement.factory_of`."""
     parser.add_argument(

@@ -161,7 +161,9 @@ def _keep(
             watchdog=watchdog,
         )
     recorded = _recorded(finding, geometry, limits, arguments)
-    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report)
+    counterexamples.report_finding(
+        recorded, finding, Path(arguments.corpus), report, sizes="fitted to the trace"
+    )
 
 
 def _write(

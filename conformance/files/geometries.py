@@ -20,6 +20,11 @@ def geometry_to_data(geometry: Geometry) -> dict[str, int]:
     )
 
 
+def geometry_to_text(geometry: Geometry) -> str:
+    """The text from which `parse_geometry` makes this geometry."""
+    return ",".join(f"{name}={size}" for name, size in geometry_to_data(geometry).items())
+
+
 def parse_geometry(text: str) -> Geometry:
     """A Geometry from `pages=16,slots=4,page_size=4,pages_per_seq=4`, in any order, all four.
 

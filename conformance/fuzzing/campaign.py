@@ -19,14 +19,14 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzzing.coverage import Coverage
-from conformance.fuzzing.state_machine import Campaign, TimeIsUp, machine
+from conformance.fuzzing.coverage import Coverage, offered_by
+from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
@@ -51,13 +51,15 @@ NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
 class Options:
     """The options of a run.
 
-    geometry: see `geometries`. seed: the seed of the first turn; each further turn has the next
-    one. seconds: the length of the run, compilation excluded. steps: no turn begins after this
-    many. ceiling: take turns with empty bodies as well. oracle: see `Lockstep`. patience: how long
-    a step may take. known: clauses whose violation ends the history but not the run.
+    geometry: see `geometries`. alone: take this geometry and no other. seed: the seed of the first
+    turn; each further turn has the next one. seconds: the length of the run, compilation excluded.
+    steps: no turn begins after this many. ceiling: take turns with empty bodies as well. oracle:
+    see `Lockstep`. patience: how long a step may take. known: clauses whose violation ends the
+    history but not the run.
     """
 
     geometry: Geometry
+    alone: bool = False
     seed: int = 0
     seconds: float = math.inf
     steps: float = math.inf
@@ -77,7 +79,8 @@ class Run:
     compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
-    known clause. not_checked: what no step can show of this engine, and why.
+    known clause. not_checked: what no step can show of this engine, and why. settings: the
+    geometries and cleanups of the turns.
     """
 
     coverage: Coverage = field(factory=Coverage)
@@ -95,6 +98,12 @@ class Run:
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
     idle: "Run | None" = None
     not_checked: tuple[tuple[str, str], ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+    def coverable(self, engine: Engine) -> list[str]:
+        """What a run of this engine at these settings must reach."""
+        sizes, poisonable = [sizes for sizes, _ in self.settings], isinstance(engine, Poisonable)
+        return self.coverage.coverable(offered_by(engine.profile, sizes, poisonable=poisonable))
 
     @property
     def rate(self) -> float:
@@ -122,6 +131,29 @@ def geometries(main: Geometry) -> tuple[Setting, ...]:
         (single, CleanupMode.END),
         (tight, CleanupMode.NONE),
     )
+
+
+def settings_of(factory: Factory, options: Options) -> tuple[Setting, ...]:
+    """The settings of a run: those of the options, at sizes that the engine has.
+
+    Raises Unsupported if the options ask for one geometry alone and the engine does not have it.
+    """
+    if options.alone:
+        return tuple((options.geometry, cleanup) for cleanup in CleanupMode)
+    return tuple(
+        (_nearest_supported(factory, geometry, cleanup), cleanup)
+        for geometry, cleanup in geometries(options.geometry)
+    )
+
+
+def _nearest_supported(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Geometry:
+    try:
+        make(factory, geometry, cleanup)
+    except Unsupported as error:
+        return error.nearest
+    except (Exception, SystemExit):  # whoever makes the engine next reports it
+        return geometry
+    return geometry
 
 
 def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
@@ -152,8 +184,8 @@ def run(
         update(min(clock.seconds, options.seconds), note)
 
     campaigns: dict[Setting, Campaign] = {}
-    relatives, turn = geometries(options.geometry), 0
-    report.idle = Run()
+    relatives, turn = settings_of(factory, options), 0
+    report.idle, report.settings = Run(), relatives
     report.geometry, report.cleanup = relatives[0]
     try:
         engine = opened(partial(make, factory, *relatives[0]))
@@ -257,6 +289,8 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
         report.finding = campaign.finding
     except TimeIsUp:
         pass
+    except AdapterStops as stopped:
+        raise stopped.error from stopped
     finally:
         report.steps += campaign.steps - before
         report.active_seconds += time.perf_counter() - started

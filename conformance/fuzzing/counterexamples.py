@@ -14,6 +14,7 @@ import attrs
 
 from conformance.engines.registry import is_ours
 from conformance.files import atomic, histories
+from conformance.files.geometries import geometry_to_text
 from conformance.files.histories import CORPUS, Recorded
 from conformance.history import History
 from conformance.isolation.placement import factory_of
@@ -113,11 +114,12 @@ def planted(plant: str | None) -> Iterator[None]:
 
 
 def describe(finding: Finding) -> str:
-    """What went wrong, the numbered history, and the pages before and after the last step."""
+    """What went wrong, the numbered history, the pages before and after its last step, a trace."""
     steps = [f"  {number}. {step}" for number, step in enumerate(finding.history, start=1)]
     text = [f"{finding.clause}: {finding.message}", *steps]
     if finding.violation is not None:
         text.append(before_and_after(finding.violation.before, finding.violation.after))
+    text += [finding.trace] * bool(finding.trace)
     return "\n".join(text)
 
 
@@ -136,13 +138,17 @@ def write(recorded: Recorded, folder: Path = Path(CORPUS)) -> tuple[Path, Path]:
     return history, test
 
 
-def report_finding(recorded: Recorded, finding: Finding, folder: Path, report: Report) -> None:
+def report_finding(
+    recorded: Recorded, finding: Finding, folder: Path, report: Report, *, sizes: str
+) -> None:
     """Record the failure, print the shrunk finding, and save it in the corpus folder.
 
-    If it cannot be saved, its history is printed, which is enough to replay it.
+    sizes: where its geometry comes from, in words. If it cannot be saved, its history is printed,
+    which is enough to replay it.
     """
-    steps = len(finding.history)
-    report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
+    steps, geometry = len(finding.history), geometry_to_text(recorded.geometry)
+    after = "1 step" if steps == 1 else f"{steps} steps"
+    report.fail(f"{finding.clause}: {finding.message} (after {after}, at {geometry}: {sizes})")
     report.count(shrunk_steps=steps)
     report.say(describe(finding))
     try:

@@ -5,15 +5,16 @@ items that were not reached. Source: docs/sources.md, "Verdicts" and "Conditions
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from conformance.protocol import Action, Engine, Poisonable
+from conformance.protocol import Action, Profile
+from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS
 from conformance.rungs.registry import ACTIONS, CORNERS, REFUSABLE, corners
 from spec import pool
 from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import Reason
+from spec.vocabulary import Geometry, Reason
 
 POISON: Final = "PoisonDead"
 
@@ -51,25 +52,17 @@ class Coverage:
         """Count a poisoning of dead cells."""
         self.corners["poisoned dead cells read past"] += 1
 
-    def coverable(self, names: Iterable[str]) -> list[str]:
-        """Every outcome and corner state that a run must reach with the actions of these names.
+    def coverable(self, offered: Iterable[str]) -> list[str]:
+        """Every outcome and corner state that a run must reach where these words are true.
 
-        POISON is among the names if the dead cells of the engine can be overwritten.
+        offered: see `offered_by`; each action by its name and its outcomes.
         """
-        offered, wanted = set(names), []
-        for name in offered - {POISON}:
-            wanted.append(f"{name}: done")
-            wanted += [f"{name}: {reason.name}" for reason in REFUSABLE[name]]
-        return sorted(wanted) + [
+        words = frozenset(offered)
+        return sorted(word for word in words if ": " in word) + [
             corner
             for corner, needs in CORNERS.items()
-            if all(offered.intersection(need.split("|")) for need in needs)
+            if all(words.intersection(need.split("|")) for need in needs)
         ]
-
-    def coverable_on(self, engine: Engine) -> list[str]:
-        """Every outcome and corner state that a run of this engine must reach."""
-        names = sorted(action.__name__ for action in engine.profile.actions)
-        return self.coverable(names + [POISON] * isinstance(engine, Poisonable))
 
     def covered(self, coverable: list[str]) -> list[str]:
         """The items of `coverable` that the run has reached."""
@@ -84,6 +77,46 @@ class Coverage:
             if new is not None and len(lengths) > 1 and lengths[-2] > lengths[-1] < new.written:
                 self.corners["slot reused by a shorter, then a longer sequence"] += 1
                 lengths.clear()
+
+
+def outcomes(kind: type) -> Iterator[tuple[str, Reason | None]]:
+    """The outcomes of an action that a run must reach, each with its reason; done has none."""
+    yield f"{kind.__name__}: done", None
+    for reason in REFUSABLE[kind.__name__]:
+        yield f"{kind.__name__}: {reason.name}", reason
+
+
+def offered_by(
+    profile: Profile, geometries: Iterable[Geometry], *, poisonable: bool
+) -> frozenset[str]:
+    """What an engine offers at these geometries, in the words with which corner states ask for it.
+
+    The names of its actions, their outcomes that its profile does not guard, POISON if its dead
+    cells can be overwritten, and what the sizes allow.
+    """
+    words = _sizes(geometries)
+    for kind in profile.actions:
+        words.add(kind.__name__)
+        for outcome, reason in outcomes(kind):
+            short = reason is Reason.OUT_OF_PAGES and FULL_POOL not in words
+            if reason is None or not (short or profile.guards(kind, reason)):
+                words.add(outcome)
+    if poisonable:
+        words.add(POISON)
+    if profile.batches == "one slot":
+        words.discard(SEVERAL_SLOTS)
+    return frozenset(words)
+
+
+def _sizes(geometries: Iterable[Geometry]) -> set[str]:
+    words = set[str]()
+    for sizes in geometries:
+        words.add(SINGLE_CELLS if sizes.page_size == 1 else SEVERAL_CELLS)
+        if sizes.pages <= sizes.slots * sizes.pages_per_seq:
+            words.add(FULL_POOL)
+        if sizes.slots > 1:
+            words.add(SEVERAL_SLOTS)
+    return words
 
 
 def _ended(old: Sequence, new: Sequence | None) -> bool:

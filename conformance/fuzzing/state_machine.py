@@ -5,7 +5,8 @@ specification. With empty bodies of the rules, a run measures the cost of the dr
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from attrs import define, field
@@ -16,13 +17,15 @@ from conformance.fuzzing.coverage import Coverage
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
+from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
-from conformance.protocol import Action, EngineFailed, Poison, Poisonable
+from conformance.protocol import Action, EngineFailed, Poison
 from conformance.rungs import record, registry, shared_generators
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
 from spec.state import State
+from spec.vocabulary import InvalidInput
 
 DRAWS: Final = st.integers(0, 2**24 - 1)
 
@@ -67,6 +70,22 @@ class TimeIsUp(BaseException):
     """
 
 
+class AdapterStops(BaseException):
+    """Ends a run at a mistake of the adapter, for the same reason. error: the mistake."""
+
+    def __init__(self, error: InvalidInput) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _ending_at_a_mistake() -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        raise AdapterStops(error) from error
+
+
 class Session:
     """One example: an engine and the specification in lockstep, and the history so far."""
 
@@ -102,9 +121,15 @@ class Session:
         return self.serial
 
     def take(self, step: Step) -> None:
-        """Take a step in lockstep and count it; an action that is not offered is skipped."""
-        if isinstance(step, Action) and type(step) not in self.actions:
+        """Take a step in lockstep and count it; an action that the engine never sees is skipped."""
+        if not isinstance(step, Action):
+            self._take(step)
             return
+        for batch in batches(self.lockstep.engine.profile, step):
+            if type(step) in self.actions and self.lockstep.sends(batch):
+                self._take(batch)
+
+    def _take(self, step: Step) -> None:
         before = self.state
         self.history.append(step)
         if self.campaign.watchdog is not None:
@@ -119,7 +144,7 @@ class Session:
                 self.campaign.watchdog.end()
         self.campaign.steps += 1
         if isinstance(step, PoisonDead):
-            if isinstance(self.lockstep.engine, Poisonable):
+            if self.lockstep.overwrote:
                 self.campaign.coverage.poisoned()
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
@@ -129,8 +154,9 @@ class Session:
         """How often an action of this class had, in this example, the outcome it would have now."""
         if not isinstance(step, Action) or type(step) not in self.actions:
             return 1 << 30
-        found = self.lockstep.machine.refusals(self.state, step)
-        return self.outcomes[type(step), frozenset(refusal.reason for refusal in found)]
+        if not self.lockstep.sends(step):
+            return 1 << 30
+        return self.outcomes[type(step), self.lockstep.reasons(step)]
 
 
 def _rare(session: record.Session, drawn: int) -> Step:
@@ -187,7 +213,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
             super().__init__()
             self.session: Session | None = None
             if not campaign.idle:
-                with campaign.in_steps:
+                with campaign.in_steps, _ending_at_a_mistake():
                     self.session = Session(campaign, level)
 
     def rule_for(name: str, drawn_by: DrawRule) -> Callable[..., None]:
@@ -197,7 +223,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
             if self.session is None:
                 campaign.steps += 1
                 return
-            with campaign.in_steps:
+            with campaign.in_steps, _ending_at_a_mistake():
                 self.session.take(drawn_by(self.session, spread(drawn)))
 
         body.__name__ = name

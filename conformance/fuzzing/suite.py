@@ -78,6 +78,7 @@ def judge(
     where: Where,
     *,
     geometry: Geometry,
+    alone: bool,
     seconds: float,
     seed: int,
     known: frozenset[str],
@@ -87,15 +88,17 @@ def judge(
 ) -> dict[str, Answer]:
     """An answer for each clause of the registry, and for COVERAGE.
 
-    where: recorded in the files of a finding. seconds: the time to fuzz. known: clauses that are
-    known to fail: the run goes on after them. With COVERAGE among them, a clause holds if it was
-    judged at every step of the run, whatever the run reached. patience: how long a step may take.
+    where: recorded in the files of a finding. geometry, alone: see `campaign.Options`. seconds: the
+    time to fuzz. known: clauses that are known to fail: the run goes on after them. With COVERAGE
+    among them, a clause holds if it was judged at every step of the run, whatever the run reached.
+    patience: how long a step may take.
     """
     state = campaign.Run()
     campaign.run(
         factory,
         campaign.Options(
             geometry=geometry,
+            alone=alone,
             seed=seed,
             seconds=seconds,
             ceiling=False,
@@ -110,8 +113,8 @@ def judge(
     if state.finding is not None:
         failing |= _kept(state, state.finding, factory, where, watchdog, patience)
         return _ended_at(state.finding.clause, failing)
-    one = campaign.make(factory, geometry, state.cleanup)
-    coverable = state.coverage.coverable_on(one)
+    one = campaign.make(factory, *state.settings[0])
+    coverable = state.coverable(one)
     missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))
     undecided: dict[str, str] = {}
     if missing:

@@ -31,6 +31,7 @@ class Job:
 
     where: Where
     geometry: Geometry
+    alone: bool
     seconds: float
     seed: int
     known: tuple[str, ...]
@@ -98,6 +99,7 @@ def _judged(job: Job, told: int) -> dict[str, object]:
         found = judge(
             job.where,
             geometry=job.geometry,
+            alone=job.alone,
             seconds=job.seconds,
             seed=job.seed,
             known=frozenset(job.known),

@@ -27,14 +27,14 @@ from conformance.isolation.wire import (
     VERSION,
     Answer,
     Seen,
-    frozen,
+    failed_from_data,
     invalid_from_data,
     profile_from_data,
     result_from_data,
 )
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recordings.format import reasons_from_data
-from spec.view import View
+from spec.view import View, plain
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
@@ -88,12 +88,15 @@ class RemoteFactory:
             "limits": encode(limits),
             "cleanup": cleanup.value,
         }
-        made = self._exchange({"new": given}, seconds=START_SECONDS)
+        made = _done(self._exchange({"new": given}, seconds=START_SECONDS))
         self._current = Remote(self, geometry, limits, cleanup, made)
         return self._current
 
     def ask(self, engine: "Remote", data: Mapping[str, object]) -> Answer:
-        """The answer of the process to a line for this engine. Raises EngineFailed."""
+        """The answer of the process to a line for this engine; it may be `failed`.
+
+        Raises EngineFailed if there is no answer.
+        """
         if self._current is not engine:
             raise RuntimeError("this engine is gone: a process serves one at a time")
         return self._exchange(data)
@@ -110,8 +113,6 @@ class RemoteFactory:
         self._require_engine(answer)
         if "unsendable" in answer:
             raise self._unsendable(answer["unsendable"])
-        if "raised" in answer:
-            raise EngineFailed(f"the engine raised {answer['raised']}")
         return answer
 
     def _start(self) -> None:
@@ -225,26 +226,34 @@ class Remote:
             self._view = self._seen.take(answer)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise EngineFailed(f"the engine shows a malformed view: {error!r}") from error
-        return answer
+        return _done(answer)
 
     def _poison(self, kind: Poison) -> None:
         self._take(PoisonDead(kind))
 
     def _attend(self) -> dict[int, dict[int, int]]:
-        read = self._home.ask(self, step_to_data(Attend()))["value"]
+        read = _done(self._home.ask(self, step_to_data(Attend())))["value"]
         return {
             int(slot): {int(cell): times for cell, times in cells.items()}
             for slot, cells in read.items()
         }
 
     def _compilations(self) -> dict[str, int]:
-        counts: dict[str, int] = self._home.ask(self, {"compilations": True})["value"]
+        counts: dict[str, int] = _done(self._home.ask(self, {"compilations": True}))["value"]
         return counts
 
     def _expected(self, prefix: Tokens) -> object:
         if prefix not in self._cells:
-            self._cells[prefix] = frozen(self._home.ask(self, {"expected": prefix})["value"])
+            answer = _done(self._home.ask(self, {"expected": prefix}))
+            self._cells[prefix] = plain(answer["value"])
         return self._cells[prefix]
+
+
+def _done(answer: Answer) -> Answer:
+    """The answer, if the engine has not failed. Raises EngineFailed."""
+    if "failed" in answer:
+        raise failed_from_data(answer["failed"])
+    return answer
 
 
 class _Said:

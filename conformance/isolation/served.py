@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import spec
@@ -13,19 +14,15 @@ from conformance.isolation.wire import (
     VERSION,
     Answer,
     Shown,
+    failed_to_data,
     invalid_to_data,
     profile_to_data,
     result_to_data,
 )
-from conformance.protocol import Attends, Compiles, Engine, Poisonable
+from conformance.lockstep.called import OPTIONAL, Called
+from conformance.protocol import Engine, EngineFailed
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
 
-OPTIONAL: Final[Mapping[str, type]] = {
-    "poison": Poisonable,
-    "attend": Attends,
-    "compilations": Compiles,
-}
-"""The optional methods of an adapter."""
 REFUSED: Final = frozenset({"invalid", "missing"})
 """The keys of an answer that reports a missing engine."""
 
@@ -65,8 +62,12 @@ class Served:
                     return {"value": dict(self._now().compilations())}  # type: ignore[attr-defined]
                 case _:
                     return self._take(step_from_data(data))
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # no signal comes here
-            return {"raised": f"{type(error).__name__}: {error}"}
+        except InvalidInput as error:
+            return {"invalid": invalid_to_data(error)}
+        except EngineFailed as error:
+            return {"failed": failed_to_data(error)}
+        except (Exception, KeyboardInterrupt) as error:  # no signal comes here
+            return {"failed": {"wrong": f"the engine raised {type(error).__name__}: {error}"}}
 
     def _load(self) -> Answer:
         self._make = load_engine(self._name)
@@ -75,11 +76,13 @@ class Served:
     def _new(self, given: Mapping[str, Any]) -> Answer:
         assert self._make is not None
         self._engine, self._shown = None, Shown()  # the old one may hold what the new one needs
-        self._engine = self._make(
+        made = partial(
+            self._make,
             decoder(Geometry)(given["geometry"]),
             decoder(Limits)(given["limits"]),
             CleanupMode(given["cleanup"]),
         )
+        self._engine = Called(made)
         offers = [name for name, kind in OPTIONAL.items() if isinstance(self._engine, kind)]
         return {
             "profile": profile_to_data(self._engine.profile),
@@ -101,6 +104,8 @@ class Served:
                     result = engine.apply(step)
                 except Refused as refused:
                     answer["refused"] = sorted(reason.name for reason in refused.reasons)
+                except EngineFailed as error:
+                    answer["failed"] = failed_to_data(error)
                 else:
                     if result is not None:
                         answer["result"] = result_to_data(result)

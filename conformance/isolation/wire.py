@@ -6,19 +6,30 @@ module, which needs only the standard library and attrs. Documented in docs/adap
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
+from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import STEPS
 from conformance.files.serialisation import Decode, decoder, encode
-from conformance.protocol import Action, Policy, Profile, Refuses, Result, Rounds
+from conformance.lockstep.called import notes_of
+from conformance.protocol import (
+    Action,
+    Batches,
+    EngineFailed,
+    Policy,
+    Profile,
+    Refuses,
+    Result,
+    Rounds,
+    Unsupported,
+)
 from conformance.recordings.fields import Fields, changes, fields_of, plain_result, saw
 from conformance.recordings.format import saw_from_data, saw_to_data
 from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.table import BatchPlan
-from spec.view import View
+from spec.view import View, plain
 from spec.vocabulary import (
-    INVALID,
     CleanupMode,
     FinishReason,
     Geometry,
@@ -41,15 +52,28 @@ class ProfileData(TypedDict):
     actions: list[str]
     refuses: Refuses
     policy: Policy
+    guarded: list[str]
+    batches: Batches
 
 
 class InvalidData(TypedDict):
-    """Bad input as data, so that the other side can raise it."""
+    """Bad input as data, so that the other side can raise it. nearest: see `Unsupported`."""
 
     name: str
     seen: object
     allowed: str
     remedy: str
+    notes: list[str]
+    nearest: NotRequired[dict[str, int]]
+
+
+class FailedData(TypedDict):
+    """A failure of the engine as data; see `conformance.protocol.EngineFailed`."""
+
+    wrong: str
+    clause: NotRequired[str]
+    raised: NotRequired[str | None]
+    notes: NotRequired[list[str]]
 
 
 class Answer(TypedDict, total=False):
@@ -68,7 +92,7 @@ class Answer(TypedDict, total=False):
     value: Any
     invalid: InvalidData
     missing: str
-    raised: str
+    failed: FailedData
     unsendable: str
 
 
@@ -79,7 +103,19 @@ def profile_to_data(profile: Profile) -> ProfileData:
         "actions": sorted(kind.__name__ for kind in profile.actions),
         "refuses": profile.refuses,
         "policy": profile.policy,
+        "guarded": sorted(_guard_to_text(guard) for guard in profile.guarded),
+        "batches": profile.batches,
     }
+
+
+def _guard_to_text(guard: Reason | tuple[type, Reason]) -> str:
+    """The name of a reason; `action: reason` for a pair."""
+    return f"{guard[0].__name__}: {guard[1].name}" if isinstance(guard, tuple) else guard.name
+
+
+def _guard_from_text(text: str) -> Reason | tuple[type, Reason]:
+    action, _, reason = text.rpartition(": ")
+    return (STEPS[action], Reason[reason]) if action else Reason[reason]
 
 
 def profile_from_data(
@@ -95,6 +131,8 @@ def profile_from_data(
         actions=actions,
         refuses=data["refuses"],
         policy=data["policy"],
+        guarded=frozenset(map(_guard_from_text, data["guarded"])),
+        batches=data["batches"],
     )
 
 
@@ -102,14 +140,44 @@ def invalid_to_data(error: InvalidInput) -> InvalidData:
     """Bad input as data, so that the other side can raise it."""
     plain = error.seen is None or isinstance(error.seen, str | int | float)
     seen = error.seen if plain else shown(error.seen)
-    return InvalidData(name=error.name, seen=seen, allowed=error.allowed, remedy=error.remedy)
+    data = InvalidData(
+        name=error.name,
+        seen=seen,
+        allowed=error.allowed,
+        remedy=error.remedy,
+        notes=list(notes_of(error)),
+    )
+    if isinstance(error, Unsupported):
+        data["nearest"] = geometry_to_data(error.nearest)
+    return data
 
 
 def invalid_from_data(data: InvalidData) -> InvalidInput:
     """The inverse of `invalid_to_data`."""
-    return InvalidInput(
-        data["name"], seen=data["seen"], allowed=data["allowed"], remedy=data["remedy"]
+    name, seen, allowed = data["name"], data["seen"], data["allowed"]
+    if "nearest" in data:
+        nearest = decoder(Geometry)(data["nearest"])
+        return Unsupported(name, seen=seen, allowed=allowed, nearest=nearest)
+    error = InvalidInput(name, seen=seen, allowed=allowed, remedy=data["remedy"])
+    for note in data["notes"]:
+        error.add_note(note)
+    return error
+
+
+def failed_to_data(error: EngineFailed) -> FailedData:
+    """A failure of the engine as data, so that the other side can raise it."""
+    return FailedData(
+        wrong=str(error), clause=error.clause, raised=error.raised, notes=list(notes_of(error))
     )
+
+
+def failed_from_data(data: FailedData) -> EngineFailed:
+    """The inverse of `failed_to_data`."""
+    clause, raised = data.get("clause", "ATOMIC"), data.get("raised")
+    error = EngineFailed(data["wrong"], clause=clause, raised=raised)
+    for note in data.get("notes", ()):
+        error.add_note(note)
+    return error
 
 
 def result_to_data(result: Result) -> object:
@@ -188,14 +256,7 @@ class Seen:
             field = BY_NAME[name]
             entries = tuple(field.from_record(values[index]) for index in range(len(values)))
             shown[name] = entries[0] if field.index == "whole" else entries
-        width = self._geometry.pages_per_seq
-        shown["rows"] = tuple((*row, *[INVALID] * (width - len(row))) for row in shown["rows"])
         return View(geometry=self._geometry, expected=self._expected, **shown)
-
-
-def frozen(value: object) -> object:
-    """The value of a cell, with lists as tuples: JSON has no tuples, and a tag is one."""
-    return tuple(frozen(item) for item in value) if isinstance(value, list) else value
 
 
 def _fields(view: View) -> Fields:
@@ -214,4 +275,4 @@ def _shape(fields: Fields) -> dict[str, int]:
 
 
 def _frozen_values(values: Mapping[str, Any]) -> dict[int, object]:
-    return {int(index): frozen(value) for index, value in values.items()}
+    return {int(index): plain(value) for index, value in values.items()}

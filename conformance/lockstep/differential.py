@@ -78,9 +78,14 @@ class Pair:
 
     @property
     def profile(self) -> Profile:
-        """The profile of A, with the actions that both engines offer."""
+        """The profile of A, with the actions that both offer and the calls that both can take."""
         ours, theirs = self._a.profile, self._b.engine.profile
-        return evolve(ours, actions=ours.actions & theirs.actions)
+        return evolve(
+            ours,
+            actions=ours.actions & theirs.actions,
+            guarded=ours.guarded | theirs.guarded,
+            batches=ours.batches if ours.batches == "one slot" else theirs.batches,
+        )
 
     def apply(self, action: Action) -> Result:
         """Take an action on both engines.

@@ -7,20 +7,33 @@ that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 """
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, zip_longest
 
 from attrs import evolve
 
 from conformance.lockstep.comparer import (
     Difference,
     field_difference,
+    names,
     refusal_difference,
     result_difference,
 )
-from conformance.protocol import Action, Attends, Engine, Poison, Poisonable, Profile, Result
+from conformance.lockstep.sending import batches, is_sent, named
+from conformance.protocol import (
+    Action,
+    AdapterMistake,
+    Attends,
+    Engine,
+    EngineFailed,
+    Poison,
+    Poisonable,
+    Profile,
+    Result,
+)
 from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
+from spec.cells import POISON
 from spec.fields import VIEWED, entries
 from spec.state import State
 from spec.view import View
@@ -52,7 +65,8 @@ class Lockstep:
     state: the state of the specification. seen: the engine's last view. climb: whether each step
     also checks the specification against its own lower rungs. oracle: if given, it replaces every
     other judgement, and an action that only the specification refuses leaves its state unchanged.
-    watch: a stopwatch that runs while the engine works.
+    watch: a stopwatch that runs while the engine works. overwrote: whether the last poisoning has
+    overwritten a dead cell, as far as the engine shows its cells.
     """
 
     def __init__(
@@ -71,6 +85,7 @@ class Lockstep:
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
+        self.overwrote = False
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -78,19 +93,39 @@ class Lockstep:
     def do(self, action: Action) -> frozenset[Reason]:
         """Take an action on both sides. Raises Violation if they disagree.
 
-        Returns the reasons for which the engine refused it; empty if it was done.
+        Returns the reasons for which it was refused; empty if it was done. What the profile guards
+        is refused for the engine, which does not see it. A batch of several slots may be sent as
+        several; the reasons are then those of the first that is refused.
         """
-        expected = frozenset(
-            refusal.reason for refusal in self.machine.refusals(self.state, action)
-        )
+        for batch in batches(self.engine.profile, action):
+            reasons = self._do(batch)
+            if reasons:
+                return reasons
+        return frozenset()
+
+    def reasons(self, action: Action) -> frozenset[Reason]:
+        """Why the specification refuses an action; empty if it is legal."""
+        return frozenset(refusal.reason for refusal in self.machine.refusals(self.state, action))
+
+    def sends(self, action: Action) -> bool:
+        """Whether the engine sees this action: the profile may say that nobody calls it so."""
+        return is_sent(self.engine.profile, action, self.reasons(action))
+
+    def _do(self, action: Action) -> frozenset[Reason]:
+        expected = self.reasons(action)
+        if not is_sent(self.engine.profile, action, expected):
+            return expected
         before = self.seen
         try:
             with self._watch:
-                result = self.engine.apply(action)
+                result = self.engine.apply(named(self.engine.profile, self.state, action))
         except Refused as refused:
             self.seen = self._look()
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
+        except EngineFailed as error:
+            self._require_failure(action, expected, error)
+            raise
         self.seen = self._look()
         if expected and self._oracle is not None:
             self._judge(action, before, self.seen)
@@ -110,11 +145,25 @@ class Lockstep:
 
         Raises Violation.
         """
+        self.overwrote = False
         if isinstance(self.engine, Poisonable):
             with self._watch:
                 self.engine.poison(kind)
             before, self.seen = self.seen, self._look()
+            self.overwrote = self._overwrote(before)
             self._judge(f"poison {kind.value}", before, self.seen)
+
+    def _overwrote(self, before: View) -> bool:
+        """Whether a dead cell shows another content than before, or POISON; True without cells."""
+        cells, old = self.seen.cells, before.cells
+        if cells is None or old is None:
+            return True
+        size, live = self.seen.geometry.page_size, set[int]()
+        for slot, sequence in enumerate(self.state.sequences):
+            for position in range(self.seen.first_cell(slot), sequence.written if sequence else 0):
+                live.add(table.destination(self.seen.rows[slot], position, size))
+        dead = (cell for cell in range(len(cells)) if cell not in live)
+        return any(cells[cell] != old[cell] or cells[cell] == POISON for cell in dead)
 
     def attend(self) -> None:
         """Drive the engine's attention, if its adapter can.
@@ -147,6 +196,22 @@ class Lockstep:
         shown = self._observe()
         self.seen.require_same_fields(shown)
         return shown
+
+    def _require_failure(
+        self, action: Action, expected: frozenset[Reason], error: EngineFailed
+    ) -> None:
+        """Raise AdapterMistake if the engine's exception is a refusal that nobody translates.
+
+        Its sign: the specification refuses too, and nothing has changed.
+        """
+        if error.raised is None or not expected or not _is_same(self.seen, self._look()):
+            return
+        raise AdapterMistake(
+            f"apply({action})",
+            f"{error.raised}, where the specification refuses: {names(expected)}",
+            line="which raises Refused for that exception, or declares in Profile.guarded that the "
+            "layer above never makes such a call",
+        ) from error
 
     def _judge_refusal(
         self,
@@ -216,10 +281,10 @@ class Lockstep:
         entries = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
         kept = {page for page, still in entries if page == still}
         image = {page: to for page, to in self._image.items() if page in kept}
-        for slot, (row, names) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
-            for page, mine in zip(names, row, strict=True):
+        for slot, (row, right) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
+            for page, mine in zip_longest(right, row, fillvalue=INVALID):
                 if (page == INVALID) != (mine == INVALID):
-                    yield f"row {slot} is {row}, should name a page exactly where {names} does"
+                    yield f"row {slot} is {row}, should name a page exactly where {right} does"
                     return
                 if page != INVALID and page not in image and mine not in image.values():
                     image[page] = mine
@@ -228,9 +293,9 @@ class Lockstep:
                     return
         self._image, self._rows = image, wanted.rows
         for page, mine in image.items():
-            counts, right = seen.counts or (), wanted.counts or ()
-            if counts and counts[mine] != right[page]:
-                yield f"counts[{mine}] is {counts[mine]}, should be {right[page]}"
+            counts, expected = seen.counts or (), wanted.counts or ()
+            if counts and counts[mine] != expected[page]:
+                yield f"counts[{mine}] is {counts[mine]}, should be {expected[page]}"
 
     def _require_none(self, action: object, before: View, found: Difference | None) -> None:
         if found is not None:
@@ -264,6 +329,14 @@ def require_shown(profile: Profile, shown: View) -> None:
                     allowed=f"one entry for each {field.index}",
                     remedy=f"Show it, or do not offer {', '.join(offered)}.",
                 )
+
+
+def _is_same(before: View, after: View) -> bool:
+    """Whether two views show the same."""
+    fields = (field.name for field in VIEWED if field.index != "cell")
+    cells = [None if one.cells is None else list(one.cells) for one in (before, after)]
+    same = all(getattr(before, name) == getattr(after, name) for name in fields)
+    return same and cells[0] == cells[1]
 
 
 def _rows(shown: View) -> str:

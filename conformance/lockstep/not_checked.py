@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from conformance.protocol import CALLS, Attends, Engine, Poisonable
-from conformance.rungs.registry import DRIVEN_BY
+from conformance.rungs.registry import ACTIONS, DRIVEN_BY
 from spec import clauses
 
 OTHERS: Final[Mapping[str, str]] = {
@@ -44,6 +44,13 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield ", ".join(left_out), "the engine does not offer these actions"
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
+    for kind in sorted(profile.actions, key=lambda kind: kind.__name__):
+        ruled_out = [one.name for one in ACTIONS[kind].refusable if profile.guards(kind, one)]
+        if ruled_out:
+            calls = f"{kind.__name__} that is refused for {' or '.join(ruled_out)}"
+            yield calls, "the layer above the engine rules such calls out: Profile.guarded"
+    if profile.batches == "one slot":
+        yield "batches of several slots", "the engine takes one slot at a time: Profile.batches"
     if profile.refuses == "may_refuse_more":
         yield "ATOMIC, refusal of legal actions", "the engine may refuse more"
     if not isinstance(engine, Poisonable):

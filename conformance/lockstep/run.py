@@ -5,55 +5,43 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
+from conformance.lockstep.called import Called, notes_of
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses, require_shown
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
-from conformance.protocol import Engine, EngineFailed, Profile, Unsendable
-from conformance.runtime.optional_dependencies import extra_of
-from spec.view import View
-from spec.vocabulary import InvalidInput, Reason
+from conformance.protocol import Engine, EngineFailed
+from spec.vocabulary import Reason
 
 MakeEngine = Callable[[], Engine]
 
 
 @frozen
 class Finding:
-    """A history that ends in a violation."""
+    """A history that ends in a violation. trace: the traceback of the engine, if it raised."""
 
     history: History
     clause: str
     message: str
     violation: Violation | None = None
+    trace: str = ""
 
 
 def opened(make: MakeEngine) -> Engine:
     """A new engine whose profile and first view are valid.
 
-    Raises EngineFailed if the engine cannot be made or observed. An InvalidInput of the adapter and
-    an import error that an extra would mend are raised unchanged.
+    Raises EngineFailed, and AdapterMistake or another InvalidInput. An import error that an extra
+    would mend is raised unchanged.
     """
-    try:
-        engine = make()
-        profile, shown = engine.profile, engine.observe()
-    except (EngineFailed, InvalidInput):
-        raise
-    except (Exception, SystemExit) as error:
-        if extra_of(error) is not None:
-            raise
-        wrong = f"making the engine and looking at it raised {type(error).__name__}: {error}"
-        raise EngineFailed(wrong) from error
-    for value, kind in ((profile, Profile), (shown, View)):
-        if not isinstance(value, kind):
-            wrong = f"the adapter gave {value!r}, should be a {kind.__module__}.{kind.__name__}"
-            raise EngineFailed(wrong)
-    require_shown(profile, shown)
+    engine = Called(make)
+    require_shown(engine.profile, engine.observe())
     return engine
 
 
 def finding_of(history: Sequence[Step], error: Violation | EngineFailed) -> Finding:
     """The finding for a history whose last step went wrong, or whose engine could not be made."""
+    trace = "\n".join(notes_of(error))
     if isinstance(error, EngineFailed):
-        return Finding(tuple(history), error.clause, str(error))
-    return Finding(tuple(history), error.clause, error.message, error)
+        return Finding(tuple(history), error.clause, str(error), trace=trace)
+    return Finding(tuple(history), error.clause, error.message, error, trace)
 
 
 def violated_by(finding: Finding) -> dict[str, str]:
@@ -76,8 +64,8 @@ TakeAgain = Callable[[History], Finding | None]
 def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
     """Take one step. Returns the reasons for which its action was refused; empty if it was done.
 
-    seconds: the time limit of the step. Raises Violation, also for an exception or a hang of the
-    engine.
+    seconds: the time limit of the step. Raises Violation, also if the engine fails or hangs, and
+    InvalidInput for a mistake of the adapter.
     """
     before = lockstep.seen
     try:
@@ -89,18 +77,14 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
                 lockstep.attend()
             case _:
                 return lockstep.do(step)
-    except (Violation, KeyboardInterrupt, Unsendable):
-        raise
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
     except EngineFailed as error:
-        raise Violation(
-            error.clause, str(error), action=step, before=before, after=before
-        ) from error
-    except (Exception, SystemExit) as error:
-        wrong = f"the engine raised {type(error).__name__}: {error}"
-        raise Violation("ATOMIC", wrong, action=step, before=before, after=before) from error
+        violation = Violation(error.clause, str(error), action=step, before=before, after=before)
+        for note in notes_of(error):
+            violation.add_note(note)
+        raise violation from error
     finally:
         set_alarm(0)
     return frozenset()

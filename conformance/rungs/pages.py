@@ -1,13 +1,21 @@
 """Rung pages: generators of batches, boundary cases of the pool, and the outcomes to reach."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result
-from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
+from conformance.rungs.record import (
+    FULL_POOL,
+    SEVERAL_SLOTS,
+    SINGLE_CELLS,
+    ActionKit,
+    DrawRule,
+    RungKit,
+    Session,
+)
 from conformance.rungs.shared_generators import (
     Digits,
     allocated,
@@ -28,6 +36,7 @@ from spec.state import State
 from spec.table import Batch, Sequence, by_slot
 from spec.vocabulary import INVALID, Reason
 
+B = TypeVar("B", Allocate, Write)
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
@@ -203,6 +212,20 @@ def _planned(
     return (table.plan(after.sequences, action.batch, after.geometry.page_size),)
 
 
+def _named(state: State, action: Reserve) -> Reserve:
+    return Reserve(reserved_slot(state, action.slot)) if None in state.sequences else action
+
+
+def batch_by_slot(action: B) -> tuple[B, ...]:
+    """A batch for each slot, in the order in which the batch names them; each keeps the padding."""
+    slots = dict.fromkeys(entry[0] for entry in action.batch if entry is not None)
+    split = {
+        slot: tuple(entry for entry in action.batch if entry is None or entry[0] == slot)
+        for slot in slots
+    }
+    return tuple(evolve(action, batch=batch) for batch in split.values()) or (action,)
+
+
 def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
     """The batch without one of its entries; the batch in order without padding."""
     batch = action.batch
@@ -266,6 +289,7 @@ KIT: Final = RungKit(
     actions={
         Reserve: ActionKit(
             refusable=(Reason.SLOT_RANGE, Reason.SLOT_USED, Reason.NO_FREE_SLOT),
+            named=_named,
             simpler=_simpler_reserve,
             results=_reserved,
         ),
@@ -279,12 +303,14 @@ KIT: Final = RungKit(
             ),
             corners=_batch_corners,
             pages_wanted=_pages_wanted,
+            by_slot=batch_by_slot,
             simpler=simpler_batch,
             results=_planned,
         ),
         Write: ActionKit(
             refusable=(Reason.SLOT_RANGE, Reason.SLOT_EMPTY, Reason.BATCH_POSITIONS),
             corners=_batch_corners,
+            by_slot=batch_by_slot,
             simpler=simpler_batch,
         ),
         act.Sample: ActionKit(),
@@ -294,14 +320,14 @@ KIT: Final = RungKit(
         "free at a page boundary": ("Free", _FILLS),
         "free a parent before its clone": ("Free", "Clone", _FILLS),
         "holes in the slot ids of a batch": (_BATCH,),
-        "pool exactly full": ("Allocate|Prefill",),
-        "one page short": ("Allocate|Prefill",),
+        "pool exactly full": ("Allocate|Prefill", FULL_POOL),
+        "one page short": ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES", FULL_POOL),
         "slot reused by a shorter, then a longer sequence": (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),
-        "several slots in one batch": (_BATCH,),
+        "several slots in one batch": (_BATCH, SEVERAL_SLOTS),
         "poisoned dead cells read past": ("PoisonDead",),
-        "page size 1": (),
+        "page size 1": (SINGLE_CELLS,),
     },
     always=_always,
     rules={

@@ -1,7 +1,7 @@
 """The record of a rung: all that the kit must know of the rung and of each of its actions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
 
@@ -12,6 +12,12 @@ from spec.state import State
 from spec.vocabulary import Geometry, Reason
 
 A = TypeVar("A")
+
+SINGLE_CELLS: Final = "pages of one cell"
+SEVERAL_CELLS: Final = "pages of several cells"
+SEVERAL_SLOTS: Final = "several slots in a batch"
+FULL_POOL: Final = "rows that fill the pool"
+"""What a corner state may need beside actions: sizes, and what an engine takes."""
 
 
 class Session(Protocol):
@@ -73,13 +79,23 @@ def _no_page(_state: State, _action: object) -> int:
     return 0
 
 
+def _as_it_is(_state: State, action: A) -> A:
+    return action
+
+
+def _whole(action: A) -> tuple[A, ...]:
+    return (action,)
+
+
 @frozen(kw_only=True)
 class ActionKit(Generic[A]):
     """The kit's record of one action.
 
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
     from the state before, an action that was done and the state after to the corner states reached.
-    pages_wanted: how many free pages the action needs in a state. simpler: smaller forms of the
+    pages_wanted: how many free pages the action needs in a state. named: the action with a name for
+    the slot that it leaves to the engine, if there is one: the lowest free slot. by_slot: an action
+    for each slot, in the order in which the action names them. simpler: smaller forms of the
     action, never larger ones, so that shrinking ends. results: the results that an engine may
     return, from the states before and after, that of our engine first; empty if the action has
     none. result_clause: the clause that another result violates. state_clause: the clause that any
@@ -89,6 +105,8 @@ class ActionKit(Generic[A]):
     refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
     pages_wanted: Callable[[State, A], int] = _no_page
+    named: Callable[[State, A], A] = _as_it_is
+    by_slot: Callable[[A], tuple[A, ...]] = _whole
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
     results: Callable[[Machine, State, A, State], tuple[Result, ...]] = _no_results
     result_clause: str = "DET"
@@ -100,13 +118,14 @@ class RungKit:
     """The kit's record of one rung.
 
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
-    fuzzing must reach, each with groups of actions (`|` between them); an engine must offer one
-    action of each group to reach the state. always: as `corners` of an action, for a step of any
-    action. rules: the rules that it adds to the state machine of each level, by name. needs: the
-    actions that an engine must offer for turns at the level of this rung; empty if it has no level.
-    warmup: a short legal history from the initial state that calls each of its actions.
-    alphabet: its moves for exploration at a geometry. explored: further rungs of the explored
-    machine. driven: clauses that mean nothing unless an engine offers one of these actions, by id.
+    fuzzing must reach, each with groups of words (`|` between them), of which one of each group
+    must be true: actions that the engine offers, by name or as `name: outcome`, and sizes. always:
+    as `corners` of an action, for a step of any action. rules: the rules that it adds to the state
+    machine of each level, by name. needs: the actions that an engine must offer for turns at the
+    level of this rung; empty if it has no level. warmup: a short legal history from the initial
+    state that calls each of its actions. alphabet: its moves for exploration at a geometry.
+    explored: further rungs of the explored machine. driven: clauses that mean nothing unless an
+    engine offers one of these actions, by id.
     """
 
     rung: str

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.rungs.pages import SLOT_REASONS
-from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -204,7 +204,7 @@ KIT: Final = RungKit(
     },
     corners={
         "truncate at a page boundary": ("Truncate", *_BATCHES),
-        "truncate inside a page": ("Truncate", *_BATCHES),
+        "truncate inside a page": ("Truncate", *_BATCHES, SEVERAL_CELLS),
         "truncate a slot that shares pages": ("Truncate", "Clone", *_BATCHES),
         "truncate with a proposed token in the queue": ("Truncate", "Propose", "Enqueue"),
         "commit part of what is written": ("Commit", *_BATCHES),

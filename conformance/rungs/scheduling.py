@@ -7,7 +7,7 @@ from typing import Final
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
 from conformance.rungs.pages import SLOT_REASONS, reserve
-from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -207,7 +207,7 @@ KIT: Final = RungKit(
     },
     corners={
         "finish at a page boundary": ("Round|Prefill",),
-        "finish inside a page": ("Round|Prefill",),
+        "finish inside a page": ("Round|Prefill", SEVERAL_CELLS),
         "clone with a queued token": ("Clone", "Enqueue|Prefill"),
     },
     always=_always,

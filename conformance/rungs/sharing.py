@@ -8,7 +8,7 @@ from attrs import evolve
 from conformance.history import Step
 from conformance.protocol import Result
 from conformance.rungs.pages import SLOT_REASONS, place
-from conformance.rungs.record import ActionKit, RungKit
+from conformance.rungs.record import SEVERAL_CELLS, ActionKit, RungKit
 from conformance.rungs.shared_generators import (
     Digits,
     free_slots,
@@ -37,6 +37,12 @@ def _child(_machine: Machine, before: State, action: Clone, _after: State) -> tu
     return (reserved_slot(before, action.child),)
 
 
+def _named(state: State, action: Clone) -> Clone:
+    if None not in state.sequences:
+        return action
+    return evolve(action, child=reserved_slot(state, action.child))
+
+
 def _simpler(action: Clone) -> Iterator[Step]:
     if action.child is not None:
         yield evolve(action, child=None)
@@ -61,13 +67,14 @@ KIT: Final = RungKit(
             ),
             corners=_corners,
             pages_wanted=lambda _state, _action: 1,
+            named=_named,
             simpler=_simpler,
             results=_child,
         )
     },
     corners={
         "clone at a page boundary": ("Clone", _FILLS),
-        "clone inside a page": ("Clone", _FILLS),
+        "clone inside a page": ("Clone", _FILLS, SEVERAL_CELLS),
     },
     rules={
         "lifecycle": {

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.rungs.pages import SLOT_REASONS
-from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -193,9 +193,9 @@ KIT: Final = RungKit(
     },
     corners={
         "release up to a page boundary": ("Release", _FILLS),
-        "release up to inside a page": ("Release", _FILLS),
+        "release up to inside a page": ("Release", _FILLS, SEVERAL_CELLS),
         "release a page that is shared": ("Release", "Clone", _FILLS),
-        "release from a full pool": ("Release", _FILLS),
+        "release from a full pool": ("Release", _FILLS, FULL_POOL),
         "allocate after a release": ("Release", "Allocate", _FILLS),
         "round after a release": ("Release", "Round|Generate"),
         "clone after a release": ("Release", "Clone", _FILLS),

@@ -116,11 +116,11 @@ _MEANINGS = {
 
 @frozen
 class Refusal:
-    """One reason, with the value seen and the values allowed."""
+    """One reason, with the value seen and the values allowed; None where they are not known."""
 
     reason: Reason
-    seen: object = field(eq=False)
-    allowed: object = field(eq=False)
+    seen: object = field(default=None, eq=False)
+    allowed: object = field(default=None, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if type(self.reason) is not Reason:
@@ -132,6 +132,8 @@ class Refusal:
             )
 
     def __str__(self) -> str:
+        if self.seen is self.allowed is None:
+            return f"{self.reason.name}: {self.reason.meaning}"
         seen = self.seen if isinstance(self.seen, str) else shown(self.seen)
         return f"{self.reason.name}: saw {seen}, allowed {self.allowed}: {self.reason.meaning}"
 
@@ -173,9 +175,13 @@ _CLASSES = {
 }
 
 
-def refused(refusals: Iterable[Refusal]) -> Refused:
-    """The exception for one or more refusals; the lowest code decides its class."""
-    found = sorted(refusals, key=lambda refusal: refusal.reason)
+def refused(refusals: Iterable[Refusal] | Reason) -> Refused:
+    """The exception for one or more refusals; the lowest code decides its class.
+
+    A reason alone is a refusal that names no values.
+    """
+    given = [Refusal(refusals)] if isinstance(refusals, Reason) else refusals
+    found = sorted(given, key=lambda refusal: refusal.reason)
     if not found:
         raise InvalidInput(
             "refusals", seen=found, allowed="1 or more", remedy="Raise only if something is wrong."

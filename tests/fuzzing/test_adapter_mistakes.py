@@ -1,19 +1,32 @@
 """Mistakes of an adapter before its first step: each is reported by name."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import spec_engine
 import toy_engine
 from attrs import evolve
+from counterexample_tools import USUAL
+from mistaken_adapters import (
+    BUGS,
+    MISTAKES,
+    Adapter,
+    Exits,
+    PoisonsNothing,
+    Raises,
+    RaisesInside,
+    with_bug,
+)
 from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
-from conformance.lockstep.run import replay
+from conformance.lockstep.called import notes_of
+from conformance.lockstep.run import Finding, replay
+from conformance.protocol import AdapterMistake
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
@@ -44,26 +57,81 @@ class Shows:
     [
         (lambda: None, "AttributeError: 'NoneType' object has no attribute 'profile'"),
         (lambda _one: None, r"TypeError: .* missing 1 required positional argument"),
-        (sys.exit, "making the engine and looking at it raised SystemExit"),
-        (lambda: Shows("mine", None), "gave 'mine', should be a conformance.protocol.Profile"),
-        (lambda: Shows(toy().profile, None), "gave None, should be a spec.view.View"),
+        (sys.exit, "the adapter's factory: saw 'SystemExit"),
+        (lambda: Shows("mine", None), "'mine', which is no conformance.protocol.Profile"),
+        (lambda: Shows(toy().profile, None), "None, which is no spec.view.View"),
     ],
 )
-def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
-    """A factory that makes no engine gives a finding that says why and has no step."""
-    found = replay(made, (act.Reserve(),))
-    assert found is not None
-    assert ((), "ATOMIC") == (found.history, found.clause)
-    assert re.search(message, found.message)
+def test_a_factory_that_makes_no_engine_is_a_mistake(made: Any, message: str) -> None:
+    """A factory that makes no engine is no finding; the error says why."""
+    with pytest.raises(AdapterMistake, match=message):
+        replay(made, (act.Reserve(),))
 
     report = campaign.Run()
-    campaign.run(
-        lambda *_: made(),
-        campaign.Options(geometry=SIZES, seconds=5),
-        report=report,
-        update=lambda *_: None,
-    )
-    assert report.finding == found
+    with pytest.raises(AdapterMistake, match=message):
+        campaign.run(
+            lambda *_: made(),
+            campaign.Options(geometry=SIZES, seconds=5),
+            report=report,
+            update=lambda *_: None,
+        )
+    assert report.finding is None
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda kind: kind.__name__)
+def test_a_mistake_of_an_adapter_is_told_as_one(mistake: Any) -> None:
+    """It is no finding; the message names the call and what came of it, and a note the line."""
+    with pytest.raises(InvalidInput) as told:
+        fuzzed(mistake)
+
+    text = "\n".join((str(told.value), *notes_of(told.value)))
+    for part in MISTAKES[mistake]:
+        assert part in text
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda kind: kind.__name__)
+def test_a_bug_of_an_engine_is_told_as_one(bug: Any) -> None:
+    """It is a finding of its clause; an exception of the engine comes with its traceback."""
+    found = fuzzed(with_bug(bug))
+
+    assert found is not None
+    assert BUGS[bug] == found.clause
+    raised = bug in {Raises, RaisesInside, Exits}
+    assert raised == ("mistaken_adapters.py" in found.trace)
+    assert raised == ("the engine raised" in found.message)
+
+
+def test_an_adapter_without_mistakes_of_an_engine_without_bugs_holds() -> None:
+    """Neither is told of anything, and everything that is required is reached."""
+    report = campaign.Run()
+    options = campaign.Options(geometry=USUAL, steps=3000, ceiling=False)
+    campaign.run(Adapter, options, report=report, update=lambda *_: None)
+
+    coverable = report.coverable(Adapter(USUAL, default_limits(USUAL), CleanupMode.NONE))
+    assert report.finding is None
+    assert coverable == report.coverage.covered(coverable)
+    assert "Allocate: OUT_OF_PAGES" in coverable
+    assert not [item for item in coverable if "SLOT" in item]
+
+
+def fuzzed(factory: Any) -> Finding | None:
+    """The finding of a short run at the usual sizes."""
+    report = campaign.Run()
+    options = campaign.Options(geometry=USUAL, steps=3000, ceiling=False)
+    campaign.run(factory, options, report=report, update=lambda *_: None)
+    return report.finding
+
+
+@pytest.mark.parametrize("kind", [None, "leaves out"])
+def test_a_poison_that_overwrites_nothing_is_not_counted(kind: str | None) -> None:
+    """Where cells are shown, a dead one must change before poisoned cells were read past."""
+    report = campaign.Run()
+    factory = PoisonsNothing if kind else spec_engine.make
+    options = campaign.Options(geometry=USUAL, steps=300, ceiling=False)
+    campaign.run(factory, options, report=report, update=lambda *_: None)
+
+    assert report.finding is None
+    assert (kind is None) == (report.coverage.corners["poisoned dead cells read past"] > 0)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +140,11 @@ def test_an_engine_that_is_none_is_a_finding(made: Any, message: str) -> None:
         ("policy", "lowets", "'lowest' or 'any'"),
         ("refuses", "sometimes", "'exact' or 'may_refuse_more'"),
         ("actions", frozenset({"Reserve"}), "classes of spec.machines.actions"),
-        ("actions", (act.Reserve,), "a frozenset"),
+        ("actions", 3, "a set of classes"),
+        ("guarded", {"SLOT_RANGE"}, "a set of Reasons"),
+        ("guarded", {(act.Reserve, "SLOT_RANGE")}, "or of pairs"),
+        ("batches", "one", "'several slots' or 'one slot'"),
+        ("sizes", {"blocks": (1, 2)}, "fields of Geometry"),
     ],
 )
 def test_a_profile_has_known_words_alone(field: str, value: Any, allowed: str) -> None:

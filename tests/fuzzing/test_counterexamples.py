@@ -15,9 +15,12 @@ from conformance.cli.contract import Report
 from conformance.cli.main import main
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import atomic, histories
+from conformance.files.geometries import geometry_to_text
 from conformance.fuzzing import counterexamples
 from conformance.lockstep.run import Finding
 from spec.vocabulary import default_limits
+
+AT = geometry_to_text(SIZES)
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +47,14 @@ def test_a_finding_is_reported_before_it_is_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(atomic, "write", ends)
     with pytest.raises(KeyboardInterrupt):
         counterexamples.report_finding(
-            kept, Finding(kept.history, "CONS", "a page leaks"), Path("corpus"), report
+            kept,
+            Finding(kept.history, "CONS", "a page leaks"),
+            Path("corpus"),
+            report,
+            sizes="chosen by the kit",
         )
 
-    assert ["CONS: a page leaks (after 3 steps)"] == report.failures
+    assert [f"CONS: a page leaks (after 3 steps, at {AT}: chosen by the kit)"] == report.failures
     assert printed
     assert printed[0].startswith("CONS: a page leaks")
 
@@ -61,10 +68,14 @@ def test_a_finding_that_cannot_be_kept_is_reported_with_its_history(
     monkeypatch.setattr(atomic, "write", full)
 
     counterexamples.report_finding(
-        kept, Finding(kept.history, "CONS", "a page leaks"), Path("corpus"), report
+        kept,
+        Finding(kept.history, "CONS", "a page leaks"),
+        Path("corpus"),
+        report,
+        sizes="chosen by the kit",
     )
 
-    assert ["CONS: a page leaks (after 3 steps)"] == report.failures
+    assert [f"CONS: a page leaks (after 3 steps, at {AT}: chosen by the kit)"] == report.failures
     assert [
         "the rerun from corpus: the history could not be saved there: No space left on device"
     ] == report.not_checked

@@ -2,17 +2,19 @@
 
 from functools import partial
 from itertools import cycle
+from typing import Any
 
 import pytest
 from attrs import evolve
-from spec_engine import ACTIONS, MACHINE, SpecEngine, small
+from spec_engine import ACTIONS, MACHINE, SpecEngine, make, small
 from spec_tools import ONE, SERVING, grown
 
 from conformance.fuzzing import campaign
-from conformance.fuzzing.coverage import POISON, Coverage
+from conformance.fuzzing.coverage import POISON, Coverage, offered_by
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
+from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec import ladder
 from spec.machines import actions as act
@@ -21,6 +23,8 @@ from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, defa
 
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
+SIZES = frozenset({FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS})
+"""The other words that corner states ask for."""
 
 
 def covered(
@@ -158,16 +162,60 @@ def test_pages_of_one_cell_and_poison_are_counted() -> None:
     assert {"page size 1": 2, "poisoned dead cells read past": 1} == counted.corners
 
 
-def test_what_must_be_reached_depends_on_what_is_offered() -> None:
+def words(*kinds: type, poison: bool = False, **sizes: int) -> frozenset[str]:
+    """What an engine with these actions offers at the geometries of the kit, or at one."""
+    main = small(**sizes)
+    profile = evolve(make(main, default_limits(main), CleanupMode.END).profile, actions=kinds)
+    geometries = [main] if sizes else [one for one, _ in campaign.geometries(main)]
+    return offered_by(profile, geometries, poisonable=poison)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "missing"),
+    [
+        ({"page_size": 4}, {"page size 1"}),
+        ({"page_size": 1}, {"clone inside a page"}),
+        ({"pages": 17}, {"page size 1", "one page short", "pool exactly full", "Allocate: OUT_OF"}),
+    ],
+)
+def test_what_must_be_reached_depends_on_the_sizes(
+    sizes: dict[str, Any], missing: set[str]
+) -> None:
+    """A run at one geometry is held to what can be reached there."""
+    kinds = (act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free)
+    everywhere = Coverage().coverable(words(*kinds))
+    there = Coverage().coverable(words(*kinds, **sizes))
+
+    gone = {item.removesuffix("_PAGES") for item in set(everywhere) - set(there)}
+    assert missing <= gone
+    assert set(there) <= set(everywhere)
+
+
+def test_what_must_be_reached_depends_on_who_guards() -> None:
+    """No run is held to a refusal that the layer above rules out, nor to batches nobody sends."""
+    main = small()
+    profile = evolve(
+        make(main, default_limits(main), CleanupMode.END).profile,
+        guarded={Reason.SLOT_RANGE, (act.Allocate, Reason.OUT_OF_PAGES)},
+        batches="one slot",
+    )
+    there = Coverage().coverable(offered_by(profile, [main], poisonable=False))
+
+    assert not [item for item in there if "SLOT_RANGE" in item]
+    assert {"Allocate: OUT_OF_PAGES", "several slots in one batch"}.isdisjoint(there)
+    assert {"Clone: OUT_OF_PAGES", "one page short", "batch not sorted"} <= set(there)
+
+
+def test_what_must_be_reached_depends_on_what_is_offered_on_what_is_offered() -> None:
     """No run is held to a corner that its engine's actions cannot reach."""
     counted = Coverage()
-    allocator = counted.coverable(["Reserve", "Allocate", "Free"])
+    allocator = counted.coverable(words(act.Reserve, act.Allocate, act.Free))
 
     assert {"page size 1", "pool exactly full", "one page short"} <= set(allocator)
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
-    assert "poisoned dead cells read past" in counted.coverable(["Reserve", POISON])
-    everything = counted.coverable([*OFFERED, POISON])
+    assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
+    everything = counted.coverable(words(*ACTIONS, poison=True))
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)
     assert [] == counted.covered(everything)
@@ -182,7 +230,7 @@ def test_every_action_is_listed() -> None:
         for needs in CORNERS.values()
         for need in needs
         for word in need.split("|")
-        if word not in OFFERED
+        if word not in OFFERED | SIZES and ": " not in word
     }
 
 
@@ -229,7 +277,7 @@ def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     turns(targets, steps, start=0)
 
     counted = targets[0].coverage
-    coverable = counted.coverable([*(kind.__name__ for kind in offered(window)), POISON])
+    coverable = counted.coverable(words(*offered(window), poison=True))
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 

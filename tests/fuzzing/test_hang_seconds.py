@@ -62,7 +62,8 @@ def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
     status, text, found = kvspec(*words, "--in-process", folder=tmp_path)
 
     assert 1 == status, text
-    assert ["PROG: a step took more than 1.5 seconds (after 1 steps)"] == found["failures"]
+    [failure] = found["failures"]
+    assert failure.startswith("PROG: a step took more than 1.5 seconds (after 1 step, at pages=16,")
 
 
 @pytest.mark.parametrize("engine", ["Sleeps", "Deadlocks"])
@@ -74,7 +75,7 @@ def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -
     assert 1 == status, text
     (failure,) = found["failures"]
     assert failure.startswith("PROG: a step took more than ")
-    assert failure.endswith("seconds (after 1 steps)")
+    assert "seconds (after 1 step, at pages=16," in failure
 
 
 def test_a_hang_in_compiled_code_is_a_finding_now_and_later(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_hang_while_shrinking_does_not_cost_what_was_found(tmp_path: Path) -> 
     status, text, found = served("RaisesOrDeadlocks", tmp_path)
 
     assert 1 == status, text
-    assert found["failures"][0].startswith("ATOMIC: the engine raised IndexError: no such page")
+    assert found["failures"][0].startswith("ATOMIC: no such page")
     assert found["steps"] == found["shrunk_steps"]
 
 

@@ -13,7 +13,7 @@ import toy_engine
 from conformance.fuzzing import suite
 from conformance.fuzzing.suite import COVERAGE, Answer, Where, judge, read_known
 from conformance.lockstep.watchdog import Watchdog
-from conformance.protocol import Action, Factory, Result
+from conformance.protocol import Action, EngineFailed, Factory, Result
 from spec.clauses import CLAUSES
 from spec.machines.actions import Allocate
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits
@@ -57,7 +57,7 @@ def answers(factory: Factory, *known: str, seconds: float) -> dict[str, Answer]:
     with Watchdog(lambda *_: None) as watchdog:
         where = Where(engine="toy_engine:make", python=None, in_process=False)
         return judge(
-            where, geometry=SIZES, seconds=seconds, seed=0,
+            where, geometry=SIZES, alone=False, seconds=seconds, seed=0,
             known=frozenset(known), watchdog=watchdog, factory=factory,
         )  # fmt: skip
 
@@ -77,7 +77,7 @@ class LeaksAndRaises(toy_engine.Adapter):
     def apply(self, action: Action) -> Result:
         """The action of the toy, or the second bug."""
         if isinstance(action, Allocate) and len(action.batch) == 4:
-            raise IndexError("block table overflow")
+            raise EngineFailed("block table overflow")
         return super().apply(action)
 
 

@@ -123,7 +123,9 @@ def test_an_unexpected_exception_is_a_finding(bug: str, message: str) -> None:
     found = replay(partial(toy, bug), GROW)
 
     assert found is not None
-    assert ("ATOMIC", message, GROW) == (found.clause, found.message, found.history)
+    assert ("ATOMIC", GROW) == (found.clause, found.history)
+    assert found.message.startswith(f"{message} (toy_engine.py line ")
+    assert "in _grow\n" in found.trace
 
 
 def test_a_step_that_hangs_is_a_finding() -> None:

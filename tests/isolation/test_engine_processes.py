@@ -137,20 +137,20 @@ def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
     [
         ("engines_here:Shows", "not JSON serializable|is no number, text, list or array"),
         ("engines_here:refuses", "geometry: saw 16, allowed: 100. Use 100."),
-        ("engines_here:lacks", "no module no_such_module_here"),
+        ("engines_here:lacks", "No module named 'no_such_module_here'.*in lacks: import"),
         ("engines_here:absent", "no callable absent"),
         ("raises_here:make", "KeyError: 'at import' .*raises_here.py line 3"),
         ("exits_here:make", "ended with status 0"),
     ],
 )
 def test_what_is_wrong_with_an_adapter_is_bad_input(here: Path, engine: str, says: str) -> None:
-    """An error of an adapter before the first step is one line of bad input, and no finding."""
+    """An error of an adapter before the first step is bad input, and no finding."""
     del here
     done = command("fuzz", "--engine", engine, "--seconds", "2")
 
     assert 2 == done.returncode
-    assert 1 == done.stderr.count("\n")
-    assert re.search(says, done.stderr)
+    assert re.search(says, done.stderr.splitlines()[-1])
+    assert done.stderr.splitlines()[-1].startswith("kvspec fuzz: ")
 
 
 def test_what_cannot_be_sent_can_be_shown_in_process(here: Path) -> None:

@@ -211,7 +211,9 @@ def test_an_exception_there_reads_as_it_does_here(
 
     assert finding is not None
     assert here is not None
-    assert ("ATOMIC", message, GROW) == (finding.clause, finding.message, finding.history)
+    assert ("ATOMIC", GROW) == (finding.clause, finding.history)
+    assert finding.message.startswith(f"{message} (toy_engine.py line ")
+    assert "in _grow\n" in finding.trace
     assert (here.clause, here.message) == (finding.clause, finding.message)
 
 
@@ -353,7 +355,8 @@ def test_the_command_runs_an_engine_there_and_its_history_again(
 
     assert 1 == main(["fuzz", *words, "--seconds", "20", "--json", "found.json"])
     found = json.loads(Path("found.json").read_text(encoding="utf-8"))
-    failure = "ATOMIC: the engine's process ended with status 3 (after 1 steps)"
+    failure = "ATOMIC: the engine's process ended with status 3 (after 1 step"
+    failure += ", at pages=16,page_size=4,slots=4,pages_per_seq=4: chosen by the kit)"
     assert [failure] == found["failures"]
     assert 1 == main(["rerun", "--trust", found["counterexample"]])
     assert f"python={sys.executable!r}" in Path(found["test"]).read_text(encoding="utf-8")

@@ -25,6 +25,7 @@ from spec.view import View
 from spec.vocabulary import (
     INVALID,
     CleanupMode,
+    FinishReason,
     Geometry,
     InvalidInput,
     Limits,
@@ -387,7 +388,7 @@ def test_a_wrong_plan_is_told() -> None:
         ("tokens", ((), (7,), ()), "LEN"),
         ("finished", (False, True, False), "OUT"),
         ("queue", ((1, 0, 0),), "Q"),
-        ("outputs", ((1, 0, (), None),), "OUT"),
+        ("outputs", ((1, 0, (), FinishReason.LIMIT),), "OUT"),
         ("counts", (0, 0, 1, 0), "CONS"),
         ("rows", ((0, INVALID, INVALID, INVALID),) + ((INVALID,) * 4,) * 2, "ROW"),
     ],

@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "lockstep": ("protocol", "history", "runtime", "rungs"),
     "exploration": ("verdict", "rungs", "files"),
     "recordings": ("protocol", "history", "rungs", "files", "lockstep"),
-    "isolation": ("protocol", "history", "files", "engines", "recordings"),
+    "isolation": ("protocol", "history", "files", "engines", "lockstep", "recordings"),
     "refinement": ("runtime", "engines", "lockstep", "exploration"),
     "traffic": ("protocol", "history", "lockstep"),
     "fuzzing": (

@@ -7,7 +7,7 @@ from collections import Counter
 import spec_engine
 import toy_engine
 
-from conformance.protocol import Action, Result
+from conformance.protocol import Action, EngineFailed, Result
 from spec.machines.actions import Allocate, Generate
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
@@ -71,5 +71,5 @@ class RaisesOrDeadlocks(ServesNoMore):
     def at_the_third(self) -> None:
         """Raise after more than 8 actions, and hang otherwise."""
         if self.taken.total() > 8:
-            raise IndexError("no such page")
+            raise EngineFailed("no such page")
         deadlock()

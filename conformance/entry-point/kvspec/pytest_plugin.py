@@ -44,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--kvspec-seed", type=int, default=0, help="seed of every draw (default 0)")
     group.addoption(
-        "--kvspec-geometry", metavar="SIZES", default=GEOMETRY, help=f"(default {GEOMETRY})"
+        "--kvspec-geometry",
+        metavar="SIZES",
+        help=f"these alone (default {GEOMETRY} and two others)",
     )
     group.addoption(
         "--kvspec-xfail",
@@ -154,7 +156,8 @@ def _suite(
             python=config.getoption("--kvspec-python"),
             in_process=config.getoption("--kvspec-in-process"),
         ),
-        geometry=parse_geometry(config.getoption("--kvspec-geometry")),
+        geometry=parse_geometry(config.getoption("--kvspec-geometry") or GEOMETRY),
+        alone=config.getoption("--kvspec-geometry") is not None,
         seconds=config.getoption("--kvspec-seconds"),
         seed=config.getoption("--kvspec-seed"),
         known=known,

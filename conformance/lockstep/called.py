@@ -1,0 +1,232 @@
+"""The calls of an adapter, so that a mistake of the adapter is told apart from the engine's.
+
+An exception is the engine's if it comes out of the engine's code: out of a function that is neither
+in the module of the adapter, nor the kit's, nor of the standard library or a library of arrays. In
+the module of the adapter the methods of other classes are the engine's. Everything else is the
+adapter's mistake, which is no finding: its factory, a view of the wrong shape, an exception in its
+own code. Source: docs/sources.md, "Adapters".
+"""
+
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, NamedTuple
+
+from attrs import asdict
+
+import spec
+from conformance.lockstep.lockstep import Violation
+from conformance.lockstep.watchdog import Hung
+from conformance.protocol import (
+    RESULTS,
+    Action,
+    AdapterMistake,
+    Attends,
+    Compiles,
+    Engine,
+    EngineFailed,
+    Poison,
+    Poisonable,
+    Profile,
+    Result,
+)
+from conformance.runtime.optional_dependencies import extra_of
+from spec.table import BatchPlan
+from spec.view import View, plain
+from spec.vocabulary import InvalidInput, Refused
+from spec.vocabulary.errors import shown
+
+OPTIONAL: Final[Mapping[str, type]] = {
+    "poison": Poisonable,
+    "attend": Attends,
+    "compilations": Compiles,
+}
+"""The optional methods of an adapter."""
+_HOME: Final = Path(spec.__file__).parents[1]
+_KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
+_STDLIB: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_ARRAYS: Final = frozenset({"numpy", "jax", "jaxlib", "torch", "attr", "attrs"})
+"""Libraries whose functions an adapter calls itself: an exception there is their caller's."""
+
+
+class Called:
+    """An adapter as the kit calls it; see `conformance.protocol.Engine`.
+
+    make: makes the adapter. It has `poison`, `attend` and `compilations` if the adapter has them.
+    Its methods raise Refused, EngineFailed, and AdapterMistake or another InvalidInput.
+    """
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        with _told_apart("factory", None):
+            self._engine = make()
+        with _told_apart("profile", self._engine):
+            self.profile = self._engine.profile
+        _require_kind("profile", self.profile, Profile)
+        for name, kind in OPTIONAL.items():
+            if isinstance(self._engine, kind):  # what it does not have must not be found here
+                setattr(self, name, getattr(self, f"_{name}"))
+
+    def apply(self, action: Action) -> Result:
+        """Apply an action. Lists and arrays in its result become tuples."""
+        call = f"apply({action})"
+        with _told_apart(call, self._engine):
+            result: Any = _plain_result(self._engine.apply(action))
+        kind = RESULTS.get(type(action))
+        if kind is None or result is None:
+            return None
+        _require_kind(call, result, kind)
+        checked: Result = result
+        return checked
+
+    def observe(self) -> View:
+        """The view of the adapter."""
+        with _told_apart("observe()", self._engine):
+            view = self._engine.observe()
+        _require_kind("observe()", view, View)
+        return view
+
+    def _poison(self, kind: Poison) -> None:
+        with _told_apart(f"poison({kind})", self._engine):
+            self._engine.poison(kind)  # type: ignore[attr-defined]
+
+    def _attend(self) -> Mapping[int, Mapping[int, int]]:
+        with _told_apart("attend()", self._engine):
+            read: Mapping[int, Mapping[int, int]] = self._engine.attend()  # type: ignore[attr-defined]
+            return read
+
+    def _compilations(self) -> Mapping[str, int]:
+        with _told_apart("compilations()", self._engine):
+            counts: Mapping[str, int] = self._engine.compilations()  # type: ignore[attr-defined]
+            return counts
+
+
+def _plain_result(result: Any) -> Any:
+    if not isinstance(result, BatchPlan):
+        return plain(result)
+    return BatchPlan(
+        **{name: plain(value) for name, value in asdict(result, recurse=False).items()}
+    )
+
+
+class _Frame(NamedTuple):
+    """A function call of a traceback, and the line in it."""
+
+    frame: FrameType
+    line: int
+
+    @property
+    def code(self) -> CodeType:
+        return self.frame.f_code
+
+    def __str__(self) -> str:
+        name = self.code.co_filename
+        source = linecache.getline(name, self.line).strip()
+        return f"{Path(name).name} line {self.line}, in {self.code.co_qualname}: {source}"
+
+
+@contextmanager
+def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
+    """Raise AdapterMistake or EngineFailed for any exception that an adapter may not raise."""
+    try:
+        yield
+    except (Refused, EngineFailed, AdapterMistake, Hung, Violation):
+        raise
+    except InvalidInput as error:
+        where = _adapters_line(_frames(error.__traceback__), engine)
+        if where is not None:
+            error.add_note(f"the adapter's {call}: {where}")
+        raise
+    except (Exception, SystemExit) as error:
+        if extra_of(error) is not None:
+            raise
+        frames = _frames(error.__traceback__)
+        said = f"{type(error).__name__}: {error}"
+        if engine is not None and _is_engines(frames, engine):
+            failed = EngineFailed(f"the engine raised {said} ({frames[-1]})", raised=said)
+            failed.add_note(_text(frames, said))
+            raise failed from error
+        mistake = AdapterMistake(call, said, line=_adapters_line(frames, engine))
+        mistake.add_note(_text(frames, said))
+        raise mistake from error
+
+
+def _require_kind(call: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        given = f"{shown(value)}, which is no {kind.__module__}.{kind.__name__}"
+        raise AdapterMistake(call, given, line=None)
+
+
+def _frames(trace: TracebackType | None) -> list[_Frame]:
+    """The calls below this module, outermost first."""
+    frames = [_Frame(frame, line) for frame, line in traceback.walk_tb(trace)]
+    return [one for one in frames if one.code.co_filename != __file__]
+
+
+def _is_engines(frames: list[_Frame], engine: Engine) -> bool:
+    """Whether the innermost function that belongs to somebody belongs to the engine."""
+    for one in reversed(frames):
+        if _is_adapters(one, engine):
+            return False
+        if not _is_nobodys(one, engine):
+            return True
+    return False
+
+
+def _is_adapters(one: _Frame, engine: Engine) -> bool:
+    """Whether a function is a method of the adapter's class, or is defined in one."""
+    return any(
+        _is_beside(one, kind) and one.code.co_qualname.startswith(f"{kind.__qualname__}.")
+        for kind in type(engine).__mro__
+    )
+
+
+def _is_nobodys(one: _Frame, engine: Engine) -> bool:
+    """Whether a function belongs to its caller: a library's, or a bare one beside the adapter."""
+    if _is_library(one.code.co_filename):
+        return True
+    is_method = "." in one.code.co_qualname.rpartition("<locals>.")[2]
+    return not is_method and any(_is_beside(one, kind) for kind in type(engine).__mro__)
+
+
+def _is_beside(one: _Frame, kind: type) -> bool:
+    """Whether a function is in the module of a class."""
+    return one.frame.f_globals.get("__name__") == kind.__module__
+
+
+def _is_library(name: str) -> bool:
+    if name.startswith(("<", *_KIT)):
+        return True
+    parts = Path(name).parts
+    if "site-packages" in parts:
+        return parts[parts.index("site-packages") + 1] in _ARRAYS
+    return name.startswith(_STDLIB)
+
+
+def _adapters_line(frames: list[_Frame], engine: Engine | None) -> str | None:
+    """The innermost line of the adapter; None if it was not reached.
+
+    Before there is an engine, that is the innermost line in the file of the factory.
+    """
+    if engine is not None:
+        own = [one for one in frames if _is_adapters(one, engine)]
+    else:
+        files = [one.code.co_filename for one in frames]
+        first = next((name for name in files if not _is_library(name)), None)
+        own = [one for one in frames if one.code.co_filename == first]
+    return str(own[-1]) if own else None
+
+
+def _text(frames: list[_Frame], said: str) -> str:
+    """The traceback without the kit's own calls before the adapter."""
+    stack = traceback.StackSummary.extract((one.frame, one.line) for one in frames)
+    return "".join(["Traceback (most recent call last):\n", *stack.format(), said])
+
+
+def notes_of(error: BaseException) -> tuple[str, ...]:
+    """What was noted on an exception: where it came from."""
+    noted: Any = getattr(error, "__notes__", ())
+    return tuple(noted)

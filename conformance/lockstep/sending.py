@@ -1,0 +1,35 @@
+"""What is sent to an engine: the calls that the layer above it would make.
+
+An engine leaves some checks to the layer above it, and its profile says which. The kit stands in
+for that layer. A call that the layer rules out is not sent; a slot that the engine does not choose
+is named; a batch of several slots becomes one for each, if the engine takes one slot at a time.
+Source: docs/sources.md, "Adapters".
+"""
+
+from conformance.protocol import Action, Profile
+from conformance.rungs.registry import ACTIONS
+from spec.state import State
+from spec.vocabulary import Reason
+
+
+def batches(profile: Profile, action: Action) -> tuple[Action, ...]:
+    """The actions that are sent for this one, in order: one for each slot, or the action itself."""
+    if profile.batches == "several slots":
+        return (action,)
+    return ACTIONS[type(action)].by_slot(action)
+
+
+def is_sent(profile: Profile, action: Action, reasons: frozenset[Reason]) -> bool:
+    """Whether the layer above makes this call. reasons: why the specification refuses it."""
+    return not any(profile.guards(type(action), reason) for reason in reasons)
+
+
+def named(profile: Profile, state: State, action: Action) -> Action:
+    """The action with every slot named, if the layer above rules out that none is free.
+
+    An engine that does not choose slots declares that.
+    """
+    if not profile.guards(type(action), Reason.NO_FREE_SLOT):
+        return action
+    chosen: Action = ACTIONS[type(action)].named(state, action)
+    return chosen
