@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = (
     *("fuzz", "diff", "explore", "refine", "replay", "rerun", "validate", "vectors"),
-    *("plant", "kernel", "compare", "doctor"),
+    *("adapter", "plant", "kernel", "compare", "doctor"),
 )
 DEVICES: Final = Path("/dev")
 ACCELERATORS: Final = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")

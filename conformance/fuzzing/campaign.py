@@ -194,7 +194,7 @@ def run(
         return
     names = engine.profile.machine.names
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
-    turns = _turns(offered)
+    turns = turns_of(offered)
     empty = Campaign(make=_no_engine, names=names, idle=True, is_up=is_up)
     while not is_up() and report.steps < options.steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
@@ -264,7 +264,7 @@ def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
     return relatives[(turn + again) % len(relatives)]
 
 
-def _turns(offered: frozenset[type]) -> tuple[str, ...]:
+def turns_of(offered: frozenset[type]) -> tuple[str, ...]:
     """The turns at levels whose required actions are all offered; every turn if there are none."""
     return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
 

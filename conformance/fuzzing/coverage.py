@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from conformance.protocol import Action, Profile
-from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS
+from conformance.rungs.record import (
+    FULL_POOL,
+    SEVERAL_CELLS,
+    SEVERAL_SLOTS,
+    SHORT_POOL,
+    SINGLE_CELLS,
+)
 from conformance.rungs.registry import ACTIONS, CORNERS, REFUSABLE, corners
 from spec import pool
 from spec.state import State
@@ -98,7 +104,7 @@ def offered_by(
     for kind in profile.actions:
         words.add(kind.__name__)
         for outcome, reason in outcomes(kind):
-            short = reason is Reason.OUT_OF_PAGES and FULL_POOL not in words
+            short = reason is Reason.OUT_OF_PAGES and SHORT_POOL not in words
             if reason is None or not (short or profile.guards(kind, reason)):
                 words.add(outcome)
     if poisonable:
@@ -112,8 +118,11 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
     words = set[str]()
     for sizes in geometries:
         words.add(SINGLE_CELLS if sizes.page_size == 1 else SEVERAL_CELLS)
-        if sizes.pages <= sizes.slots * sizes.pages_per_seq:
+        rows = sizes.slots * sizes.pages_per_seq
+        if sizes.pages <= rows:
             words.add(FULL_POOL)
+        if sizes.pages < rows:
+            words.add(SHORT_POOL)
         if sizes.slots > 1:
             words.add(SEVERAL_SLOTS)
     return words

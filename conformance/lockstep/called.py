@@ -48,6 +48,7 @@ OPTIONAL: Final[Mapping[str, type]] = {
 """The optional methods of an adapter."""
 _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
+_ADAPTERS: Final = str(_HOME / "conformance" / "engines")
 _STDLIB: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _ARRAYS: Final = frozenset({"numpy", "jax", "jaxlib", "torch", "attr", "attrs"})
 """Libraries whose functions an adapter calls itself: an exception there is their caller's."""
@@ -137,7 +138,7 @@ def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
         raise
     except InvalidInput as error:
         where = _adapters_line(_frames(error.__traceback__), engine)
-        if where is not None:
+        if where is not None and not notes_of(error):
             error.add_note(f"the adapter's {call}: {where}")
         raise
     except (Exception, SystemExit) as error:
@@ -156,7 +157,7 @@ def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
 
 def _require_kind(call: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        given = f"{shown(value)}, which is no {kind.__module__}.{kind.__name__}"
+        given = f"{shown(value)}, which is no {kind.__name__}"
         raise AdapterMistake(call, given, line=None)
 
 
@@ -197,6 +198,12 @@ def _is_beside(one: _Frame, kind: type) -> bool:
     return one.frame.f_globals.get("__name__") == kind.__module__
 
 
+def _is_kits(one: _Frame) -> bool:
+    """Whether a function is the kit's, and no adapter's: such as an engine in another process."""
+    name = one.code.co_filename
+    return name.startswith(_KIT) and not name.startswith(_ADAPTERS)
+
+
 def _is_library(name: str) -> bool:
     if name.startswith(("<", *_KIT)):
         return True
@@ -212,7 +219,7 @@ def _adapters_line(frames: list[_Frame], engine: Engine | None) -> str | None:
     Before there is an engine, that is the innermost line in the file of the factory.
     """
     if engine is not None:
-        own = [one for one in frames if _is_adapters(one, engine)]
+        own = [one for one in frames if _is_adapters(one, engine) and not _is_kits(one)]
     else:
         files = [one.code.co_filename for one in frames]
         first = next((name for name in files if not _is_library(name)), None)

@@ -6,7 +6,7 @@ extended only at allocation and cut only at release: renaming afresh at each ste
 that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 
 from attrs import evolve
@@ -66,7 +66,8 @@ class Lockstep:
     also checks the specification against its own lower rungs. oracle: if given, it replaces every
     other judgement, and an action that only the specification refuses leaves its state unchanged.
     watch: a stopwatch that runs while the engine works. overwrote: whether the last poisoning has
-    overwritten a dead cell, as far as the engine shows its cells.
+    overwritten a dead cell, as far as the engine shows its cells. compared: the actions of which a
+    result was compared.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Lockstep:
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
-        self.overwrote = False
+        self.overwrote, self.compared = False, set[type]()
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._judge(None, self.seen, self.seen)
@@ -204,7 +205,7 @@ class Lockstep:
 
         Its sign: the specification refuses too, and nothing has changed.
         """
-        if error.raised is None or not expected or not _is_same(self.seen, self._look()):
+        if error.raised is None or not expected or differing(self.seen, self._look()):
             return
         raise AdapterMistake(
             f"apply({action})",
@@ -231,6 +232,8 @@ class Lockstep:
             return
         own = after._replace(sequences=self._own_rows(after))
         legal = legal_results(self.machine, self.state, action, own)
+        if legal:
+            self.compared.add(type(action))
         self._require_none(action, before, result_difference(action, result, legal))
 
     def _own_rows(self, after: State) -> table.Sequences:
@@ -331,12 +334,18 @@ def require_shown(profile: Profile, shown: View) -> None:
                 )
 
 
-def _is_same(before: View, after: View) -> bool:
-    """Whether two views show the same."""
-    fields = (field.name for field in VIEWED if field.index != "cell")
-    cells = [None if one.cells is None else list(one.cells) for one in (before, after)]
-    same = all(getattr(before, name) == getattr(after, name) for name in fields)
-    return same and cells[0] == cells[1]
+def differing(before: View, after: View) -> list[str]:
+    """The fields in which two views differ."""
+    return [
+        one.name
+        for one in VIEWED
+        if _entries(getattr(before, one.name)) != _entries(getattr(after, one.name))
+    ]
+
+
+def _entries(value: object) -> object:
+    """A field as something that can be compared: cells may be read one at a time."""
+    return list(value) if isinstance(value, Sequence) else value
 
 
 def _rows(shown: View) -> str:

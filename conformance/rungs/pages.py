@@ -321,7 +321,7 @@ KIT: Final = RungKit(
         "free a parent before its clone": ("Free", "Clone", _FILLS),
         "holes in the slot ids of a batch": (_BATCH,),
         "pool exactly full": ("Allocate|Prefill", FULL_POOL),
-        "one page short": ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES", FULL_POOL),
+        "one page short": ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",),
         "slot reused by a shorter, then a longer sequence": (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),

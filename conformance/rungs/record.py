@@ -17,6 +17,7 @@ SINGLE_CELLS: Final = "pages of one cell"
 SEVERAL_CELLS: Final = "pages of several cells"
 SEVERAL_SLOTS: Final = "several slots in a batch"
 FULL_POOL: Final = "rows that fill the pool"
+SHORT_POOL: Final = "rows that need more than the pool"
 """What a corner state may need beside actions: sizes, and what an engine takes."""
 
 

@@ -58,8 +58,8 @@ class Shows:
         (lambda: None, "AttributeError: 'NoneType' object has no attribute 'profile'"),
         (lambda _one: None, r"TypeError: .* missing 1 required positional argument"),
         (sys.exit, "the adapter's factory: saw 'SystemExit"),
-        (lambda: Shows("mine", None), "'mine', which is no conformance.protocol.Profile"),
-        (lambda: Shows(toy().profile, None), "None, which is no spec.view.View"),
+        (lambda: Shows("mine", None), "'mine', which is no Profile"),
+        (lambda: Shows(toy().profile, None), "None, which is no View"),
     ],
 )
 def test_a_factory_that_makes_no_engine_is_a_mistake(made: Any, message: str) -> None:

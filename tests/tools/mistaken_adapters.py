@@ -4,7 +4,7 @@ Allocator and adapter are in one module, as in docs/adapters.md, so the name of 
 whose code raised an exception.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import evolve
@@ -211,6 +211,81 @@ class PoisonsNothing(Adapter):
         view = super().observe()
         sizes = view.geometry
         return evolve(view, cells=list(np.zeros(sizes.pages * sizes.page_size)))
+
+
+class Idle(Adapter):
+    """A profile that offers what the allocator never needs: a pool as large as all rows."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.profile = evolve(self.profile, actions={Allocate})
+
+
+class Counting(Adapter):
+    """An observe that changes what it shows."""
+
+    looks = 0
+
+    def observe(self) -> View:
+        """A count more at each look."""
+        self.looks += 1
+        return evolve(super().observe(), counts=[self.looks] * self.profile.geometry.pages)
+
+
+class Shared(Adapter):
+    """A factory whose engines share a pool."""
+
+    pools: ClassVar[list[Any]] = []
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.pools.append(self.pool)
+        self.pool = self.pools[0]
+
+
+class Forgetful(Adapter):
+    """No case for an action that is offered."""
+
+    def apply(self, action: Action) -> Result:
+        """Ignore Free."""
+        return None if isinstance(action, Free) else super().apply(action)
+
+
+class Negative(Adapter):
+    """Another value for no page."""
+
+    def observe(self) -> View:
+        """Rows that end with -1."""
+        view = super().observe()
+        return evolve(view, rows=[[*self.pool.tables.get(0, []), -1], *view.rows[1:]])
+
+
+class Lowest(Adapter):
+    """A policy that the allocator does not have."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.profile = evolve(self.profile, policy="lowest")
+
+
+class Misleading(Adapter):
+    """A refusal by another name."""
+
+    def extend(self, slot: int, more: int) -> None:
+        """Say that the row is too long."""
+        try:
+            self.pool.extend(slot, more)
+        except Full:
+            raise refused(Reason.TOO_LONG) from None
+
+
+class Unguarded(Adapter):
+    """A check that is the caller's, and not declared as such."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        guarded = self.profile.guarded - {Reason.SLOT_USED}
+        self.profile = evolve(self.profile, guarded=guarded)
 
 
 MISTAKES = {

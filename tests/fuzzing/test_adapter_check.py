@@ -1,0 +1,92 @@
+"""`kvspec adapter check` takes one history, explains what goes wrong, and says what it saw."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.cli.main import main
+
+NONE = "mistaken_adapters:Adapter"
+
+
+def checked(engine: str, *words: str) -> int:
+    """The exit status of the command, in this process."""
+    return main(["adapter", "check", engine, "--in-process", "--json", "r.json", *words])
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def result() -> dict[str, object]:
+    """The JSON result of the last command."""
+    found: dict[str, object] = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_what_was_seen_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each action has a line with its outcomes; what will not be checked is listed."""
+    assert 0 == checked(NONE)
+
+    said = capsys.readouterr().out
+    for part in ("Allocate     OUT_OF_PAGES ", "shows used, rows, counts, allocated", "Free "):
+        assert part in said
+    listed = result()["not_checked"]
+    assert isinstance(listed, list)
+    assert (
+        "batches of several slots: the engine takes one slot at a time: Profile.batches" in listed
+    )
+    assert not Path(".kvspec/corpus").exists()
+
+
+def test_an_outcome_that_was_not_seen_leaves_it_undecided() -> None:
+    """At sizes where the pool is never short, a full pool is no part of what is wanted."""
+    fits = "pages=16,slots=4,page_size=4,pages_per_seq=4"
+
+    assert 0 == checked(NONE, "--geometry", fits)
+    assert 3 == checked("mistaken_adapters:Idle")
+    assert "outcomes that the script did not reach: Allocate: OUT_OF_PAGES" in str(result())
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ("ApplyRaises", "in ApplyRaises.apply: self.pool.release()"),
+        ("Untranslated", "raises Refused for that exception, or declares in Profile.guarded"),
+        ("Counting", "observe(): saw 'two views, one right after the other: it differs in counts"),
+        ("Shared", "factory: saw 'a new engine that does not look like the first"),
+    ],
+)
+def test_a_mistake_is_explained(engine: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is bad input, and one line says what and where; nothing is kept."""
+    assert 2 == checked(f"mistaken_adapters:{engine}")
+
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("kvspec adapter: ")
+    assert says in last
+    assert not Path(".kvspec").exists()
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ("OfLeaks", "CONS: counts["),
+        ("OfRaises", "IndexError: list index out of range"),
+        ("Forgetful", "hint: the view is the same before and after: has apply a case for Free?"),
+        ("Negative", "hint: a row shows a negative page: no page is 2147483647"),
+        ("Lowest", 'hint: an engine that takes any free page declares policy="any"'),
+        ("Misleading", "hint: docs/actions.md has the reasons of Allocate"),
+        ("Unguarded", "hint: a check that the layer above the engine makes is declared in"),
+    ],
+)
+def test_a_violation_is_shrunk_and_has_a_hint(
+    engine: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is a failure with its history, and what an adapter may have to do with it."""
+    assert 1 == checked(f"mistaken_adapters:{engine}")
+
+    said = capsys.readouterr().out
+    assert says in said
+    assert "before:" in said
