@@ -5,10 +5,10 @@ Levanter's model, server and trainer are not imported. One adapter serves two re
 docs/findings/index.md has their versions and the findings.
 
 Levanter itself must refuse when no slot is free, when the named slot is used, and when pages run
-out. It leaves every other check to the layer above; `Caller` is that layer, and keeps the state
-that Levanter does not have: which allocated cells are written, and how much of a prompt is known. A
-batch is sent as that layer sends it: the tokens of a slot together and in order, slots in any
-order, padding last.
+out. Every other check is guarded: the layer above makes it. `Caller` keeps what that layer has and
+Levanter does not: which allocated cells are written, and how much of a prompt is known. A batch is
+sent as that layer sends it: the tokens of a slot together and in order, slots in any order, padding
+last.
 
 The length of an unused slot is normalised: one of Levanter's two ways to free leaves 0 in it, the
 other 2,000,000.
@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from conformance.engines.caller_contract import Caller
+from conformance.engines.caller import Caller
 from conformance.engines.levanter_calls import Held, library
-from conformance.protocol import Action, Profile, Result
+from conformance.protocol import ANSWERS, Action, Profile, Result
 from spec import model
 from spec.machines import actions as act
 from spec.table import Batch, BatchPlan, Entry
@@ -80,8 +80,7 @@ class Table:
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, careful: bool
     ) -> None:
         self._lib = library()
-        own = OWN if careful else OWN | UNCHECKED
-        self._caller = Caller(geometry, limits, cleanup, own=own)
+        self._caller = Caller(geometry, limits, cleanup)
         self._careful = careful
         self._held: Held = self._lib.initial(geometry, limits)
         self._profile = Profile(
@@ -91,6 +90,7 @@ class Table:
             cleanup=cleanup,
             actions=OFFERED,
             policy="any",
+            guarded=ANSWERS - (OWN if careful else OWN | UNCHECKED),
         )
 
     @property
@@ -99,8 +99,7 @@ class Table:
         return self._profile
 
     def apply(self, action: Action) -> Result:
-        """Apply the caller's checks, then call Levanter; a refusal changes nothing."""
-        self._caller.ask(action)
+        """Call Levanter; a refusal changes nothing."""
         result = self._drive(action)
         self._caller.note(action)
         return result

@@ -8,7 +8,7 @@ request inside a group of frees, as its decode step does. A batch with one next 
 several sequences is `alloc_decode`; any other is `alloc_extend`.
 
 sglang-jax itself must report when no row and when no page is free (both calls return None). Every
-other check is made here, as its scheduler does: ids of slots, used and unused ones, the next
+other check is its scheduler's, and guarded here: ids of slots, used and unused ones, the next
 positions, the width of a batch, the length of a row, and that only a used slot is freed, once.
 Slots are names of the adapter; the engine chooses the row of its table.
 
@@ -25,28 +25,21 @@ from typing import Final
 import attrs
 
 from conformance.engines import drift
-from conformance.engines.caller_contract import Caller
 from conformance.engines.sglang_calls import PACKAGE, Pools, Request
-from conformance.protocol import Action, Profile, Result
+from conformance.protocol import Action, EngineFailed, Profile, Result
 from spec import table
 from spec.machines import actions as act
 from spec.view import View
 from spec.vocabulary import (
-    INVALID,
     CleanupMode,
     Geometry,
     Limits,
     Reason,
-    Refusal,
     Tokens,
     refused,
 )
 
 OFFERED: Final = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
-OWN: Final = (
-    (act.Reserve, Reason.NO_FREE_SLOT),
-    (act.Allocate, Reason.OUT_OF_PAGES),
-)
 
 
 class Prefixes:
@@ -122,7 +115,7 @@ class Prefixes:
                            for cell in node.value[:: self.geometry.page_size].tolist()]  # fmt: skip
         if len(cached) * self.geometry.page_size != self._pools.cache.evictable_size():
             stated = self._pools.cache.evictable_size()
-            raise AssertionError(
+            raise EngineFailed(
                 f"{stated} tokens are reported as evictable, {len(cached)} pages are"
             )
         return self._pools.free_pages() + cached
@@ -160,40 +153,38 @@ class Adapter:
             cleanup=cleanup,
             actions=OFFERED,
             policy="any",
+            guarded=frozenset(Reason) - {Reason.NO_FREE_SLOT, Reason.OUT_OF_PAGES},
         )
         self._pools = Pools(geometry, caching=False)
-        self._caller = Caller(geometry, limits, cleanup, own=OWN)
         self._undoing = undoing
         self._requests: dict[int, Request] = {}
+        self._lengths: dict[int, int] = {}
 
     def apply(self, action: Action) -> Result:
-        """Make the checks of sglang-jax's scheduler, then call the allocator."""
-        self._caller.ask(action)
-        result: Result = None
+        """Call the allocator."""
         match action:
             case act.Reserve(slot):
-                result = self._reserve(slot)
+                return self._reserve(slot)
             case act.Allocate(batch):
-                result = self._allocate(batch)
+                return self._allocate(batch)
             case act.Free(int(slot)):
                 request = self._requests.pop(slot)
-                request.origin_input_ids = [0] * self._length(slot)
+                request.origin_input_ids = [0] * self._lengths.pop(slot)
                 self._pools.release(request)
             case act.Reset():
                 self._pools.flush()
                 self._requests.clear()
-        self._caller.note(action)
-        return result
+                self._lengths.clear()
+        return None
 
     def observe(self) -> View:
-        """Rows and free pages; the caller's lengths only tell where a row ends."""
+        """Rows and free pages; the lengths only tell where a row ends."""
         geometry, free = self.profile.geometry, self._pools.free_pages()
-        rows = [self._row(slot, self._length(slot)) for slot in range(geometry.slots)]
         return View(
             geometry=geometry,
-            counts=tuple(1 - free.count(page) for page in range(geometry.pages)),
-            used=tuple(slot in self._requests for slot in range(geometry.slots)),
-            rows=tuple((*row, *[INVALID] * (geometry.pages_per_seq - len(row))) for row in rows),
+            counts=[1 - free.count(page) for page in range(geometry.pages)],
+            used=[slot in self._requests for slot in range(geometry.slots)],
+            rows=[self._row(slot) for slot in range(geometry.slots)],
         )
 
     def _reserve(self, slot: object) -> int:
@@ -202,7 +193,7 @@ class Adapter:
         slots = range(self.profile.geometry.slots)
         lowest = next((one for one in slots if one not in self._requests), len(slots))
         chosen = slot if isinstance(slot, int) else lowest
-        self._requests[chosen] = Request(given[0])
+        self._requests[chosen], self._lengths[chosen] = Request(given[0]), 0
         return chosen
 
     def _allocate(self, batch: table.Batch) -> Result:
@@ -214,6 +205,7 @@ class Adapter:
             return None
         cells = self._one_by_one(growth) if self._undoing else self._pools.extend(growth)
         _need(cells, Reason.OUT_OF_PAGES)
+        self._lengths |= {slot: at.stop for slot, (_, at) in growth.items()}
         return self._plan(batch, cells or {})
 
     def _one_by_one(
@@ -231,27 +223,24 @@ class Adapter:
     def _plan(self, batch: table.Batch, cells: Mapping[int, list[int]]) -> Result:
         """The plan from the current rows and the cells that the allocator returned."""
         size = self.profile.geometry.page_size
-        lengths = {slot: self._length(slot) + len(given) for slot, given in cells.items()}
         sequences = tuple(
-            table.Sequence(self._row(slot, lengths[slot]), allocated=lengths[slot])
-            if slot in lengths
+            table.Sequence(self._row(slot), allocated=self._lengths[slot])
+            if slot in cells
             else None
             for slot in range(self.profile.geometry.slots)
         )
         given = tuple(cell - size for slot in sorted(cells) for cell in cells[slot])
         return attrs.evolve(table.plan(sequences, batch, size), destinations=given)
 
-    def _row(self, slot: int, length: int) -> tuple[int, ...]:
-        return self._pools.row(self._requests[slot], length) if slot in self._requests else ()
-
-    def _length(self, slot: int) -> int:
-        sequence = self._caller.state.sequences[slot]
-        return sequence.allocated if sequence else 0
+    def _row(self, slot: int) -> tuple[int, ...]:
+        if slot not in self._requests:
+            return ()
+        return self._pools.row(self._requests[slot], self._lengths[slot])
 
 
 def _need(answer: object, reason: Reason) -> None:
     if answer is None:
-        raise refused([Refusal(reason, None, None)])
+        raise refused(reason)
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:

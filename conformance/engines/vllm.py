@@ -6,10 +6,9 @@ Prefix caching is off for the kit, and on for `conformance.harnesses.prefix_cach
 vLLM stands for a slot, and its blocks for a row.
 
 vLLM itself must report when no block is free: `allocate_slots` returns None. Every other check is
-made here, as its scheduler does: that a slot is free or used, the next positions, the width of a
+its scheduler's, and guarded here: that a slot is free or used, the next positions, the width of a
 batch, the length of a sequence (vLLM cuts it at `max_model_len` and does not refuse), and that a
-request is freed once. vLLM takes one request at a time: a batch of several is refused here if the
-free blocks do not suffice, and after that no call may fail.
+request is freed once. vLLM takes one request at a time.
 
 The view has rows from `get_block_ids`, and `ref_cnt` of every block; `observe` fails unless the
 free queue holds exactly the blocks whose count is 0, once each. vLLM keeps no lengths or contents;
@@ -23,19 +22,16 @@ from importlib import import_module
 from typing import Any, Final
 
 from conformance.engines import drift
-from conformance.engines.caller_contract import Caller
-from conformance.protocol import Action, Profile, Result
-from spec import table
+from conformance.protocol import Action, EngineFailed, Profile, Result
 from spec.machines import actions as act
+from spec.table import by_slot
 from spec.view import View
 from spec.vocabulary import (
-    INVALID,
     CleanupMode,
     Geometry,
     InvalidInput,
     Limits,
     Reason,
-    Refusal,
     Tokens,
     refused,
 )
@@ -43,7 +39,6 @@ from spec.vocabulary import (
 PACKAGE: Final = "vllm-tpu"
 REMEDY: Final = "Run `make engine-vllm`: it installs vllm-tpu 0.32.0 in a place of its own."
 OFFERED: Final = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
-OWN: Final = ((act.Allocate, Reason.OUT_OF_PAGES),)
 _MANAGER: Final = "vllm.v1.core.kv_cache_manager"
 _UTILS: Final = "vllm.v1.core.kv_cache_utils"
 _INTERFACE: Final = "vllm.v1.kv_cache_interface"
@@ -129,7 +124,7 @@ class Blocks:
         idle = [page for page, count in enumerate(counts) if count == 0]
         free, stated = sorted(self.free_pages()), self.manager.block_pool.get_num_free_blocks()
         if free != idle or stated != len(idle):
-            raise AssertionError(f"free queue {free}, reported as {stated}; counts of 0: {idle}")
+            raise EngineFailed(f"free queue {free}, reported as {stated}; counts of 0: {idle}")
         return counts
 
     def release(self, slot: int) -> None:
@@ -148,52 +143,40 @@ class Adapter:
             cleanup=cleanup,
             actions=OFFERED,
             policy="any",
+            batches="one slot",
+            guarded=frozenset(Reason) - {Reason.OUT_OF_PAGES},
         )
         self._blocks = Blocks(geometry, caching=False)
-        self._caller = Caller(geometry, limits, cleanup, own=OWN)
 
     def apply(self, action: Action) -> Result:
-        """Make the checks of vLLM's scheduler, then call the manager."""
-        self._caller.ask(action)
+        """Call the manager."""
         requests = self._blocks.requests
         match action:
-            case act.Reserve(slot):
-                unused = [one for one in range(self.profile.geometry.slots) if one not in requests]
-                chosen = slot if isinstance(slot, int) else unused[0]
-                requests[chosen] = self._blocks.open((0,) * self.profile.geometry.max_len)
+            case act.Reserve(int(slot)):
+                requests[slot] = self._blocks.open((0,) * self.profile.geometry.max_len)
             case act.Allocate(batch):
-                self._allocate(table.by_slot(batch))
+                for slot, positions in by_slot(batch).items():
+                    if self._blocks.manager.allocate_slots(requests[slot], len(positions)) is None:
+                        raise refused(Reason.OUT_OF_PAGES)
+                    requests[slot].num_computed_tokens = positions[-1] + 1
             case act.Free(int(slot)):
                 self._blocks.release(slot)
             case act.Reset():
                 for slot in tuple(requests):
                     self._blocks.release(slot)
                 if not self._blocks.manager.reset_prefix_cache():
-                    raise AssertionError("blocks are in use though every request was freed")
-        self._caller.note(action)
+                    raise EngineFailed("blocks are in use though every request was freed")
         return None
 
     def observe(self) -> View:
         """Rows and counts."""
-        geometry = self.profile.geometry
-        rows = [self._blocks.row(slot) for slot in range(geometry.slots)]
+        slots = range(self.profile.geometry.slots)
         return View(
-            geometry=geometry,
+            geometry=self.profile.geometry,
             counts=self._blocks.counts(),
-            used=tuple(slot in self._blocks.requests for slot in range(geometry.slots)),
-            rows=tuple((*row, *[INVALID] * (geometry.pages_per_seq - len(row))) for row in rows),
+            used=[slot in self._blocks.requests for slot in slots],
+            rows=[self._blocks.row(slot) for slot in slots],
         )
-
-    def _allocate(self, grouped: Mapping[int, list[int]]) -> None:
-        size, manager = self.profile.geometry.page_size, self._blocks.manager
-        wanted = sum(at % size == 0 for positions in grouped.values() for at in positions)
-        if len(grouped) > 1:
-            _need(wanted <= manager.block_pool.get_num_free_blocks())
-        for slot, positions in grouped.items():
-            request = self._blocks.requests[slot]
-            given = manager.allocate_slots(request, len(positions))
-            _need(given is not None)
-            request.num_computed_tokens = positions[-1] + 1
 
 
 class Prefixes:
@@ -243,11 +226,6 @@ class Prefixes:
     def counts(self) -> tuple[int, ...]:
         """`ref_cnt` of each block."""
         return self._blocks.counts()
-
-
-def _need(holds: bool) -> None:  # noqa: FBT001 - reads as a sentence
-    if not holds:
-        raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
 
 
 def _require_installed() -> None:

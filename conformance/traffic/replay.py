@@ -13,6 +13,7 @@ from typing import Final
 from attrs import define, field
 
 from conformance.history import Step
+from conformance.lockstep.called import Called
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
@@ -100,7 +101,7 @@ def replay(
     step_seconds: the time limit of a step. watchdog: notified of each step.
     """
     started = time.perf_counter()
-    lockstep = Lockstep(engine)
+    lockstep = Lockstep(Called(lambda: engine))
 
     def do(step: Step) -> frozenset[Reason]:
         tally.steps += 1

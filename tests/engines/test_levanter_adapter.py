@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conformance.engines import drift, levanter
-from conformance.engines.caller_contract import Caller
+from conformance.engines.caller import Caller
 from conformance.files import histories
 from conformance.harnesses import levanter_requests
 from conformance.harnesses.levanter_models import WORDS, sum_after
@@ -21,8 +21,6 @@ from spec.vocabulary import (
     CleanupMode,
     Geometry,
     InvalidInput,
-    Reason,
-    Refused,
     default_limits,
 )
 
@@ -42,11 +40,6 @@ def engine() -> Iterator[ModuleType]:
     sys.modules["fake_engine"] = module
     yield module
     del sys.modules["fake_engine"]
-
-
-def caller(*own: tuple[type, Reason]) -> Caller:
-    """A caller for an engine that checks the refusals `own` itself."""
-    return Caller(SIZES, default_limits(SIZES), CleanupMode.NONE, own=own)
 
 
 def test_without_levanter_the_error_says_how_to_install_it() -> None:
@@ -103,18 +96,9 @@ def test_drift_is_named(call: str, parameters: tuple[str, ...], told: str) -> No
         drift.require("fake-engine", {call: parameters}, remedy="Install another.")
 
 
-def test_the_caller_refuses_what_it_never_does_and_leaves_the_rest() -> None:
-    """The caller refuses for each reason that the engine does not check itself."""
-    with pytest.raises(Refused) as refused:
-        caller((act.Free, Reason.SLOT_RANGE)).ask(act.Free(1))
-    assert refused.value.reasons == {Reason.SLOT_UNUSED}
-
-    caller((act.Free, Reason.SLOT_UNUSED)).ask(act.Free(1))
-
-
 def test_the_caller_notes_what_was_done_and_nothing_that_was_illegal() -> None:
     """The caller records the legal actions that the engine took, and no illegal ones."""
-    above = caller()
+    above = Caller(SIZES, default_limits(SIZES), CleanupMode.NONE)
     above.note(act.Reserve(1))
     above.note(act.Reserve(1))
     above.note(act.Allocate(((1, 0),)))

@@ -383,10 +383,10 @@ class Forgets(Pool):
     """A reset that keeps a sequence."""
 
     def reset(self) -> None:
-        """Forget all but the first."""
-        kept = dict(list(self.tables.items())[:1])
+        """Forget all but the name of the first."""
+        kept = list(self.tables)[:1]
         super().reset()
-        self.tables = kept
+        self.tables = {name: [] for name in kept}
 
 
 class Exits(Pool):
