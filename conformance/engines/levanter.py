@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from conformance.engines.caller import Caller
 from conformance.engines.levanter_calls import Held, library
-from conformance.protocol import ANSWERS, Action, Profile, Result
+from conformance.protocol import ANSWERS, Action, EngineFailed, Profile, Result
 from spec import model
 from spec.machines import actions as act
 from spec.table import Batch, BatchPlan, Entry
@@ -197,6 +197,12 @@ class Table:
 
     def observe(self) -> View:
         """Levanter's own arrays; `written` and `tokens` are the caller's."""
+        try:
+            return self._view()
+        except RuntimeError as error:  # arrays that were donated to a call that then failed
+            raise EngineFailed(f"Levanter's arrays cannot be read: {error}") from error
+
+    def _view(self) -> View:
         table, pages, queue, kv = self._held
         used = table.used_mask.array.tolist()
         lengths = zip(table.seq_lens.array.tolist(), used, strict=True)

@@ -5,7 +5,7 @@ specification. With empty bodies of the rules, a run measures the cost of the dr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -79,10 +79,14 @@ class AdapterStops(BaseException):
 
 
 @contextmanager
-def _ending_at_a_mistake() -> Iterator[None]:
+def _ending_at_a_mistake(history: Sequence[Step]) -> Iterator[None]:
+    """End the run at a mistake of the adapter, and note the steps that led to it."""
     try:
         yield
     except InvalidInput as error:
+        steps = (f"  {number}. {step}" for number, step in enumerate(history, start=1))
+        if history:
+            error.add_note("\n".join(("after these steps:", *steps)))
         raise AdapterStops(error) from error
 
 
@@ -213,7 +217,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
             super().__init__()
             self.session: Session | None = None
             if not campaign.idle:
-                with campaign.in_steps, _ending_at_a_mistake():
+                with campaign.in_steps, _ending_at_a_mistake(()):
                     self.session = Session(campaign, level)
 
     def rule_for(name: str, drawn_by: DrawRule) -> Callable[..., None]:
@@ -223,7 +227,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
             if self.session is None:
                 campaign.steps += 1
                 return
-            with campaign.in_steps, _ending_at_a_mistake():
+            with campaign.in_steps, _ending_at_a_mistake(self.session.history):
                 self.session.take(drawn_by(self.session, spread(drawn)))
 
         body.__name__ = name

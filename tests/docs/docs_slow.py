@@ -49,7 +49,7 @@ def test_the_recipe_for_ci_runs_where_nothing_is_installed(tmp_path: Path) -> No
 
     (here / "mymodule.py").write_text(adapter, encoding="utf-8")
     assert 0 == status()
-    leaky = adapter.replace("self.free += self.tables.pop(slot)", "self.tables.pop(slot)")
+    leaky = adapter.replace("self.free += self.tables.pop(name)", "self.tables.pop(name)")
     assert leaky != adapter
     (here / "mymodule.py").write_text(leaky, encoding="utf-8")
     assert 1 == status()

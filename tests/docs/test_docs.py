@@ -4,6 +4,7 @@ The blocks of one page share a namespace and run in order. The runner itself is 
 that fail.
 """
 
+import ast
 import json
 import re
 import signal
@@ -28,6 +29,26 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 def name(page: Path) -> str:
     """The path of a page in the project."""
     return str(page.relative_to(ROOT))
+
+
+def lines_of_adapters(source: str) -> dict[str, int]:
+    """The lines of each class that has `apply` and `observe`, without blank ones and docstrings."""
+    found, lines = {}, source.splitlines()
+    for kind in ast.walk(ast.parse(source)):
+        if not isinstance(kind, ast.ClassDef):
+            continue
+        parts = [part for part in kind.body if isinstance(part, ast.FunctionDef)]
+        if not {"__init__", "apply", "observe"} <= {part.name for part in parts}:
+            continue
+        told = {
+            line
+            for part in (kind, *parts)
+            if isinstance(part, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(part)
+            for line in range(part.body[0].lineno, (part.body[0].end_lineno or 0) + 1)
+        }
+        whole = range(kind.lineno, (kind.end_lineno or 0) + 1)
+        found[kind.name] = sum(bool(lines[at - 1].strip()) for at in whole if at not in told)
+    return found
 
 
 def text_of(page: str) -> str:
@@ -71,6 +92,27 @@ def test_the_blocks_of_a_page_run(
     shown = docs_tools.shown_in_comments(text)
     assert docs_tools.printing(text) == len(shown), "a call of print has no comment behind it"
     assert not docs_tools.differences(shown, printed.getvalue())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/adapters.md",
+        "tests/packaging/foreign_engine/foreign_engine.py",
+        "tests/tools/mistaken_adapters.py",
+        "tests/tools/toy_engine.py",
+    ],
+)
+def test_an_adapter_has_thirty_lines_at_most(page: str) -> None:
+    """Each adapter of a whole engine that a reader sees has 30 lines at most."""
+    text = text_of(page)
+    if page.endswith(".md"):
+        text = docs_tools.module(page)
+    found = lines_of_adapters(text)
+
+    adapters = {name: lines for name, lines in found.items() if name == "Adapter"}
+    assert 1 == len(adapters)
+    assert max(adapters.values()) <= 30
 
 
 @pytest.mark.parametrize(

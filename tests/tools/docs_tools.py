@@ -185,12 +185,12 @@ def run(command: str, folder: Path) -> str:
 
 
 def module(page: str) -> str:
-    """The text of mymodule.py: the Python of a page up to the block that defines `make`."""
+    """The text of mymodule.py: the Python of a page up to the block that defines `Adapter`."""
     kept: list[str] = []
     for block in blocks((ROOT / page).read_text(encoding="utf-8"), page):
         if block.language == "python":
             kept.append(block.text)
-            if re.search(r"^def make\(", block.text, re.MULTILINE):
+            if re.search(r"^class Adapter\b", block.text, re.MULTILINE):
                 return "\n".join(kept)
     return ""
 

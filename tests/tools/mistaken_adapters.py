@@ -65,16 +65,9 @@ class Adapter:
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.pool = self.Pool(geometry.pages, geometry.page_size)
-        self.profile = Profile(
-            name="pool",
-            geometry=geometry,
-            limits=limits,
-            cleanup=cleanup,
-            policy="any",
-            actions={Reserve, Allocate, Free, Reset},
-            batches="one slot",
-            guarded=set(Reason) - {Reason.OUT_OF_PAGES},
-        )
+        self.profile = Profile(name="pool", geometry=geometry, limits=limits, cleanup=cleanup,
+            policy="any", actions={Reserve, Allocate, Free, Reset}, batches="one slot",
+            guarded=set(Reason) - {Reason.OUT_OF_PAGES})  # fmt: skip
 
     def apply(self, action: Action) -> Result:
         """Translate an action to a call."""
@@ -99,15 +92,11 @@ class Adapter:
 
     def observe(self) -> View:
         """The rows, the counts and the lengths."""
-        pool, sizes = self.pool, self.profile.geometry
-        slots = range(sizes.slots)
-        return View(
-            geometry=sizes,
-            used=[slot in pool.tables for slot in slots],
+        pool, sizes, slots = self.pool, self.profile.geometry, range(self.profile.geometry.slots)
+        return View(geometry=sizes, used=[slot in pool.tables for slot in slots],
             rows=[pool.tables.get(slot, []) for slot in slots],
             counts=[page not in pool.free for page in range(sizes.pages)],
-            allocated=[pool.lengths.get(slot, 0) for slot in slots],
-        )
+            allocated=[pool.lengths.get(slot, 0) for slot in slots])  # fmt: skip
 
 
 class FactoryRaises(Adapter):
