@@ -37,32 +37,32 @@ A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
 
 
-Wrong = Iterator[tuple[object, object]]
+Faults = Iterator[tuple[object, object]]
 """What a check finds: for each thing that is wrong, the value seen and the values allowed."""
 
 
 @frozen
 class Check(Generic[A_contra]):
-    """One reason to refuse an action. when: the condition in words. wrong: what is wrong, if it is.
+    """One reason to refuse an action; docs/actions.md lists the checks of every action.
 
-    The page docs/actions.md is made from the checks.
+    when: the condition in words. faults: what is wrong, if anything is.
     """
 
     reason: Reason
     when: str
-    wrong: Callable[["Machine", State, A_contra], Wrong]
+    faults: Callable[["Machine", State, A_contra], Faults]
 
-    def refusals(self, machine: "Machine", state: State, action: A_contra) -> Iterator[Refusal]:
+    def refusals(self, machine: "Machine", state: State, action: A_contra) -> Iterable[Refusal]:
         """A refusal for each thing that is wrong."""
-        for seen, allowed in self.wrong(machine, state, action):
-            yield Refusal(self.reason, seen, allowed)
+        found = self.faults(machine, state, action)
+        return [Refusal(self.reason, seen, allowed) for seen, allowed in found]
 
 
 def check(
     reason: Reason,
-) -> Callable[[Callable[["Machine", State, A], Wrong]], Check[A]]:
+) -> Callable[[Callable[["Machine", State, A], Faults]], Check[A]]:
     """Make a check of a function. The docstring of the function is the condition in words."""
-    return lambda wrong: Check(reason, inspect.getdoc(wrong) or "", wrong)
+    return lambda faults: Check(reason, inspect.getdoc(faults) or "", faults)
 
 
 @frozen(kw_only=True)
@@ -345,7 +345,9 @@ class Machine:
         for stage in self._of(action).stages:
             if found and any(refusal.reason in stage.unless for refusal in found):
                 continue
-            more = [wrong for one in stage.checks for wrong in one.refusals(self, state, action)]
+            more: list[Refusal] = []
+            for one in stage.checks:
+                more += one.refusals(self, state, action)
             if more:
                 found = frozenset(more) if stage.first else found.union(more)
         return found

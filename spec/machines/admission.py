@@ -14,6 +14,7 @@ from spec.machines.actions import Action, Admit, Free, Prefill, Submit
 from spec.rung import (
     ChecksOf,
     Edge,
+    Faults,
     Machine,
     Meet,
     Pages,
@@ -21,7 +22,6 @@ from spec.rung import (
     Rule,
     Rung,
     Stage,
-    Wrong,
     check,
     in_order,
 )
@@ -47,16 +47,16 @@ def reserved_pages(state: State) -> int:
 
 def fit_refusals(geometry: Geometry, limits: Limits, request: Request) -> Iterator[Refusal]:
     """Why a request could not run even in an empty engine."""
-    for reason, wrong in (
+    for reason, faults in (
         (Reason.TOO_LONG, lifecycle.too_long(geometry, len(request.prompt), request.params)),
         (Reason.STOPS, scheduling.too_many_stops(limits, request.params.stops)),
         (Reason.NEVER_FITS, _never_fits(geometry, limits, request)),
     ):
-        for seen, allowed in wrong:
+        for seen, allowed in faults:
             yield Refusal(reason, seen, allowed)
 
 
-def _never_fits(geometry: Geometry, limits: Limits, request: Request) -> Wrong:
+def _never_fits(geometry: Geometry, limits: Limits, request: Request) -> Faults:
     for seen, most, what in (
         (request.pages_needed(geometry), geometry.pages, "pages in the pool"),
         (request.n_generations, geometry.slots, "slots, one per choice"),
@@ -67,7 +67,7 @@ def _never_fits(geometry: Geometry, limits: Limits, request: Request) -> Wrong:
 
 
 @check(Reason.CHOICE_TAKEN)
-def _id_unused(_machine: Machine, state: State, action: Submit) -> Wrong:
+def _id_unused(_machine: Machine, state: State, action: Submit) -> Faults:
     """A request with this id waits, is admitted and holds a slot, or has an output that is not
     taken yet.
     """
@@ -78,13 +78,13 @@ def _id_unused(_machine: Machine, state: State, action: Submit) -> Wrong:
 
 
 @check(Reason.TOO_LONG)
-def _row_fits(_machine: Machine, state: State, action: Submit) -> Wrong:
+def _row_fits(_machine: Machine, state: State, action: Submit) -> Faults:
     """The prompt and `max_new` tokens are more than `max_len`."""
     yield from lifecycle.too_long(state.geometry, len(action.request.prompt), action.request.params)
 
 
 @check(Reason.STOPS)
-def _stops_fit(_machine: Machine, state: State, action: Submit) -> Wrong:
+def _stops_fit(_machine: Machine, state: State, action: Submit) -> Faults:
     """There are more than `limits.stops` stop sequences, or one is longer than
     `limits.stop_len`.
     """
@@ -92,7 +92,7 @@ def _stops_fit(_machine: Machine, state: State, action: Submit) -> Wrong:
 
 
 @check(Reason.NEVER_FITS)
-def _can_fit(_machine: Machine, state: State, action: Submit) -> Wrong:
+def _can_fit(_machine: Machine, state: State, action: Submit) -> Faults:
     """The worst case needs more pages than the pool has, there are more choices than slots, or the
     prompt has more than `limits.prefill_tokens` tokens.
     """
@@ -104,14 +104,14 @@ def _submit(_machine: Machine, state: State, action: Submit, _pages: Pages | Non
 
 
 @check(Reason.QUEUE_EMPTY)
-def _some_waiting(_machine: Machine, state: State, _action: Admit) -> Wrong:
+def _some_waiting(_machine: Machine, state: State, _action: Admit) -> Faults:
     """No request waits."""
     if not state.waiting:
         yield 0, "at least 1 waiting request"
 
 
 @check(Reason.OUT_OF_PAGES)
-def _oldest_unreserved(_machine: Machine, state: State, _action: Admit) -> Wrong:
+def _oldest_unreserved(_machine: Machine, state: State, _action: Admit) -> Faults:
     """The worst case of the oldest waiting request needs more pages than are not reserved by
     admitted ones.
     """
@@ -125,7 +125,7 @@ def _admit(machine: Machine, state: State, _action: Admit, pages: Pages | None) 
     return _unreserved(state._replace(waiting=state.waiting[len(chosen) :], admitted=admitted))
 
 
-def _over_reserved(state: State, requests: tuple[Request, ...]) -> Wrong:
+def _over_reserved(state: State, requests: tuple[Request, ...]) -> Faults:
     wanted = sum(request.pages_needed(state.geometry) for request in requests)
     left = state.geometry.pages - reserved_pages(state)
     if wanted > left:

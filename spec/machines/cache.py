@@ -10,7 +10,7 @@ from attrs import evolve
 from spec import model
 from spec.attention import visible
 from spec.machines.actions import Action, Append, Free, Name, Reserve, Sample, Write
-from spec.rung import Edge, Machine, Pages, Part, Rule, Rung, Wrong, check, in_order
+from spec.rung import Edge, Faults, Machine, Pages, Part, Rule, Rung, check, in_order
 from spec.state import Cached, State
 from spec.table import by_slot
 from spec.vocabulary import Reason
@@ -63,7 +63,7 @@ def _with_sequence(state: State, slot: Name | None, sequence: Cached | None) -> 
 @check(Reason.SLOT_RANGE)
 def _in_range(
     _machine: Machine, state: State, action: Reserve | Append | Sample | Free | Write
-) -> Wrong:
+) -> Faults:
     """A slot is out of range."""
     for slot in _slots(action):
         if not isinstance(slot, int) or not 0 <= slot < len(state.contiguous):
@@ -71,14 +71,14 @@ def _in_range(
 
 
 @check(Reason.SLOT_USED)
-def _unused(_machine: Machine, state: State, action: Reserve) -> Wrong:
+def _unused(_machine: Machine, state: State, action: Reserve) -> Faults:
     """The slot is in use."""
     if isinstance(action.slot, int) and state.contiguous[action.slot] is not None:
         yield action.slot, "an unused slot"
 
 
 @check(Reason.SLOT_UNUSED)
-def _in_use(_machine: Machine, state: State, action: Append | Sample | Free | Write) -> Wrong:
+def _in_use(_machine: Machine, state: State, action: Append | Sample | Free | Write) -> Faults:
     """A slot is not in use."""
     for slot in _slots(action):
         if isinstance(slot, int) and state.contiguous[slot] is None:
@@ -86,7 +86,7 @@ def _in_use(_machine: Machine, state: State, action: Append | Sample | Free | Wr
 
 
 @check(Reason.BATCH_POSITIONS)
-def _next_known(_machine: Machine, state: State, action: Write) -> Wrong:
+def _next_known(_machine: Machine, state: State, action: Write) -> Faults:
     """The positions of a slot are not its next known ones."""
     for slot, positions in by_slot(action.batch).items():
         sequence = _used(state, slot)

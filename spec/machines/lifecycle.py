@@ -33,6 +33,7 @@ from spec.machines.pages import (
 )
 from spec.rung import (
     Edge,
+    Faults,
     Machine,
     Meet,
     Pages,
@@ -41,7 +42,6 @@ from spec.rung import (
     Rung,
     Stage,
     Stages,
-    Wrong,
     check,
     in_order,
 )
@@ -67,14 +67,14 @@ def taken_keys(state: State) -> frozenset[Key]:
     return frozenset(live | {(output.request, output.choice) for output in state.outputs})
 
 
-def too_long(geometry: Geometry, prompt_len: int, params: Params) -> Wrong:
+def too_long(geometry: Geometry, prompt_len: int, params: Params) -> Faults:
     """A prompt and its `max_new` tokens must fit one row."""
     whole = prompt_len + params.max_new
     if whole > geometry.max_len:
         yield whole, f"at most {geometry.max_len} tokens"
 
 
-def no_room_to_draw(state: State, slot: int, known: int) -> Wrong:
+def no_room_to_draw(state: State, slot: int, known: int) -> Faults:
     """With one more known token, a sequence must still be able to draw at least one."""
     detail = detail_of(state, slot)
     generated = known - detail.prompt_len
@@ -87,20 +87,20 @@ def _initial(state: State) -> State:
 
 
 @check(Reason.SLOT_ASSIGNED)
-def _no_prompt_yet(_machine: Machine, state: State, action: Assign) -> Wrong:
+def _no_prompt_yet(_machine: Machine, state: State, action: Assign) -> Faults:
     """The slot already has a prompt."""
     if state.details[action.slot] is not None:
         yield action.slot, "a slot without a prompt"
 
 
 @check(Reason.TOO_LONG)
-def _request_fits(_machine: Machine, state: State, action: Assign) -> Wrong:
+def _request_fits(_machine: Machine, state: State, action: Assign) -> Faults:
     """The prompt and `max_new` tokens are more than `max_len`."""
     yield from too_long(state.geometry, len(action.prompt), action.params)
 
 
 @check(Reason.CHOICE_TAKEN)
-def _choice_unused(_machine: Machine, state: State, action: Assign) -> Wrong:
+def _choice_unused(_machine: Machine, state: State, action: Assign) -> Faults:
     """The pair (`request`, `choice`) is live in a slot, or its output is not taken yet."""
     if (action.request, action.choice) in taken_keys(state):
         yield (action.request, action.choice), "an unused pair"
@@ -158,7 +158,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 @check(Reason.SLOT_EMPTY)
 def _has_prompt(
     _machine: Machine, state: State, action: Append | Sample | Write | Propose
-) -> Wrong:
+) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
         if isinstance(slot, int) and state.details[slot] is None:
@@ -168,7 +168,7 @@ def _has_prompt(
 @check(Reason.SLOT_FINISHED)
 def _unfinished(
     _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose
-) -> Wrong:
+) -> Faults:
     """The sequence in a slot has finished."""
     for slot in slots_of(action):
         if slot in state.finished:
@@ -176,21 +176,21 @@ def _unfinished(
 
 
 @check(Reason.SLOT_EMPTY)
-def _parent_has_prompt(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _parent_has_prompt(_machine: Machine, state: State, action: Clone) -> Faults:
     """The parent has no prompt."""
     if state.details[action.parent] is None:
         yield action.parent, "a parent with a prompt"
 
 
 @check(Reason.SLOT_FINISHED)
-def _parent_unfinished(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _parent_unfinished(_machine: Machine, state: State, action: Clone) -> Faults:
     """The parent has finished."""
     if action.parent in state.finished:
         yield action.parent, "a parent that has not finished"
 
 
 @check(Reason.CHOICE_TAKEN)
-def _child_unused(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _child_unused(_machine: Machine, state: State, action: Clone) -> Faults:
     """The pair (request of the parent, `choice`) is live in a slot, or its output is not taken
     yet.
     """
@@ -200,7 +200,7 @@ def _child_unused(_machine: Machine, state: State, action: Clone) -> Wrong:
 
 
 @check(Reason.TOO_LONG)
-def _leaves_room_to_draw(machine: Machine, state: State, action: Propose) -> Wrong:
+def _leaves_room_to_draw(machine: Machine, state: State, action: Propose) -> Faults:
     """With the proposed tokens, no token could be drawn before `max_new`."""
     known = len(machine.known(state, action.slot)) + len(action.tokens) - 1
     yield from no_room_to_draw(state, action.slot, known)

@@ -5,7 +5,7 @@ Only the tokens are kept from one step to the next. Source: docs/sources.md, "Na
 
 from spec import model
 from spec.machines.actions import Append, Free, Name, Reserve, Sample
-from spec.rung import Machine, Pages, Rule, Rung, Wrong, check, in_order
+from spec.rung import Faults, Machine, Pages, Rule, Rung, check, in_order
 from spec.state import State
 from spec.vocabulary import FinishReason, Params, Reason, Tokens
 from spec.vocabulary.rules import INT32, PROMPT, a
@@ -61,21 +61,21 @@ def _with_text(state: State, name: Name, text: Tokens) -> State:
 
 
 @check(Reason.SLOT_RANGE)
-def _named(_machine: Machine, _state: State, action: Reserve) -> Wrong:
+def _named(_machine: Machine, _state: State, action: Reserve) -> Faults:
     """The text is given no name."""
     if action.slot is None:
         yield None, "the name of a text"
 
 
 @check(Reason.SLOT_USED)
-def _new(_machine: Machine, state: State, action: Reserve) -> Wrong:
+def _new(_machine: Machine, state: State, action: Reserve) -> Faults:
     """A text has this name."""
     if action.slot in dict(state.texts):
         yield action.slot, "a name that no text has"
 
 
 @check(Reason.SLOT_UNUSED)
-def _text(_machine: Machine, state: State, action: Append | Sample | Free) -> Wrong:
+def _text(_machine: Machine, state: State, action: Append | Sample | Free) -> Faults:
     """No text has this name."""
     if action.slot not in dict(state.texts):
         yield action.slot, "the name of a text"

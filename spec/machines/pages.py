@@ -16,13 +16,13 @@ from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve,
 from spec.rung import (
     Check,
     Edge,
+    Faults,
     Machine,
     Pages,
     Part,
     Rule,
     Rung,
     Stage,
-    Wrong,
     check,
     in_order,
 )
@@ -95,44 +95,44 @@ def slots_of(action: Any) -> tuple[Name, ...]:
 def in_range(name: str) -> Check[Any]:
     """The slot in a field must be in range; None stands for any unused slot."""
 
-    def wrong(_machine: Machine, state: State, action: object) -> Wrong:
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
         slot = getattr(action, name)
         if slot is not None and not _is_slot(slot, state):
             yield slot, f"0 to {state.geometry.slots - 1}"
 
-    return Check(Reason.SLOT_RANGE, f"`{name}` is not from 0 to `slots` - 1.", wrong)
+    return Check(Reason.SLOT_RANGE, f"`{name}` is not from 0 to `slots` - 1.", faults)
 
 
 def in_use(name: str) -> Check[Any]:
     """The slot in a field must be in use."""
 
-    def wrong(_machine: Machine, state: State, action: object) -> Wrong:
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
         slot = getattr(action, name)
         if state.sequences[slot] is None:
             yield slot, "a slot in use"
 
-    return Check(Reason.SLOT_UNUSED, f"`{name}` is not in use.", wrong)
+    return Check(Reason.SLOT_UNUSED, f"`{name}` is not in use.", faults)
 
 
 def unused(name: str) -> Check[Any]:
     """A slot to be taken must be unused."""
 
-    def wrong(_machine: Machine, state: State, action: object) -> Wrong:
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
         slot = getattr(action, name)
         if slot is not None and state.sequences[slot] is not None:
             yield slot, "an unused slot"
 
-    return Check(Reason.SLOT_USED, f"`{name}` is in use.", wrong)
+    return Check(Reason.SLOT_USED, f"`{name}` is in use.", faults)
 
 
 def some_unused(name: str) -> Check[Any]:
     """If any slot may be taken, one must be unused."""
 
-    def wrong(_machine: Machine, state: State, action: object) -> Wrong:
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
         if getattr(action, name) is None and None not in state.sequences:
             yield 0, "at least 1 free slot"
 
-    return Check(Reason.NO_FREE_SLOT, f"`{name}` is None and every slot is in use.", wrong)
+    return Check(Reason.NO_FREE_SLOT, f"`{name}` is None and every slot is in use.", faults)
 
 
 SLOT_IN_USE: Final = in_order(in_range("slot"), in_use("slot"))
@@ -160,7 +160,7 @@ def _reserve(_machine: Machine, state: State, action: Reserve, _pages: Pages | N
 
 
 @check(Reason.TOO_LONG)
-def _append_fits(_machine: Machine, state: State, action: Append) -> Wrong:
+def _append_fits(_machine: Machine, state: State, action: Append) -> Faults:
     """The sequence would have more than `max_len` known tokens."""
     length = len(used(state, action.slot).tokens) + len(action.tokens)
     if length > state.geometry.max_len:
@@ -173,7 +173,7 @@ def _append(_machine: Machine, state: State, action: Append, _pages: Pages | Non
 
 
 @check(Reason.SLOT_EMPTY)
-def _all_written(_machine: Machine, state: State, action: Sample) -> Wrong:
+def _all_written(_machine: Machine, state: State, action: Sample) -> Faults:
     """The sequence has no token, or one that is not written."""
     sequence = used(state, action.slot)
     if not sequence.tokens or sequence.written != len(sequence.tokens):
@@ -181,7 +181,7 @@ def _all_written(_machine: Machine, state: State, action: Sample) -> Wrong:
 
 
 @check(Reason.TOO_LONG)
-def _sample_fits(_machine: Machine, state: State, action: Sample) -> Wrong:
+def _sample_fits(_machine: Machine, state: State, action: Sample) -> Faults:
     """The sequence has `max_len` tokens."""
     length = len(used(state, action.slot).tokens)
     if length == state.geometry.max_len:
@@ -209,7 +209,7 @@ def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
 
 
 @check(Reason.SLOT_RANGE)
-def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -> Wrong:
+def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
     """A slot of the batch is not from 0 to `slots` - 1."""
     for slot in slots_of(action):
         if not _is_slot(slot, state):
@@ -217,7 +217,7 @@ def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -
 
 
 @check(Reason.SLOT_UNUSED)
-def _slots_in_use(_machine: Machine, state: State, action: Allocate | Write) -> Wrong:
+def _slots_in_use(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
     """A slot of the batch is not in use."""
     for slot in slots_of(action):
         if isinstance(slot, int) and state.sequences[slot] is None:
@@ -225,14 +225,14 @@ def _slots_in_use(_machine: Machine, state: State, action: Allocate | Write) -> 
 
 
 @check(Reason.BATCH_POSITIONS)
-def _next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Wrong:
+def _next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Faults:
     """The positions of a slot, sorted, are not the next ones from `allocated` on, each once."""
     for slot, positions in by_slot(action.batch).items():
         yield from _not_from(slot, positions, used(state, slot).allocated)
 
 
 @check(Reason.TOO_LONG)
-def _row_fits(_machine: Machine, state: State, action: Allocate) -> Wrong:
+def _row_fits(_machine: Machine, state: State, action: Allocate) -> Faults:
     """A position is not below `max_len`."""
     last = max((entry[1] for entry in action.batch if entry is not None), default=-1)
     if last >= state.geometry.max_len:
@@ -240,7 +240,7 @@ def _row_fits(_machine: Machine, state: State, action: Allocate) -> Wrong:
 
 
 @check(Reason.OUT_OF_PAGES)
-def _pages_free(machine: Machine, state: State, action: Allocate) -> Wrong:
+def _pages_free(machine: Machine, state: State, action: Allocate) -> Faults:
     """More pages are needed than are free: one for each position that is a multiple of
     `page_size`.
     """
@@ -263,14 +263,14 @@ def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | N
 
 
 @check(Reason.BATCH_POSITIONS)
-def _next_to_write(_machine: Machine, state: State, action: Write) -> Wrong:
+def _next_to_write(_machine: Machine, state: State, action: Write) -> Faults:
     """The positions of a slot, sorted, are not the next ones from `written` on, each once."""
     for slot, positions in by_slot(action.batch).items():
         yield from _not_from(slot, positions, used(state, slot).written)
 
 
 @check(Reason.BATCH_POSITIONS)
-def _is_allocated(_machine: Machine, state: State, action: Write) -> Wrong:
+def _is_allocated(_machine: Machine, state: State, action: Write) -> Faults:
     """A position is not below `allocated`."""
     for slot, positions in by_slot(action.batch).items():
         allocated = used(state, slot).allocated
@@ -279,7 +279,7 @@ def _is_allocated(_machine: Machine, state: State, action: Write) -> Wrong:
 
 
 @check(Reason.BATCH_UNKNOWN)
-def _is_known(machine: Machine, state: State, action: Write) -> Wrong:
+def _is_known(machine: Machine, state: State, action: Write) -> Faults:
     """A position has no token, known or proposed."""
     for slot, positions in by_slot(action.batch).items():
         known = len(machine.known(state, slot))
@@ -301,7 +301,7 @@ def _write(machine: Machine, state: State, action: Write, _pages: Pages | None) 
     return state
 
 
-def _not_from(slot: int, positions: list[int], start: int) -> Wrong:
+def _not_from(slot: int, positions: list[int], start: int) -> Faults:
     wanted = list(range(start, start + len(positions)))
     if positions != wanted:
         yield (slot, positions), (slot, wanted)

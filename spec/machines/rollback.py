@@ -36,6 +36,7 @@ from spec.machines.pages import (
 )
 from spec.rung import (
     Edge,
+    Faults,
     Machine,
     Meet,
     Pages,
@@ -43,7 +44,6 @@ from spec.rung import (
     Rule,
     Rung,
     Stage,
-    Wrong,
     check,
     in_order,
 )
@@ -54,7 +54,7 @@ from spec.vocabulary.errors import SLOT_REASONS
 
 
 @check(Reason.TOO_LONG)
-def _proposals_fit(machine: Machine, state: State, action: Propose) -> Wrong:
+def _proposals_fit(machine: Machine, state: State, action: Propose) -> Faults:
     """The sequence would have more than `max_len` tokens, known and proposed."""
     length = len(machine.known(state, action.slot)) + len(action.tokens)
     if length > state.geometry.max_len:
@@ -67,7 +67,7 @@ def _propose(_machine: Machine, state: State, action: Propose, _pages: Pages | N
 
 
 @check(Reason.COMMITTED)
-def _past_committed(_machine: Machine, state: State, action: Commit) -> Wrong:
+def _past_committed(_machine: Machine, state: State, action: Commit) -> Faults:
     """`length` is not above `committed`."""
     committed = state.committed[action.slot]
     if action.length <= committed:
@@ -75,7 +75,7 @@ def _past_committed(_machine: Machine, state: State, action: Commit) -> Wrong:
 
 
 @check(Reason.UNWRITTEN)
-def _within_written(_machine: Machine, state: State, action: Commit) -> Wrong:
+def _within_written(_machine: Machine, state: State, action: Commit) -> Faults:
     """`length` is above `written`."""
     written = used(state, action.slot).written
     if action.length > written:
@@ -99,7 +99,7 @@ def _accepted(state: State, action: Commit) -> tuple[int, ...]:
 
 
 @check(Reason.COMMITTED)
-def _keeps_committed(_machine: Machine, state: State, action: Truncate) -> Wrong:
+def _keeps_committed(_machine: Machine, state: State, action: Truncate) -> Faults:
     """`length` is below `committed`."""
     committed = state.committed[action.slot]
     if action.length < committed:
@@ -107,7 +107,7 @@ def _keeps_committed(_machine: Machine, state: State, action: Truncate) -> Wrong
 
 
 @check(Reason.TOO_LONG)
-def _within_allocated(_machine: Machine, state: State, action: Truncate) -> Wrong:
+def _within_allocated(_machine: Machine, state: State, action: Truncate) -> Faults:
     """`length` is above `allocated`."""
     allocated = used(state, action.slot).allocated
     if action.length > allocated:
@@ -163,18 +163,18 @@ def _free_forgets(_machine: Machine, before: State, action: Free, after: State) 
 
 
 @check(Reason.PROPOSED)
-def _nothing_proposed(_machine: Machine, state: State, action: Append | Sample) -> Wrong:
+def _nothing_proposed(_machine: Machine, state: State, action: Append | Sample) -> Faults:
     """The slot has proposed tokens, which no known token can follow."""
     yield from _proposals(state, reserved_slot(state, action.slot))
 
 
 @check(Reason.PROPOSED)
-def _parent_committed(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _parent_committed(_machine: Machine, state: State, action: Clone) -> Faults:
     """The parent has proposed tokens; only committed cells are shared or copied."""
     yield from _proposals(state, action.parent)
 
 
-def _proposals(state: State, slot: int) -> Wrong:
+def _proposals(state: State, slot: int) -> Faults:
     if state.proposed[slot]:
         yield len(state.proposed[slot]), "0 proposed tokens"
 

@@ -45,6 +45,7 @@ from spec.machines.pages import SLOT_IN_USE, reserved_slot, used
 from spec.rung import (
     ChecksOf,
     Edge,
+    Faults,
     Machine,
     Meet,
     Pages,
@@ -53,7 +54,6 @@ from spec.rung import (
     Rung,
     Stage,
     Stages,
-    Wrong,
     check,
     in_order,
 )
@@ -93,7 +93,7 @@ def prefill_pages(geometry: Geometry, request: Request) -> int:
     return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
 
 
-def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Wrong:
+def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
     """Stop sequences must fit their static table."""
     longest = max((len(stop) for stop in stops), default=0)
     if len(stops) > limits.stops or longest > limits.stop_len:
@@ -105,13 +105,13 @@ def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Wrong:
 
 
 @check(Reason.TOO_LONG)
-def _leaves_room_to_draw(_machine: Machine, state: State, action: Enqueue) -> Wrong:
+def _leaves_room_to_draw(_machine: Machine, state: State, action: Enqueue) -> Faults:
     """With this token, no token could be drawn before `max_new`."""
     yield from no_room_to_draw(state, action.slot, len(used(state, action.slot).tokens))
 
 
 @check(Reason.QUEUE_FULL)
-def _one_queued(_machine: Machine, state: State, _action: Enqueue) -> Wrong:
+def _one_queued(_machine: Machine, state: State, _action: Enqueue) -> Faults:
     """The queue has `limits.queue` entries."""
     yield from _queue_full(state, 1)
 
@@ -130,7 +130,7 @@ def _purge(_machine: Machine, state: State, action: Purge, _pages: Pages | None)
     return _without_slot(state, action.slot)
 
 
-def _queue_full(state: State, more: int) -> Wrong:
+def _queue_full(state: State, more: int) -> Faults:
     wanted = len(state.queue) + more
     if wanted > state.limits.queue:
         yield wanted, f"up to {state.limits.queue}"
@@ -177,7 +177,7 @@ def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | Non
 
 
 @check(Reason.PREFILL_WIDTH)
-def _prefill_width(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _prefill_width(_machine: Machine, state: State, action: Prefill) -> Faults:
     """There is no request, there are more than `limits.prefill_seqs`, or their prompts have more
     than `limits.prefill_tokens` tokens together.
     """
@@ -189,14 +189,14 @@ def _prefill_width(_machine: Machine, state: State, action: Prefill) -> Wrong:
 
 
 @check(Reason.TOO_LONG)
-def _requests_fit(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _requests_fit(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The prompt and `max_new` tokens of a request are more than `max_len`."""
     for request in action.requests:
         yield from too_long(state.geometry, len(request.prompt), request.params)
 
 
 @check(Reason.STOPS)
-def _stops_of_requests(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _stops_of_requests(_machine: Machine, state: State, action: Prefill) -> Faults:
     """A request has more than `limits.stops` stop sequences, or one longer than
     `limits.stop_len`.
     """
@@ -205,7 +205,7 @@ def _stops_of_requests(_machine: Machine, state: State, action: Prefill) -> Wron
 
 
 @check(Reason.CHOICE_TAKEN)
-def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Faults:
     """A choice of a request is live in a slot, its output is not taken yet, or two requests have
     one id.
     """
@@ -218,7 +218,7 @@ def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Wrong:
 
 
 @check(Reason.NO_FREE_SLOT)
-def _slots_free(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _slots_free(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The requests have more choices together than there are free slots."""
     choices, free = _choices(action), state.sequences.count(None)
     if choices > free:
@@ -226,7 +226,7 @@ def _slots_free(_machine: Machine, state: State, action: Prefill) -> Wrong:
 
 
 @check(Reason.OUT_OF_PAGES)
-def _pages_free(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _pages_free(_machine: Machine, state: State, action: Prefill) -> Faults:
     """More pages are needed than are free: those of each prompt, and where its last page is
     partial, one more for each further choice.
     """
@@ -237,13 +237,13 @@ def _pages_free(_machine: Machine, state: State, action: Prefill) -> Wrong:
 
 
 @check(Reason.QUEUE_FULL)
-def _choices_queued(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _choices_queued(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The queue has no room for one token of each choice."""
     yield from _queue_full(state, _choices(action))
 
 
 @check(Reason.OUTPUTS_FULL)
-def _choices_finish(_machine: Machine, state: State, action: Prefill) -> Wrong:
+def _choices_finish(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The outputs have no room for one of each choice, since each may finish."""
     yield from _outputs_full(state, _choices(action))
 
@@ -252,7 +252,7 @@ def _choices(action: Prefill) -> int:
     return sum(request.n_generations for request in action.requests)
 
 
-def _outputs_full(state: State, samples: int) -> Wrong:
+def _outputs_full(state: State, samples: int) -> Faults:
     """Each sequence that samples may finish, so there must be room for all of them."""
     outputs = len(state.outputs) + samples
     if outputs > state.limits.outputs:
@@ -294,14 +294,14 @@ def _round(machine: Machine, state: State, action: Round, pages: Pages | None) -
 
 
 @check(Reason.QUEUE_EMPTY)
-def _some_queued(_machine: Machine, state: State, _action: Round) -> Wrong:
+def _some_queued(_machine: Machine, state: State, _action: Round) -> Faults:
     """The queue is empty."""
     if not state.queue:
         yield 0, "at least 1 queued token"
 
 
 @check(Reason.UNWRITTEN)
-def _round_settled(_machine: Machine, state: State, _action: Round) -> Wrong:
+def _round_settled(_machine: Machine, state: State, _action: Round) -> Faults:
     """A slot with a packed token has allocated cells that are not written."""
     slots = [slot for slot, _ in _round_batch(state) if not used(state, slot).settled]
     if slots:
@@ -309,7 +309,7 @@ def _round_settled(_machine: Machine, state: State, _action: Round) -> Wrong:
 
 
 @check(Reason.PROPOSED)
-def _round_known(machine: Machine, state: State, _action: Round) -> Wrong:
+def _round_known(machine: Machine, state: State, _action: Round) -> Faults:
     """A slot with a packed token has proposed tokens."""
     batch = _round_batch(state)
     slots = [slot for slot, _ in batch if machine.known(state, slot) != used(state, slot).tokens]
@@ -318,7 +318,7 @@ def _round_known(machine: Machine, state: State, _action: Round) -> Wrong:
 
 
 @check(Reason.OUTPUTS_FULL)
-def _round_outputs(_machine: Machine, state: State, _action: Round) -> Wrong:
+def _round_outputs(_machine: Machine, state: State, _action: Round) -> Faults:
     """The outputs have no room for one of each slot that draws a token, since each may finish."""
     yield from _outputs_full(state, len(_sampled(state)))
 
@@ -353,14 +353,14 @@ def _tidies(state: State) -> bool:
 
 
 @check(Reason.BATCH_WIDTH)
-def _width(_machine: Machine, state: State, action: Allocate | Write) -> Wrong:
+def _width(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
     """The batch has more than `limits.prefill_tokens` entries, padding included."""
     if len(action.batch) > state.limits.prefill_tokens:
         yield len(action.batch), f"at most {state.limits.prefill_tokens} entries"
 
 
 @check(Reason.BATCH_QUEUED)
-def _not_queued(_machine: Machine, state: State, action: Write) -> Wrong:
+def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
     """The token of a position is still in the queue; rounds write those."""
     waiting = {(queued.slot, queued.position) for queued in state.queue}
     queued = [entry for entry in action.batch if entry in waiting]
@@ -369,7 +369,7 @@ def _not_queued(_machine: Machine, state: State, action: Write) -> Wrong:
 
 
 @check(Reason.STOPS)
-def _stops_fit(_machine: Machine, state: State, action: Assign) -> Wrong:
+def _stops_fit(_machine: Machine, state: State, action: Assign) -> Faults:
     """There are more than `limits.stops` stop sequences, or one is longer than
     `limits.stop_len`.
     """
@@ -377,13 +377,13 @@ def _stops_fit(_machine: Machine, state: State, action: Assign) -> Wrong:
 
 
 @check(Reason.QUEUE_FULL)
-def _clone_queued(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _clone_queued(_machine: Machine, state: State, action: Clone) -> Faults:
     """The queue has no room for a copy of each token of the parent that is queued."""
     yield from _queue_full(state, len(_pending(state, action.parent)))
 
 
 @check(Reason.QUEUE_FULL)
-def _proposals_queued(_machine: Machine, state: State, action: Propose) -> Wrong:
+def _proposals_queued(_machine: Machine, state: State, action: Propose) -> Faults:
     """The queue has no room for the proposed tokens."""
     yield from _queue_full(state, len(action.tokens))
 

@@ -23,6 +23,7 @@ from spec.machines.pages import (
 )
 from spec.rung import (
     Edge,
+    Faults,
     Machine,
     Meet,
     Pages,
@@ -30,7 +31,6 @@ from spec.rung import (
     Rule,
     Rung,
     Stage,
-    Wrong,
     check,
     in_order,
 )
@@ -40,7 +40,7 @@ from spec.vocabulary import Reason
 
 
 @check(Reason.UNWRITTEN)
-def _parent_settled(_machine: Machine, state: State, action: Clone) -> Wrong:
+def _parent_settled(_machine: Machine, state: State, action: Clone) -> Faults:
     """The parent has allocated cells that are not written."""
     parent = used(state, action.parent)
     if not parent.settled:
@@ -48,7 +48,7 @@ def _parent_settled(_machine: Machine, state: State, action: Clone) -> Wrong:
 
 
 @check(Reason.OUT_OF_PAGES)
-def _page_free(machine: Machine, state: State, action: Clone) -> Wrong:
+def _page_free(machine: Machine, state: State, action: Clone) -> Faults:
     """The parent's last page is partial, and no page is free for its copy."""
     free = pool.free_count(state.counts)
     if machine.pages_wanted(state, action) > free:

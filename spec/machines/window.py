@@ -26,7 +26,7 @@ from spec.machines.pages import (
     with_entry,
     with_sequence,
 )
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung, Wrong, check, in_order
+from spec.rung import Edge, Faults, Machine, Meet, Pages, Part, Rule, Rung, check, in_order
 from spec.state import State
 from spec.table import Sequence, readable
 from spec.vocabulary import INVALID, Reason
@@ -39,7 +39,7 @@ def first_visible(state: State, slot: int) -> int:
 
 
 @check(Reason.WINDOW)
-def _out_of_sight(_machine: Machine, state: State, action: Release) -> Wrong:
+def _out_of_sight(_machine: Machine, state: State, action: Release) -> Faults:
     """`before` is above 0, and above `committed - window + 1` or there is no window."""
     most = first_visible(state, action.slot)
     if action.before > most:
@@ -57,7 +57,7 @@ def _release(_machine: Machine, state: State, action: Release, _pages: Pages | N
 
 
 @check(Reason.SLOT_EMPTY)
-def _last_query_reads(_machine: Machine, state: State, action: Sample) -> Wrong:
+def _last_query_reads(_machine: Machine, state: State, action: Sample) -> Faults:
     """A page that the last query reads is released."""
     sequence, geometry = used(state, action.slot), state.geometry
     if not readable(sequence, sequence.written - 1, geometry.page_size, geometry.window):
