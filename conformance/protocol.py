@@ -41,11 +41,18 @@ class Rounds:
 
 
 Result = None | int | BatchPlan | tuple[QueueEntry, ...] | tuple[OutputEntry, ...] | Rounds
-"""The result of `apply`; None if the action has no result, or if the engine does not report it.
+"""The result of `apply`; None if the action has no result, or if the engine does not report it."""
 
-Reserve, Clone: the slot. Allocate: the plan. Pack: (token, slot, position), by slot and position.
-TakeOutputs: the outputs in order of finishing. Generate: `Rounds`.
-"""
+RESULTS: Final[Mapping[type, str]] = {
+    actions.Reserve: "the slot",
+    actions.Clone: "the slot of the child",
+    actions.Allocate: "the `spec.table.BatchPlan` of the batch after it",
+    actions.Pack: "the tokens as (token, slot, position), by slot and position",
+    actions.TakeOutputs: "the outputs as (request, choice, generated tokens, reason), in order of "
+    "finishing",
+    actions.Generate: "`conformance.protocol.Rounds`: the rounds done; why the next was refused",
+}
+"""The results that are compared, in words, by action. No other action has one."""
 
 
 def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:

@@ -51,7 +51,11 @@ class Params:
 
 @frozen(kw_only=True)
 class Request:
-    """One prompt to be continued `n_generations` times. `id` names it in the outputs."""
+    """One prompt to be continued `n_generations` times.
+
+    id: its name in the outputs. prompt: its tokens. params: when it stops and how it draws.
+    n_generations: its choices, each of which becomes a sequence.
+    """
 
     id: int = field(validator=INT32)
     prompt: Tokens = field(validator=PROMPT)

@@ -1,0 +1,388 @@
+"""The page of actions, docs/actions.md, made from the specification.
+
+Reasons and their order come from the checks of a machine, words from docstrings, and examples from
+a history that the specification takes. `python -m conformance.recordings.actions_page FILE` writes
+the page.
+"""
+
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from attrs import evolve, frozen
+
+from conformance.files import atomic
+from conformance.protocol import CALLS, RESULTS, Action
+from conformance.recordings.fields import PLAIN_RESULTS, changes, fields_of, plain_result, saw
+from conformance.recordings.format import FIELDS, Header, Line, line_to_data
+from conformance.rungs.registry import legal_results
+from spec import fields, ladder, view
+from spec.machines import actions as act
+from spec.rung import Check, ChecksOf, Machine
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Limits,
+    Params,
+    Reason,
+    Request,
+    default_limits,
+    rules,
+)
+
+MACHINE: Final = ladder.whole()
+INTERNAL: Final = frozenset({act.Sample})
+"""Actions that only contain in others: no caller calls them."""
+GEOMETRY: Final = Geometry(pages=8, page_size=4, slots=2, pages_per_seq=4, window=3)
+
+_PROMPT: Final = tuple((0, position) for position in range(5))
+_REQUEST: Final = Request(id=2, prompt=(5, 6), params=Params(max_new=4))
+EXAMPLES: Final[tuple[Action, ...]] = (
+    act.Reserve(),
+    act.Assign(0, (5, 6, 7, 8, 9), Params(max_new=9), request=1),
+    act.Allocate(_PROMPT),
+    act.Write(_PROMPT),
+    act.Clone(0, choice=1),
+    act.Free(1),
+    act.Enqueue(0, 3),
+    act.Purge(0),
+    act.Propose(0, (4, 7)),
+    act.Pack(),
+    act.Allocate(((0, 5), (0, 6), (0, 7))),
+    act.Write(((0, 5), (0, 6), (0, 7))),
+    act.Commit(0, 7),
+    act.Truncate(0, 7),
+    act.Release(0, 4),
+    act.Prefill((evolve(_REQUEST, params=Params(max_new=1)),)),
+    act.FreeFinished(),
+    act.TakeOutputs(),
+    act.Prefill((_REQUEST,)),
+    act.Round(),
+    act.Generate(),
+    act.Reset(),
+    act.Submit(_REQUEST),
+    act.Admit(),
+)
+"""A legal history with every action that a caller calls; the first of a kind is its example."""
+_UNRECORDED: Final[tuple[Action, ...]] = (act.Append(0, (7, 8)),)
+"""Examples of actions that engines with a queue leave out; they have no place in the history."""
+
+_CALLED: Final = {rules.NAME: rules.SLOT, rules.NAME_OR_ANY: rules.SLOT_OR_ANY}
+"""The rule of what a caller calls a sequence: by its slot, never by (request, choice)."""
+
+_HEAD: Final = """\
+# The actions
+
+Every action that an engine may offer: its fields, its effect, when it is refused, and its result.
+`make actions` writes this page from the specification; a test compares them.
+
+An action is done, or refused as a whole: then nothing changes. It is legal if no condition of its
+table holds. **The first condition that holds, in the order of the table, is always a right
+reason.** Conditions with a higher number are asked only if those with lower numbers do not hold;
+conditions with the same number are asked together. If several are found, any one of them may be
+given; "also beside" names reasons of lower numbers that do not end the questions. A condition
+about something that your engine does not have (prompts, a queue, drafts) never holds.
+
+The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
+of an engine that offers `Propose`, `Commit`, `Truncate` or `Release`; those of *window* only if it
+offers `Release`.
+
+`apply` returns the result, or None. A result of the table below is compared, None never is. In a
+recording the result is `result`. The examples are lines of one recording, with the policy
+"lowest"; `saw` has every field of the engine's view that changed. A field with a default may be
+left out. In JSON a tuple is a list, and None is null.
+"""
+
+
+@frozen
+class Row:
+    """One condition of an action.
+
+    number: its place in the order. rung: the rung that asks it. beside: reasons with lower numbers
+    that may be given together with this one.
+    """
+
+    number: int
+    check: Check[Any]
+    rung: str
+    beside: frozenset[Reason]
+
+
+def conditions(machine: Machine, kind: type) -> tuple[Row, ...]:
+    """The conditions of an action in the order in which they are asked."""
+    asked, ends = _asked(machine, kind)
+    numbers = dict.fromkeys(range(len(asked)), 1)
+    for _ in asked:  # the longest path to each
+        for before, after in ends:
+            numbers[after] = max(numbers[after], numbers[before] + 1)
+    found = [
+        Row(
+            numbers[at],
+            check,
+            rung,
+            frozenset(
+                asked[other][1].reason
+                for other in numbers
+                if numbers[other] < numbers[at] and (other, at) not in ends
+            ),
+        )
+        for at, (rung, check) in enumerate(asked)
+    ]
+    return tuple(sorted(found, key=lambda row: row.number))
+
+
+def _asked(
+    machine: Machine, kind: type
+) -> tuple[list[tuple[str, Check[Any]]], set[tuple[int, int]]]:
+    """The checks of an action, each with its rung; and pairs of them, one of which ends the other.
+
+    The first check of a pair ends another one if that is not made, or is replaced, when the first finds something.
+    """
+    asked: list[tuple[str, Check[Any]]] = []
+    ends: set[tuple[int, int]] = set()
+    for rung, stage in machine.stages(kind):
+        start = len(asked)
+        for one in stage.checks:
+            if isinstance(one, ChecksOf):
+                _add_checks_of(one, machine, asked, ends)
+            else:
+                asked.append((rung, one))
+        for after in range(start, len(asked)):
+            for before in range(start):
+                if asked[before][1].reason in stage.unless:
+                    ends.add((before, after))
+                elif stage.first:
+                    ends.add((after, before))
+    return asked, ends
+
+
+def _add_checks_of(
+    other: ChecksOf[Any],
+    machine: Machine,
+    asked: list[tuple[str, Check[Any]]],
+    ends: set[tuple[int, int]],
+) -> None:
+    """Add the checks of another action, without those that cannot find anything."""
+    inner, pairs = _asked(other.machine(machine), other.kind)
+    kept = [at for at, (_, check) in enumerate(inner) if check.reason not in other.never]
+    places = {at: len(asked) + index for index, at in enumerate(kept)}
+    asked += [inner[at] for at in kept]
+    ends |= {(places[one], places[two]) for one, two in pairs if {one, two} <= places.keys()}
+
+
+def meanings(kind: type[attrs.AttrsInstance]) -> tuple[str, dict[str, str]]:
+    """A docstring's text, and its meaning of each field: `name: meaning.` in its last paragraph."""
+    text = " ".join((inspect.getdoc(kind) or "").split("\n\n"))
+    names = [attribute.name for attribute in attrs.fields(kind)]
+    if not names:
+        return " ".join(text.split()), {}
+    pattern = rf"(?:^|(?<=\. ))((?:(?:{'|'.join(names)})(?:, )?)+): "
+    effect, *parts = re.split(pattern, " ".join(text.split()))
+    found = {
+        name: meaning.strip().removesuffix(".")
+        for told, meaning in zip(parts[::2], parts[1::2], strict=True)
+        for name in told.split(", ")
+    }
+    return effect.strip(), found
+
+
+def python_form(value: object) -> str:
+    """A value as Python, without what it leaves at its default."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, tuple):
+        inner = ", ".join(map(python_form, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if attrs.has(type(value)):
+        given = ", ".join(f"{name}={python_form(part)}" for name, part in _given(value))
+        return f"{type(value).__name__}({given})"
+    return repr(value)
+
+
+def _given(value: Any) -> Iterator[tuple[str, object]]:
+    """The fields that are not at their defaults."""
+    for attribute in attrs.fields(type(value)):
+        part = getattr(value, attribute.name)
+        if part != attribute.default:
+            yield attribute.name, part
+
+
+def recorded() -> tuple[Header, tuple[Line, ...]]:
+    """The history of the examples as a recording of the specification."""
+    header = Header(
+        geometry=GEOMETRY,
+        limits=default_limits(GEOMETRY),
+        cleanup=CleanupMode.NONE,
+        policy="lowest",
+        shows=FIELDS,
+    )
+    state = MACHINE.initial(header.geometry, header.limits, header.cleanup)
+    lines = []
+    for action in EXAMPLES:
+        after = MACHINE.step(state, action)
+        result = next(iter(legal_results(MACHINE, state, action, after)), None)
+        old, new = (fields_of(view.of(MACHINE, one)) for one in (state, after))
+        lines.append(Line(action, None, plain_result(result), saw(new, changes(old, new))))
+        state = after
+    return header, tuple(lines)
+
+
+def examples() -> Mapping[type, Line]:
+    """The example of each action."""
+    _, lines = recorded()
+    apart = [Line(action, None, None, {}) for action in _UNRECORDED]
+    return {type(line.step): line for line in (*reversed(lines), *apart)}
+
+
+def page() -> str:
+    """The text of the page."""
+    shown = examples()
+    parts = [_HEAD, *_fields_of_the_state(), *_summary()]
+    for rung in MACHINE.rungs:
+        parts.append(f"## Rung {rung.name}\n")
+        parts += [_action(kind, shown) for kind in rung.rules]
+    parts += _values()
+    return "\n".join(map(_wrapped, parts))
+
+
+def _wrapped(part: str) -> str:
+    """The text with lines of prose of at most 100 characters."""
+    lines = part.split("\n")
+    return "\n".join(
+        line if line.startswith(("|", "{", "`")) else textwrap.fill(line, 100) for line in lines
+    )
+
+
+def _summary() -> Iterator[str]:
+    lines = ["| rung | actions |", "|---|---|"]
+    for rung in MACHINE.rungs:
+        links = (f"[`{kind.__name__}`](#{kind.__name__.lower()})" for kind in rung.rules)
+        lines.append(f"| [{rung.name}]({_page_of(rung.name)}) | {', '.join(links)} |")
+    yield "\n".join(lines) + "\n"
+
+
+def _page_of(rung: str) -> str:
+    return "scheduling.md" if rung == "admission" else f"{rung}.md"
+
+
+def _action(kind: type, shown: Mapping[type, Line]) -> str:
+    """The section of one action."""
+    effect, fields_meant = meanings(kind)
+    parts = [f"### {kind.__name__}", effect]
+    if kind in INTERNAL:
+        parts.append("Internal: `Prefill` and `Round` contain it, and no caller calls it.")
+        return "\n\n".join(parts) + "\n"
+    if kind not in CALLS:
+        parts.append("For an engine without a queue; one with a queue offers `Enqueue`.")
+    if attrs.fields(kind):
+        parts.append(_table(kind, fields_meant))
+    parts.append(_reasons(conditions(MACHINE, kind)))
+    if kind in RESULTS:
+        parts.append(f"Result: {RESULTS[kind]}. In a recording: {PLAIN_RESULTS[kind]}.")
+    line = shown[kind]
+    parts.append(f"```json\n{_json(line)}\n```")
+    parts.append(f"`{python_form(line.step)}`")
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(kind: type[attrs.AttrsInstance], meant: Mapping[str, str]) -> str:
+    lines = ["| field | | allowed |", "|---|---|---|"]
+    for attribute in attrs.fields(kind):
+        allowed = _CALLED.get(attribute.validator, attribute.validator).allowed
+        default = attribute.default
+        if default is not attrs.NOTHING:
+            allowed += f"; default {python_form(default)}"
+        lines.append(f"| `{attribute.name}` | {meant[attribute.name]} | {allowed} |")
+    return "\n".join(lines)
+
+
+def _reasons(found: tuple[Row, ...]) -> str:
+    if not found:
+        return "Never refused."
+    lines = ["| | reason | refused if | rung |", "|---|---|---|---|"]
+    for number, group in groupby(found, lambda row: row.number):
+        for row in group:
+            beside = ", ".join(sorted(reason.name for reason in row.beside))
+            condition = _lower(row.check.when) + f" (also beside {beside})" * bool(beside)
+            lines.append(f"| {number} | `{row.check.reason.name}` | {condition} | {row.rung} |")
+    return "\n".join(lines)
+
+
+def _lower(sentence: str) -> str:
+    text = " ".join(sentence.split()).removesuffix(".")
+    return text[0].lower() + text[1:]
+
+
+def _json(line: Line) -> str:
+    """A line of a recording, without fields at their defaults."""
+    kept = _plain(line.step)
+    rest = {key: value for key, value in line_to_data(line).items() if key in ("result", "saw")}
+    return json.dumps({"step": type(line.step).__name__, **kept, **rest})
+
+
+def _plain(value: Any) -> dict[str, object]:
+    """The fields of a value that are not at their defaults, as plain data."""
+    return {name: _plain_part(part) for name, part in _given(value)}
+
+
+def _plain_part(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_plain_part(part) for part in value]
+    return _plain(value) if attrs.has(type(value)) else value
+
+
+def _fields_of_the_state() -> Iterator[str]:
+    """The words of the page: the fields of the state, and the sizes."""
+    yield "## Words\n"
+    lines = ["| field of the state | of each | |", "|---|---|---|"]
+    for one in fields.FIELDS:
+        index = "" if one.index == "whole" else one.index
+        lines.append(f"| `{one.name}` | {index} | {one.meaning} |")
+    yield "\n".join(lines) + "\n"
+    yield (
+        "`page_size`, `pages`, `slots`, `pages_per_seq` and `window` are those of the geometry. "
+        "`max_len` is `page_size * pages_per_seq`.\n"
+    )
+    _, meant = meanings(Limits)
+    yield (
+        "\n".join(
+            [
+                "| limit | |",
+                "|---|---|",
+                *(f"| `limits.{name}` | {meant[name]} |" for name in meant),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _values() -> Iterator[str]:
+    """The values that actions carry, and the reasons."""
+    yield "## Values\n"
+    for kind in (Request, Params):
+        text, meant = meanings(kind)
+        yield f"`{kind.__name__}`: {_lower(text)}.\n"
+        yield _table(kind, meant) + "\n"
+    yield "## Reasons\n"
+    lines = ["| reason | code | |", "|---|---|---|"]
+    lines += [f"| `{one.name}` | {one.value} | {one.meaning} |" for one in Reason]
+    yield "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page to the file that the command line names."""
+    atomic.write(Path(sys.argv[1]), page())
+
+
+if __name__ == "__main__":
+    main()
