@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from itertools import groupby
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,18 +22,21 @@ from attrs import evolve, frozen
 from conformance.files import atomic
 from conformance.protocol import CALLS, RESULTS, Action
 from conformance.recordings.fields import PLAIN_RESULTS, changes, fields_of, plain_result, saw
-from conformance.recordings.format import FIELDS, Header, Line, line_to_data
+from conformance.recordings.format import Header, Line, line_to_data
 from conformance.rungs.registry import legal_results
 from spec import fields, ladder, view
 from spec.machines import actions as act
 from spec.rung import Check, ChecksOf, Machine
+from spec.state import State
 from spec.vocabulary import (
     CleanupMode,
+    FinishReason,
     Geometry,
     Limits,
     Params,
     Reason,
     Request,
+    ResetMode,
     default_limits,
     rules,
 )
@@ -89,7 +92,8 @@ table holds. **The first condition that holds, in the order of the table, is alw
 reason.** Conditions with a higher number are asked only if those with lower numbers do not hold;
 conditions with the same number are asked together. If several are found, any one of them may be
 given; "also beside" names reasons of lower numbers that do not end the questions. A condition
-about something that your engine does not have (prompts, a queue, drafts) never holds.
+about something that your engine does not have (prompts, a queue, drafts) never holds. A condition
+that begins with an action, such as `Append`, is one of that action, which is a part of this one.
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
 of an engine that offers `Propose`, `Commit`, `Truncate` or `Release`; those of *window* only if it
@@ -102,80 +106,95 @@ left out. In JSON a tuple is a list, and None is null.
 """
 
 
+Parts = tuple[ChecksOf[Any], ...]
+
+
+@frozen
+class Asked:
+    """A check of an action. rung: the rung that makes it. parts: the actions that it is made of."""
+
+    check: Check[Any]
+    rung: str
+    parts: Parts
+
+    def holds(self, machine: Machine, state: State, action: Action) -> bool:
+        """Whether its condition holds. It must be asked only when its turn has come."""
+        for part in self.parts:
+            machine, action = part.machine(machine), part.action(machine, state, action)
+        return any(self.check.refusals(machine, state, action))
+
+
 @frozen
 class Row:
     """One condition of an action.
 
-    number: its place in the order. rung: the rung that asks it. beside: reasons with lower numbers
-    that may be given together with this one.
+    number: its place in the order. beside: reasons with lower numbers that may be given together
+    with this one.
     """
 
     number: int
-    check: Check[Any]
-    rung: str
+    asked: Asked
     beside: frozenset[Reason]
+
+    @property
+    def reason(self) -> Reason:
+        """The reason that is given if the condition holds."""
+        return self.asked.check.reason
 
 
 def conditions(machine: Machine, kind: type) -> tuple[Row, ...]:
     """The conditions of an action in the order in which they are asked."""
-    asked, ends = _asked(machine, kind)
-    numbers = dict.fromkeys(range(len(asked)), 1)
-    for _ in asked:  # the longest path to each
+    every, ends = _asked(machine, kind, ())
+    numbers = [1] * len(every)
+    for _ in every:  # the longest path to each
         for before, after in ends:
             numbers[after] = max(numbers[after], numbers[before] + 1)
-    found = [
-        Row(
-            numbers[at],
-            check,
-            rung,
-            frozenset(
-                asked[other][1].reason
-                for other in numbers
-                if numbers[other] < numbers[at] and (other, at) not in ends
-            ),
-        )
-        for at, (rung, check) in enumerate(asked)
-    ]
+    found = []
+    for at, asked in enumerate(every):
+        beside = {
+            other.check.reason
+            for before, other in enumerate(every)
+            if numbers[before] < numbers[at] and (before, at) not in ends
+        }
+        found.append(Row(numbers[at], asked, frozenset(beside - {asked.check.reason})))
     return tuple(sorted(found, key=lambda row: row.number))
 
 
-def _asked(
-    machine: Machine, kind: type
-) -> tuple[list[tuple[str, Check[Any]]], set[tuple[int, int]]]:
-    """The checks of an action, each with its rung; and pairs of them, one of which ends the other.
+def _asked(machine: Machine, kind: type, parts: Parts) -> tuple[list[Asked], set[tuple[int, int]]]:
+    """The checks of an action; and pairs of their numbers, of which the first ends the second.
 
-    The first check of a pair ends another one if that is not made, or is replaced, when the first finds something.
+    A check ends another one if that is not made, or is replaced, when the first finds something.
     """
-    asked: list[tuple[str, Check[Any]]] = []
+    every: list[Asked] = []
     ends: set[tuple[int, int]] = set()
     for rung, stage in machine.stages(kind):
-        start = len(asked)
+        start = len(every)
         for one in stage.checks:
             if isinstance(one, ChecksOf):
-                _add_checks_of(one, machine, asked, ends)
+                inner, pairs = _asked(one.machine(machine), one.kind, (*parts, one))
+                ends |= {(len(every) + before, len(every) + after) for before, after in pairs}
+                every += inner
             else:
-                asked.append((rung, one))
-        for after in range(start, len(asked)):
-            for before in range(start):
-                if asked[before][1].reason in stage.unless:
-                    ends.add((before, after))
-                elif stage.first:
-                    ends.add((after, before))
-    return asked, ends
+                every.append(Asked(one, rung, parts))
+        for after, before in product(range(start, len(every)), range(start)):
+            if every[before].check.reason in stage.unless:
+                ends.add((before, after))
+            elif stage.first:
+                ends.add((after, before))
+    return _possible(every, ends)
 
 
-def _add_checks_of(
-    other: ChecksOf[Any],
-    machine: Machine,
-    asked: list[tuple[str, Check[Any]]],
-    ends: set[tuple[int, int]],
-) -> None:
-    """Add the checks of another action, without those that cannot find anything."""
-    inner, pairs = _asked(other.machine(machine), other.kind)
-    kept = [at for at, (_, check) in enumerate(inner) if check.reason not in other.never]
-    places = {at: len(asked) + index for index, at in enumerate(kept)}
-    asked += [inner[at] for at in kept]
-    ends |= {(places[one], places[two]) for one, two in pairs if {one, two} <= places.keys()}
+def _possible(
+    every: list[Asked], ends: set[tuple[int, int]]
+) -> tuple[list[Asked], set[tuple[int, int]]]:
+    """Without the checks of parts of an action that cannot find anything there."""
+    kept = [
+        at
+        for at, asked in enumerate(every)
+        if not any(asked.check.reason in part.never for part in asked.parts)
+    ]
+    pairs = {(kept.index(one), kept.index(two)) for one, two in ends if {one, two} <= {*kept}}
+    return [every[at] for at in kept], pairs
 
 
 def meanings(kind: type[attrs.AttrsInstance]) -> tuple[str, dict[str, str]]:
@@ -222,7 +241,7 @@ def recorded() -> tuple[Header, tuple[Line, ...]]:
         limits=default_limits(GEOMETRY),
         cleanup=CleanupMode.NONE,
         policy="lowest",
-        shows=FIELDS,
+        shows=tuple(one.name for one in fields.RECORDED if one.viewed),
     )
     state = MACHINE.initial(header.geometry, header.limits, header.cleanup)
     lines = []
@@ -308,11 +327,13 @@ def _reasons(found: tuple[Row, ...]) -> str:
     if not found:
         return "Never refused."
     lines = ["| | reason | refused if | rung |", "|---|---|---|---|"]
-    for number, group in groupby(found, lambda row: row.number):
-        for row in group:
-            beside = ", ".join(sorted(reason.name for reason in row.beside))
-            condition = _lower(row.check.when) + f" (also beside {beside})" * bool(beside)
-            lines.append(f"| {number} | `{row.check.reason.name}` | {condition} | {row.rung} |")
+    for row in found:
+        beside = ", ".join(sorted(reason.name for reason in row.beside))
+        within = "".join(f"`{part.kind.__name__}`: " for part in row.asked.parts)
+        condition = _lower(row.asked.check.when) + f" (also beside {beside})" * bool(beside)
+        lines.append(
+            f"| {row.number} | `{row.reason.name}` | {within}{condition} | {row.asked.rung} |"
+        )
     return "\n".join(lines)
 
 
@@ -373,6 +394,10 @@ def _values() -> Iterator[str]:
         text, meant = meanings(kind)
         yield f"`{kind.__name__}`: {_lower(text)}.\n"
         yield _table(kind, meant) + "\n"
+    for mode in (CleanupMode, ResetMode, FinishReason):
+        told = (inspect.getdoc(mode) or "").partition("Source:")[0]
+        values = ", ".join(f"`{json.dumps(one.value)}`" for one in mode)
+        yield f"{mode.__name__}: {_lower(told)}. In JSON: {values}.\n"
     yield "## Reasons\n"
     lines = ["| reason | code | |", "|---|---|---|"]
     lines += [f"| `{one.name}` | {one.value} | {one.meaning} |" for one in Reason]

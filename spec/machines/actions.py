@@ -108,7 +108,7 @@ class Clone:
     others.
 
     parent: the slot to copy. child: the slot to take; None: the lowest unused one. choice: the
-    number of the child among the choices of its request.
+    number of the child among the choices of the parent's request.
     """
 
     parent: int = field(validator=SLOT)

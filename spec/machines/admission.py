@@ -155,7 +155,11 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
 
 
 _OLDEST_PREFILLED: Final = ChecksOf[Admit](
-    kind=Prefill, action=lambda _machine, state, _action: Prefill(state.waiting[:1])
+    kind=Prefill,
+    action=lambda _machine, state, _action: Prefill(state.waiting[:1]),
+    never=dict.fromkeys(
+        (Reason.PREFILL_WIDTH, Reason.TOO_LONG, Reason.STOPS), "Submit refuses such a request"
+    ),
 )
 RUNG = Rung(
     name="admission",

@@ -563,14 +563,22 @@ _TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
 """For an action, the naive actions on the texts of its requests."""
 
 NAME = "scheduling"
+_QUEUED: Final = "the queue names slots in use that have not finished"
 _APPENDED: Final = ChecksOf[Enqueue](
     kind=Append,
     action=lambda _machine, _state, action: Append(action.slot, (action.token,)),
+    never={Reason.TOO_LONG: "`max_new` leaves less room than `max_len`"},
 )
 _ROUND_ALLOCATED: Final = ChecksOf[Round](
     kind=Allocate,
     action=lambda _machine, state, _action: Allocate(_round_batch(state)),
     below=NAME,
+    never={
+        Reason.SLOT_RANGE: _QUEUED,
+        Reason.SLOT_UNUSED: _QUEUED,
+        Reason.SLOT_FINISHED: _QUEUED,
+        Reason.TOO_LONG: "a queued token is known, and known tokens fit",
+    },
 )
 RUNG = Rung(
     name=NAME,
