@@ -99,10 +99,14 @@ The column "rung" names the part of the specification that asks. Those of *rollb
 of an engine that offers `Propose`, `Commit`, `Truncate` or `Release`; those of *window* only if it
 offers `Release`.
 
-`apply` returns the result, or None. A result of the table below is compared, None never is. In a
-recording the result is `result`. The examples are lines of one recording, with the policy
-"lowest"; `saw` has every field of the engine's view that changed. A field with a default may be
-left out. In JSON a tuple is a list, and None is null.
+An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
+other action returns None. The examples are lines of one recording, with the policy "lowest"; `saw`
+has every field of the view that changed. A refused action has no result, but for instance
+`"refused": ["SLOT_USED"]`. A field with a default may be left out. In JSON a tuple is a list, and
+None is null.
+
+In Python the actions are in `spec.machines.actions`, and `Params`, `Request`, `ResetMode` and
+`Reason` in `spec.vocabulary`.
 """
 
 
@@ -397,7 +401,7 @@ def _values() -> Iterator[str]:
     for mode in (CleanupMode, ResetMode, FinishReason):
         told = (inspect.getdoc(mode) or "").partition("Source:")[0]
         values = ", ".join(f"`{json.dumps(one.value)}`" for one in mode)
-        yield f"{mode.__name__}: {_lower(told)}. In JSON: {values}.\n"
+        yield f"`{mode.__name__}`: {_lower(told)}. In JSON: {values}.\n"
     yield "## Reasons\n"
     lines = ["| reason | code | |", "|---|---|---|"]
     lines += [f"| `{one.name}` | {one.value} | {one.meaning} |" for one in Reason]

@@ -105,7 +105,7 @@ class Clone:
 
     Full pages are shared: they stand in both rows, and their counts rise by 1. A partial last page
     is copied to a free page. Queued tokens of the parent are queued for the child too, behind all
-    others.
+    others. The child belongs to the request of its parent, with the same parameters.
 
     parent: the slot to copy. child: the slot to take; None: the lowest unused one. choice: the
     number of the child among the choices of the parent's request.
@@ -169,7 +169,7 @@ class Pack:
 
 @frozen
 class Purge:
-    """The queued tokens of a slot leave the queue. They stay known.
+    """The queued tokens of a slot leave the queue. They stay known, or proposed.
 
     slot: the slot of the sequence.
     """

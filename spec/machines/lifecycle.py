@@ -201,7 +201,7 @@ def _child_unused(_machine: Machine, state: State, action: Clone) -> Faults:
 
 @check(Reason.TOO_LONG)
 def _leaves_room_to_draw(machine: Machine, state: State, action: Propose) -> Faults:
-    """With the proposed tokens, no token could be drawn before `max_new`."""
+    """With these tokens, `max_new` tokens or more, known and proposed, would follow the prompt."""
     known = len(machine.known(state, action.slot)) + len(action.tokens) - 1
     yield from no_room_to_draw(state, action.slot, known)
 

@@ -106,7 +106,7 @@ def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
 
 @check(Reason.TOO_LONG)
 def _leaves_room_to_draw(_machine: Machine, state: State, action: Enqueue) -> Faults:
-    """With this token, no token could be drawn before `max_new`."""
+    """With this token, `max_new` tokens or more would follow the prompt: none could be drawn."""
     yield from no_room_to_draw(state, action.slot, len(used(state, action.slot).tokens))
 
 
