@@ -75,8 +75,8 @@ EXAMPLES: Final[tuple[Action, ...]] = (
     act.Admit(),
 )
 """A legal history with every action that a caller calls; the first of a kind is its example."""
-_UNRECORDED: Final[tuple[Action, ...]] = (act.Append(0, (7, 8)),)
-"""Examples of actions that engines with a queue leave out; they have no place in the history."""
+APART: Final[tuple[Action, ...]] = (act.Append(0, (7, 8)),)
+"""Examples that have no place in the history: a round never writes a token that is not queued."""
 
 _CALLED: Final = {rules.NAME: rules.SLOT, rules.NAME_OR_ANY: rules.SLOT_OR_ANY}
 """The rule of what a caller calls a sequence: by its slot, never by (request, choice)."""
@@ -261,7 +261,7 @@ def recorded() -> tuple[Header, tuple[Line, ...]]:
 def examples() -> Mapping[type, Line]:
     """The example of each action."""
     _, lines = recorded()
-    apart = [Line(action, None, None, {}) for action in _UNRECORDED]
+    apart = [Line(action, None, None, {}) for action in APART]
     return {type(line.step): line for line in (*reversed(lines), *apart)}
 
 
@@ -304,7 +304,7 @@ def _action(kind: type, shown: Mapping[type, Line]) -> str:
         parts.append("Internal: `Prefill` and `Round` contain it, and no caller calls it.")
         return "\n\n".join(parts) + "\n"
     if kind not in CALLS:
-        parts.append("For an engine without a queue; one with a queue offers `Enqueue`.")
+        parts.append("No engine offers it yet: `Enqueue`, `Assign` and others contain it.")
     if attrs.fields(kind):
         parts.append(_table(kind, fields_meant))
     parts.append(_reasons(conditions(MACHINE, kind)))

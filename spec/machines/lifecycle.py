@@ -170,8 +170,9 @@ def _unfinished(
     _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose
 ) -> Faults:
     """The sequence in a slot has finished."""
+    finished = state.finished
     for slot in slots_of(action):
-        if slot in state.finished:
+        if slot in finished:
             yield slot, "a sequence that has not finished"
 
 

@@ -88,8 +88,10 @@ def live_cells(state: State) -> object:
 
 
 def slots_of(action: Any) -> tuple[Name, ...]:
-    """The slots that an action names."""
-    return tuple(by_slot(action.batch)) if isinstance(action, Allocate | Write) else (action.slot,)
+    """The slots that an action names, ascending."""
+    if not isinstance(action, Allocate | Write):
+        return (action.slot,)
+    return tuple(sorted({entry[0] for entry in action.batch if entry is not None}))
 
 
 def in_range(name: str) -> Check[Any]:
