@@ -54,8 +54,8 @@ class Check(Generic[A_contra]):
 
     def refusals(self, machine: "Machine", state: State, action: A_contra) -> Iterable[Refusal]:
         """A refusal for each thing that is wrong."""
-        found = self.faults(machine, state, action)
-        return [Refusal(self.reason, seen, allowed) for seen, allowed in found]
+        found = tuple(self.faults(machine, state, action))
+        return [Refusal(self.reason, *fault) for fault in found] if found else ()
 
 
 def check(
