@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
-  recording docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
+  recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm
 
@@ -113,6 +113,9 @@ engine-vllm: export VLLM_LOGGING_LEVEL = ERROR
 engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1, then fuzz the rest
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm)
+
+actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
+	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
 docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
 	$(BIN)/python -m pytest tests/docs/docs_slow.py

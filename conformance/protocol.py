@@ -9,7 +9,7 @@ initial state. Source: docs/sources.md, "Adapters".
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from attrs import Attribute, asdict, evolve, field, frozen
 
@@ -51,20 +51,30 @@ class Rounds:
 
 
 Result = None | int | BatchPlan | tuple[QueueEntry, ...] | tuple[OutputEntry, ...] | Rounds
-"""The result of `apply`; None if the action has no result, or if the engine does not report it.
+"""The result of `apply`; None if the action has no result, or if the engine does not report it."""
 
-Reserve, Clone: the slot. Allocate: the plan. Pack: (token, slot, position), by slot and position.
-TakeOutputs: the outputs in order of finishing. Generate: `Rounds`.
-"""
-RESULTS: Final[Mapping[type, type]] = {
-    actions.Reserve: int,
-    actions.Clone: int,
-    actions.Allocate: BatchPlan,
-    actions.Pack: tuple,
-    actions.TakeOutputs: tuple,
-    actions.Generate: Rounds,
+
+class Returned(NamedTuple):
+    """What an action returns: its type, and the value in words."""
+
+    type: type
+    words: str
+
+
+RESULTS: Final[Mapping[type, Returned]] = {
+    actions.Reserve: Returned(int, "the slot"),
+    actions.Clone: Returned(int, "the slot of the child"),
+    actions.Allocate: Returned(BatchPlan, "the `spec.table.BatchPlan` of the batch after it"),
+    actions.Pack: Returned(tuple, "the tokens as (token, slot, position), by slot and position"),
+    actions.TakeOutputs: Returned(
+        tuple,
+        "the outputs as (request, choice, generated tokens, reason), in order of finishing",
+    ),
+    actions.Generate: Returned(
+        Rounds, "`conformance.protocol.Rounds`: the rounds done; why the next was refused"
+    ),
 }
-"""The type of the result of each action that has one."""
+"""The results that are compared, by action. No other action has one."""
 
 
 def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:

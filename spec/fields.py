@@ -33,16 +33,18 @@ def _as_it_is(entry: Any) -> Any:
 class Field:
     """One observable field.
 
-    index: see `Index`. owner: the rung that adds the field. clause: the invariant that is violated
-    if this field alone differs from the specification; after a reset it is RESET. of: the entries
-    in a state of the specification; an unused slot has an entry too. record: the type of an entry
-    in a recording; None if recordings do not contain the field. to_record, from_record: convert an
-    entry of a view to an entry of a recording, and back. viewed: whether it is an attribute of
-    View. paged: whether it names pages, so that it is compared under the page policy of the engine.
-    required: whether an engine with the rung must show it, since rows mean nothing without it.
+    meaning: an entry, in words. index: see `Index`. owner: the rung that adds the field. clause:
+    the invariant that is violated if this field alone differs from the specification; after a reset
+    it is RESET. of: the entries in a state of the specification; an unused slot has an entry too.
+    record: the type of an entry in a recording; None if recordings do not contain the field.
+    to_record, from_record: convert an entry of a view to an entry of a recording, and back. viewed:
+    whether it is an attribute of View. paged: whether it names pages, so that it is compared under
+    the page policy of the engine. required: whether an engine with the rung must show it, since
+    rows mean nothing without it.
     """
 
     name: str
+    meaning: str
     index: Index
     owner: str
     clause: str
@@ -97,6 +99,7 @@ def _outputs_from_record(outputs: Any) -> tuple[Any, ...]:
 FIELDS: Final = (
     Field(
         name="used",
+        meaning="whether the slot has a sequence",
         index="slot",
         owner="pages",
         clause="DET",
@@ -105,6 +108,7 @@ FIELDS: Final = (
     ),
     Field(
         name="rows",
+        meaning="the pages of the slot, in order of position",
         index="slot",
         owner="pages",
         clause="ROW",
@@ -115,6 +119,7 @@ FIELDS: Final = (
     ),
     Field(
         name="counts",
+        meaning="how many row entries of used slots name the page; 0: it is free",
         index="page",
         owner="pages",
         clause="RC",
@@ -124,6 +129,7 @@ FIELDS: Final = (
     ),
     Field(
         name="allocated",
+        meaning="how many positions of the slot have a cell",
         index="slot",
         owner="pages",
         clause="LEN",
@@ -132,6 +138,7 @@ FIELDS: Final = (
     ),
     Field(
         name="written",
+        meaning="how many of its cells hold K and V",
         index="slot",
         owner="pages",
         clause="LEN",
@@ -140,6 +147,7 @@ FIELDS: Final = (
     ),
     Field(
         name="committed",
+        meaning="how many of its leading cells are final",
         index="slot",
         owner="rollback",
         clause="LEN",
@@ -148,6 +156,7 @@ FIELDS: Final = (
     ),
     Field(
         name="first_page",
+        meaning="how many of its leading pages are released",
         index="slot",
         owner="window",
         clause="WIN",
@@ -157,6 +166,7 @@ FIELDS: Final = (
     ),
     Field(
         name="tokens",
+        meaning="its known tokens",
         index="slot",
         owner="pages",
         clause="ALONE",
@@ -165,6 +175,7 @@ FIELDS: Final = (
     ),
     Field(
         name="proposed",
+        meaning="its draft tokens, which follow the known ones",
         index="slot",
         owner="rollback",
         clause="RB",
@@ -173,6 +184,7 @@ FIELDS: Final = (
     ),
     Field(
         name="finished",
+        meaning="whether its sequence has ended, by a stop or by its limit",
         index="slot",
         owner="lifecycle",
         clause="OUT",
@@ -181,6 +193,7 @@ FIELDS: Final = (
     ),
     Field(
         name="queue",
+        meaning="the tokens that wait to be written, oldest first, as (token, slot, position)",
         index="whole",
         owner="scheduling",
         clause="Q",
@@ -189,6 +202,8 @@ FIELDS: Final = (
     ),
     Field(
         name="outputs",
+        meaning="the outputs that are not taken, in order of finishing, as "
+        "(request, choice, generated tokens, reason)",
         index="whole",
         owner="lifecycle",
         clause="OUT",
@@ -199,6 +214,7 @@ FIELDS: Final = (
     ),
     Field(
         name="free",
+        meaning="how many pages are free",
         index="whole",
         owner="pages",
         clause="CONS",
@@ -208,6 +224,7 @@ FIELDS: Final = (
     ),
     Field(
         name="cells",
+        meaning="what each cell holds",
         index="cell",
         owner="pages",
         clause="CONTENT",

@@ -2,11 +2,12 @@
 
 A rung is one record: what it adds to the rungs below it, and its edges to lower machines. A machine
 is a set of rungs that is closed under `requires`, composed in the order of the registry
-(`spec.ladder`). The refusals of an action are those of its own rule, which every rung that guards
-it then extends or replaces. Its effect is that of its own rule, which every rung that follows it
-then extends.
+(`spec.ladder`). The refusals of an action are found by the checks of its own rule, and then by
+those of every rung that guards it. Its effect is that of its own rule, which every rung that
+follows it then extends.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from spec.vocabulary import (
     Geometry,
     InvalidInput,
     Limits,
+    Reason,
     Refusal,
     Refused,
     Tokens,
@@ -35,8 +37,75 @@ A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
 
 
-def _no_refusals(_machine: "Machine", _state: State, _action: object) -> Iterable[Refusal]:
-    return ()
+Faults = Iterator[tuple[object, object]]
+"""What a check finds: for each thing that is wrong, the value seen and the values allowed."""
+
+
+@frozen
+class Check(Generic[A_contra]):
+    """One reason to refuse an action; docs/actions.md lists the checks of every action.
+
+    when: the condition in words. faults: what is wrong, if anything is.
+    """
+
+    reason: Reason
+    when: str
+    faults: Callable[["Machine", State, A_contra], Faults]
+
+    def refusals(self, machine: "Machine", state: State, action: A_contra) -> Iterable[Refusal]:
+        """A refusal for each thing that is wrong."""
+        found = tuple(self.faults(machine, state, action))
+        return [Refusal(self.reason, *fault) for fault in found] if found else ()
+
+
+def check(
+    reason: Reason,
+) -> Callable[[Callable[["Machine", State, A], Faults]], Check[A]]:
+    """Make a check of a function. The docstring of the function is the condition in words."""
+    return lambda faults: Check(reason, inspect.getdoc(faults) or "", faults)
+
+
+@frozen(kw_only=True)
+class ChecksOf(Generic[A_contra]):
+    """The checks of another action, since this one contains it.
+
+    kind, action: its class, and how it is made. below: only what the rungs below this one check.
+    never: reasons of that action that cannot hold here, and why.
+    """
+
+    kind: type
+    action: Callable[["Machine", State, A_contra], Action]
+    below: str | None = None
+    never: Mapping[Reason, str] = field(factory=dict)
+
+    def machine(self, machine: "Machine") -> "Machine":
+        """The machine that checks the other action."""
+        return machine if self.below is None else machine.below(self.below)
+
+    def refusals(self, machine: "Machine", state: State, action: A_contra) -> Iterable[Refusal]:
+        """The refusals of the other action."""
+        return self.machine(machine).refusals(state, self.action(machine, state, action))
+
+
+@frozen
+class Stage(Generic[A_contra]):
+    """Checks that are made together.
+
+    unless: they are not made if one of these reasons was found before. first: what they find
+    replaces what was found before, as if they had been made first.
+    """
+
+    checks: tuple[Check[A_contra] | ChecksOf[A_contra], ...]
+    unless: frozenset[Reason] = frozenset(Reason)
+    first: bool = False
+
+
+Stages = tuple[Stage[A], ...]
+
+
+def in_order(*checks: Check[A] | ChecksOf[A]) -> Stages[A]:
+    """Checks, each of which is made only if nothing was found before it."""
+    return tuple(Stage((one,)) for one in checks)
 
 
 def _no_tokens(_machine: "Machine", _state: State, _action: object) -> Mapping[Name, Tokens]:
@@ -52,20 +121,17 @@ class Rule(Generic[A]):
     """One action of a rung.
 
     effect: the state after it, when nothing refuses it; `pages` are the pages to take, in order of
-    taking. refusals: why it cannot be done. pages_wanted: how many free pages it takes. appends:
-    for each slot, the tokens that become known by it without being drawn. parts: if the action is a
-    fold of other actions of this machine, those actions.
+    taking. stages: the checks that refuse it, in order. pages_wanted: how many free pages it takes.
+    appends: for each slot, the tokens that become known by it without being drawn. parts: if the
+    action is a fold of other actions of this machine, those actions.
     """
 
     effect: Callable[["Machine", State, A, Pages | None], State]
-    refusals: Callable[["Machine", State, A], Iterable[Refusal]] = _no_refusals
+    stages: Stages[A] = ()
     pages_wanted: Callable[["Machine", State, A], int] = _no_pages
     appends: Callable[["Machine", State, A], Mapping[Name, Tokens]] = _no_tokens
     parts: Callable[["Machine", State, A], tuple[Part, ...]] | None = None
 
-
-Guard = Callable[["Machine", State, A_contra, frozenset[Refusal]], frozenset[Refusal]]
-"""The refusals of another rung's action, from those that were found so far."""
 
 Follow = Callable[["Machine", State, A_contra, State], State]
 """The state after another rung's action, from the state before and the one reached so far."""
@@ -118,7 +184,7 @@ class Rung:
     requires: rungs that its machine must contain. owns: components of the state. initial: sets them
     to their first values. rules: the actions that it adds. folds: actions of lower rungs that the
     caller of an engine no longer calls, since actions of this rung are folds of them. guards,
-    follows: what it adds to refusals and effects of other rungs' actions. known: tokens that follow
+    follows: what it adds to checks and effects of other rungs' actions. known: tokens that follow
     a sequence's own tokens and may be written. clauses: the invariants that it adds, by id. edges:
     its refinements to lower machines. meets: an entry for each rung before it in the registry.
     """
@@ -129,7 +195,7 @@ class Rung:
     initial: Callable[[State], State] = lambda state: state
     rules: Mapping[type, Rule[Any]] = field(factory=dict)
     folds: frozenset[type] = frozenset()
-    guards: Mapping[type, Guard[Any]] = field(factory=dict)
+    guards: Mapping[type, Stages[Any]] = field(factory=dict)
     follows: Mapping[type, Follow[Any]] = field(factory=dict)
     known: Callable[[State, int], Tokens] | None = None
     clauses: tuple[str, ...] = ()
@@ -148,7 +214,7 @@ class _Composed(NamedTuple):
     """The rule of an action, and what the other rungs of a machine add to it."""
 
     rule: Rule[Any]
-    guards: tuple[Guard[Any], ...]
+    stages: Stages[Any]
     follows: tuple[Follow[Any], ...]
 
 
@@ -196,11 +262,17 @@ class Machine:
         return {
             kind: _Composed(
                 rule,
-                tuple(rung.guards[kind] for rung in self.rungs if kind in rung.guards),
+                tuple(stage for _, stage in self.stages(kind)),
                 tuple(rung.follows[kind] for rung in self.rungs if kind in rung.follows),
             )
             for kind, rule in self.rules.items()
         }
+
+    def stages(self, kind: type) -> tuple[tuple[str, Stage[Any]], ...]:
+        """The stages of an action, in the order in which they are asked, each with its rung."""
+        own = [(rung.name, rung.rules[kind].stages) for rung in self.rungs if kind in rung.rules]
+        added = [(rung.name, rung.guards[kind]) for rung in self.rungs if kind in rung.guards]
+        return tuple((name, stage) for name, found in own + added for stage in found)
 
     @cached_property
     def _known(self) -> tuple[Callable[[State, int], Tokens], ...]:
@@ -269,10 +341,15 @@ class Machine:
 
     def refusals(self, state: State, action: Action) -> frozenset[Refusal]:
         """Why the action cannot be done; empty exactly if it can."""
-        rule, guards, _ = self._of(action)
-        found = frozenset(rule.refusals(self, state, action))
-        for guard in guards:
-            found = guard(self, state, action, found)
+        found: frozenset[Refusal] = frozenset()
+        for stage in self._of(action).stages:
+            if found and any(refusal.reason in stage.unless for refusal in found):
+                continue
+            more: list[Refusal] = []
+            for one in stage.checks:
+                more += one.refusals(self, state, action)
+            if more:
+                found = frozenset(more) if stage.first else found.union(more)
         return found
 
     def pages_wanted(self, state: State, action: Action) -> int:

@@ -76,10 +76,10 @@ class Called:
         call = f"apply({action})"
         with _told_apart(call, self._engine):
             result: Any = _plain_result(self._engine.apply(action))
-        kind = RESULTS.get(type(action))
-        if kind is None or result is None:
+        returned = RESULTS.get(type(action))
+        if returned is None or result is None:
             return None
-        _require_kind(call, result, kind)
+        _require_kind(call, result, returned.type)
         checked: Result = result
         return checked
 

@@ -1,9 +1,13 @@
 """Conversion of views to the fields of a recording, and of results to plain data."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from conformance.protocol import Result, Rounds
 from conformance.recordings.answers import Change
 from conformance.recordings.format import Saw
 from spec.fields import RECORDED, entries
+from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
 
@@ -39,6 +43,17 @@ def saw(shown: Fields, only: list[Change]) -> Saw:
     for name, index in only:
         found.setdefault(name, {})[index] = shown[name][index]
     return found
+
+
+PLAIN_RESULTS: Final[Mapping[type, str]] = {
+    act.Reserve: "the slot",
+    act.Clone: "the slot",
+    act.Allocate: "the destinations, `page * page_size + offset`, by slot and position",
+    act.Pack: "`[token, slot, position]` each",
+    act.TakeOutputs: "`[request, choice, tokens, reason]` each",
+    act.Generate: "`[rounds, reason]`, with null if no round was refused",
+}
+"""The form of each result in a recording, in words."""
 
 
 def plain_result(result: Result) -> object:

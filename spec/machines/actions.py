@@ -29,14 +29,20 @@ Name = int | tuple[int, int]
 
 @frozen
 class Reserve:
-    """Begin an empty sequence."""
+    """A slot begins an empty sequence, without tokens and without cells.
+
+    slot: the slot to take; None: the lowest unused one.
+    """
 
     slot: Name | None = field(default=None, validator=NAME_OR_ANY)
 
 
 @frozen
 class Append:
-    """Tokens become known; nothing is allocated or written."""
+    """Tokens become known at the end of a sequence. Nothing is allocated or written.
+
+    slot: the slot of the sequence. tokens: the tokens, in order; there may be none.
+    """
 
     slot: Name = field(validator=NAME)
     tokens: Tokens = field(validator=TOKENS)
@@ -44,21 +50,37 @@ class Append:
 
 @frozen
 class Allocate:
-    """Cells are given to the next positions of one or more sequences."""
+    """The next positions of one or more sequences get cells, and `allocated` rises by their number.
+
+    Each position that is a multiple of `page_size` takes a free page, which becomes the next entry
+    of the row; its count becomes 1. The tokens of these positions need not be known yet. The policy
+    "lowest" takes the lowest free pages, by slot and then by position.
+
+    batch: (slot, position) pairs in any order; None is padding.
+    """
 
     batch: Batch = field(validator=BATCH)
 
 
 @frozen
 class Write:
-    """K and V of the next positions of one or more sequences are computed and stored."""
+    """K and V of the next positions of one or more sequences are stored in their cells.
+
+    `written` rises by their number, and `committed` to the cells that are written and whose tokens
+    are known: those of proposed tokens wait for Commit.
+
+    batch: (slot, position) pairs in any order; None is padding.
+    """
 
     batch: Batch = field(validator=BATCH)
 
 
 @frozen
 class Sample:
-    """The model reads the history of a sequence and draws its next token."""
+    """The model reads the history of a sequence and draws its next token.
+
+    slot: the slot of the sequence. draw: the random number of this token; 0 is greedy.
+    """
 
     slot: Name = field(validator=NAME)
     draw: int = field(default=0, validator=DRAW)
@@ -66,17 +88,27 @@ class Sample:
 
 @frozen
 class Free:
-    """A sequence ends; cells that no other sequence holds die."""
+    """A sequence ends and its slot becomes unused. Every count of its pages falls by 1.
+
+    A page whose count becomes 0 is free, and its cells die. The queued and proposed tokens of the
+    slot are dropped. An output that it left stays.
+
+    slot: the slot of the sequence.
+    """
 
     slot: Name = field(validator=NAME)
 
 
 @frozen
 class Clone:
-    """A second sequence with the same history: full pages shared, a partial last page copied.
+    """A second sequence with the same tokens and the same cells begins in another slot.
 
-    choice: the child's number among the choices of its request; only lifecycle and higher rungs,
-    where sequences belong to requests, use it.
+    Full pages are shared: they stand in both rows, and their counts rise by 1. A partial last page
+    is copied to a free page. Queued tokens of the parent are queued for the child too, behind all
+    others. The child belongs to the request of its parent, with the same parameters.
+
+    parent: the slot to copy. child: the slot to take; None: the lowest unused one. choice: the
+    number of the child among the choices of the parent's request.
     """
 
     parent: int = field(validator=SLOT)
@@ -86,7 +118,11 @@ class Clone:
 
 @frozen
 class Assign:
-    """A reserved slot is given a prompt, and belongs to a choice of a request."""
+    """A slot is given a prompt, whose tokens become known. No cell is allocated or written.
+
+    slot: the slot. prompt: its tokens. params: when it stops and how it draws. request, choice: the
+    pair that names the sequence and its output.
+    """
 
     slot: int = field(validator=SLOT)
     prompt: Tokens = field(validator=PROMPT)
@@ -97,24 +133,30 @@ class Assign:
 
 @frozen
 class FreeFinished:
-    """Every finished sequence is freed."""
+    """Every finished sequence is freed, as by Free. Without one, nothing happens."""
 
 
 @frozen
 class Reset:
-    """Everything is forgotten. PHYSICAL also zeroes the pool, which cannot be observed."""
+    """Every sequence, queued token, request and output is forgotten: the engine is as new.
+
+    mode: PHYSICAL also zeroes the pool, which cannot be observed.
+    """
 
     mode: ResetMode = field(default=ResetMode.LOGICAL, validator=a(ResetMode))
 
 
 @frozen
 class TakeOutputs:
-    """The caller takes the finished outputs."""
+    """The caller takes the finished outputs, and none is left."""
 
 
 @frozen
 class Enqueue:
-    """A given token is appended to a sequence, and to the queue."""
+    """A given token becomes known at the end of a sequence, and waits in the queue for a round.
+
+    slot: the slot of the sequence. token: the token.
+    """
 
     slot: int = field(validator=SLOT)
     token: int = field(validator=INT32)
@@ -122,36 +164,54 @@ class Enqueue:
 
 @frozen
 class Pack:
-    """At most `limits.round_tokens` queued tokens leave the queue, for the caller to decode."""
+    """The oldest queued tokens, at most `limits.round_tokens`, leave the queue for the caller."""
 
 
 @frozen
 class Purge:
-    """The queued tokens of a slot are dropped."""
+    """The queued tokens of a slot leave the queue. They stay known, or proposed.
+
+    slot: the slot of the sequence.
+    """
 
     slot: int = field(validator=SLOT)
 
 
 @frozen
 class Prefill:
-    """Prompts are written in one batch; then each choice forks and draws its first token."""
+    """Requests begin: each prompt is written, further choices are cloned, and each draws a token.
+
+    A request takes the lowest unused slots, one for each choice. A drawn token is queued, or ends
+    its sequence and leaves an output; finished sequences are then freed as the cleanup mode says.
+
+    requests: the requests, in order.
+    """
 
     requests: tuple[Request, ...] = field(validator=tuple_of(Request))
 
 
 @frozen
 class Round:
-    """One decode round: pack, allocate, write, attend, sample, finish, clean up."""
+    """One decode round: queued tokens, at most `limits.round_tokens`, get cells and are written.
+
+    Each slot whose last known token is written by it draws its next one. That is queued, or ends
+    the sequence and leaves an output. Finished sequences are then freed as the cleanup mode says.
+    """
 
 
 @frozen
 class Generate:
-    """At most `limits.rounds` decode rounds; stops before the first that would be refused."""
+    """Rounds, at most `limits.rounds`, until one would be refused."""
 
 
 @frozen
 class Propose:
-    """Draft tokens follow the known ones: cells may be given to them, but they are not final."""
+    """Draft tokens follow the tokens of a sequence. They are queued, and proposed: not known.
+
+    Their cells can be allocated and written, but are not committed.
+
+    slot: the slot of the sequence. tokens: the drafts, in order.
+    """
 
     slot: int = field(validator=SLOT)
     tokens: Tokens = field(validator=PROMPT)
@@ -159,7 +219,10 @@ class Propose:
 
 @frozen
 class Commit:
-    """The proposed tokens below `length` become known, and their written cells final."""
+    """The proposed tokens below `length` become known, and `committed` becomes `length`.
+
+    slot: the slot of the sequence. length: the number of cells that are final.
+    """
 
     slot: int = field(validator=SLOT)
     length: int = field(validator=INT32)
@@ -167,7 +230,13 @@ class Commit:
 
 @frozen
 class Truncate:
-    """Cells and proposed tokens from `length` on are cut off; emptied pages are released."""
+    """Cells and proposed tokens from `length` on are cut off: `allocated` becomes `length`.
+
+    `written` becomes `length` if it was above. Pages without a cell are released, and the queued
+    tokens that were cut off leave the queue. Known tokens stay.
+
+    slot: the slot of the sequence. length: the number of cells that stay.
+    """
 
     slot: int = field(validator=SLOT)
     length: int = field(validator=INT32)
@@ -175,7 +244,12 @@ class Truncate:
 
 @frozen
 class Release:
-    """The whole pages of a slot whose cells all lie before position `before` return."""
+    """The pages of a slot whose cells all lie before position `before` are released.
+
+    Their row entries name no page any more, and `first_page` becomes their number.
+
+    slot: the slot of the sequence. before: the first position whose page stays.
+    """
 
     slot: int = field(validator=SLOT)
     before: int = field(validator=INT32)
@@ -183,14 +257,20 @@ class Release:
 
 @frozen
 class Submit:
-    """A request joins the waiting ones, if it can ever fit."""
+    """A request joins the waiting ones, as the last.
+
+    request: the request.
+    """
 
     request: Request = field(validator=a(Request))
 
 
 @frozen
 class Admit:
-    """As many waiting requests as fit, in order of arrival, are prefilled."""
+    """Waiting requests, from the oldest, as many as fit, are prefilled as by Prefill.
+
+    Each reserves all pages that it can ever hold, until none of its choices holds a slot.
+    """
 
 
 Action = (

@@ -7,10 +7,24 @@ docs/sources.md, "Worst-case admission" and "Page budget".
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from spec.machines import lifecycle, scheduling
 from spec.machines.actions import Action, Admit, Free, Prefill, Submit
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.rung import (
+    ChecksOf,
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    check,
+    in_order,
+)
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Reason, Refusal, Request
 
@@ -19,9 +33,10 @@ def admissible(machine: Machine, state: State) -> tuple[Request, ...]:
     """The longest run of waiting requests, from the oldest, that fits now."""
     chosen: tuple[Request, ...] = ()
     for request in state.waiting:
-        if any(_room_refusals(machine, state, (*chosen, request))):
+        more = (*chosen, request)
+        if machine.refusals(state, Prefill(more)) or any(_over_reserved(state, more)):
             break
-        chosen = (*chosen, request)
+        chosen = more
     return chosen
 
 
@@ -32,35 +47,75 @@ def reserved_pages(state: State) -> int:
 
 def fit_refusals(geometry: Geometry, limits: Limits, request: Request) -> Iterator[Refusal]:
     """Why a request could not run even in an empty engine."""
-    yield from lifecycle.request_refusals(geometry, len(request.prompt), request.params)
-    yield from scheduling.stop_refusals(limits, request.params.stops)
+    for reason, faults in (
+        (Reason.TOO_LONG, lifecycle.too_long(geometry, len(request.prompt), request.params)),
+        (Reason.STOPS, scheduling.too_many_stops(limits, request.params.stops)),
+        (Reason.NEVER_FITS, _never_fits(geometry, limits, request)),
+    ):
+        for seen, allowed in faults:
+            yield Refusal(reason, seen, allowed)
+
+
+def _never_fits(geometry: Geometry, limits: Limits, request: Request) -> Faults:
     for seen, most, what in (
         (request.pages_needed(geometry), geometry.pages, "pages in the pool"),
         (request.n_generations, geometry.slots, "slots, one per choice"),
         (len(request.prompt), limits.prefill_tokens, "tokens in one prefill"),
     ):
         if seen > most:
-            yield Refusal(Reason.NEVER_FITS, seen, f"at most {most} {what}")
+            yield seen, f"at most {most} {what}"
 
 
-def _submit_refusals(_machine: Machine, state: State, action: Submit) -> Iterator[Refusal]:
-    request = action.request
+@check(Reason.CHOICE_TAKEN)
+def _id_unused(_machine: Machine, state: State, action: Submit) -> Faults:
+    """A request with this id waits, is admitted and holds a slot, or has an output that is not
+    taken yet.
+    """
     known = {other.id for other in (*state.waiting, *state.admitted)}
     known |= {name for name, _ in lifecycle.taken_keys(state)}
-    if request.id in known:
-        yield Refusal(Reason.CHOICE_TAKEN, request.id, "an id that nothing in the engine has")
-    yield from fit_refusals(state.geometry, state.limits, request)
+    if action.request.id in known:
+        yield action.request.id, "an id that nothing in the engine has"
+
+
+@check(Reason.TOO_LONG)
+def _row_fits(_machine: Machine, state: State, action: Submit) -> Faults:
+    """The prompt and `max_new` tokens are more than `max_len`."""
+    yield from lifecycle.too_long(state.geometry, len(action.request.prompt), action.request.params)
+
+
+@check(Reason.STOPS)
+def _stops_fit(_machine: Machine, state: State, action: Submit) -> Faults:
+    """There are more than `limits.stops` stop sequences, or one is longer than
+    `limits.stop_len`.
+    """
+    yield from scheduling.too_many_stops(state.limits, action.request.params.stops)
+
+
+@check(Reason.NEVER_FITS)
+def _can_fit(_machine: Machine, state: State, action: Submit) -> Faults:
+    """The worst case needs more pages than the pool has, there are more choices than slots, or the
+    prompt has more than `limits.prefill_tokens` tokens.
+    """
+    yield from _never_fits(state.geometry, state.limits, action.request)
 
 
 def _submit(_machine: Machine, state: State, action: Submit, _pages: Pages | None) -> State:
     return state._replace(waiting=(*state.waiting, action.request))
 
 
-def _admit_refusals(machine: Machine, state: State, _action: Admit) -> Iterator[Refusal]:
+@check(Reason.QUEUE_EMPTY)
+def _some_waiting(_machine: Machine, state: State, _action: Admit) -> Faults:
+    """No request waits."""
     if not state.waiting:
-        yield Refusal(Reason.QUEUE_EMPTY, 0, "at least 1 waiting request")
-        return
-    yield from _room_refusals(machine, state, state.waiting[:1])
+        yield 0, "at least 1 waiting request"
+
+
+@check(Reason.OUT_OF_PAGES)
+def _oldest_unreserved(_machine: Machine, state: State, _action: Admit) -> Faults:
+    """The worst case of the oldest waiting request needs more pages than are not reserved by
+    admitted ones.
+    """
+    yield from _over_reserved(state, state.waiting[:1])
 
 
 def _admit(machine: Machine, state: State, _action: Admit, pages: Pages | None) -> State:
@@ -70,14 +125,11 @@ def _admit(machine: Machine, state: State, _action: Admit, pages: Pages | None) 
     return _unreserved(state._replace(waiting=state.waiting[len(chosen) :], admitted=admitted))
 
 
-def _room_refusals(
-    machine: Machine, state: State, requests: tuple[Request, ...]
-) -> Iterator[Refusal]:
-    yield from machine.refusals(state, Prefill(requests))
+def _over_reserved(state: State, requests: tuple[Request, ...]) -> Faults:
     wanted = sum(request.pages_needed(state.geometry) for request in requests)
     left = state.geometry.pages - reserved_pages(state)
     if wanted > left:
-        yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {left} unreserved pages")
+        yield wanted, f"at most {left} unreserved pages"
 
 
 def _unreserve(_machine: Machine, _before: State, _action: Free, after: State) -> State:
@@ -102,13 +154,28 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
             return ((action, pages),)
 
 
+_OLDEST_PREFILLED: Final = ChecksOf[Admit](
+    kind=Prefill,
+    action=lambda _machine, state, _action: Prefill(state.waiting[:1]),
+    never=dict.fromkeys(
+        (Reason.PREFILL_WIDTH, Reason.TOO_LONG, Reason.STOPS), "Submit refuses such a request"
+    ),
+)
 RUNG = Rung(
     name="admission",
     requires=("scheduling",),
     owns=("waiting", "admitted"),
     rules={
-        Submit: Rule(refusals=_submit_refusals, effect=_submit),
-        Admit: Rule(refusals=_admit_refusals, effect=_admit),
+        Submit: Rule(
+            stages=(Stage((_id_unused, _row_fits, _stops_fit, _can_fit)),), effect=_submit
+        ),
+        Admit: Rule(
+            stages=(
+                *in_order(_some_waiting),
+                Stage((_OLDEST_PREFILLED, _oldest_unreserved)),
+            ),
+            effect=_admit,
+        ),
     },
     follows={Free: _unreserve},
     clauses=("PROG",),

@@ -5,17 +5,15 @@ the cells alone. Source: docs/sources.md, "Prefill writes, decode appends" and "
 decoding".
 """
 
-from collections.abc import Iterator
-
 from attrs import evolve
 
 from spec import model
 from spec.attention import visible
 from spec.machines.actions import Action, Append, Free, Name, Reserve, Sample, Write
-from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
+from spec.rung import Edge, Faults, Machine, Pages, Part, Rule, Rung, check, in_order
 from spec.state import Cached, State
 from spec.table import by_slot
-from spec.vocabulary import Reason, Refusal
+from spec.vocabulary import Reason
 
 
 def _reserve(_machine: Machine, state: State, action: Reserve, _pages: Pages | None) -> State:
@@ -62,35 +60,43 @@ def _with_sequence(state: State, slot: Name | None, sequence: Cached | None) -> 
     return state._replace(contiguous=(*before, sequence, *after))
 
 
-def _require_unused(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
-    yield from _require(state, action.slot, used=False)
+@check(Reason.SLOT_RANGE)
+def _in_range(
+    _machine: Machine, state: State, action: Reserve | Append | Sample | Free | Write
+) -> Faults:
+    """A slot is out of range."""
+    for slot in _slots(action):
+        if not isinstance(slot, int) or not 0 <= slot < len(state.contiguous):
+            yield slot, f"0 to {len(state.contiguous) - 1}"
 
 
-def _require_used(
-    _machine: Machine, state: State, action: Append | Sample | Free
-) -> Iterator[Refusal]:
-    yield from _require(state, action.slot, used=True)
+@check(Reason.SLOT_USED)
+def _unused(_machine: Machine, state: State, action: Reserve) -> Faults:
+    """The slot is in use."""
+    if isinstance(action.slot, int) and state.contiguous[action.slot] is not None:
+        yield action.slot, "an unused slot"
 
 
-def _require_next(_machine: Machine, state: State, action: Write) -> Iterator[Refusal]:
-    """A batch writes the next known positions of slots in use."""
+@check(Reason.SLOT_UNUSED)
+def _in_use(_machine: Machine, state: State, action: Append | Sample | Free | Write) -> Faults:
+    """A slot is not in use."""
+    for slot in _slots(action):
+        if isinstance(slot, int) and state.contiguous[slot] is None:
+            yield slot, "a slot in use"
+
+
+@check(Reason.BATCH_POSITIONS)
+def _next_known(_machine: Machine, state: State, action: Write) -> Faults:
+    """The positions of a slot are not its next known ones."""
     for slot, positions in by_slot(action.batch).items():
-        found = tuple(_require(state, slot, used=True))
-        yield from found
-        if not found:
-            sequence = _used(state, slot)
-            known = range(len(sequence.cells), len(sequence.tokens))
-            if positions != list(known[: len(positions)]):
-                yield Refusal(Reason.BATCH_POSITIONS, (slot, positions), (slot, list(known)))
+        sequence = _used(state, slot)
+        known = range(len(sequence.cells), len(sequence.tokens))
+        if positions != list(known[: len(positions)]):
+            yield (slot, positions), (slot, list(known))
 
 
-def _require(state: State, slot: Name | None, *, used: bool) -> Iterator[Refusal]:
-    """A slot id must be in range, and its slot in use exactly if `used`."""
-    if not isinstance(slot, int) or not 0 <= slot < len(state.contiguous):
-        yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {len(state.contiguous) - 1}")
-    elif (state.contiguous[slot] is not None) is not used:
-        reason = Reason.SLOT_UNUSED if used else Reason.SLOT_USED
-        yield Refusal(reason, slot, "a slot in use" if used else "an unused slot")
+def _slots(action: Reserve | Append | Sample | Free | Write) -> tuple[Name | None, ...]:
+    return tuple(by_slot(action.batch)) if isinstance(action, Write) else (action.slot,)
 
 
 def _texts(state: State) -> State:
@@ -115,11 +121,11 @@ RUNG = Rung(
     owns=("contiguous",),
     initial=lambda state: state._replace(contiguous=(None,) * state.geometry.slots),
     rules={
-        Reserve: Rule(refusals=_require_unused, effect=_reserve),
-        Append: Rule(refusals=_require_used, effect=_append),
-        Write: Rule(refusals=_require_next, effect=_write),
-        Sample: Rule(refusals=_require_used, effect=_sample),
-        Free: Rule(refusals=_require_used, effect=_free),
+        Reserve: Rule(stages=in_order(_in_range, _unused), effect=_reserve),
+        Append: Rule(stages=in_order(_in_range, _in_use), effect=_append),
+        Write: Rule(stages=in_order(_in_range, _in_use, _next_known), effect=_write),
+        Sample: Rule(stages=in_order(_in_range, _in_use), effect=_sample),
+        Free: Rule(stages=in_order(_in_range, _in_use), effect=_free),
     },
     edges=(Edge(to="naive", abstract=_texts, lower=_lower),),
     meets={"naive": "independent"},

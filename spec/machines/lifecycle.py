@@ -4,7 +4,7 @@ The rung is an extension by construction. It adds that freed cells are never rea
 outputs survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
 """
 
-from collections.abc import Iterator
+from typing import Any, Final
 
 from attrs import evolve
 
@@ -24,21 +24,33 @@ from spec.machines.actions import (
     Write,
 )
 from spec.machines.pages import (
-    require_in_range,
-    require_used,
+    NO_SEQUENCE,
+    SLOT_IN_USE,
     reserved_slot,
+    slots_of,
     used,
     with_entry,
 )
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.rung import (
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    Stages,
+    check,
+    in_order,
+)
 from spec.state import Detail, Output, State
-from spec.table import by_slot
-from spec.vocabulary import Geometry, Params, Reason, Refusal
-from spec.vocabulary.errors import Family
+from spec.vocabulary import Geometry, Params, Reason
+from spec.vocabulary.errors import SLOT_REASONS
 
 Key = tuple[int, int]
 """(request, choice)."""
-Refusals = frozenset[Refusal]
 
 
 def detail_of(state: State, slot: int) -> Detail:
@@ -55,36 +67,43 @@ def taken_keys(state: State) -> frozenset[Key]:
     return frozenset(live | {(output.request, output.choice) for output in state.outputs})
 
 
-def request_refusals(geometry: Geometry, prompt_len: int, params: Params) -> Iterator[Refusal]:
+def too_long(geometry: Geometry, prompt_len: int, params: Params) -> Faults:
     """A prompt and its `max_new` tokens must fit one row."""
     whole = prompt_len + params.max_new
     if whole > geometry.max_len:
-        yield Refusal(Reason.TOO_LONG, whole, f"at most {geometry.max_len} tokens")
+        yield whole, f"at most {geometry.max_len} tokens"
 
 
-def room_to_draw(state: State, slot: int, known: int) -> Iterator[Refusal]:
+def no_room_to_draw(state: State, slot: int, known: int) -> Faults:
     """With one more known token, a sequence must still be able to draw at least one."""
     detail = detail_of(state, slot)
     generated = known - detail.prompt_len
     if generated + 1 >= detail.params.max_new:
-        allowed = f"fewer than {detail.params.max_new - 1} generated tokens"
-        yield Refusal(Reason.TOO_LONG, generated, allowed)
+        yield generated, f"fewer than {detail.params.max_new - 1} generated tokens"
 
 
 def _initial(state: State) -> State:
     return state._replace(details=(None,) * state.geometry.slots)
 
 
-def _assign_refusals(_machine: Machine, state: State, action: Assign) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if problems:
-        return
+@check(Reason.SLOT_ASSIGNED)
+def _no_prompt_yet(_machine: Machine, state: State, action: Assign) -> Faults:
+    """The slot already has a prompt."""
     if state.details[action.slot] is not None:
-        yield Refusal(Reason.SLOT_ASSIGNED, action.slot, "a slot without a prompt")
-    yield from request_refusals(state.geometry, len(action.prompt), action.params)
+        yield action.slot, "a slot without a prompt"
+
+
+@check(Reason.TOO_LONG)
+def _request_fits(_machine: Machine, state: State, action: Assign) -> Faults:
+    """The prompt and `max_new` tokens are more than `max_len`."""
+    yield from too_long(state.geometry, len(action.prompt), action.params)
+
+
+@check(Reason.CHOICE_TAKEN)
+def _choice_unused(_machine: Machine, state: State, action: Assign) -> Faults:
+    """The pair (`request`, `choice`) is live in a slot, or its output is not taken yet."""
     if (action.request, action.choice) in taken_keys(state):
-        yield Refusal(Reason.CHOICE_TAKEN, (action.request, action.choice), "an unused pair")
+        yield (action.request, action.choice), "an unused pair"
 
 
 def _assign(machine: Machine, state: State, action: Assign, _pages: Pages | None) -> State:
@@ -136,61 +155,60 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
     return state._replace(details=with_entry(state.details, slot, detail))
 
 
-def _parent_decodes(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
-    """A parent must have a prompt and not have finished; the child's choice must be unused."""
-    if any(refusal.reason.family is Family.SLOT for refusal in found):
-        return found
-    detail = state.details[action.parent]
-    if detail is None:
-        return found | {Refusal(Reason.SLOT_EMPTY, action.parent, "a parent with a prompt")}
-    if detail.finished:
-        allowed = "a parent that has not finished"
-        return found | {Refusal(Reason.SLOT_FINISHED, action.parent, allowed)}
-    if (detail.request, action.choice) in taken_keys(state):
-        key = (detail.request, action.choice)
-        return found | {Refusal(Reason.CHOICE_TAKEN, key, "an unused pair")}
-    return found
+@check(Reason.SLOT_EMPTY)
+def _has_prompt(
+    _machine: Machine, state: State, action: Append | Sample | Write | Propose
+) -> Faults:
+    """A slot has no prompt."""
+    for slot in slots_of(action):
+        if isinstance(slot, int) and state.details[slot] is None:
+            yield slot, "a slot with a prompt"
 
 
-def _one_unfinished(
-    _machine: Machine, state: State, action: Append | Sample, found: Refusals
-) -> Refusals:
-    return _unfinished(state, [action.slot], needs_prompt=True) or found
+@check(Reason.SLOT_FINISHED)
+def _unfinished(
+    _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose
+) -> Faults:
+    """The sequence in a slot has finished."""
+    finished = state.finished
+    for slot in slots_of(action):
+        if slot in finished:
+            yield slot, "a sequence that has not finished"
 
 
-def _proposals_fit(machine: Machine, state: State, action: Propose, found: Refusals) -> Refusals:
-    """Proposed tokens must leave room to draw, as enqueued ones must."""
-    problems = _unfinished(state, [action.slot], needs_prompt=True) or found
-    if problems:
-        return problems
+@check(Reason.SLOT_EMPTY)
+def _parent_has_prompt(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The parent has no prompt."""
+    if state.details[action.parent] is None:
+        yield action.parent, "a parent with a prompt"
+
+
+@check(Reason.SLOT_FINISHED)
+def _parent_unfinished(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The parent has finished."""
+    if action.parent in state.finished:
+        yield action.parent, "a parent that has not finished"
+
+
+@check(Reason.CHOICE_TAKEN)
+def _child_unused(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The pair (request of the parent, `choice`) is live in a slot, or its output is not taken
+    yet.
+    """
+    key = (detail_of(state, action.parent).request, action.choice)
+    if key in taken_keys(state):
+        yield key, "an unused pair"
+
+
+@check(Reason.TOO_LONG)
+def _leaves_room_to_draw(machine: Machine, state: State, action: Propose) -> Faults:
+    """With these tokens, `max_new` tokens or more, known and proposed, would follow the prompt."""
     known = len(machine.known(state, action.slot)) + len(action.tokens) - 1
-    return frozenset(room_to_draw(state, action.slot, known))
+    yield from no_room_to_draw(state, action.slot, known)
 
 
-def _allocate_unfinished(
-    _machine: Machine, state: State, action: Allocate, found: Refusals
-) -> Refusals:
-    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=False) or found
-
-
-def _write_unfinished(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
-    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=True) or found
-
-
-def _unfinished(state: State, slots: list[object], *, needs_prompt: bool) -> Refusals:
-    """Slots in use must not have finished; other rules refuse a slot that is not in use."""
-    problems = set[Refusal]()
-    for slot in slots:
-        if not isinstance(slot, int) or any(require_in_range(state, slot)):
-            return frozenset()
-        if state.sequences[slot] is None:
-            return frozenset()
-        detail = state.details[slot]
-        if detail is None and needs_prompt:
-            problems.add(Refusal(Reason.SLOT_EMPTY, slot, "a slot with a prompt"))
-        elif detail and detail.finished:
-            problems.add(Refusal(Reason.SLOT_FINISHED, slot, "a sequence that has not finished"))
-    return frozenset(problems)
+_DECODES: Final[Stages[Any]] = (Stage((_has_prompt, _unfinished), unless=NO_SEQUENCE, first=True),)
+"""The sequences of an action have prompts and go on; this is checked as soon as there are any."""
 
 
 def _frees(slots: tuple[int, ...]) -> tuple[Part, ...]:
@@ -220,18 +238,24 @@ RUNG = Rung(
     owns=("details", "outputs"),
     initial=_initial,
     rules={
-        Assign: Rule(refusals=_assign_refusals, effect=_assign),
+        Assign: Rule(
+            stages=(*SLOT_IN_USE, Stage((_no_prompt_yet, _request_fits, _choice_unused))),
+            effect=_assign,
+        ),
         FreeFinished: Rule(effect=_free_finished),
         Reset: Rule(effect=_reset),
         TakeOutputs: Rule(effect=_take_outputs),
     },
     guards={
-        Append: _one_unfinished,
-        Sample: _one_unfinished,
-        Allocate: _allocate_unfinished,
-        Write: _write_unfinished,
-        Clone: _parent_decodes,
-        Propose: _proposals_fit,
+        Append: _DECODES,
+        Sample: _DECODES,
+        Allocate: (Stage((_unfinished,), unless=NO_SEQUENCE, first=True),),
+        Write: _DECODES,
+        Clone: (
+            Stage((_parent_has_prompt, _parent_unfinished), unless=SLOT_REASONS),
+            Stage((_child_unused,), unless=SLOT_REASONS),
+        ),
+        Propose: (*_DECODES, *in_order(_leaves_room_to_draw)),
     },
     follows={Clone: _clone_detail, Free: _free_detail, Sample: _finish},
     clauses=("OUT", "RESET"),

@@ -3,13 +3,11 @@
 Only the tokens are kept from one step to the next. Source: docs/sources.md, "Naive decoding".
 """
 
-from collections.abc import Iterator
-
 from spec import model
 from spec.machines.actions import Append, Free, Name, Reserve, Sample
-from spec.rung import Machine, Pages, Rule, Rung
+from spec.rung import Faults, Machine, Pages, Rule, Rung, check, in_order
 from spec.state import State
-from spec.vocabulary import FinishReason, Params, Reason, Refusal, Tokens
+from spec.vocabulary import FinishReason, Params, Reason, Tokens
 from spec.vocabulary.rules import INT32, PROMPT, a
 
 
@@ -62,28 +60,34 @@ def _with_text(state: State, name: Name, text: Tokens) -> State:
     return state._replace(texts=frozenset((dict(state.texts) | {name: text}).items()))
 
 
-def _require_new(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
-    """A new text must be given a name, one that no text has."""
+@check(Reason.SLOT_RANGE)
+def _named(_machine: Machine, _state: State, action: Reserve) -> Faults:
+    """The text is given no name."""
     if action.slot is None:
-        yield Refusal(Reason.SLOT_RANGE, None, "the name of a text")
-    elif action.slot in dict(state.texts):
-        yield Refusal(Reason.SLOT_USED, action.slot, "a name that no text has")
+        yield None, "the name of a text"
 
 
-def _require_text(
-    _machine: Machine, state: State, action: Append | Sample | Free
-) -> Iterator[Refusal]:
+@check(Reason.SLOT_USED)
+def _new(_machine: Machine, state: State, action: Reserve) -> Faults:
+    """A text has this name."""
+    if action.slot in dict(state.texts):
+        yield action.slot, "a name that no text has"
+
+
+@check(Reason.SLOT_UNUSED)
+def _text(_machine: Machine, state: State, action: Append | Sample | Free) -> Faults:
+    """No text has this name."""
     if action.slot not in dict(state.texts):
-        yield Refusal(Reason.SLOT_UNUSED, action.slot, "the name of a text")
+        yield action.slot, "the name of a text"
 
 
 RUNG = Rung(
     name="naive",
     owns=("texts",),
     rules={
-        Reserve: Rule(refusals=_require_new, effect=_reserve),
-        Append: Rule(refusals=_require_text, effect=_append),
-        Sample: Rule(refusals=_require_text, effect=_sample),
-        Free: Rule(refusals=_require_text, effect=_free),
+        Reserve: Rule(stages=in_order(_named, _new), effect=_reserve),
+        Append: Rule(stages=in_order(_text), effect=_append),
+        Sample: Rule(stages=in_order(_text), effect=_sample),
+        Free: Rule(stages=in_order(_text), effect=_free),
     },
 )

@@ -5,8 +5,7 @@ choose which free pages are taken; by default they are the lowest. Source: docs/
 pool" and "Mapping".
 """
 
-from collections.abc import Iterator
-from typing import TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from attrs import evolve
 
@@ -14,10 +13,22 @@ from spec import model, pool
 from spec.attention import visible
 from spec.cells import blank, kill, store
 from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
-from spec.rung import Edge, Machine, Pages, Part, Rule, Rung
+from spec.rung import (
+    Check,
+    Edge,
+    Faults,
+    Machine,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    check,
+    in_order,
+)
 from spec.state import Cached, State
 from spec.table import Sequence, by_slot, destination, read
-from spec.vocabulary import InvalidInput, Reason, Refusal
+from spec.vocabulary import InvalidInput, Reason
 
 T = TypeVar("T")
 
@@ -76,28 +87,61 @@ def live_cells(state: State) -> object:
     )
 
 
-def require_in_range(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot id must be in range."""
-    if not _is_slot(slot, state):
-        yield Refusal(Reason.SLOT_RANGE, slot, f"0 to {state.geometry.slots - 1}")
+def slots_of(action: Any) -> tuple[Name, ...]:
+    """The slots that an action names, ascending."""
+    if not isinstance(action, Allocate | Write):
+        return (action.slot,)
+    return tuple(sorted({entry[0] for entry in action.batch if entry is not None}))
 
 
-def require_used(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot id must be in range, and its slot in use."""
-    yield from require_in_range(state, slot)
-    if _is_slot(slot, state) and state.sequences[slot] is None:
-        yield Refusal(Reason.SLOT_UNUSED, slot, "a slot in use")
+def in_range(name: str) -> Check[Any]:
+    """The slot in a field must be in range; None stands for any unused slot."""
+
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
+        slot = getattr(action, name)
+        if slot is not None and not _is_slot(slot, state):
+            yield slot, f"0 to {state.geometry.slots - 1}"
+
+    return Check(Reason.SLOT_RANGE, f"`{name}` is not from 0 to `slots` - 1.", faults)
 
 
-def require_unused(state: State, slot: Name | None) -> Iterator[Refusal]:
-    """A slot to be taken must be in range and unused; None stands for any unused slot."""
-    if slot is None:
-        if None not in state.sequences:
-            yield Refusal(Reason.NO_FREE_SLOT, 0, "at least 1 free slot")
-        return
-    yield from require_in_range(state, slot)
-    if _is_slot(slot, state) and state.sequences[slot] is not None:
-        yield Refusal(Reason.SLOT_USED, slot, "an unused slot")
+def in_use(name: str) -> Check[Any]:
+    """The slot in a field must be in use."""
+
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
+        slot = getattr(action, name)
+        if state.sequences[slot] is None:
+            yield slot, "a slot in use"
+
+    return Check(Reason.SLOT_UNUSED, f"`{name}` is not in use.", faults)
+
+
+def unused(name: str) -> Check[Any]:
+    """A slot to be taken must be unused."""
+
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
+        slot = getattr(action, name)
+        if slot is not None and state.sequences[slot] is not None:
+            yield slot, "an unused slot"
+
+    return Check(Reason.SLOT_USED, f"`{name}` is in use.", faults)
+
+
+def some_unused(name: str) -> Check[Any]:
+    """If any slot may be taken, one must be unused."""
+
+    def faults(_machine: Machine, state: State, action: object) -> Faults:
+        if getattr(action, name) is None and None not in state.sequences:
+            yield 0, "at least 1 free slot"
+
+    return Check(Reason.NO_FREE_SLOT, f"`{name}` is None and every slot is in use.", faults)
+
+
+SLOT_IN_USE: Final = in_order(in_range("slot"), in_use("slot"))
+"""The slot of an action must be in range, and then in use."""
+
+NO_SEQUENCE: Final = frozenset({Reason.SLOT_RANGE, Reason.SLOT_UNUSED})
+"""The reasons after which nothing can be asked of the sequence in a slot."""
 
 
 def _is_slot(slot: Name | None, state: State) -> TypeGuard[int]:
@@ -113,25 +157,16 @@ def _initial(state: State) -> State:
     )
 
 
-def _require_unused(_machine: Machine, state: State, action: Reserve) -> Iterator[Refusal]:
-    return require_unused(state, action.slot)
-
-
-def _require_used(_machine: Machine, state: State, action: Free) -> Iterator[Refusal]:
-    return require_used(state, action.slot)
-
-
 def _reserve(_machine: Machine, state: State, action: Reserve, _pages: Pages | None) -> State:
     return with_sequence(state, reserved_slot(state, action.slot), Sequence())
 
 
-def _append_refusals(_machine: Machine, state: State, action: Append) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        length = len(used(state, action.slot).tokens) + len(action.tokens)
-        if length > state.geometry.max_len:
-            yield Refusal(Reason.TOO_LONG, length, f"at most {state.geometry.max_len} tokens")
+@check(Reason.TOO_LONG)
+def _append_fits(_machine: Machine, state: State, action: Append) -> Faults:
+    """The sequence would have more than `max_len` known tokens."""
+    length = len(used(state, action.slot).tokens) + len(action.tokens)
+    if length > state.geometry.max_len:
+        yield length, f"at most {state.geometry.max_len} tokens"
 
 
 def _append(_machine: Machine, state: State, action: Append, _pages: Pages | None) -> State:
@@ -139,17 +174,20 @@ def _append(_machine: Machine, state: State, action: Append, _pages: Pages | Non
     return with_sequence(state, slot, evolve(sequence, tokens=sequence.tokens + action.tokens))
 
 
-def _sample_refusals(_machine: Machine, state: State, action: Sample) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        sequence = used(state, action.slot)
-        if not sequence.tokens or sequence.written != len(sequence.tokens):
-            yield Refusal(Reason.SLOT_EMPTY, sequence.written, "every known token written")
-        elif len(sequence.tokens) == state.geometry.max_len:
-            yield Refusal(
-                Reason.TOO_LONG, len(sequence.tokens), f"below {state.geometry.max_len} tokens"
-            )
+@check(Reason.SLOT_EMPTY)
+def _all_written(_machine: Machine, state: State, action: Sample) -> Faults:
+    """The sequence has no token, or one that is not written."""
+    sequence = used(state, action.slot)
+    if not sequence.tokens or sequence.written != len(sequence.tokens):
+        yield sequence.written, "every known token written"
+
+
+@check(Reason.TOO_LONG)
+def _sample_fits(_machine: Machine, state: State, action: Sample) -> Faults:
+    """The sequence has `max_len` tokens."""
+    length = len(used(state, action.slot).tokens)
+    if length == state.geometry.max_len:
+        yield length, f"below {state.geometry.max_len} tokens"
 
 
 def _sample(_machine: Machine, state: State, action: Sample, _pages: Pages | None) -> State:
@@ -172,14 +210,45 @@ def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
     return sum(entry is not None and entry[1] % size == 0 for entry in action.batch)
 
 
-def _allocate_refusals(machine: Machine, state: State, action: Allocate) -> Iterator[Refusal]:
-    """Refusals in stages: a later stage is checked only if the earlier ones found nothing."""
-    grouped = by_slot(action.batch)
-    yield from (
-        _slot_problems(state, grouped)
-        or list(_position_refusals(state, grouped, allocate=True))
-        or list(_room_refusals(state, grouped, machine.pages_wanted(state, action)))
-    )
+@check(Reason.SLOT_RANGE)
+def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+    """A slot of the batch is not from 0 to `slots` - 1."""
+    for slot in slots_of(action):
+        if not _is_slot(slot, state):
+            yield slot, f"0 to {state.geometry.slots - 1}"
+
+
+@check(Reason.SLOT_UNUSED)
+def _slots_in_use(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+    """A slot of the batch is not in use."""
+    for slot in slots_of(action):
+        if isinstance(slot, int) and state.sequences[slot] is None:
+            yield slot, "a slot in use"
+
+
+@check(Reason.BATCH_POSITIONS)
+def _next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Faults:
+    """The positions of a slot, sorted, are not the next ones from `allocated` on, each once."""
+    for slot, positions in by_slot(action.batch).items():
+        yield from _not_from(slot, positions, used(state, slot).allocated)
+
+
+@check(Reason.TOO_LONG)
+def _row_fits(_machine: Machine, state: State, action: Allocate) -> Faults:
+    """A position is not below `max_len`."""
+    last = max((entry[1] for entry in action.batch if entry is not None), default=-1)
+    if last >= state.geometry.max_len:
+        yield last + 1, f"at most {state.geometry.max_len} positions"
+
+
+@check(Reason.OUT_OF_PAGES)
+def _pages_free(machine: Machine, state: State, action: Allocate) -> Faults:
+    """More pages are needed than are free: one for each position that is a multiple of
+    `page_size`.
+    """
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    if wanted > free:
+        yield wanted, f"at most {free} pages"
 
 
 def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | None) -> State:
@@ -195,14 +264,29 @@ def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | N
     return state._replace(counts=pool.hold(state.counts, taken))
 
 
-def _write_refusals(machine: Machine, state: State, action: Write) -> Iterator[Refusal]:
-    """Refusals in stages, as for Allocate."""
-    grouped = by_slot(action.batch)
-    yield from (
-        _slot_problems(state, grouped)
-        or list(_position_refusals(state, grouped, allocate=False))
-        or list(_known_refusals(machine, state, grouped))
-    )
+@check(Reason.BATCH_POSITIONS)
+def _next_to_write(_machine: Machine, state: State, action: Write) -> Faults:
+    """The positions of a slot, sorted, are not the next ones from `written` on, each once."""
+    for slot, positions in by_slot(action.batch).items():
+        yield from _not_from(slot, positions, used(state, slot).written)
+
+
+@check(Reason.BATCH_POSITIONS)
+def _is_allocated(_machine: Machine, state: State, action: Write) -> Faults:
+    """A position is not below `allocated`."""
+    for slot, positions in by_slot(action.batch).items():
+        allocated = used(state, slot).allocated
+        if positions[-1] >= allocated:
+            yield positions[-1], f"below {allocated}"
+
+
+@check(Reason.BATCH_UNKNOWN)
+def _is_known(machine: Machine, state: State, action: Write) -> Faults:
+    """A position has no token, known or proposed."""
+    for slot, positions in by_slot(action.batch).items():
+        known = len(machine.known(state, slot))
+        if positions[-1] >= known:
+            yield positions[-1], f"below {known}"
 
 
 def _write(machine: Machine, state: State, action: Write, _pages: Pages | None) -> State:
@@ -219,42 +303,10 @@ def _write(machine: Machine, state: State, action: Write, _pages: Pages | None) 
     return state
 
 
-def _slot_problems(state: State, grouped: dict[int, list[int]]) -> list[Refusal]:
-    return [refusal for slot in grouped for refusal in require_in_range(state, slot)] or [
-        refusal for slot in grouped for refusal in require_used(state, slot)
-    ]
-
-
-def _position_refusals(
-    state: State, grouped: dict[int, list[int]], *, allocate: bool
-) -> Iterator[Refusal]:
-    for slot, positions in grouped.items():
-        sequence = used(state, slot)
-        start = sequence.allocated if allocate else sequence.written
-        wanted = list(range(start, start + len(positions)))
-        if positions != wanted:
-            yield Refusal(Reason.BATCH_POSITIONS, (slot, positions), (slot, wanted))
-
-
-def _room_refusals(state: State, grouped: dict[int, list[int]], wanted: int) -> Iterator[Refusal]:
-    last = max((positions[-1] for positions in grouped.values()), default=-1)
-    if last >= state.geometry.max_len:
-        yield Refusal(Reason.TOO_LONG, last + 1, f"at most {state.geometry.max_len} positions")
-        return
-    free = pool.free_count(state.counts)
-    if wanted > free:
-        yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
-
-
-def _known_refusals(
-    machine: Machine, state: State, grouped: dict[int, list[int]]
-) -> Iterator[Refusal]:
-    for slot, positions in grouped.items():
-        allocated, known = used(state, slot).allocated, len(machine.known(state, slot))
-        if positions[-1] >= allocated:
-            yield Refusal(Reason.BATCH_POSITIONS, positions[-1], f"below {allocated}")
-        if positions[-1] >= known:
-            yield Refusal(Reason.BATCH_UNKNOWN, positions[-1], f"below {known}")
+def _not_from(slot: int, positions: list[int], start: int) -> Faults:
+    wanted = list(range(start, start + len(positions)))
+    if positions != wanted:
+        yield (slot, positions), (slot, wanted)
 
 
 def _contiguous(state: State) -> State:
@@ -284,16 +336,31 @@ RUNG = Rung(
     owns=("sequences", "cells", "counts"),
     initial=_initial,
     rules={
-        Reserve: Rule(refusals=_require_unused, effect=_reserve),
+        Reserve: Rule(
+            stages=(*in_order(in_range("slot")), Stage((unused("slot"), some_unused("slot")))),
+            effect=_reserve,
+        ),
         Append: Rule(
-            refusals=_append_refusals,
+            stages=(*SLOT_IN_USE, *in_order(_append_fits)),
             effect=_append,
             appends=lambda _machine, _state, action: {action.slot: action.tokens},
         ),
-        Allocate: Rule(refusals=_allocate_refusals, effect=_allocate, pages_wanted=_pages_wanted),
-        Write: Rule(refusals=_write_refusals, effect=_write),
-        Sample: Rule(refusals=_sample_refusals, effect=_sample),
-        Free: Rule(refusals=_require_used, effect=_free),
+        Allocate: Rule(
+            stages=in_order(
+                _slots_in_range, _slots_in_use, _next_to_allocate, _row_fits, _pages_free
+            ),
+            effect=_allocate,
+            pages_wanted=_pages_wanted,
+        ),
+        Write: Rule(
+            stages=(
+                *in_order(_slots_in_range, _slots_in_use, _next_to_write),
+                Stage((_is_allocated, _is_known)),
+            ),
+            effect=_write,
+        ),
+        Sample: Rule(stages=(*SLOT_IN_USE, *in_order(_all_written, _sample_fits)), effect=_sample),
+        Free: Rule(stages=SLOT_IN_USE, effect=_free),
     },
     clauses=("CONS", "UAF", "RC", "ROW", "LEN", "CONTENT", "READ", "WX", "FRAME"),
     edges=(Edge(to="cache", abstract=_contiguous, lower=_lower),),

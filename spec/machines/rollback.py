@@ -8,8 +8,6 @@ In the lower machine there are only committed cells: a cell that is cut off was 
 docs/sources.md, "Committed cells".
 """
 
-from collections.abc import Iterator
-
 from attrs import evolve
 
 from spec.cells import POISON
@@ -27,31 +25,40 @@ from spec.machines.actions import (
     Write,
 )
 from spec.machines.pages import (
+    SLOT_IN_USE,
     live_cells,
     release_row,
-    require_used,
     reserved_slot,
     taken_pages,
     used,
     with_entry,
     with_sequence,
 )
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.rung import (
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    check,
+    in_order,
+)
 from spec.state import State
 from spec.table import by_slot
-from spec.vocabulary import Reason, Refusal
-from spec.vocabulary.errors import Family
-
-Refusals = frozenset[Refusal]
+from spec.vocabulary import Reason
+from spec.vocabulary.errors import SLOT_REASONS
 
 
-def _propose_refusals(machine: Machine, state: State, action: Propose) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        length = len(machine.known(state, action.slot)) + len(action.tokens)
-        if length > state.geometry.max_len:
-            yield Refusal(Reason.TOO_LONG, length, f"at most {state.geometry.max_len} tokens")
+@check(Reason.TOO_LONG)
+def _proposals_fit(machine: Machine, state: State, action: Propose) -> Faults:
+    """The sequence would have more than `max_len` tokens, known and proposed."""
+    length = len(machine.known(state, action.slot)) + len(action.tokens)
+    if length > state.geometry.max_len:
+        yield length, f"at most {state.geometry.max_len} tokens"
 
 
 def _propose(_machine: Machine, state: State, action: Propose, _pages: Pages | None) -> State:
@@ -59,15 +66,20 @@ def _propose(_machine: Machine, state: State, action: Propose, _pages: Pages | N
     return state._replace(proposed=with_entry(state.proposed, action.slot, proposed))
 
 
-def _commit_refusals(_machine: Machine, state: State, action: Commit) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        written, committed = used(state, action.slot).written, state.committed[action.slot]
-        if action.length <= committed:
-            yield Refusal(Reason.COMMITTED, action.length, f"above {committed}")
-        elif action.length > written:
-            yield Refusal(Reason.UNWRITTEN, action.length, f"at most {written} written")
+@check(Reason.COMMITTED)
+def _past_committed(_machine: Machine, state: State, action: Commit) -> Faults:
+    """`length` is not above `committed`."""
+    committed = state.committed[action.slot]
+    if action.length <= committed:
+        yield action.length, f"above {committed}"
+
+
+@check(Reason.UNWRITTEN)
+def _within_written(_machine: Machine, state: State, action: Commit) -> Faults:
+    """`length` is above `written`."""
+    written = used(state, action.slot).written
+    if action.length > written:
+        yield action.length, f"at most {written} written"
 
 
 def _commit(_machine: Machine, state: State, action: Commit, _pages: Pages | None) -> State:
@@ -86,15 +98,20 @@ def _accepted(state: State, action: Commit) -> tuple[int, ...]:
     return state.proposed[action.slot][: action.length - len(used(state, action.slot).tokens)]
 
 
-def _truncate_refusals(_machine: Machine, state: State, action: Truncate) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        allocated, committed = used(state, action.slot).allocated, state.committed[action.slot]
-        if action.length < committed:
-            yield Refusal(Reason.COMMITTED, action.length, f"at least {committed}")
-        elif action.length > allocated:
-            yield Refusal(Reason.TOO_LONG, action.length, f"at most {allocated} allocated")
+@check(Reason.COMMITTED)
+def _keeps_committed(_machine: Machine, state: State, action: Truncate) -> Faults:
+    """`length` is below `committed`."""
+    committed = state.committed[action.slot]
+    if action.length < committed:
+        yield action.length, f"at least {committed}"
+
+
+@check(Reason.TOO_LONG)
+def _within_allocated(_machine: Machine, state: State, action: Truncate) -> Faults:
+    """`length` is above `allocated`."""
+    allocated = used(state, action.slot).allocated
+    if action.length > allocated:
+        yield action.length, f"at most {allocated} allocated"
 
 
 def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages | None) -> State:
@@ -145,25 +162,21 @@ def _free_forgets(_machine: Machine, before: State, action: Free, after: State) 
     )
 
 
-def _nothing_proposed(
-    _machine: Machine, state: State, action: Append | Sample, found: Refusals
-) -> Refusals:
-    """A known token cannot follow proposed ones."""
-    if any(refusal.reason.family is Family.SLOT for refusal in found):
-        return found
-    return found | _proposals(state, reserved_slot(state, action.slot))
+@check(Reason.PROPOSED)
+def _nothing_proposed(_machine: Machine, state: State, action: Append | Sample) -> Faults:
+    """The slot has proposed tokens, which no known token can follow."""
+    yield from _proposals(state, reserved_slot(state, action.slot))
 
 
-def _parent_committed(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
-    """A parent must not have proposed tokens: only committed cells are shared or copied."""
-    if any(refusal.reason.family is Family.SLOT for refusal in found):
-        return found
-    return found | _proposals(state, action.parent)
+@check(Reason.PROPOSED)
+def _parent_committed(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The parent has proposed tokens; only committed cells are shared or copied."""
+    yield from _proposals(state, action.parent)
 
 
-def _proposals(state: State, slot: int) -> Refusals:
-    waiting = len(state.proposed[slot])
-    return frozenset([Refusal(Reason.PROPOSED, waiting, "0 proposed tokens")] * bool(waiting))
+def _proposals(state: State, slot: int) -> Faults:
+    if state.proposed[slot]:
+        yield len(state.proposed[slot]), "0 proposed tokens"
 
 
 def _committed_cells(state: State) -> State:
@@ -222,15 +235,21 @@ RUNG = Rung(
     owns=("committed", "proposed"),
     initial=_initial,
     rules={
-        Propose: Rule(refusals=_propose_refusals, effect=_propose),
+        Propose: Rule(stages=(*SLOT_IN_USE, *in_order(_proposals_fit)), effect=_propose),
         Commit: Rule(
-            refusals=_commit_refusals,
+            stages=(*SLOT_IN_USE, *in_order(_past_committed, _within_written)),
             effect=_commit,
             appends=lambda _machine, state, action: {action.slot: _accepted(state, action)},
         ),
-        Truncate: Rule(refusals=_truncate_refusals, effect=_truncate),
+        Truncate: Rule(
+            stages=(*SLOT_IN_USE, *in_order(_keeps_committed, _within_allocated)), effect=_truncate
+        ),
     },
-    guards={Append: _nothing_proposed, Sample: _nothing_proposed, Clone: _parent_committed},
+    guards={
+        Append: (Stage((_nothing_proposed,), unless=SLOT_REASONS),),
+        Sample: (Stage((_nothing_proposed,), unless=SLOT_REASONS),),
+        Clone: (Stage((_parent_committed,), unless=SLOT_REASONS),),
+    },
     follows={Write: _write_commits, Clone: _clone_copies, Free: _free_forgets},
     known=lambda state, slot: state.proposed[slot],
     clauses=("RB",),

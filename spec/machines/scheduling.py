@@ -6,7 +6,7 @@ docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve
 
@@ -37,14 +37,28 @@ from spec.machines.actions import (
 from spec.machines.lifecycle import (
     Key,
     detail_of,
-    request_refusals,
-    room_to_draw,
+    no_room_to_draw,
     taken_keys,
+    too_long,
 )
-from spec.machines.pages import require_used, reserved_slot, used
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.machines.pages import SLOT_IN_USE, reserved_slot, used
+from spec.rung import (
+    ChecksOf,
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    Stages,
+    check,
+    in_order,
+)
 from spec.state import Queued, State
-from spec.table import Batch
+from spec.table import Entry
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
@@ -54,9 +68,7 @@ from spec.vocabulary import (
     Request,
     Tokens,
 )
-from spec.vocabulary.errors import Family
-
-Refusals = frozenset[Refusal]
+from spec.vocabulary.errors import SLOT_REASONS
 
 
 def packed(state: State) -> tuple[Queued, ...]:
@@ -65,7 +77,7 @@ def packed(state: State) -> tuple[Queued, ...]:
     return tuple(sorted(leaving, key=lambda queued: (queued.slot, queued.position)))
 
 
-def generate(machine: Machine, state: State) -> tuple[State, int, Refusals]:
+def generate(machine: Machine, state: State) -> tuple[State, int, frozenset[Refusal]]:
     """Run rounds until one is refused or `limits.rounds` are done: state, rounds done, refusals."""
     for done in range(state.limits.rounds):
         found = machine.refusals(state, Round())
@@ -81,25 +93,27 @@ def prefill_pages(geometry: Geometry, request: Request) -> int:
     return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
 
 
-def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
+def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
     """Stop sequences must fit their static table."""
     longest = max((len(stop) for stop in stops), default=0)
     if len(stops) > limits.stops or longest > limits.stop_len:
         allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
-        yield Refusal(Reason.STOPS, f"{len(stops)}, the longest of {longest} tokens", allowed)
+        yield f"{len(stops)}, the longest of {longest} tokens", allowed
 
 
 # The queue.
 
 
-def _enqueue_refusals(machine: Machine, state: State, action: Enqueue) -> Iterator[Refusal]:
-    """The token must continue a sequence and leave room to draw at least one more."""
-    found = machine.refusals(state, Append(action.slot, (action.token,)))
-    yield from found
-    if _names_no_slot(found):
-        return
-    yield from room_to_draw(state, action.slot, len(used(state, action.slot).tokens))
-    yield from _queue_room(state, 1)
+@check(Reason.TOO_LONG)
+def _leaves_room_to_draw(_machine: Machine, state: State, action: Enqueue) -> Faults:
+    """With this token, `max_new` tokens or more would follow the prompt: none could be drawn."""
+    yield from no_room_to_draw(state, action.slot, len(used(state, action.slot).tokens))
+
+
+@check(Reason.QUEUE_FULL)
+def _one_queued(_machine: Machine, state: State, _action: Enqueue) -> Faults:
+    """The queue has `limits.queue` entries."""
+    yield from _queue_full(state, 1)
 
 
 def _enqueue(machine: Machine, state: State, action: Enqueue, _pages: Pages | None) -> State:
@@ -112,18 +126,14 @@ def _pack(_machine: Machine, state: State, _action: Pack, _pages: Pages | None) 
     return state._replace(queue=state.queue[state.limits.round_tokens :])
 
 
-def _purge_refusals(_machine: Machine, state: State, action: Purge) -> Iterator[Refusal]:
-    return require_used(state, action.slot)
-
-
 def _purge(_machine: Machine, state: State, action: Purge, _pages: Pages | None) -> State:
     return _without_slot(state, action.slot)
 
 
-def _queue_room(state: State, more: int) -> Iterator[Refusal]:
+def _queue_full(state: State, more: int) -> Faults:
     wanted = len(state.queue) + more
     if wanted > state.limits.queue:
-        yield Refusal(Reason.QUEUE_FULL, wanted, f"up to {state.limits.queue}")
+        yield wanted, f"up to {state.limits.queue}"
 
 
 def _with_queued(state: State, *entries: Queued) -> State:
@@ -166,67 +176,108 @@ def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | Non
     return _tidied(machine, _run(machine, state, action, pages))
 
 
-def _prefill_refusals(_machine: Machine, state: State, action: Prefill) -> Iterator[Refusal]:
-    """Refusals in stages: a later stage is checked only if the earlier ones found nothing."""
-    requests = action.requests
-    yield from (
-        list(_width_refusals(state.limits, requests))
-        or list(_request_refusals(state, requests))
-        or list(_room_refusals(state, requests))
-    )
-
-
-def _width_refusals(limits: Limits, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+@check(Reason.PREFILL_WIDTH)
+def _prefill_width(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """There is no request, there are more than `limits.prefill_seqs`, or their prompts have more
+    than `limits.prefill_tokens` tokens together.
+    """
+    requests, limits = action.requests, state.limits
     tokens = sum(len(request.prompt) for request in requests)
     if not 0 < len(requests) <= limits.prefill_seqs or tokens > limits.prefill_tokens:
         allowed = f"1 to {limits.prefill_seqs} prompts, at most {limits.prefill_tokens} tokens"
-        yield Refusal(Reason.PREFILL_WIDTH, f"{len(requests)} prompts, {tokens} tokens", allowed)
+        yield f"{len(requests)} prompts, {tokens} tokens", allowed
 
 
-def _request_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+@check(Reason.TOO_LONG)
+def _requests_fit(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """The prompt and `max_new` tokens of a request are more than `max_len`."""
+    for request in action.requests:
+        yield from too_long(state.geometry, len(request.prompt), request.params)
+
+
+@check(Reason.STOPS)
+def _stops_of_requests(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """A request has more than `limits.stops` stop sequences, or one longer than
+    `limits.stop_len`.
+    """
+    for request in action.requests:
+        yield from too_many_stops(state.limits, request.params.stops)
+
+
+@check(Reason.CHOICE_TAKEN)
+def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """A choice of a request is live in a slot, its output is not taken yet, or two requests have
+    one id.
+    """
     taken = taken_keys(state)
-    ids = [request.id for request in requests]
-    for request in requests:
-        yield from request_refusals(state.geometry, len(request.prompt), request.params)
-        yield from stop_refusals(state.limits, request.params.stops)
+    ids = [request.id for request in action.requests]
+    for request in action.requests:
         keys = {(request.id, choice) for choice in range(request.n_generations)}
         if keys & taken or ids.count(request.id) > 1:
-            yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
+            yield request.id, "an unused request id"
 
 
-def _room_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
-    choices = sum(request.n_generations for request in requests)
-    free_slots = state.sequences.count(None)
-    if choices > free_slots:
-        yield Refusal(Reason.NO_FREE_SLOT, choices, f"at most {free_slots} choices")
-    wanted = sum(prefill_pages(state.geometry, request) for request in requests)
+@check(Reason.NO_FREE_SLOT)
+def _slots_free(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """The requests have more choices together than there are free slots."""
+    choices, free = _choices(action), state.sequences.count(None)
+    if choices > free:
+        yield choices, f"at most {free} choices"
+
+
+@check(Reason.OUT_OF_PAGES)
+def _pages_free(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """More pages are needed than are free: those of each prompt, and where its last page is
+    partial, one more for each further choice.
+    """
+    wanted = sum(prefill_pages(state.geometry, request) for request in action.requests)
     free = pool.free_count(state.counts)
     if wanted > free:
-        yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
-    yield from _queue_room(state, choices)
-    yield from _output_refusals(state, choices)
+        yield wanted, f"at most {free} pages"
 
 
-def _output_refusals(state: State, samples: int) -> Iterator[Refusal]:
+@check(Reason.QUEUE_FULL)
+def _choices_queued(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """The queue has no room for one token of each choice."""
+    yield from _queue_full(state, _choices(action))
+
+
+@check(Reason.OUTPUTS_FULL)
+def _choices_finish(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """The outputs have no room for one of each choice, since each may finish."""
+    yield from _outputs_full(state, _choices(action))
+
+
+def _choices(action: Prefill) -> int:
+    return sum(request.n_generations for request in action.requests)
+
+
+def _outputs_full(state: State, samples: int) -> Faults:
     """Each sequence that samples may finish, so there must be room for all of them."""
     outputs = len(state.outputs) + samples
     if outputs > state.limits.outputs:
-        yield Refusal(Reason.OUTPUTS_FULL, outputs, f"up to {state.limits.outputs} outputs")
+        yield outputs, f"up to {state.limits.outputs} outputs"
 
 
 # A round.
 
 
 def _round_parts(_machine: Machine, state: State, _action: Round) -> tuple[Part, ...]:
-    """A slot samples if its last known token is in the batch."""
-    batch: Batch = tuple((queued.slot, queued.position) for queued in packed(state))
-    samples = tuple(
-        _sample(state, slot, length)
-        for slot, length in _lengths(state).items()
-        if (slot, length - 1) in batch
-    )
+    batch = _round_batch(state)
+    samples = tuple(_sample(state, slot, length) for slot, length in _sampled(state))
     parts: tuple[Action, ...] = (Allocate(batch), Write(batch), *samples)
     return tuple((part, None) for part in parts)
+
+
+def _round_batch(state: State) -> tuple[Entry, ...]:
+    return tuple((queued.slot, queued.position) for queued in packed(state))
+
+
+def _sampled(state: State) -> list[tuple[int, int]]:
+    """The slots that a round samples, and their lengths: the last known token is in the batch."""
+    batch = _round_batch(state)
+    lengths = ((slot, length) for slot, length in _lengths(state).items())
+    return [(slot, length) for slot, length in lengths if (slot, length - 1) in batch]
 
 
 def _lengths(state: State) -> dict[int, int]:
@@ -242,23 +293,34 @@ def _round(machine: Machine, state: State, action: Round, pages: Pages | None) -
     return _tidied(machine, _run(machine, state, action, pages))
 
 
-def _round_refusals(machine: Machine, state: State, action: Round) -> Iterator[Refusal]:
-    (allocate, _), _, *samples = machine.parts(state, action)
-    assert isinstance(allocate, Allocate)
-    if not allocate.batch:
-        yield Refusal(Reason.QUEUE_EMPTY, 0, "at least 1 queued token")
-        return
-    slots = [slot for slot, _ in filter(None, allocate.batch)]
-    unsettled = [slot for slot in slots if not used(state, slot).settled]
-    if unsettled:
-        yield Refusal(Reason.UNWRITTEN, unsettled, "slots whose allocated cells are written")
-        return
-    proposed = [slot for slot in slots if machine.known(state, slot) != used(state, slot).tokens]
-    if proposed:
-        yield Refusal(Reason.PROPOSED, proposed, "slots without proposed tokens")
-        return
-    yield from machine.below(NAME).refusals(state, allocate)
-    yield from _output_refusals(state, len(samples))
+@check(Reason.QUEUE_EMPTY)
+def _some_queued(_machine: Machine, state: State, _action: Round) -> Faults:
+    """The queue is empty."""
+    if not state.queue:
+        yield 0, "at least 1 queued token"
+
+
+@check(Reason.UNWRITTEN)
+def _round_settled(_machine: Machine, state: State, _action: Round) -> Faults:
+    """A slot with a packed token has allocated cells that are not written."""
+    slots = [slot for slot, _ in _round_batch(state) if not used(state, slot).settled]
+    if slots:
+        yield slots, "slots whose allocated cells are written"
+
+
+@check(Reason.PROPOSED)
+def _round_known(machine: Machine, state: State, _action: Round) -> Faults:
+    """A slot with a packed token has proposed tokens."""
+    batch = _round_batch(state)
+    slots = [slot for slot, _ in batch if machine.known(state, slot) != used(state, slot).tokens]
+    if slots:
+        yield slots, "slots without proposed tokens"
+
+
+@check(Reason.OUTPUTS_FULL)
+def _round_outputs(_machine: Machine, state: State, _action: Round) -> Faults:
+    """The outputs have no room for one of each slot that draws a token, since each may finish."""
+    yield from _outputs_full(state, len(_sampled(state)))
 
 
 def _generate(machine: Machine, state: State, _action: Generate, _pages: Pages | None) -> State:
@@ -290,42 +352,43 @@ def _tidies(state: State) -> bool:
 # What scheduling adds to the actions of lower rungs.
 
 
-def _within_width(
-    _machine: Machine, state: State, action: Allocate | Write, found: Refusals
-) -> Refusals:
-    """A batch must fit the limit, and must not write queued tokens: rounds write those."""
+@check(Reason.BATCH_WIDTH)
+def _width(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+    """The batch has more than `limits.prefill_tokens` entries, padding included."""
     if len(action.batch) > state.limits.prefill_tokens:
-        allowed = f"at most {state.limits.prefill_tokens} entries"
-        return frozenset({Refusal(Reason.BATCH_WIDTH, len(action.batch), allowed)})
-    if isinstance(action, Write) and not found:
-        waiting = {(queued.slot, queued.position) for queued in state.queue}
-        queued = [entry for entry in action.batch if entry in waiting]
-        if queued:
-            allowed = "tokens that have left the queue"
-            return frozenset({Refusal(Reason.BATCH_QUEUED, queued, allowed)})
-    return found
+        yield len(action.batch), f"at most {state.limits.prefill_tokens} entries"
 
 
-def _stops_fit(_machine: Machine, state: State, action: Assign, found: Refusals) -> Refusals:
-    return found | frozenset(stop_refusals(state.limits, action.params.stops))
+@check(Reason.BATCH_QUEUED)
+def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
+    """The token of a position is still in the queue; rounds write those."""
+    waiting = {(queued.slot, queued.position) for queued in state.queue}
+    queued = [entry for entry in action.batch if entry in waiting]
+    if queued:
+        yield queued, "tokens that have left the queue"
 
 
-def _clone_fits(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
-    """The pending tokens of the parent are copied into the queue."""
-    if _names_no_slot(found):
-        return found
-    return found | frozenset(_queue_room(state, len(_pending(state, action.parent))))
+@check(Reason.STOPS)
+def _stops_fit(_machine: Machine, state: State, action: Assign) -> Faults:
+    """There are more than `limits.stops` stop sequences, or one is longer than
+    `limits.stop_len`.
+    """
+    yield from too_many_stops(state.limits, action.params.stops)
 
 
-def _proposal_fits(_machine: Machine, state: State, action: Propose, found: Refusals) -> Refusals:
-    if _names_no_slot(found):
-        return found
-    return found | frozenset(_queue_room(state, len(action.tokens)))
+@check(Reason.QUEUE_FULL)
+def _clone_queued(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The queue has no room for a copy of each token of the parent that is queued."""
+    yield from _queue_full(state, len(_pending(state, action.parent)))
 
 
-def _names_no_slot(found: Refusals) -> bool:
-    """Whether the slot itself is refused, so that nothing more can be checked of it."""
-    return any(refusal.reason.family is Family.SLOT for refusal in found)
+@check(Reason.QUEUE_FULL)
+def _proposals_queued(_machine: Machine, state: State, action: Propose) -> Faults:
+    """The queue has no room for the proposed tokens."""
+    yield from _queue_full(state, len(action.tokens))
+
+
+_WITHIN_WIDTH: Final[Stages[Any]] = (Stage((_width,), unless=frozenset(), first=True),)
 
 
 def _clone_pending(_machine: Machine, before: State, action: Clone, after: State) -> State:
@@ -500,29 +563,64 @@ _TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
 """For an action, the naive actions on the texts of its requests."""
 
 NAME = "scheduling"
+_QUEUED: Final = "the queue names slots in use that have not finished"
+_APPENDED: Final = ChecksOf[Enqueue](
+    kind=Append,
+    action=lambda _machine, _state, action: Append(action.slot, (action.token,)),
+    never={Reason.TOO_LONG: "`max_new` leaves less room than `max_len`"},
+)
+_ROUND_ALLOCATED: Final = ChecksOf[Round](
+    kind=Allocate,
+    action=lambda _machine, state, _action: Allocate(_round_batch(state)),
+    below=NAME,
+    never={
+        Reason.SLOT_RANGE: _QUEUED,
+        Reason.SLOT_UNUSED: _QUEUED,
+        Reason.SLOT_FINISHED: _QUEUED,
+        Reason.TOO_LONG: "a queued token is known, and known tokens fit",
+    },
+)
 RUNG = Rung(
     name=NAME,
     requires=("lifecycle",),
     owns=("queue",),
     rules={
         Enqueue: Rule(
-            refusals=_enqueue_refusals,
+            stages=(
+                Stage((_APPENDED,)),
+                Stage((_leaves_room_to_draw, _one_queued), unless=SLOT_REASONS),
+            ),
             effect=_enqueue,
             appends=lambda _machine, _state, action: {action.slot: (action.token,)},
         ),
         Pack: Rule(effect=_pack),
-        Purge: Rule(refusals=_purge_refusals, effect=_purge),
-        Prefill: Rule(refusals=_prefill_refusals, effect=_prefill, parts=_prefill_parts),
-        Round: Rule(refusals=_round_refusals, effect=_round, parts=_round_parts),
+        Purge: Rule(stages=SLOT_IN_USE, effect=_purge),
+        Prefill: Rule(
+            stages=(
+                Stage((_prefill_width,)),
+                Stage((_requests_fit, _stops_of_requests, _ids_unused)),
+                Stage((_slots_free, _pages_free, _choices_queued, _choices_finish)),
+            ),
+            effect=_prefill,
+            parts=_prefill_parts,
+        ),
+        Round: Rule(
+            stages=(
+                *in_order(_some_queued, _round_settled, _round_known),
+                Stage((_ROUND_ALLOCATED, _round_outputs)),
+            ),
+            effect=_round,
+            parts=_round_parts,
+        ),
         Generate: Rule(effect=_generate),
     },
     folds=frozenset({Append, Sample}),
     guards={
-        Allocate: _within_width,
-        Write: _within_width,
-        Assign: _stops_fit,
-        Clone: _clone_fits,
-        Propose: _proposal_fits,
+        Allocate: _WITHIN_WIDTH,
+        Write: (*_WITHIN_WIDTH, *in_order(_not_queued)),
+        Assign: (Stage((_stops_fit,), unless=frozenset()),),
+        Clone: (Stage((_clone_queued,), unless=SLOT_REASONS),),
+        Propose: (Stage((_proposals_queued,), unless=SLOT_REASONS),),
     },
     follows={
         Clone: _clone_pending,

@@ -5,45 +5,54 @@ another one shares its pages. Source: docs/sources.md, "Clones", "Shared blocks"
 invariants".
 """
 
-from collections.abc import Iterator
-
 from attrs import evolve
 
 from spec import pool
 from spec.cells import blank, copy_page
 from spec.machines.actions import Action, Allocate, Append, Clone, Reserve, Write
 from spec.machines.pages import (
+    in_range,
+    in_use,
     live_cells,
-    require_in_range,
-    require_unused,
-    require_used,
     reserved_slot,
+    some_unused,
     taken_pages,
+    unused,
     used,
     with_sequence,
 )
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.rung import (
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    check,
+    in_order,
+)
 from spec.state import State
 from spec.table import Sequence, by_slot
-from spec.vocabulary import Reason, Refusal
+from spec.vocabulary import Reason
 
 
-def _clone_refusals(machine: Machine, state: State, action: Clone) -> Iterator[Refusal]:
-    problems = [*require_in_range(state, action.parent)]
-    if action.child is not None:
-        problems += require_in_range(state, action.child)
-    problems = problems or [
-        *require_used(state, action.parent),
-        *require_unused(state, action.child),
-    ]
-    yield from problems
-    if problems:
-        return
-    parent, free = used(state, action.parent), pool.free_count(state.counts)
+@check(Reason.UNWRITTEN)
+def _parent_settled(_machine: Machine, state: State, action: Clone) -> Faults:
+    """The parent has allocated cells that are not written."""
+    parent = used(state, action.parent)
     if not parent.settled:
-        yield Refusal(Reason.UNWRITTEN, parent.written, f"{parent.allocated} written")
-    elif machine.pages_wanted(state, action) > free:
-        yield Refusal(Reason.OUT_OF_PAGES, 1, f"at most {free} pages")
+        yield parent.written, f"{parent.allocated} written"
+
+
+@check(Reason.OUT_OF_PAGES)
+def _page_free(machine: Machine, state: State, action: Clone) -> Faults:
+    """The parent's last page is partial, and no page is free for its copy."""
+    free = pool.free_count(state.counts)
+    if machine.pages_wanted(state, action) > free:
+        yield 1, f"at most {free} pages"
 
 
 def _pages_wanted(_machine: Machine, state: State, action: Clone) -> int:
@@ -119,7 +128,17 @@ def _private_row(state: State, slot: int, sequence: Sequence) -> Pages:
 RUNG = Rung(
     name="sharing",
     requires=("pages",),
-    rules={Clone: Rule(refusals=_clone_refusals, effect=_clone, pages_wanted=_pages_wanted)},
+    rules={
+        Clone: Rule(
+            stages=(
+                Stage((in_range("parent"), in_range("child"))),
+                Stage((in_use("parent"), unused("child"), some_unused("child"))),
+                *in_order(_parent_settled, _page_free),
+            ),
+            effect=_clone,
+            pages_wanted=_pages_wanted,
+        )
+    },
     clauses=("SHARE",),
     edges=(Edge(abstract=_private, lower=_lower, compared=live_cells),),
     meets={

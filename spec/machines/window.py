@@ -10,7 +10,6 @@ of its own there, and the part that a query can still see is compared. Source: d
 "Windows".
 """
 
-from collections.abc import Iterator
 from itertools import chain
 
 from attrs import evolve
@@ -19,20 +18,18 @@ from spec.attention import visible
 from spec.cells import blank
 from spec.machines.actions import Action, Allocate, Clone, Free, Release, Sample
 from spec.machines.pages import (
+    SLOT_IN_USE,
     release_row,
-    require_used,
     reserved_slot,
     taken_pages,
     used,
     with_entry,
     with_sequence,
 )
-from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
+from spec.rung import Edge, Faults, Machine, Meet, Pages, Part, Rule, Rung, check, in_order
 from spec.state import State
 from spec.table import Sequence, readable
-from spec.vocabulary import INVALID, Reason, Refusal
-
-Refusals = frozenset[Refusal]
+from spec.vocabulary import INVALID, Reason
 
 
 def first_visible(state: State, slot: int) -> int:
@@ -41,13 +38,12 @@ def first_visible(state: State, slot: int) -> int:
     return visible(committed, committed + 1, state.geometry.window).start
 
 
-def _release_refusals(_machine: Machine, state: State, action: Release) -> Iterator[Refusal]:
-    problems = tuple(require_used(state, action.slot))
-    yield from problems
-    if not problems:
-        most = first_visible(state, action.slot)
-        if action.before > most:
-            yield Refusal(Reason.WINDOW, action.before, f"at most {most}")
+@check(Reason.WINDOW)
+def _out_of_sight(_machine: Machine, state: State, action: Release) -> Faults:
+    """`before` is above 0, and above `committed - window + 1` or there is no window."""
+    most = first_visible(state, action.slot)
+    if action.before > most:
+        yield action.before, f"at most {most}"
 
 
 def _release(_machine: Machine, state: State, action: Release, _pages: Pages | None) -> State:
@@ -60,16 +56,12 @@ def _release(_machine: Machine, state: State, action: Release, _pages: Pages | N
     return release_row(state, released)
 
 
-def _last_query_reads(_machine: Machine, state: State, action: Sample, found: Refusals) -> Refusals:
-    """A token is drawn from what the last query reads, so all of that must still be there."""
-    if found:
-        return found
+@check(Reason.SLOT_EMPTY)
+def _last_query_reads(_machine: Machine, state: State, action: Sample) -> Faults:
+    """A page that the last query reads is released."""
     sequence, geometry = used(state, action.slot), state.geometry
-    if readable(sequence, sequence.written - 1, geometry.page_size, geometry.window):
-        return found
-    return frozenset(
-        {Refusal(Reason.SLOT_EMPTY, action.slot, "a last query whose pages are there")}
-    )
+    if not readable(sequence, sequence.written - 1, geometry.page_size, geometry.window):
+        yield action.slot, "a last query whose pages are there"
 
 
 def _clone_copies(_machine: Machine, before: State, action: Clone, after: State) -> State:
@@ -146,8 +138,8 @@ RUNG = Rung(
     requires=("rollback",),
     owns=("first_page",),
     initial=lambda state: state._replace(first_page=(0,) * state.geometry.slots),
-    rules={Release: Rule(refusals=_release_refusals, effect=_release)},
-    guards={Sample: _last_query_reads},
+    rules={Release: Rule(stages=(*SLOT_IN_USE, *in_order(_out_of_sight)), effect=_release)},
+    guards={Sample: in_order(_last_query_reads)},
     follows={Clone: _clone_copies, Free: _free_forgets},
     clauses=("WIN",),
     edges=(Edge(abstract=_full_history, lower=_lower, compared=_seen),),

@@ -114,6 +114,10 @@ _MEANINGS = {
 }
 
 
+SLOT_REASONS: Final = frozenset(reason for reason in Reason if reason.family is Family.SLOT)
+"""The reasons that concern the slot itself."""
+
+
 @frozen
 class Refusal:
     """One reason, with the value seen and the values allowed; None where they are not known."""

@@ -58,7 +58,7 @@ class Limits:
 
     queue: queue entries, at least one per slot. prefill_tokens: tokens in one batch or prefill.
     prefill_seqs: prompts in one prefill. round_tokens: tokens in one decode round. rounds: rounds
-    in one call of the loop. stops and stop_len: stop sequences per request and tokens in each.
+    in one call of the loop. stops: stop sequences per request. stop_len: tokens in each.
     outputs: finished outputs held until they are taken.
     """
 

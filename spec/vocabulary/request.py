@@ -11,7 +11,13 @@ Tokens = tuple[int, ...]
 
 
 class CleanupMode(Enum):
-    """When finished sequences are released. Source: docs/sources.md, "Cleanup modes"."""
+    """When finished sequences are freed by themselves.
+
+    INCREMENTAL: at the end of each prefill and round. END: at the end of the prefill or round after
+    which no sequence is unfinished. NONE: never.
+
+    Source: docs/sources.md, "Cleanup modes".
+    """
 
     NONE = "none"
     END = "end"
@@ -39,8 +45,9 @@ class FinishReason(Enum):
 class Params:
     """How one request is sampled and when it stops.
 
-    max_new: the most tokens to generate. stops: sequences matched against generated tokens only.
-    temperature: 0 is greedy. seed: for this request's draws.
+    max_new: the number of generated tokens at which it ends. stops: it ends as soon as the
+    generated tokens end with one of these, which stays in the output. temperature: 0 is greedy.
+    seed: for this request's draws.
     """
 
     max_new: int = field(validator=SIZE)
@@ -51,7 +58,11 @@ class Params:
 
 @frozen(kw_only=True)
 class Request:
-    """One prompt to be continued `n_generations` times. `id` names it in the outputs."""
+    """One prompt to be continued `n_generations` times.
+
+    id: its name in the outputs. prompt: its tokens. params: when it stops and how it draws.
+    n_generations: its choices, each of which becomes a sequence.
+    """
 
     id: int = field(validator=INT32)
     prompt: Tokens = field(validator=PROMPT)

@@ -13,8 +13,8 @@ from conformance.exploration.search import Expanded, Search, Wrong, expand, told
 from spec import pool
 from spec.cells import POISON, kill
 from spec.machines import actions as act
-from spec.machines import pages, sharing
-from spec.rung import Machine
+from spec.machines import sharing
+from spec.rung import Faults, Machine, Rule, check, in_order
 from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
@@ -180,11 +180,18 @@ def test_a_tampered_state_is_caught(clause: str, changed: dict[str, object]) -> 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, kind: type, make: Callable[[Effect], Effect]) -> None:
     """Replace the effect of an action in every machine that is explored."""
+    another_rule(monkeypatch, kind, lambda rule: {"effect": make(rule.effect)})
+
+
+def another_rule(
+    monkeypatch: pytest.MonkeyPatch, kind: type, change: Callable[[Rule[Any]], dict[str, Any]]
+) -> None:
+    """Change the rule of an action in every machine that is explored."""
     honest: Any = Instance.__dict__["machine"]
 
     def machine(chosen: Instance) -> Machine:
         right: Machine = honest.fget(chosen)
-        return planted(right, kind, effect=make(right.rules[kind].effect))
+        return planted(right, kind, **change(right.rules[kind]))
 
     monkeypatch.setattr(Instance, "machine", property(machine))
 
@@ -288,15 +295,17 @@ def test_a_refusal_in_vain_is_caught(
     """ATOMIC: a refusal for lack of pages is wrong if enough are free, or if no pool is enough."""
     state = after(LONGER, "reserve(0)", "assign(0, 1)", "allocate(0, 2)")
 
-    def make(_: object) -> Callable[..., list[Refusal]]:
-        def miser(table: State, _grouped: object, wanted: int) -> list[Refusal]:
-            free = pool.free_count(table.counts)
-            short = (wanted and always) or wanted >= free
-            return [Refusal(Reason.OUT_OF_PAGES, wanted, free)] if short else []
+    @check(Reason.OUT_OF_PAGES)
+    def miser(machine: Machine, table: State, action: act.Allocate) -> Faults:
+        wanted, free = machine.pages_wanted(table, action), pool.free_count(table.counts)
+        if (wanted and always) or wanted >= free:
+            yield wanted, free
 
-        return miser
-
-    patched(monkeypatch, pages, "_room_refusals", make)
+    another_rule(
+        monkeypatch,
+        act.Allocate,
+        lambda rule: {"stages": (*rule.stages[:-1], *in_order(miser))},
+    )
     clause, message, move = wrong(LONGER, state)
 
     assert ("ATOMIC", "allocate(0, 1)") == (clause, move)

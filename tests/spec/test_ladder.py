@@ -261,7 +261,7 @@ def test_reading_poison_is_an_error() -> None:
 
 def test_what_a_lower_rung_refuses_breaks_the_edge() -> None:
     """A guard that an upper rung forgets breaks the edge to the rung that has it."""
-    lax = planted(MACHINE, Commit, refusals=lambda _machine, _state, _action: ())
+    lax = planted(MACHINE, Commit, stages=())
     state = prefilled()
     state = lax.fold(state, [(Propose(0, (1,)), None)])
 
