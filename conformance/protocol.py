@@ -19,14 +19,16 @@ from spec.machines import actions
 from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary.capacity import COPIES, Copy
+from spec.vocabulary.rules import INT32
 
 Action = actions.Action
 CALLS: Final = ladder.whole().calls
 """Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
-_WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy)}
+_WORDS: Final = {"refuses": get_args(Refuses), "policy": get_args(Policy), "copy": COPIES}
 
 
 @frozen
@@ -76,8 +78,9 @@ class Profile:
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free pages, slots in ascending order, or any free pages. Raises InvalidInput for another
-    word, or for an action that is not one of the specification.
+    lowest free pages, slots in ascending order, or any free pages. copy, lookahead: when it takes
+    pages; see `spec.vocabulary.Capacity`. Raises InvalidInput for another word, or for an action
+    that is not one of the specification.
     """
 
     name: str
@@ -87,6 +90,13 @@ class Profile:
     actions: frozenset[type] = field(validator=_known_actions)
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
+    copy: Copy = field(default="eager", validator=_known_word)
+    lookahead: int = field(default=0, validator=INT32)
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity policy."""
+        return Capacity(copy=self.copy, lookahead=self.lookahead)
 
     @property
     def machine(self) -> Machine:

@@ -14,7 +14,7 @@ from attrs import frozen
 from spec.fields import VIEWED, OutputEntry, QueueEntry
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import INVALID, Geometry, InvalidInput, Tokens
+from spec.vocabulary import INVALID, STANDARD, Capacity, Geometry, InvalidInput, Tokens
 
 
 @frozen(kw_only=True, slots=False)
@@ -24,7 +24,8 @@ class View:
     counts: per page. used, finished: per slot. rows: full width, INVALID where there is no page.
     tokens, proposed, allocated, written, committed, first_page: per slot (empty and 0 where
     unused). cells: per destination; the cell that ends a prefix should have the value
-    `expected(prefix)`. Raises InvalidInput for a field with more or fewer entries.
+    `expected(prefix)`. capacity: the policy of the engine; the kit sets it, from the profile.
+    Raises InvalidInput for a field with more or fewer entries.
     """
 
     geometry: Geometry
@@ -42,6 +43,7 @@ class View:
     outputs: tuple[OutputEntry, ...] | None = None
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = lambda prefix: prefix
+    capacity: Capacity = STANDARD
 
     def __attrs_post_init__(self) -> None:
         sizes = self.geometry
@@ -147,4 +149,4 @@ def of(machine: Machine, state: State) -> View:
     shown: dict[str, Any] = {
         field.name: field.of(state) for field in VIEWED if field.owner in machine.names
     }
-    return View(geometry=state.geometry, **shown)
+    return View(geometry=state.geometry, capacity=state.capacity, **shown)

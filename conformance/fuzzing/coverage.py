@@ -5,17 +5,24 @@ items that were not reached. Source: docs/sources.md, "Verdicts" and "Conditions
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from attrs import evolve
+
 from conformance.protocol import Action, Engine, Poisonable
-from conformance.rungs.registry import ACTIONS, CORNERS, REFUSABLE, corners
-from spec import pool
+from conformance.rungs.record import AHEAD, LAZY
+from conformance.rungs.registry import CORNERS, REFUSABLE, corners
+from spec import ladder, pool
 from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import Reason
 
 POISON: Final = "PoisonDead"
+MACHINE: Final = ladder.machine(ladder.SERVING)
+"""The rules of the actions that may be refused for lack of pages."""
+_CONDITIONS: Final = frozenset({POISON, LAZY, AHEAD})
+"""What decides about corners beside the names of actions."""
 
 
 class Coverage:
@@ -40,8 +47,8 @@ class Coverage:
         if reasons:
             for reason in reasons:
                 self.outcomes[f"{name}: {reason.name}"] += 1
-            if Reason.OUT_OF_PAGES in reasons and _one_short(before, action):
-                self.corners["one page short"] += 1
+            if Reason.OUT_OF_PAGES in reasons:
+                self.corners.update(_short(before, action))
             return
         self.outcomes[f"{name}: done"] += 1
         self.corners.update(corners(before, action, after))
@@ -54,12 +61,15 @@ class Coverage:
     def coverable(self, names: Iterable[str]) -> list[str]:
         """Every outcome and corner state that a run must reach with the actions of these names.
 
-        POISON is among the names if the dead cells of the engine can be overwritten.
+        POISON is among the names if the dead cells of the engine can be overwritten, and LAZY and
+        AHEAD are if it has these policies.
         """
         offered, wanted = set(names), []
-        for name in offered - {POISON}:
+        for name in offered - _CONDITIONS:
             wanted.append(f"{name}: done")
             wanted += [f"{name}: {reason.name}" for reason in REFUSABLE[name]]
+        if LAZY in offered and AHEAD not in offered and "Clone" in offered:
+            wanted.remove("Clone: OUT_OF_PAGES")  # such a clone takes no page
         return sorted(wanted) + [
             corner
             for corner, needs in CORNERS.items()
@@ -68,8 +78,10 @@ class Coverage:
 
     def coverable_on(self, engine: Engine) -> list[str]:
         """Every outcome and corner state that a run of this engine must reach."""
-        names = sorted(action.__name__ for action in engine.profile.actions)
-        return self.coverable(names + [POISON] * isinstance(engine, Poisonable))
+        profile, poisonable = engine.profile, isinstance(engine, Poisonable)
+        names = [action.__name__ for action in profile.actions]
+        conditions = {POISON: poisonable, LAZY: profile.copy == "lazy", AHEAD: profile.lookahead}
+        return self.coverable(names + [name for name, holds in conditions.items() if holds])
 
     def covered(self, coverable: list[str]) -> list[str]:
         """The items of `coverable` that the run has reached."""
@@ -91,7 +103,14 @@ def _ended(old: Sequence, new: Sequence | None) -> bool:
     return new is None or new.tokens[: len(old.tokens)] != old.tokens
 
 
-def _one_short(state: State, action: Action) -> bool:
-    """Whether exactly one more free page would have been enough."""
-    wanted = ACTIONS[type(action)].pages_wanted(state, action)
-    return wanted == pool.free_count(state.counts) + 1
+def _short(state: State, action: Action) -> Iterator[str]:
+    """The corners of an action that is refused for lack of pages, by an engine."""
+    free = pool.free_count(state.counts)
+    if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:
+        return
+    if MACHINE.pages_wanted(state, action) != free + 1:
+        return
+    yield "one page short"
+    nothing_ahead = state._replace(capacity=evolve(state.capacity, lookahead=0))
+    if MACHINE.pages_wanted(nothing_ahead, action) <= free:
+        yield "one page short of what is taken ahead"

@@ -1,7 +1,7 @@
 """The record of a rung: all that the kit must know of the rung and of each of its actions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
 
@@ -12,6 +12,10 @@ from spec.state import State
 from spec.vocabulary import Geometry, Reason
 
 A = TypeVar("A")
+
+LAZY: Final = "lazy copies"
+AHEAD: Final = "pages taken ahead"
+"""Policies of an engine, as words beside the names of its actions: see `RungKit.corners`."""
 
 
 class Session(Protocol):
@@ -69,26 +73,21 @@ def _no_corners(_before: State, _action: object, _after: State) -> Iterator[str]
     return iter(())
 
 
-def _no_page(_state: State, _action: object) -> int:
-    return 0
-
-
 @frozen(kw_only=True)
 class ActionKit(Generic[A]):
     """The kit's record of one action.
 
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
     from the state before, an action that was done and the state after to the corner states reached.
-    pages_wanted: how many free pages the action needs in a state. simpler: smaller forms of the
-    action, never larger ones, so that shrinking ends. results: the results that an engine may
-    return, from the states before and after, that of our engine first; empty if the action has
-    none. result_clause: the clause that another result violates. state_clause: the clause that any
-    difference after this action violates; None for that of the field.
+    simpler: smaller forms of the action, never larger ones, so that shrinking ends. results: the
+    results that an engine may return, from the states before and after, that of our engine first;
+    empty if the action has none. result_clause: the clause that another result violates.
+    state_clause: the clause that any difference after this action violates; None for that of the
+    field.
     """
 
     refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
-    pages_wanted: Callable[[State, A], int] = _no_page
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
     results: Callable[[Machine, State, A, State], tuple[Result, ...]] = _no_results
     result_clause: str = "DET"
@@ -101,7 +100,8 @@ class RungKit:
 
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
     fuzzing must reach, each with groups of actions (`|` between them); an engine must offer one
-    action of each group to reach the state. always: as `corners` of an action, for a step of any
+    action of each group to reach the state. LAZY or AHEAD as a group: it must have that policy.
+    always: as `corners` of an action, for a step of any
     action. rules: the rules that it adds to the state machine of each level, by name. needs: the
     actions that an engine must offer for turns at the level of this rung; empty if it has no level.
     warmup: a short legal history from the initial state that calls each of its actions.

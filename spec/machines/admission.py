@@ -12,7 +12,15 @@ from spec.machines import lifecycle, scheduling
 from spec.machines.actions import Action, Admit, Free, Prefill, Submit
 from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Reason, Refusal, Request
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    Geometry,
+    Limits,
+    Reason,
+    Refusal,
+    Request,
+)
 
 
 def admissible(machine: Machine, state: State) -> tuple[Request, ...]:
@@ -27,15 +35,21 @@ def admissible(machine: Machine, state: State) -> tuple[Request, ...]:
 
 def reserved_pages(state: State) -> int:
     """Pages promised to admitted requests, used or not."""
-    return sum(request.pages_needed(state.geometry) for request in state.admitted)
+    return _worst_case(state, state.admitted)
 
 
-def fit_refusals(geometry: Geometry, limits: Limits, request: Request) -> Iterator[Refusal]:
+def _worst_case(state: State, requests: tuple[Request, ...]) -> int:
+    return sum(request.pages_needed(state.geometry, state.capacity) for request in requests)
+
+
+def fit_refusals(
+    geometry: Geometry, limits: Limits, request: Request, capacity: Capacity = STANDARD
+) -> Iterator[Refusal]:
     """Why a request could not run even in an empty engine."""
     yield from lifecycle.request_refusals(geometry, len(request.prompt), request.params)
     yield from scheduling.stop_refusals(limits, request.params.stops)
     for seen, most, what in (
-        (request.pages_needed(geometry), geometry.pages, "pages in the pool"),
+        (request.pages_needed(geometry, capacity), geometry.pages, "pages in the pool"),
         (request.n_generations, geometry.slots, "slots, one per choice"),
         (len(request.prompt), limits.prefill_tokens, "tokens in one prefill"),
     ):
@@ -49,7 +63,7 @@ def _submit_refusals(_machine: Machine, state: State, action: Submit) -> Iterato
     known |= {name for name, _ in lifecycle.taken_keys(state)}
     if request.id in known:
         yield Refusal(Reason.CHOICE_TAKEN, request.id, "an id that nothing in the engine has")
-    yield from fit_refusals(state.geometry, state.limits, request)
+    yield from fit_refusals(state.geometry, state.limits, request, state.capacity)
 
 
 def _submit(_machine: Machine, state: State, action: Submit, _pages: Pages | None) -> State:
@@ -74,7 +88,7 @@ def _room_refusals(
     machine: Machine, state: State, requests: tuple[Request, ...]
 ) -> Iterator[Refusal]:
     yield from machine.refusals(state, Prefill(requests))
-    wanted = sum(request.pages_needed(state.geometry) for request in requests)
+    wanted = _worst_case(state, requests)
     left = state.geometry.pages - reserved_pages(state)
     if wanted > left:
         yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {left} unreserved pages")

@@ -41,13 +41,12 @@ from spec.machines.lifecycle import (
     room_to_draw,
     taken_keys,
 )
-from spec.machines.pages import require_used, reserved_slot, used
+from spec.machines.pages import require_used, reserved_slot, row_pages, used
 from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
 from spec.state import Queued, State
 from spec.table import Batch
 from spec.vocabulary import (
     CleanupMode,
-    Geometry,
     Limits,
     Reason,
     Refusal,
@@ -73,12 +72,6 @@ def generate(machine: Machine, state: State) -> tuple[State, int, Refusals]:
             return state, done, found
         state = machine.effect(state, Round())
     return state, state.limits.rounds, frozenset()
-
-
-def prefill_pages(geometry: Geometry, request: Request) -> int:
-    """Pages that a prefill takes: for the prompt, and a partial page for each further choice."""
-    partial = len(request.prompt) % geometry.page_size != 0
-    return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
 
 
 def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
@@ -166,13 +159,23 @@ def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | Non
     return _tidied(machine, _run(machine, state, action, pages))
 
 
-def _prefill_refusals(_machine: Machine, state: State, action: Prefill) -> Iterator[Refusal]:
+def _prefill_pages(_machine: Machine, state: State, action: Prefill) -> int:
+    """A row for each prompt, and what is not shared of the row of each further choice."""
+    wanted = 0
+    for request in action.requests:
+        length = len(request.prompt)
+        row, shared = row_pages(state, length), state.capacity.shared_pages(state.geometry, length)
+        wanted += row + (request.n_generations - 1) * (row - shared)
+    return wanted
+
+
+def _prefill_refusals(machine: Machine, state: State, action: Prefill) -> Iterator[Refusal]:
     """Refusals in stages: a later stage is checked only if the earlier ones found nothing."""
     requests = action.requests
     yield from (
         list(_width_refusals(state.limits, requests))
         or list(_request_refusals(state, requests))
-        or list(_room_refusals(state, requests))
+        or list(_room_refusals(state, requests, machine.pages_wanted(state, action)))
     )
 
 
@@ -194,12 +197,11 @@ def _request_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[R
             yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
 
 
-def _room_refusals(state: State, requests: tuple[Request, ...]) -> Iterator[Refusal]:
+def _room_refusals(state: State, requests: tuple[Request, ...], wanted: int) -> Iterator[Refusal]:
     choices = sum(request.n_generations for request in requests)
     free_slots = state.sequences.count(None)
     if choices > free_slots:
         yield Refusal(Reason.NO_FREE_SLOT, choices, f"at most {free_slots} choices")
-    wanted = sum(prefill_pages(state.geometry, request) for request in requests)
     free = pool.free_count(state.counts)
     if wanted > free:
         yield Refusal(Reason.OUT_OF_PAGES, wanted, f"at most {free} pages")
@@ -512,7 +514,12 @@ RUNG = Rung(
         ),
         Pack: Rule(effect=_pack),
         Purge: Rule(refusals=_purge_refusals, effect=_purge),
-        Prefill: Rule(refusals=_prefill_refusals, effect=_prefill, parts=_prefill_parts),
+        Prefill: Rule(
+            refusals=_prefill_refusals,
+            effect=_prefill,
+            pages_wanted=_prefill_pages,
+            parts=_prefill_parts,
+        ),
         Round: Rule(refusals=_round_refusals, effect=_round, parts=_round_parts),
         Generate: Rule(effect=_generate),
     },
