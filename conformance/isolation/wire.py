@@ -26,6 +26,7 @@ from spec.vocabulary import (
     Limits,
     Reason,
 )
+from spec.vocabulary.capacity import Copy
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
@@ -41,6 +42,8 @@ class ProfileData(TypedDict):
     actions: list[str]
     refuses: Refuses
     policy: Policy
+    copy: Copy
+    lookahead: int
 
 
 class InvalidData(TypedDict):
@@ -79,6 +82,8 @@ def profile_to_data(profile: Profile) -> ProfileData:
         "actions": sorted(kind.__name__ for kind in profile.actions),
         "refuses": profile.refuses,
         "policy": profile.policy,
+        "copy": profile.copy,
+        "lookahead": profile.lookahead,
     }
 
 
@@ -95,6 +100,8 @@ def profile_from_data(
         actions=actions,
         refuses=data["refuses"],
         policy=data["policy"],
+        copy=data["copy"],
+        lookahead=data["lookahead"],
     )
 
 

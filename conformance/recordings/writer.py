@@ -26,13 +26,16 @@ class HistoryWriter:
         engine: str = "",
         policy: str = "any",
         refuses: str = "exact",
+        copy: str = "eager",
+        lookahead: int = 0,
         shows: Sequence[str] = (),
         limits: Mapping[str, int] | None = None,
         **geometry: int,
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 1, "engine": engine, "geometry": geometry}
-        promises = {"policy": policy, "refuses": refuses, "shows": list(shows)}
+        promises = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
+        promises["shows"] = list(shows)
         self._write({**header, **promises, **({"limits": dict(limits)} if limits else {})})
 
     def step(
