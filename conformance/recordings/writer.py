@@ -34,9 +34,9 @@ class HistoryWriter:
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 1, "engine": engine, "geometry": geometry}
-        promises = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
-        promises["shows"] = list(shows)
-        self._write({**header, **promises, **({"limits": dict(limits)} if limits else {})})
+        takes = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
+        more = {"shows": list(shows), **({"limits": dict(limits)} if limits else {})}
+        self._write({**header, **takes, **more})
 
     def step(
         self,

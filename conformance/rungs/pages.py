@@ -23,7 +23,7 @@ from conformance.rungs.shared_generators import (
 from spec import ladder, pool, table
 from spec.machines import actions as act
 from spec.machines.actions import Allocate, Clone, Free, Reserve, Write
-from spec.machines.pages import reserved_slot
+from spec.machines.pages import reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, Sequence, by_slot
@@ -46,16 +46,40 @@ def reserve(state: State, drawn: int) -> Reserve:
 
 
 def allocate(state: State, drawn: int) -> Allocate:
-    """Allocate the next cells of some slots, up to, past or short of a page boundary."""
+    """Allocate the next cells of some slots, up to, past or short of a page boundary.
+
+    Often one cell for each owner of a lazily shared page, if there is one.
+    """
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
+    owners = lazy_owners(state)
+    if owners and digits.below(2):
+        batch += [(slot, allocated(state, slot)) for slot in owners]
+        return Allocate(_arranged(state, Digits(arrangement), batch))
     for slot in used_slots(state):
         sequence = state.sequences[slot]
         if sequence is not None and digits.below(3) != 2:
             start = sequence.allocated
             batch += [(slot, start + step) for step in range(_stretch(state, digits, slot))]
     return Allocate(_arranged(state, Digits(arrangement), batch))
+
+
+def lazy_owners(state: State) -> tuple[int, ...]:
+    """Every owner of one lazily shared page, slots ascending; none if there is no such page."""
+    owners: dict[int, list[int]] = {}
+    for slot in used_slots(state):
+        page = appended_page(state, slot)
+        if page is not None and pool.is_shared(state.counts, page):
+            owners.setdefault(page, []).append(slot)
+    return tuple(next(iter(owners.values()), ()))
+
+
+def appended_page(state: State, slot: int) -> int | None:
+    """The page in which a slot appends; None if it begins one."""
+    sequence = used(state, slot)
+    index, offset = divmod(sequence.allocated, state.geometry.page_size)
+    return sequence.row[index] if offset else None
 
 
 def write(state: State, drawn: int) -> Write:

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result
-from conformance.rungs.pages import SLOT_REASONS, place
+from conformance.rungs.pages import SLOT_REASONS, appended_page, place
 from conformance.rungs.record import LAZY, ActionKit, RungKit
 from conformance.rungs.shared_generators import (
     Digits,
@@ -19,7 +19,7 @@ from conformance.rungs.shared_generators import (
 )
 from spec.machines import scheduling
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Round, Write
-from spec.machines.pages import copying, reserved_slot, used
+from spec.machines.pages import copying, reserved_slot
 from spec.rung import Machine
 from spec.state import State
 from spec.table import by_slot
@@ -58,16 +58,9 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
     copies = copying(before, slots)
     if copies:
         yield "append in a lazily shared page"
-    left = {_appended_page(before, slot) for slot in copies}
-    if any(_appended_page(before, slot) in left for slot in slots if slot not in copies):
+    left = {appended_page(before, slot) for slot in copies}
+    if any(appended_page(before, slot) in left for slot in slots if slot not in copies):
         yield "the last owner keeps a lazily shared page"
-
-
-def _appended_page(state: State, slot: int) -> int | None:
-    """The page in which a slot appends; None if it begins one."""
-    sequence = used(state, slot)
-    index, offset = divmod(sequence.allocated, state.geometry.page_size)
-    return sequence.row[index] if offset else None
 
 
 _FILLS: Final = "Write|Prefill"
