@@ -5,13 +5,15 @@ random machines of test_machines.py and test_requests.py draw a policy too, at l
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import pytest
 from attrs import evolve
 from spec_tools import SERVING, geometry, limits, sequence, span
 
 from spec import cells, clauses, ladder, view
+from spec.machines import pages, rollback, scheduling, sharing
 from spec.machines.actions import (
     Action,
     Admit,
@@ -32,7 +34,16 @@ from spec.machines.actions import (
 )
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import STANDARD, Capacity, Geometry, Params, Reason, Request, default_limits
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    Geometry,
+    InvalidInput,
+    Params,
+    Reason,
+    Request,
+    default_limits,
+)
 
 SHARING = ladder.machine("sharing")
 DRAFTS = ladder.machine("rollback")
@@ -69,7 +80,7 @@ def six(capacity: Capacity, machine: Machine = SHARING, sizes: Geometry = SIZES)
 
 def rows(state: State) -> list[tuple[int, ...] | None]:
     """The row of each slot, None where it is unused."""
-    return [found and found.row for found in state.sequences]
+    return [None if found is None else found.row for found in state.sequences]
 
 
 def reasons(machine: Machine, state: State, action: Action) -> set[Reason]:
@@ -295,7 +306,7 @@ SMALL = geometry(pages=2, page_size=2, slots=2, pages_per_seq=2)
 LARGER = geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 SHORT = geometry(pages=2, page_size=2, slots=2, pages_per_seq=1)
 CELLS = geometry(pages=3, page_size=1, slots=2, pages_per_seq=2)
-SEEN = geometry(pages=3, page_size=1, slots=2, pages_per_seq=2, window=1)
+SEEN = geometry(pages=3, page_size=1, slots=1, pages_per_seq=3, window=1)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +318,7 @@ SEEN = geometry(pages=3, page_size=1, slots=2, pages_per_seq=2, window=1)
         (SHARING, LARGER, BOTH, (2457, 8815)),
         (DRAFTS, SHORT, LAZY, (3424, 23410)),
         (DRAFTS, CELLS, ONE, (1162, 6973)),
-        (WINDOWS, SEEN, ONE, (0, 0)),
+        (WINDOWS, SEEN, ONE, (229, 1004)),
     ],
 )
 def test_every_step_of_a_small_machine(
@@ -315,3 +326,73 @@ def test_every_step_of_a_small_machine(
 ) -> None:
     """In every state each step is what the rungs below make of it, and keeps every clause."""
     assert found == every_step(machine, sizes, capacity)
+
+
+# Planted bugs.
+
+
+COPIED = pages._copied
+
+
+def kept_count(state: State, slot: int, copy: int) -> State:
+    """A copy that leaves the count of the old page as it was."""
+    return COPIED(state, slot, copy)._replace(counts=state.counts)
+
+
+def only_allocated(state: State, allocated: int) -> int:
+    """A row that covers nothing ahead."""
+    return state.geometry.pages_for(allocated)
+
+
+APPEND = (Clone(0), Append(0, (7,)), Allocate(((0, 6),)), Write(((0, 6),)))
+DRAFT = (Propose(0, (7,)), Allocate(((0, 6),)), Truncate(0, 6))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "module", "name", "wrong", "actions", "found"),
+    [
+        (
+            LAZY,
+            pages,
+            "copy_page",
+            lambda kept, *_: kept,
+            APPEND,
+            "rollback to sharing on Allocate",
+        ),
+        (LAZY, pages, "copying", lambda *_: (), APPEND, "SHARE"),
+        (LAZY, pages, "_copied", kept_count, APPEND, "RC"),
+        (THREE, sharing, "row_pages", only_allocated, (Clone(0),), "ROW"),
+        (THREE, rollback, "row_pages", only_allocated, DRAFT, "ROW"),
+        (BOTH, sharing, "_shared", lambda *_: 3, (Clone(0),), "SHARE"),
+    ],
+)
+def test_a_planted_bug_of_a_policy_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    capacity: Capacity,
+    module: ModuleType,
+    name: str,
+    wrong: Callable[..., object],
+    actions: tuple[Action, ...],
+    found: str,
+) -> None:
+    """Each breaks the edge or the clause of what goes wrong; without it the history holds."""
+    state = six(capacity, DRAFTS)
+    go(DRAFTS, state, *actions)
+
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises(AssertionError, match=found):
+        go(DRAFTS, state, *actions)
+
+
+def test_a_prefill_that_ignores_what_is_taken_ahead_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its parts lack pages that it did not count."""
+    sizes = evolve(SIZES, pages=2)
+    state = SERVING.initial(sizes, limits(sizes), capacity=THREE)
+    action = Prefill((evolve(twins_of(6), n_generations=1),))
+    assert {Reason.OUT_OF_PAGES} == reasons(SERVING, state, action)
+
+    monkeypatch.setattr(scheduling, "row_pages", only_allocated)
+    with pytest.raises(InvalidInput, match="3 different free pages"):
+        go(SERVING, state, action)
