@@ -50,6 +50,8 @@ def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:
 
 def _always(before: State, action: Action, _after: State) -> Iterator[str]:
     """The lazy copies of an action that appends in the pages of several slots."""
+    if before.capacity.copy == "eager":
+        return
     slots: list[int] = []
     if isinstance(action, Allocate):
         slots = list(by_slot(action.batch))

@@ -172,7 +172,7 @@ def row_pages(state: State, allocated: int) -> int:
 
 
 def pages_lacking(state: State, slot: int, allocated: int) -> int:
-    """The pages that the row of a slot lacks for this many allocated cells; copies not counted."""
+    """The pages that the row of a slot lacks for this many allocated cells, beside a copy."""
     return max(0, row_pages(state, allocated) - len(used(state, slot).row))
 
 
