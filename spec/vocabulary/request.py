@@ -69,5 +69,7 @@ class Request:
         a(Geometry).require("geometry", geometry)
         a(Capacity).require("capacity", capacity)
         shared = len(self.prompt) // geometry.page_size
-        whole = capacity.row_pages(geometry, len(self.prompt) + self.params.max_new)
+        length = len(self.prompt) + self.params.max_new
+        # A row ends at `max_len`; a request that is longer still needs what it would need.
+        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length))
         return shared + self.n_generations * (whole - shared)

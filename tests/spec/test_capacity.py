@@ -248,6 +248,14 @@ def test_an_admitted_request_is_served_in_its_worst_case(capacity: Capacity) -> 
     assert {Reason.NEVER_FITS} == reasons(SERVING, small, Submit(request))
 
 
+def test_a_request_that_is_too_long_needs_more_than_a_row() -> None:
+    """Nothing is taken ahead past `max_len`, but tokens past it are counted."""
+    long = Request(id=1, prompt=(1,), params=Params(max_new=20))
+
+    assert [6, 6] == [long.pages_needed(SIZES, policy) for policy in (STANDARD, THREE)]
+    assert 4 == evolve(long, params=Params(max_new=15)).pages_needed(SIZES, THREE)
+
+
 def test_a_reset_keeps_the_policy() -> None:
     """The policy is configuration: no action changes it, and lower machines have it too."""
     state = six(BOTH)
