@@ -19,8 +19,10 @@ from spec.machines import actions
 from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary.capacity import COPIES, Copy
 from spec.vocabulary.errors import shown
+from spec.vocabulary.rules import INT32
 
 Action = actions.Action
 CALLS: Final = ladder.whole().calls
@@ -32,6 +34,7 @@ _WORDS: Final = {
     "refuses": get_args(Refuses),
     "policy": get_args(Policy),
     "batches": get_args(Batches),
+    "copy": COPIES,
 }
 Answer = tuple[type, Reason]
 """An action and a reason for refusing it."""
@@ -157,13 +160,14 @@ class Profile:
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free pages, slots in ascending order, or any free pages. guarded: the reasons that the
-    layer above the engine rules out, for every action or as a pair for one; a call that the
-    specification refuses for one of them is not sent. batches: whether one batch may have the
-    tokens of several slots; if not, it is sent as a batch for each. sizes: the values of fields of
-    the geometry that the engine has, such as {"page_size": (16, 32)}; any value of other fields.
-    Raises Unsupported if the geometry has another size, and InvalidInput for another word, or for
-    an action or a reason that is not one of the specification.
+    lowest free pages, slots in ascending order, or any free pages. copy, lookahead: when it takes
+    pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the engine
+    rules out, for every action or as a pair for one; a call that the specification refuses for one
+    of them is not sent. batches: whether one batch may have the tokens of several slots; if not, it
+    is sent as a batch for each. sizes: the values of fields of the geometry that the engine has,
+    such as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry
+    has another size, and InvalidInput for another word, or for an action or a reason that is not
+    one of the specification.
     """
 
     name: str
@@ -173,11 +177,18 @@ class Profile:
     actions: frozenset[type] = field(converter=_frozen, validator=_known_actions)
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
+    copy: Copy = field(default="eager", validator=_known_word)
+    lookahead: int = field(default=0, validator=INT32)
     guarded: frozenset[Reason | Answer] = field(
         default=frozenset(), converter=_frozen, validator=_known_reasons
     )
     batches: Batches = field(default="several slots", validator=_known_word)
     sizes: Mapping[str, Collection[int]] = field(factory=dict, validator=_supported, eq=False)
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity policy."""
+        return Capacity(copy=self.copy, lookahead=self.lookahead)
 
     @property
     def machine(self) -> Machine:

@@ -109,7 +109,8 @@ def _counted(view: View) -> Iterator[str]:
 def _rows(view: View) -> Iterator[str]:
     assert view.allocated is not None
     for slot, row in enumerate(view.rows):
-        wanted = view.geometry.pages_for(view.allocated[slot]) if view.used[slot] else 0
+        allocated = view.allocated[slot] if view.used[slot] else 0
+        wanted = view.capacity.row_pages(view.geometry, allocated)
         first = min(view.first_cell(slot) // view.geometry.page_size, wanted)
         valid = row[first:wanted]
         if INVALID in valid or len(valid) < wanted - first:
@@ -203,10 +204,20 @@ def _shared(view: View) -> Iterator[str]:
     for slot, row in enumerate(view.rows):
         if view.used[slot]:
             full = view.committed_cells(slot) // view.geometry.page_size
-            for page in row[full:]:
+            for page in row[full + _may_copy(view, slot) :]:
                 named = view.named.get(page, 0)
                 if named > 1:
                     yield f"page {page} has {named} names, should have 1: slot {slot} can write it"
+
+
+def _may_copy(view: View, slot: int) -> bool:
+    """Whether a slot that appends may still copy its partial last page, as lazy copies do."""
+    if view.capacity.copy == "eager":
+        return False
+    lengths = view.written if view.allocated is None else view.allocated
+    assert lengths is not None
+    committed = view.committed_cells(slot)
+    return committed % view.geometry.page_size != 0 and lengths[slot] == committed
 
 
 def _reads(view: View) -> Iterator[str]:
@@ -442,7 +453,8 @@ STATE_CLAUSES: Final = (
     Clause(
         "ROW",
         "a used slot's row has exactly the valid entries from `first_page` on that cover "
-        "`allocated`, none twice; everything else is invalid; unused slots have none",
+        "`allocated` and what the policy takes ahead, none twice; everything else is invalid; "
+        "unused slots have none",
         "Mapping",
         "state",
         ("allocated",),
@@ -458,7 +470,8 @@ STATE_CLAUSES: Final = (
     ),
     Clause(
         "SHARE",
-        "only full, committed pages have a count above 1; a copy equals its original when made",
+        "only full, committed pages have a count above 1, and with lazy copies a partial last page "
+        "in which nobody has appended; a copy equals its original when made",
         "Clones; Count invariants",
         "state",
         ("written",),

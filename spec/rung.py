@@ -17,6 +17,8 @@ from attrs import field, frozen
 from spec.machines.actions import Action, Name
 from spec.state import State
 from spec.vocabulary import (
+    STANDARD,
+    Capacity,
     CleanupMode,
     Geometry,
     InvalidInput,
@@ -301,20 +303,22 @@ class Machine:
         geometry: Geometry,
         limits: Limits,
         cleanup: CleanupMode = CleanupMode.INCREMENTAL,
+        capacity: Capacity = STANDARD,
     ) -> State:
         """The initial state. Raises InvalidInput, also for limits too small for the geometry."""
         a(Geometry).require("geometry", geometry)
         a(Limits).require("limits", limits)
         a(CleanupMode).require("cleanup", cleanup)
+        a(Capacity).require("capacity", capacity)
         limits.check(geometry)
-        state = State(geometry=geometry, limits=limits, cleanup=cleanup)
+        state = State(geometry, limits, cleanup, capacity)
         for rung in self.rungs:
             state = rung.initial(state)
         return state
 
     def cleared(self, state: State) -> State:
         """The initial state with the configuration of this one."""
-        return self.initial(state.geometry, state.limits, state.cleanup)
+        return self.initial(state.geometry, state.limits, state.cleanup, state.capacity)
 
     def known(self, state: State, slot: int) -> Tokens:
         """The tokens of a used slot, final or proposed: what its cells may hold."""
@@ -385,7 +389,7 @@ class Machine:
     def project(self, state: State) -> State:
         """The state with the components of this machine's rungs, and defaults for all others."""
         kept = {name: getattr(state, name) for name in self.components}
-        return State(geometry=state.geometry, limits=state.limits, cleanup=state.cleanup, **kept)
+        return State(state.geometry, state.limits, state.cleanup, state.capacity, **kept)
 
     def climb(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """Step, and check every edge on the way down. Raises Refused, or LadderBroken.

@@ -12,7 +12,17 @@ from spec.cells import Cells
 from spec.machines.actions import Name
 from spec.pool import Counts
 from spec.table import Sequences
-from spec.vocabulary import CleanupMode, FinishReason, Geometry, Limits, Params, Request, Tokens
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    CleanupMode,
+    FinishReason,
+    Geometry,
+    Limits,
+    Params,
+    Request,
+    Tokens,
+)
 
 
 @frozen
@@ -74,6 +84,7 @@ class State(NamedTuple):
     geometry: Geometry
     limits: Limits
     cleanup: CleanupMode
+    capacity: Capacity = STANDARD
     texts: frozenset[tuple[Name, Tokens]] = frozenset()
     contiguous: tuple[Cached | None, ...] = ()
     sequences: Sequences = ()

@@ -15,7 +15,15 @@ from attrs import field, frozen
 from spec.fields import VIEWED, OutputEntry, QueueEntry
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import INVALID, FinishReason, Geometry, InvalidInput, Tokens
+from spec.vocabulary import (
+    INVALID,
+    STANDARD,
+    Capacity,
+    FinishReason,
+    Geometry,
+    InvalidInput,
+    Tokens,
+)
 
 
 def _given(given: Any) -> Any:
@@ -30,8 +38,9 @@ class View:
     counts: per page. used, finished: per slot. rows: per slot, INVALID where there is no page; a
     shorter row names no further page. tokens, proposed, allocated, written, committed, first_page:
     per slot (empty and 0 where unused). cells: per destination; the cell that ends a prefix should
-    have the value `expected(prefix)`. Lists and arrays become tuples, and their numbers Python's
-    own. Raises InvalidInput for a field with more or fewer entries, or with other values.
+    have the value `expected(prefix)`. capacity: the policy of the engine; the kit sets it, from the
+    profile. Lists and arrays become tuples, and their numbers Python's own. Raises InvalidInput for
+    a field with more or fewer entries, or with other values.
     """
 
     geometry: Geometry
@@ -49,6 +58,7 @@ class View:
     outputs: tuple[OutputEntry, ...] | None = None
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = field(default=lambda prefix: prefix, eq=False)
+    capacity: Capacity = STANDARD
 
     def __attrs_post_init__(self) -> None:
         for name, form in _FORMS.items():
@@ -246,4 +256,4 @@ def of(machine: Machine, state: State) -> View:
     shown: dict[str, Any] = {
         one.name: one.of(state) for one in VIEWED if one.owner in machine.names
     }
-    return View(geometry=state.geometry, **shown)
+    return View(geometry=state.geometry, capacity=state.capacity, **shown)

@@ -8,21 +8,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from attrs import evolve
+
 from conformance.protocol import Action, Profile
 from conformance.rungs.record import (
+    AHEAD,
     FULL_POOL,
+    LAZY,
     SEVERAL_CELLS,
     SEVERAL_SLOTS,
     SHORT_POOL,
     SINGLE_CELLS,
 )
-from conformance.rungs.registry import ACTIONS, CORNERS, REFUSABLE, corners
-from spec import pool
+from conformance.rungs.registry import CORNERS, REFUSABLE, corners
+from spec import ladder, pool
+from spec.machines.actions import Clone
 from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import Geometry, Reason
 
 POISON: Final = "PoisonDead"
+MACHINE: Final = ladder.machine(ladder.SERVING)
+"""The rules of the actions that may be refused for lack of pages."""
 
 
 class Coverage:
@@ -47,8 +54,8 @@ class Coverage:
         if reasons:
             for reason in reasons:
                 self.outcomes[f"{name}: {reason.name}"] += 1
-            if Reason.OUT_OF_PAGES in reasons and _one_short(before, action):
-                self.corners["one page short"] += 1
+            if Reason.OUT_OF_PAGES in reasons:
+                self.corners.update(_short(before, action))
             return
         self.outcomes[f"{name}: done"] += 1
         self.corners.update(corners(before, action, after))
@@ -98,20 +105,29 @@ def offered_by(
     """What an engine offers at these geometries, in the words with which corner states ask for it.
 
     The names of its actions, their outcomes that its profile does not guard, POISON if its dead
-    cells can be overwritten, and what the sizes allow.
+    cells can be overwritten, its capacity policy, and what the sizes allow.
     """
     words = _sizes(geometries)
+    conditions = {POISON: poisonable, LAZY: profile.copy == "lazy", AHEAD: profile.lookahead > 0}
+    words |= {word for word, holds in conditions.items() if holds}
+    if profile.batches == "one slot":
+        words.discard(SEVERAL_SLOTS)
     for kind in profile.actions:
         words.add(kind.__name__)
         for outcome, reason in outcomes(kind):
-            short = reason is Reason.OUT_OF_PAGES and SHORT_POOL not in words
-            if reason is None or not (short or profile.guards(kind, reason)):
+            if reason is None or not (
+                profile.guards(kind, reason) or _cannot_be(kind, reason, words)
+            ):
                 words.add(outcome)
-    if poisonable:
-        words.add(POISON)
-    if profile.batches == "one slot":
-        words.discard(SEVERAL_SLOTS)
     return frozenset(words)
+
+
+def _cannot_be(kind: type, reason: Reason, words: set[str]) -> bool:
+    """Whether an action is never refused so: pages cannot run out, or it takes none."""
+    if reason is not Reason.OUT_OF_PAGES:
+        return False
+    takes_none = kind is Clone and LAZY in words and AHEAD not in words
+    return SHORT_POOL not in words or takes_none
 
 
 def _sizes(geometries: Iterable[Geometry]) -> set[str]:
@@ -133,7 +149,14 @@ def _ended(old: Sequence, new: Sequence | None) -> bool:
     return new is None or new.tokens[: len(old.tokens)] != old.tokens
 
 
-def _one_short(state: State, action: Action) -> bool:
-    """Whether exactly one more free page would have been enough."""
-    wanted = ACTIONS[type(action)].pages_wanted(state, action)
-    return wanted == pool.free_count(state.counts) + 1
+def _short(state: State, action: Action) -> Iterator[str]:
+    """The corners of an action that is refused for lack of pages, by an engine."""
+    free = pool.free_count(state.counts)
+    if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:
+        return
+    if MACHINE.pages_wanted(state, action) != free + 1:
+        return
+    yield "one page short"
+    nothing_ahead = state._replace(capacity=evolve(state.capacity, lookahead=0))
+    if MACHINE.pages_wanted(nothing_ahead, action) <= free:
+        yield "one page short of what is taken ahead"

@@ -37,6 +37,7 @@ from spec.vocabulary import (
     Limits,
     Reason,
 )
+from spec.vocabulary.capacity import Copy
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 1
@@ -54,6 +55,8 @@ class ProfileData(TypedDict):
     policy: Policy
     guarded: list[str]
     batches: Batches
+    copy: Copy
+    lookahead: int
 
 
 class InvalidData(TypedDict):
@@ -105,6 +108,8 @@ def profile_to_data(profile: Profile) -> ProfileData:
         "policy": profile.policy,
         "guarded": sorted(_guard_to_text(guard) for guard in profile.guarded),
         "batches": profile.batches,
+        "copy": profile.copy,
+        "lookahead": profile.lookahead,
     }
 
 
@@ -133,6 +138,8 @@ def profile_from_data(
         policy=data["policy"],
         guarded=frozenset(map(_guard_from_text, data["guarded"])),
         batches=data["batches"],
+        copy=data["copy"],
+        lookahead=data["lookahead"],
     )
 
 

@@ -81,7 +81,10 @@ class Lockstep:
         profile = engine.profile
         self.engine = engine
         self.machine = profile.machine
-        self.state = self.machine.initial(profile.geometry, profile.limits, profile.cleanup)
+        self._capacity = profile.capacity
+        self.state = self.machine.initial(
+            profile.geometry, profile.limits, profile.cleanup, self._capacity
+        )
         self._climb, self._oracle = climb, oracle
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
@@ -190,7 +193,9 @@ class Lockstep:
 
     def _observe(self) -> View:
         with self._watch:
-            return self.engine.observe()
+            shown = self.engine.observe()
+        same = shown.capacity == self._capacity
+        return shown if same else evolve(shown, capacity=self._capacity)
 
     def _look(self) -> View:
         """The view after a step. Raises InvalidInput if it hides other fields than the last one."""

@@ -34,7 +34,9 @@ class BySpec:
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
         self._machine = machine
-        self._state = machine.initial(header.geometry, header.limits, header.cleanup)
+        self._state = machine.initial(
+            header.geometry, header.limits, header.cleanup, header.capacity
+        )
         geometry = header.geometry
         self.fields = _shown(machine, self._state, range(geometry.slots), range(geometry.pages))
 

@@ -62,6 +62,7 @@ class Ledger:
         self._geometry, self._limits = header.geometry, header.limits
         self._longest = header.geometry.max_len
         self._lowest = header.policy == "lowest"
+        self._capacity = header.capacity
         self.held: dict[int, Held] = {}
         self.counts: dict[int, int] = {}
         self._keys: set[tuple[int, int]] = set()
@@ -135,7 +136,7 @@ class Ledger:
         parent, found = self.held[action.parent], set()
         if parent.allocated != parent.written:
             found.add(Reason.UNWRITTEN)
-        elif parent.written % self._geometry.page_size and not self.free:
+        elif self._width(parent.written) - self._shared(parent) > self.free:
             found.add(Reason.OUT_OF_PAGES)
         if parent.key is None:
             found.add(Reason.SLOT_EMPTY)
@@ -161,12 +162,36 @@ class Ledger:
         return found
 
     def _allocate_room(self) -> frozenset[Reason]:
-        wanted, size = 0, self._geometry.page_size
+        if any(positions[-1] >= self._longest for positions in self._grouped.values()):
+            return frozenset([Reason.TOO_LONG])
+        wanted = len(self._copying())
         for slot, positions in self._grouped.items():
-            if positions[-1] >= self._longest:
-                return frozenset([Reason.TOO_LONG])
-            wanted += positions[-1] // size + 1 - len(self.held[slot].row)
+            wanted += self._width(positions[-1] + 1) - len(self.held[slot].row)
         return frozenset([Reason.OUT_OF_PAGES]) if wanted > self.free else NONE
+
+    def _width(self, allocated: int) -> int:
+        """The pages of a row with this many allocated cells."""
+        return self._capacity.row_pages(self._geometry, allocated)
+
+    def _shared(self, parent: Held) -> int:
+        """The pages that a clone shares with its parent."""
+        return self._capacity.shared_pages(self._geometry, parent.written)
+
+    def _copying(self) -> dict[int, int]:
+        """For each slot of the batch that copies the page in which it appends, its place."""
+        if self._capacity.copy == "eager":
+            return {}
+        found, left = dict[int, int](), dict[int, int]()
+        for slot in self._grouped:
+            held = self.held[slot]
+            index, offset = divmod(held.allocated, self._geometry.page_size)
+            if not offset:
+                continue
+            page = self.page(held.row[index])
+            owners = left.get(page, self.counts[page])
+            if owners > 1:
+                found[slot], left[page] = index, owners - 1
+        return found
 
     def _write_room(self) -> frozenset[Reason]:
         found = set()
@@ -226,11 +251,13 @@ class Ledger:
 
     def _allocate(self, saw: Saw) -> list[int] | None:
         size, destinations = self._geometry.page_size, list[int]()
+        copies = self._copying()
         for slot, positions in self._grouped.items():
             held = self.held[slot]
-            new = positions[-1] // size + 1 - len(held.row)
-            if new:
-                held.row += self._take(slot, held.row, new, saw)
+            new = range(len(held.row), self._width(positions[-1] + 1))
+            places = [copies[slot], *new] if slot in copies else [*new]
+            if places:
+                self._extend(slot, held.row, places, saw)
                 self._changes.append(("rows", slot))
             held.allocated += len(positions)
             self._changes.append(("allocated", slot))
@@ -241,12 +268,12 @@ class Ledger:
     def _clone(self, action: act.Clone, saw: Saw) -> int:
         parent = self.held[action.parent]
         child = self._slots.first() if action.child is None else action.child
-        shared = parent.row[: parent.written // self._geometry.page_size]
+        row = parent.row[: self._shared(parent)]
         self._reserve(child)
-        for page in shared:
+        for page in row:
             self._hold(self.page(page))
         key = (parent.key or (0, 0))[0], action.choice
-        row = shared + self._take(child, shared, len(parent.row) - len(shared), saw)
+        self._extend(child, row, [*range(len(row), self._width(parent.written))], saw)
         held = Held(row, parent.tokens, parent.allocated, parent.written, key)
         self.held[child] = held
         self._keys.add(key)
@@ -261,27 +288,40 @@ class Ledger:
         for name in ("used", *_filled(held)):
             self._changes.append((name, slot))
         for page in map(self.page, held.row):
-            self.counts[page] -= 1
-            self._changes.append(("counts", page))
-            if not self.counts[page]:
-                del self.counts[page]
-                self._pages.returned(page)
-                self._changes.append(("free", 0))
+            self._drop(page)
         if held.row and self._seen_later:
             self._forget(held.row)
 
-    def _take(self, slot: int, kept: list[int], wanted: int, saw: Saw) -> list[int]:
+    def _drop(self, page: int) -> None:
+        self.counts[page] -= 1
+        self._changes.append(("counts", page))
+        if not self.counts[page]:
+            del self.counts[page]
+            self._pages.returned(page)
+            self._changes.append(("free", 0))
+
+    def _extend(self, slot: int, row: list[int], places: list[int], saw: Saw) -> None:
+        """Put new pages in these places of a row, of which the last may lie past its end."""
+        for place, page in zip(places, self._take(slot, row, places, saw), strict=True):
+            if place < len(row):
+                self._drop(self.page(row[place]))
+                row[place] = page
+            else:
+                row.append(page)
+
+    def _take(self, slot: int, row: list[int], places: list[int], saw: Saw) -> list[int]:
         """The new pages of a row: by the policy, as the engine shows them, or negative numbers."""
-        if not wanted:
+        if not places:
             return []
         self._changes.append(("free", 0))
         seen = saw.get("rows", _EMPTY).get(slot)
         if self._lowest or seen is None:
-            return [self._hold(self._next()) for _ in range(wanted)]
-        if len(seen) != len(kept) + wanted:
-            whole = f"{len(kept) + wanted} pages"
-            raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), whole))
-        for page in seen[len(kept) :]:
+            return [self._hold(self._next()) for _ in places]
+        width = max(len(row), places[-1] + 1)
+        if len(seen) != width:
+            raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), f"{width} pages"))
+        taken = [seen[place] for place in places]
+        for page in taken:
             if not 0 <= page < self._geometry.pages:
                 below = f"pages below {self._geometry.pages}"
                 raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), below))
@@ -289,7 +329,7 @@ class Ledger:
                 held = f"free pages: page {page} is held already"
                 raise Illegal(Difference("SHARE", f"rows[{slot}]", list(seen), held))
             self._hold(page)
-        return list(seen[len(kept) :])
+        return taken
 
     def _next(self) -> int:
         if self._lowest:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 import spec
 from conformance.files import atomic
@@ -24,7 +24,9 @@ from conformance.files.serialisation import Decode, checked, clipped, decoder, s
 from conformance.history import Step
 from conformance.protocol import Policy, Profile, Refuses
 from spec.fields import RECORDED
-from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, default_limits
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
+from spec.vocabulary.capacity import COPIES, Copy
+from spec.vocabulary.rules import INT32
 
 T = TypeVar("T")
 
@@ -51,11 +53,14 @@ _HEADER: Final = {
     "cleanup": decoder(CleanupMode),
     "policy": decoder(str),
     "refuses": decoder(str),
+    "copy": decoder(str),
+    "lookahead": decoder(int),
     "shows": decoder(tuple[str, ...]),
 }
 _CHOICES: Final = {
     "policy": get_args(Policy),
     "refuses": get_args(Refuses),
+    "copy": COPIES,
     "spec_version": (spec.SPEC_VERSION,),
 }
 
@@ -73,7 +78,14 @@ class Header:
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
     policy: Policy = "any"
     refuses: Refuses = "exact"
+    copy: Copy = "eager"
+    lookahead: int = field(default=0, validator=INT32)
     shows: tuple[str, ...] = ()
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity policy."""
+        return Capacity(copy=self.copy, lookahead=self.lookahead)
 
 
 class Line(NamedTuple):
@@ -115,6 +127,8 @@ def header_to_data(header: Header) -> dict[str, object]:
         "cleanup": header.cleanup.value,
         "policy": header.policy,
         "refuses": header.refuses,
+        "copy": header.copy,
+        "lookahead": header.lookahead,
         "shows": list(header.shows),
     }
 
@@ -183,6 +197,8 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
         cleanup=profile.cleanup,
         policy=profile.policy,
         refuses=profile.refuses,
+        copy=profile.copy,
+        lookahead=profile.lookahead,
         shows=shows,
     )
 

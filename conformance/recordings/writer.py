@@ -26,14 +26,17 @@ class HistoryWriter:
         engine: str = "",
         policy: str = "any",
         refuses: str = "exact",
+        copy: str = "eager",
+        lookahead: int = 0,
         shows: Sequence[str] = (),
         limits: Mapping[str, int] | None = None,
         **geometry: int,
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 1, "engine": engine, "geometry": geometry}
-        promises = {"policy": policy, "refuses": refuses, "shows": list(shows)}
-        self._write({**header, **promises, **({"limits": dict(limits)} if limits else {})})
+        takes = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
+        more = {"shows": list(shows), **({"limits": dict(limits)} if limits else {})}
+        self._write({**header, **takes, **more})
 
     def step(
         self,

@@ -6,7 +6,15 @@ from typing import Final
 from conformance.history import Step
 from conformance.rungs.record import ActionKit, RungKit, Session
 from conformance.rungs.scheduling import ROUND
-from conformance.rungs.shared_generators import Digits, constant, has_queued, rarely, request, when
+from conformance.rungs.shared_generators import (
+    Digits,
+    cells_in,
+    constant,
+    has_queued,
+    rarely,
+    request,
+    when,
+)
 from conformance.rungs.simpler import simpler_requests
 from spec.machines.actions import Admit, Submit
 from spec.state import State
@@ -26,9 +34,9 @@ def reserving(state: State, drawn: int, serial: int) -> Submit:
     """A request whose worst case needs every page not yet promised, or one page more."""
     digits, geometry = Digits(drawn), state.geometry
     known = (*state.waiting, *state.admitted)
-    promised = sum(request.pages_needed(geometry) for request in known)
+    promised = sum(request.pages_needed(geometry, state.capacity) for request in known)
     left = max(0, geometry.pages - promised) + digits.below(2)
-    whole = max(1, min(left, geometry.pages_per_seq)) * geometry.page_size
+    whole = cells_in(state, max(1, min(left, geometry.pages_per_seq)))
     length = max(1, min(1 + digits.below(whole), state.limits.prefill_tokens, whole - 1))
     params = Params(max_new=max(1, whole - length))
     return Submit(Request(id=serial, prompt=(0,) * length, params=params))

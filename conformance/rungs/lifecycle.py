@@ -14,6 +14,7 @@ from conformance.rungs.scheduling import enqueue
 from conformance.rungs.shared_generators import (
     Digits,
     allocated,
+    cells_in,
     constant,
     first_queued,
     named,
@@ -103,7 +104,7 @@ def overfill(state: State, drawn: int, serial: int) -> Action:
     if wanted != 2 and grows:
         slot = digits.one_of(grows)
         start = allocated(state, slot)
-        return Allocate(tuple((slot, start + step) for step in range((-start) % size + 1)))
+        return Allocate(tuple((slot, start + step) for step in range(cells_in(state, 0, slot) + 1)))
     return Prefill((Request(id=serial, prompt=(0,), params=Params(max_new=1)),))
 
 

@@ -8,6 +8,7 @@ from attrs import evolve
 from conformance.history import Step
 from conformance.protocol import Action, Result
 from conformance.rungs.record import (
+    AHEAD,
     FULL_POOL,
     SEVERAL_SLOTS,
     SINGLE_CELLS,
@@ -19,6 +20,7 @@ from conformance.rungs.record import (
 from conformance.rungs.shared_generators import (
     Digits,
     allocated,
+    cells_in,
     first_queued,
     free_slots,
     has_used,
@@ -27,16 +29,17 @@ from conformance.rungs.shared_generators import (
     when,
     wild_slot,
 )
-from spec import pool, table
+from spec import ladder, pool, table
 from spec.machines import actions as act
-from spec.machines.actions import Allocate, Free, Reserve, Write
-from spec.machines.pages import reserved_slot
+from spec.machines.actions import Allocate, Clone, Free, Reserve, Write
+from spec.machines.pages import reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, Sequence, by_slot
 from spec.vocabulary import INVALID, Reason
 
 B = TypeVar("B", Allocate, Write)
+MACHINE: Final = ladder.machine("sharing")
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
@@ -53,16 +56,40 @@ def reserve(state: State, drawn: int) -> Reserve:
 
 
 def allocate(state: State, drawn: int) -> Allocate:
-    """Allocate the next cells of some slots, up to, past or short of a page boundary."""
+    """Allocate the next cells of some slots, up to, past or short of a page boundary.
+
+    Often one cell for each owner of a lazily shared page, if there is one.
+    """
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
+    owners = lazy_owners(state)
+    if owners and digits.below(2):
+        batch += [(slot, allocated(state, slot)) for slot in owners]
+        return Allocate(_arranged(state, Digits(arrangement), batch))
     for slot in used_slots(state):
         sequence = state.sequences[slot]
         if sequence is not None and digits.below(3) != 2:
             start = sequence.allocated
-            batch += [(slot, start + step) for step in range(_stretch(state, digits, start))]
+            batch += [(slot, start + step) for step in range(_stretch(state, digits, slot))]
     return Allocate(_arranged(state, Digits(arrangement), batch))
+
+
+def lazy_owners(state: State) -> tuple[int, ...]:
+    """Every owner of one lazily shared page, slots ascending; none if there is no such page."""
+    owners: dict[int, list[int]] = {}
+    for slot in used_slots(state):
+        page = appended_page(state, slot)
+        if page is not None and pool.is_shared(state.counts, page):
+            owners.setdefault(page, []).append(slot)
+    return tuple(next(iter(owners.values()), ()))
+
+
+def appended_page(state: State, slot: int) -> int | None:
+    """The page in which a slot appends; None if it begins one."""
+    sequence = used(state, slot)
+    index, offset = divmod(sequence.allocated, state.geometry.page_size)
+    return sequence.row[index] if offset else None
 
 
 def write(state: State, drawn: int) -> Write:
@@ -103,12 +130,11 @@ def _written(state: State, slot: int) -> int:
     return 0 if sequence is None else sequence.written
 
 
-def _stretch(state: State, digits: Digits, start: int) -> int:
+def _stretch(state: State, digits: Digits, slot: int) -> int:
     """How many cells to add: one, to a page boundary or the end of the pool, or one past either."""
     size = state.geometry.page_size
-    boundary = size - start % size
-    free = pool.free_count(state.counts)
-    fill = free * size + (-start) % size
+    boundary = size - allocated(state, slot) % size
+    fill = cells_in(state, pool.free_count(state.counts), slot)
     most = state.limits.prefill_tokens + digits.rarely(16)
     return min(most, digits.one_of((boundary, fill, 1, boundary + 1, fill + 1, fill)))
 
@@ -153,18 +179,20 @@ def fill(state: State, drawn: int) -> Action | None:
     Slots without a prompt take the pages. The last free slot stays free, so that a clone can be
     tried when the pool is full.
     """
-    size, details = state.geometry.page_size, state.details
-    free = pool.free_count(state.counts)
-    bare = [slot for slot in used_slots(state) if details[slot] is None]
-    room = [slot for slot in bare if allocated(state, slot) < state.geometry.max_len]
-    if not free or not (room or state.sequences.count(None) > 1):
+    longest, free = state.geometry.max_len, pool.free_count(state.counts)
+    bare = [slot for slot in used_slots(state) if state.details[slot] is None]
+    room = [
+        slot for slot in bare if allocated(state, slot) < longest and cells_in(state, free, slot)
+    ]
+    another = state.sequences.count(None) > 1 and cells_in(state, free)
+    if not free or not (room or another):
         return None
     if not room:
         return Reserve()
     slot = Digits(drawn).one_of(room)
     start = allocated(state, slot)
-    most = min(state.limits.prefill_tokens, state.geometry.max_len - start)
-    cells = min(most, free * size + (-start) % size)
+    most = min(state.limits.prefill_tokens, longest - start)
+    cells = min(most, cells_in(state, free, slot))
     return Allocate(tuple((slot, start + step) for step in range(cells)))
 
 
@@ -197,7 +225,7 @@ def needs_page(state: State, slot: int) -> bool:
     sequence = state.sequences[slot]
     if sequence is None or not sequence.settled or state.details[slot] is None:
         return False
-    return sequence.written % state.geometry.page_size != 0
+    return MACHINE.pages_wanted(state, Clone(slot)) > 0
 
 
 def _reserved(
@@ -262,6 +290,8 @@ def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
         yield "free at a page boundary"
     if any(pool.is_shared(before.counts, page) for page in sequence.pages):
         yield "free a parent before its clone"
+    if len(sequence.row) > before.geometry.pages_for(sequence.allocated):
+        yield "free a row with pages taken ahead"
 
 
 def place(sequence: Sequence | None, page_size: int) -> str:
@@ -275,11 +305,6 @@ def _always(before: State, _action: Action, after: State) -> Iterator[str]:
         yield "page size 1"
     if pool.free_count(before.counts) and not pool.free_count(after.counts):
         yield "pool exactly full"
-
-
-def _pages_wanted(state: State, action: Allocate) -> int:
-    size = state.geometry.page_size
-    return sum(entry is not None and entry[1] % size == 0 for entry in action.batch)
 
 
 _FILLS: Final = "Write|Prefill"
@@ -302,7 +327,6 @@ KIT: Final = RungKit(
                 Reason.OUT_OF_PAGES,
             ),
             corners=_batch_corners,
-            pages_wanted=_pages_wanted,
             by_slot=batch_by_slot,
             simpler=simpler_batch,
             results=_planned,
@@ -328,6 +352,11 @@ KIT: Final = RungKit(
         "several slots in one batch": (_BATCH, SEVERAL_SLOTS),
         "poisoned dead cells read past": ("PoisonDead",),
         "page size 1": (SINGLE_CELLS,),
+        "free a row with pages taken ahead": ("Free", _FILLS, AHEAD),
+        "one page short of what is taken ahead": (
+            "Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",
+            AHEAD,
+        ),
     },
     always=_always,
     rules={

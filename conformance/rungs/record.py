@@ -18,7 +18,9 @@ SEVERAL_CELLS: Final = "pages of several cells"
 SEVERAL_SLOTS: Final = "several slots in a batch"
 FULL_POOL: Final = "rows that fill the pool"
 SHORT_POOL: Final = "rows that need more than the pool"
-"""What a corner state may need beside actions: sizes, and what an engine takes."""
+LAZY: Final = "lazy copies"
+AHEAD: Final = "pages taken ahead"
+"""What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 
 
 class Session(Protocol):
@@ -76,10 +78,6 @@ def _no_corners(_before: State, _action: object, _after: State) -> Iterator[str]
     return iter(())
 
 
-def _no_page(_state: State, _action: object) -> int:
-    return 0
-
-
 def _as_it_is(_state: State, action: A) -> A:
     return action
 
@@ -94,18 +92,17 @@ class ActionKit(Generic[A]):
 
     refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
     from the state before, an action that was done and the state after to the corner states reached.
-    pages_wanted: how many free pages the action needs in a state. named: the action with a name for
-    the slot that it leaves to the engine, if there is one: the lowest free slot. by_slot: an action
-    for each slot, in the order in which the action names them. simpler: smaller forms of the
-    action, never larger ones, so that shrinking ends. results: the results that an engine may
-    return, from the states before and after, that of our engine first; empty if the action has
-    none. result_clause: the clause that another result violates. state_clause: the clause that any
-    difference after this action violates; None for that of the field.
+    named: the action with a name for the slot that it leaves to the engine, if there is one: the
+    lowest free slot. by_slot: an action for each slot, in the order in which the action names them.
+    simpler: smaller forms of the action, never larger ones, so that shrinking ends. results: the
+    results that an engine may return, from the states before and after, that of our engine first;
+    empty if the action has none. result_clause: the clause that another result violates.
+    state_clause: the clause that any difference after this action violates; None for that of the
+    field.
     """
 
     refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
-    pages_wanted: Callable[[State, A], int] = _no_page
     named: Callable[[State, A], A] = _as_it_is
     by_slot: Callable[[A], tuple[A, ...]] = _whole
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
@@ -120,11 +117,11 @@ class RungKit:
 
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
     fuzzing must reach, each with groups of words (`|` between them), of which one of each group
-    must be true: actions that the engine offers, by name or as `name: outcome`, and sizes. always:
-    as `corners` of an action, for a step of any action. rules: the rules that it adds to the state
-    machine of each level, by name. needs: the actions that an engine must offer for turns at the
-    level of this rung; empty if it has no level. warmup: a short legal history from the initial
-    state that calls each of its actions. alphabet: its moves for exploration at a geometry.
+    must be true: actions that the engine offers, by name or as `name: outcome`, sizes, policies.
+    always: as `corners` of an action, for a step of any action. rules: the rules that it adds to
+    the state machine of each level, by name. needs: the actions that an engine must offer for turns
+    at the level of this rung; empty if it has no level. warmup: a short legal history from the
+    initial state that calls each of its actions. alphabet: its moves for exploration at a geometry.
     explored: further rungs of the explored machine. driven: clauses that mean nothing unless an
     engine offers one of these actions, by id.
     """

@@ -11,6 +11,7 @@ from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
+    cells_in,
     constant,
     has_queued,
     has_used,
@@ -38,6 +39,7 @@ from spec.machines.actions import (
     Reserve,
     Round,
 )
+from spec.machines.pages import row_pages
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
@@ -88,10 +90,12 @@ def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     requests: list[Request] = []
     most = min(state.limits.prefill_seqs, state.sequences.count(None))
     while free and left and len(requests) < most:
-        length = min(left, longest, (free - 1) * size + 1)
+        length = min(left, longest, cells_in(state, free - 1) + 1)
+        if row_pages(state, length) > free:
+            break
         request = Request(id=serial + len(requests), prompt=(0,) * length, params=Params(max_new=1))
         requests.append(request)
-        left, free = left - length, free - state.geometry.pages_for(length)
+        left, free = left - length, free - row_pages(state, length)
     return Prefill(tuple(requests)) if requests else prefill(state, drawn, serial)
 
 
@@ -132,10 +136,6 @@ def _finish_corners(before: State, _action: Round | Prefill, after: State) -> It
 def _always(before: State, action: Action, _after: State) -> Iterator[str]:
     if isinstance(action, Clone) and any(one.slot == action.parent for one in before.queue):
         yield "clone with a queued token"
-
-
-def _pages_wanted(state: State, action: Prefill) -> int:
-    return sum(scheduling.prefill_pages(state.geometry, asked) for asked in action.requests)
 
 
 PROMPTS: Final = ((1,), (2, 1))
@@ -196,7 +196,6 @@ KIT: Final = RungKit(
                 Reason.OUTPUTS_FULL,
             ),
             corners=_finish_corners,
-            pages_wanted=_pages_wanted,
             simpler=_simpler_prefill,
         ),
         Round: ActionKit(

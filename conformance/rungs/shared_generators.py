@@ -6,6 +6,7 @@ some ids and positions are wrong on purpose. Small integers give small actions, 
 failing history shrinks.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -14,6 +15,7 @@ from conformance.protocol import Action
 from conformance.rungs.record import DrawRule, Session
 from spec import pool
 from spec.machines import naive
+from spec.machines.pages import copying, row_pages
 from spec.state import State
 from spec.vocabulary import INVALID, Params, Request, Tokens
 
@@ -120,6 +122,26 @@ def allocated(state: State, slot: int) -> int:
     return 0 if sequence is None else sequence.allocated
 
 
+def cells_in(state: State, pages: int, slot: int | None = None) -> int:
+    """The most cells that a slot can allocate for this many pages; None: a new sequence.
+
+    Where `max_len` is the bound, it is the cells of the row and of these pages.
+    """
+    sequence = None if slot is None else state.sequences[slot]
+    row, start = ((), 0) if sequence is None else (sequence.row, sequence.allocated)
+    copied = len(copying(state, () if sequence is None or slot is None else (slot,)))
+    most = (len(row) + pages - copied) * state.geometry.page_size - start
+    return max(
+        0,
+        bisect_right(
+            range(most + 1),
+            pages - copied,
+            key=lambda cells: row_pages(state, start + cells) - len(row),
+        )
+        - 1,
+    )
+
+
 def first_queued(state: State, slot: int, otherwise: int) -> int:
     """The position of the first queued token of a slot; `otherwise` if none is queued."""
     waiting: list[int] = [one.position for one in state.queue if one.slot == slot]
@@ -138,8 +160,8 @@ def request(state: State, digits: Digits, serial: int) -> Request:
 def prompt_of(state: State, digits: Digits) -> Tokens:
     """A prompt of a boundary length: around a page, the free pages, or `max_len`."""
     size, most = state.geometry.page_size, state.geometry.max_len
-    free = pool.free_count(state.counts)
-    lengths = (1, size, size + 1, 2 * size - 1, most - 1, free * size, free * size + 1, most // 2)
+    fill = cells_in(state, pool.free_count(state.counts))
+    lengths = (1, size, size + 1, 2 * size - 1, most - 1, fill, fill + 1, most // 2)
     longest = most + 1 if digits.rarely(12) else max(1, most - 1)
     length = max(1, min(digits.one_of(lengths), longest))
     first = digits.below(ALPHABET)

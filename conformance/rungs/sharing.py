@@ -6,9 +6,9 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.protocol import Result
-from conformance.rungs.pages import SLOT_REASONS, place
-from conformance.rungs.record import SEVERAL_CELLS, ActionKit, RungKit
+from conformance.protocol import Action, Result
+from conformance.rungs.pages import SLOT_REASONS, appended_page, place
+from conformance.rungs.record import LAZY, SEVERAL_CELLS, ActionKit, RungKit
 from conformance.rungs.shared_generators import (
     Digits,
     free_slots,
@@ -17,10 +17,12 @@ from conformance.rungs.shared_generators import (
     when,
     wild_slot,
 )
-from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
-from spec.machines.pages import reserved_slot
+from spec.machines import scheduling
+from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Round, Write
+from spec.machines.pages import copying, reserved_slot
 from spec.rung import Machine
 from spec.state import State
+from spec.table import by_slot
 from spec.vocabulary import Params, Reason
 
 
@@ -52,6 +54,23 @@ def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:
     yield "clone " + place(before.sequences[action.parent], before.geometry.page_size)
 
 
+def _always(before: State, action: Action, _after: State) -> Iterator[str]:
+    """The lazy copies of an action that appends in the pages of several slots."""
+    if before.capacity.copy == "eager":
+        return
+    slots: list[int] = []
+    if isinstance(action, Allocate):
+        slots = list(by_slot(action.batch))
+    elif isinstance(action, Round):
+        slots = sorted({queued.slot for queued in scheduling.packed(before)})
+    copies = copying(before, slots)
+    if copies:
+        yield "append in a lazily shared page"
+    left = {appended_page(before, slot) for slot in copies}
+    if any(appended_page(before, slot) in left for slot in slots if slot not in copies):
+        yield "the last owner keeps a lazily shared page"
+
+
 _FILLS: Final = "Write|Prefill"
 KIT: Final = RungKit(
     rung="sharing",
@@ -66,7 +85,6 @@ KIT: Final = RungKit(
                 Reason.OUT_OF_PAGES,
             ),
             corners=_corners,
-            pages_wanted=lambda _state, _action: 1,
             named=_named,
             simpler=_simpler,
             results=_child,
@@ -75,7 +93,22 @@ KIT: Final = RungKit(
     corners={
         "clone at a page boundary": ("Clone", _FILLS),
         "clone inside a page": ("Clone", _FILLS, SEVERAL_CELLS),
+        "append in a lazily shared page": (
+            "Clone|Prefill",
+            _FILLS,
+            "Allocate|Round",
+            LAZY,
+            SEVERAL_CELLS,
+        ),
+        "the last owner keeps a lazily shared page": (
+            "Clone|Prefill",
+            _FILLS,
+            "Allocate|Round",
+            LAZY,
+            SEVERAL_CELLS,
+        ),
     },
+    always=_always,
     rules={
         "lifecycle": {
             "clone": when(has_settled, one(clone), "advance"),

@@ -17,14 +17,22 @@ from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.vectors.build import Vector
-from spec.vocabulary import Refused
+from spec.vocabulary import InvalidInput, Refused
 
 
 def play(engine: Engine, vector: Vector) -> Found | None:
     """The first difference, with its line in the file; None if the engine passes.
 
-    engine: an engine with the header's geometry, limits and cleanup, in its initial state.
+    engine: an engine with the header's geometry, limits and cleanup, in its initial state. Raises
+    InvalidInput for one with another capacity policy than the header's.
     """
+    if engine.profile.capacity != vector.header.capacity:
+        raise InvalidInput(
+            "Profile.capacity",
+            seen=engine.profile.capacity,
+            allowed=f"{vector.header.capacity}, that of the vector",
+            remedy="Fuzz the engine instead; vectors have the standard policy.",
+        )
     wanted = dict(BySpec(vector.header).fields)
     for number, line in enumerate(vector.lines, start=2):
         assert not isinstance(line.step, PoisonDead | Attend)

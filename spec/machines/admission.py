@@ -26,7 +26,15 @@ from spec.rung import (
     in_order,
 )
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Reason, Refusal, Request
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    Geometry,
+    Limits,
+    Reason,
+    Refusal,
+    Request,
+)
 
 
 def admissible(machine: Machine, state: State) -> tuple[Request, ...]:
@@ -42,23 +50,29 @@ def admissible(machine: Machine, state: State) -> tuple[Request, ...]:
 
 def reserved_pages(state: State) -> int:
     """Pages promised to admitted requests, used or not."""
-    return sum(request.pages_needed(state.geometry) for request in state.admitted)
+    return _worst_case(state, state.admitted)
 
 
-def fit_refusals(geometry: Geometry, limits: Limits, request: Request) -> Iterator[Refusal]:
+def _worst_case(state: State, requests: tuple[Request, ...]) -> int:
+    return sum(request.pages_needed(state.geometry, state.capacity) for request in requests)
+
+
+def fit_refusals(
+    geometry: Geometry, limits: Limits, request: Request, capacity: Capacity = STANDARD
+) -> Iterator[Refusal]:
     """Why a request could not run even in an empty engine."""
     for reason, faults in (
         (Reason.TOO_LONG, lifecycle.too_long(geometry, len(request.prompt), request.params)),
         (Reason.STOPS, scheduling.too_many_stops(limits, request.params.stops)),
-        (Reason.NEVER_FITS, _never_fits(geometry, limits, request)),
+        (Reason.NEVER_FITS, _never_fits(geometry, limits, request, capacity)),
     ):
         for seen, allowed in faults:
             yield Refusal(reason, seen, allowed)
 
 
-def _never_fits(geometry: Geometry, limits: Limits, request: Request) -> Faults:
+def _never_fits(geometry: Geometry, limits: Limits, request: Request, capacity: Capacity) -> Faults:
     for seen, most, what in (
-        (request.pages_needed(geometry), geometry.pages, "pages in the pool"),
+        (request.pages_needed(geometry, capacity), geometry.pages, "pages in the pool"),
         (request.n_generations, geometry.slots, "slots, one per choice"),
         (len(request.prompt), limits.prefill_tokens, "tokens in one prefill"),
     ):
@@ -96,7 +110,7 @@ def _can_fit(_machine: Machine, state: State, action: Submit) -> Faults:
     """The worst case needs more pages than the pool has, there are more choices than slots, or the
     prompt has more than `limits.prefill_tokens` tokens.
     """
-    yield from _never_fits(state.geometry, state.limits, action.request)
+    yield from _never_fits(state.geometry, state.limits, action.request, state.capacity)
 
 
 def _submit(_machine: Machine, state: State, action: Submit, _pages: Pages | None) -> State:
@@ -126,7 +140,7 @@ def _admit(machine: Machine, state: State, _action: Admit, pages: Pages | None) 
 
 
 def _over_reserved(state: State, requests: tuple[Request, ...]) -> Faults:
-    wanted = sum(request.pages_needed(state.geometry) for request in requests)
+    wanted = _worst_case(state, requests)
     left = state.geometry.pages - reserved_pages(state)
     if wanted > left:
         yield wanted, f"at most {left} unreserved pages"

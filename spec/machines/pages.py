@@ -1,17 +1,18 @@
 """Rung pages: a pool of fixed-size pages, and a table row of pages for each sequence.
 
 The edge to cache: reading through the table gives exactly the contiguous cache. The caller may
-choose which free pages are taken; by default they are the lowest. Source: docs/sources.md, "Page
-pool" and "Mapping".
+choose which free pages are taken; by default they are the lowest. When they are taken is the
+capacity policy of the state. Source: docs/sources.md, "Page pool" and "Mapping".
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, TypeGuard, TypeVar
 
 from attrs import evolve
 
 from spec import model, pool
 from spec.attention import visible
-from spec.cells import blank, kill, store
+from spec.cells import blank, copy_page, kill, store
 from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
 from spec.rung import (
     Check,
@@ -204,10 +205,37 @@ def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -
     return release_row(with_sequence(state, slot, None), pages)
 
 
+def row_pages(state: State, allocated: int) -> int:
+    """The pages that a row covers with this many allocated cells, as the capacity policy says."""
+    return state.capacity.row_pages(state.geometry, allocated)
+
+
+def pages_lacking(state: State, slot: int, allocated: int) -> int:
+    """The pages that the row of a slot lacks for this many allocated cells, beside a copy."""
+    return max(0, row_pages(state, allocated) - len(used(state, slot).row))
+
+
+def copying(state: State, slots: Iterable[int]) -> tuple[int, ...]:
+    """Of slots that append in one batch, those that copy the page that they append in.
+
+    With lazy copies a page may be shared while it is partial. In the order of the slots, each
+    copies it while its count is above 1, so that the last owner keeps the page.
+    """
+    counts, found = state.counts, list[int]()
+    for slot in slots if state.capacity.copy == "lazy" else ():
+        sequence = used(state, slot)
+        index, offset = divmod(sequence.allocated, state.geometry.page_size)
+        if offset and pool.is_shared(counts, sequence.row[index]):
+            counts = pool.release(counts, (sequence.row[index],))
+            found.append(slot)
+    return tuple(found)
+
+
 def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
-    """One page for each position that begins one."""
-    size = state.geometry.page_size
-    return sum(entry is not None and entry[1] % size == 0 for entry in action.batch)
+    """The pages that rows lack, and one for each copy."""
+    grouped = by_slot(action.batch)
+    lacking = (pages_lacking(state, slot, at[-1] + 1) for slot, at in grouped.items())
+    return sum(lacking) + len(copying(state, grouped))
 
 
 @check(Reason.SLOT_RANGE)
@@ -243,8 +271,8 @@ def _row_fits(_machine: Machine, state: State, action: Allocate) -> Faults:
 
 @check(Reason.OUT_OF_PAGES)
 def _pages_free(machine: Machine, state: State, action: Allocate) -> Faults:
-    """More pages are needed than are free: one for each position that is a multiple of
-    `page_size`.
+    """More pages are needed than are free: those that the rows lack for the new positions and for
+    what is taken ahead, and one for each lazy copy.
     """
     wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
     if wanted > free:
@@ -252,16 +280,29 @@ def _pages_free(machine: Machine, state: State, action: Allocate) -> Faults:
 
 
 def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | None) -> State:
-    size = state.geometry.page_size
+    """Slots ascending; a slot takes the page of its copy first."""
     taken = taken_pages(state, machine.pages_wanted(state, action), pages)
-    left = iter(taken)
-    for slot, positions in by_slot(action.batch).items():
-        sequence = used(state, slot)
-        new = sum(position % size == 0 for position in positions)
-        row = sequence.row + tuple(next(left) for _ in range(new))
-        grown = evolve(sequence, row=row, allocated=sequence.allocated + len(positions))
+    grouped, left = by_slot(action.batch), iter(taken)
+    copies = copying(state, grouped)
+    state = state._replace(counts=pool.hold(state.counts, taken))
+    for slot, positions in grouped.items():
+        if slot in copies:
+            state = _copied(state, slot, next(left))
+        sequence, allocated = used(state, slot), positions[-1] + 1
+        new = tuple(next(left) for _ in range(pages_lacking(state, slot, allocated)))
+        grown = evolve(sequence, row=sequence.row + new, allocated=allocated)
         state = with_sequence(state, slot, grown)
-    return state._replace(counts=pool.hold(state.counts, taken))
+    return state
+
+
+def _copied(state: State, slot: int, copy: int) -> State:
+    """The state in which a slot has a copy of the page that it appends in."""
+    sequence = used(state, slot)
+    index = sequence.allocated // state.geometry.page_size
+    page, row = sequence.row[index], with_entry(sequence.row, index, copy)
+    state = with_sequence(state, slot, evolve(sequence, row=row))
+    cells = copy_page(state.cells, page, copy)
+    return state._replace(cells=cells, counts=pool.release(state.counts, (page,)))
 
 
 @check(Reason.BATCH_POSITIONS)

@@ -10,7 +10,7 @@ docs/sources.md, "Committed cells".
 
 from attrs import evolve
 
-from spec.cells import POISON
+from spec.cells import POISON, kill
 from spec.machines.actions import (
     Action,
     Allocate,
@@ -29,6 +29,7 @@ from spec.machines.pages import (
     live_cells,
     release_row,
     reserved_slot,
+    row_pages,
     taken_pages,
     used,
     with_entry,
@@ -121,12 +122,15 @@ def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages |
 
 
 def _cut(state: State, slot: int, length: int) -> State:
-    """The state without the cells of a slot from `length` on; emptied pages are released."""
+    """The state without the cells of a slot from `length` on.
+
+    The row then has the pages of a row of this length: what the policy takes ahead of it is kept.
+    """
     sequence, size = used(state, slot), state.geometry.page_size
-    kept = state.geometry.pages_for(length)
-    cells = list(state.cells)
+    filled, kept = state.geometry.pages_for(length), row_pages(state, length)
+    cells = list(kill(state.cells, sequence.row[filled:kept]))
     if length % size:
-        page = sequence.row[kept - 1]
+        page = sequence.row[filled - 1]
         live = cells[page][: length % size]
         cells[page] = live + (POISON,) * (size - len(live))
     shorter = evolve(
@@ -213,15 +217,37 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
 
 def _committing(state: State, lengths: dict[int, int]) -> tuple[Part, ...]:
     """Allocate and write the cells up to these lengths, in the pages that the rows have."""
-    size = state.geometry.page_size
     batch = tuple(
         (slot, position)
         for slot, length in lengths.items()
         for position in range(state.committed[slot], length)
     )
-    row = {slot: used(state, slot).row for slot in lengths}
-    taken = tuple(row[slot][at // size] for slot, at in batch if at % size == 0)
+    taken = tuple(
+        page
+        for slot, length in lengths.items()
+        for page in used(state, slot).row[
+            row_pages(state, state.committed[slot]) : row_pages(state, length)
+        ]
+    )
     return ((Allocate(batch), taken), (Write(batch), None)) if batch else ()
+
+
+def _compared(state: State) -> object:
+    """Sequences and their cells. With lazy copies a partial page is compared by its cells alone.
+
+    Its copy is taken by an allocation, which lowers to nothing, so its number may be another one.
+    """
+    if state.capacity.copy == "eager":
+        return live_cells(state)
+    size = state.geometry.page_size
+    full = tuple(
+        sequence and evolve(sequence, row=sequence.row[: sequence.written // size])
+        for sequence in state.sequences
+    )
+    return live_cells(state._replace(sequences=full)), tuple(
+        tuple(state.cells[page] for page in sequence.pages) if sequence else ()
+        for sequence in state.sequences
+    )
 
 
 def _initial(state: State) -> State:
@@ -253,7 +279,7 @@ RUNG = Rung(
     follows={Write: _write_commits, Clone: _clone_copies, Free: _free_forgets},
     known=lambda state, slot: state.proposed[slot],
     clauses=("RB",),
-    edges=(Edge(abstract=_committed_cells, lower=_lower, compared=live_cells),),
+    edges=(Edge(abstract=_committed_cells, lower=_lower, compared=_compared),),
     meets={
         "naive": "independent",
         "cache": "independent",

@@ -41,7 +41,7 @@ from spec.machines.lifecycle import (
     taken_keys,
     too_long,
 )
-from spec.machines.pages import SLOT_IN_USE, reserved_slot, used
+from spec.machines.pages import SLOT_IN_USE, reserved_slot, row_pages, used
 from spec.rung import (
     ChecksOf,
     Edge,
@@ -61,7 +61,6 @@ from spec.state import Queued, State
 from spec.table import Entry
 from spec.vocabulary import (
     CleanupMode,
-    Geometry,
     Limits,
     Reason,
     Refusal,
@@ -85,12 +84,6 @@ def generate(machine: Machine, state: State) -> tuple[State, int, frozenset[Refu
             return state, done, found
         state = machine.effect(state, Round())
     return state, state.limits.rounds, frozenset()
-
-
-def prefill_pages(geometry: Geometry, request: Request) -> int:
-    """Pages that a prefill takes: for the prompt, and a partial page for each further choice."""
-    partial = len(request.prompt) % geometry.page_size != 0
-    return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
 
 
 def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
@@ -176,6 +169,16 @@ def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | Non
     return _tidied(machine, _run(machine, state, action, pages))
 
 
+def _prefill_pages(_machine: Machine, state: State, action: Prefill) -> int:
+    """A row for each prompt, and what is not shared of the row of each further choice."""
+    wanted = 0
+    for request in action.requests:
+        length = len(request.prompt)
+        row, shared = row_pages(state, length), state.capacity.shared_pages(state.geometry, length)
+        wanted += row + (request.n_generations - 1) * (row - shared)
+    return wanted
+
+
 @check(Reason.PREFILL_WIDTH)
 def _prefill_width(_machine: Machine, state: State, action: Prefill) -> Faults:
     """There is no request, there are more than `limits.prefill_seqs`, or their prompts have more
@@ -226,11 +229,11 @@ def _slots_free(_machine: Machine, state: State, action: Prefill) -> Faults:
 
 
 @check(Reason.OUT_OF_PAGES)
-def _pages_free(_machine: Machine, state: State, action: Prefill) -> Faults:
-    """More pages are needed than are free: those of each prompt, and where its last page is
-    partial, one more for each further choice.
+def _pages_free(machine: Machine, state: State, action: Prefill) -> Faults:
+    """More pages are needed than are free: a row for each prompt, and for each further choice what
+    its row does not share with the prompt's.
     """
-    wanted = sum(prefill_pages(state.geometry, request) for request in action.requests)
+    wanted = machine.pages_wanted(state, action)
     free = pool.free_count(state.counts)
     if wanted > free:
         yield wanted, f"at most {free} pages"
@@ -602,6 +605,7 @@ RUNG = Rung(
                 Stage((_slots_free, _pages_free, _choices_queued, _choices_finish)),
             ),
             effect=_prefill,
+            pages_wanted=_prefill_pages,
             parts=_prefill_parts,
         ),
         Round: Rule(

@@ -1,7 +1,9 @@
 """Rung sharing: clones hold full pages together; a partial last page is copied.
 
-Seen from pages, each sequence has one private copy of everything: no sequence can observe that
-another one shares its pages. Source: docs/sources.md, "Clones", "Shared blocks" and "Count
+The capacity policy says when: by the clone, or lazily, by the first sequence that appends in the
+page. A clone takes pages ahead for itself. Seen from pages, each sequence has one private copy of
+everything, and takes nothing ahead: no sequence can observe that another one shares its pages, nor
+the policy. Source: docs/sources.md, "Clones", "Shared blocks" and "Count
 invariants".
 """
 
@@ -15,6 +17,7 @@ from spec.machines.pages import (
     in_use,
     live_cells,
     reserved_slot,
+    row_pages,
     some_unused,
     taken_pages,
     unused,
@@ -36,7 +39,7 @@ from spec.rung import (
 )
 from spec.state import State
 from spec.table import Sequence, by_slot
-from spec.vocabulary import Reason
+from spec.vocabulary import STANDARD, Reason
 
 
 @check(Reason.UNWRITTEN)
@@ -48,33 +51,45 @@ def _parent_settled(_machine: Machine, state: State, action: Clone) -> Faults:
 
 
 @check(Reason.OUT_OF_PAGES)
-def _page_free(machine: Machine, state: State, action: Clone) -> Faults:
-    """The parent's last page is partial, and no page is free for its copy."""
-    free = pool.free_count(state.counts)
-    if machine.pages_wanted(state, action) > free:
-        yield 1, f"at most {free} pages"
+def _pages_free(machine: Machine, state: State, action: Clone) -> Faults:
+    """The child needs more pages than are free: what its row does not share with the parent's."""
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    if wanted > free:
+        yield wanted, f"at most {free} pages"
 
 
 def _pages_wanted(_machine: Machine, state: State, action: Clone) -> int:
-    """One page if the parent's last page is partial."""
-    return int(used(state, action.parent).written % state.geometry.page_size != 0)
+    """What the child's row has beside the pages that it shares."""
+    return row_pages(state, used(state, action.parent).written) - _shared(state, action.parent)
+
+
+def _shared(state: State, parent: int) -> int:
+    return state.capacity.shared_pages(state.geometry, used(state, parent).written)
 
 
 def _clone(machine: Machine, state: State, action: Clone, pages: Pages | None) -> State:
     taken = taken_pages(state, machine.pages_wanted(state, action), pages)
     sequence = used(state, action.parent)
-    shared = sequence.row[: sequence.written // state.geometry.page_size]
+    shared = sequence.row[: _shared(state, action.parent)]
     child = reserved_slot(state, action.child)
     cells = state.cells
-    for source, copy in zip(sequence.row[len(shared) :], taken, strict=True):
+    for source, copy in zip(_written_pages(state, sequence)[len(shared) :], taken, strict=False):
         cells = copy_page(cells, source, copy)
     copied = evolve(sequence, row=shared + taken)
     state = with_sequence(state, child, copied)
     return state._replace(cells=cells, counts=pool.hold(state.counts, copied.pages))
 
 
+def _written_pages(state: State, sequence: Sequence) -> Pages:
+    """The pages of a row with written cells."""
+    return sequence.row[: state.geometry.pages_for(sequence.written)]
+
+
 def _private(state: State) -> State:
-    """Give each sequence a private copy: page i of slot s becomes page `s * pages_per_seq + i`."""
+    """Give each sequence a private copy: page i of slot s becomes page `s * pages_per_seq + i`.
+
+    A row covers what is allocated and no more.
+    """
     geometry = state.geometry
     width = geometry.pages_per_seq
     private = evolve(geometry, pages=geometry.slots * width)
@@ -83,12 +98,18 @@ def _private(state: State) -> State:
         for slot, sequence in enumerate(state.sequences)
     )
     cells, copies = list(blank(private)), list[int]()
-    for slot, sequence in enumerate(state.sequences):
-        for index, page in enumerate(sequence.row if sequence else ()):
-            cells[slot * width + index] = state.cells[page]
-            copies.append(slot * width + index)
+    for slot, sequence in enumerate(sequences):
+        for copy in sequence.row if sequence else ():
+            cells[copy] = state.cells[used(state, slot).row[copy - slot * width]]
+            copies.append(copy)
     counts = pool.hold((0,) * private.pages, copies)
-    return state._replace(geometry=private, sequences=sequences, cells=tuple(cells), counts=counts)
+    return state._replace(
+        geometry=private,
+        capacity=STANDARD,
+        sequences=sequences,
+        cells=tuple(cells),
+        counts=counts,
+    )
 
 
 def _lower(
@@ -122,7 +143,7 @@ def _lower(
 
 def _private_row(state: State, slot: int, sequence: Sequence) -> Pages:
     first = slot * state.geometry.pages_per_seq
-    return tuple(range(first, first + len(sequence.row)))
+    return tuple(range(first, first + state.geometry.pages_for(sequence.allocated)))
 
 
 RUNG = Rung(
@@ -133,7 +154,7 @@ RUNG = Rung(
             stages=(
                 Stage((in_range("parent"), in_range("child"))),
                 Stage((in_use("parent"), unused("child"), some_unused("child"))),
-                *in_order(_parent_settled, _page_free),
+                *in_order(_parent_settled, _pages_free),
             ),
             effect=_clone,
             pages_wanted=_pages_wanted,

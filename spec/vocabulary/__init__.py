@@ -1,5 +1,6 @@
 """The vocabulary of spec and engine: sizes, requests, reasons. `impl` may import this alone."""
 
+from spec.vocabulary.capacity import STANDARD, Capacity
 from spec.vocabulary.errors import InvalidInput, Reason, Refusal, Refused, refused
 from spec.vocabulary.geometry import INVALID, Geometry, Limits, default_limits
 from spec.vocabulary.request import (
@@ -13,6 +14,8 @@ from spec.vocabulary.request import (
 
 __all__ = [
     "INVALID",
+    "STANDARD",
+    "Capacity",
     "CleanupMode",
     "FinishReason",
     "Geometry",

@@ -4,6 +4,7 @@ from enum import Enum
 
 from attrs import field, frozen
 
+from spec.vocabulary.capacity import STANDARD, Capacity
 from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32, PROMPT, SIZE, STOPS, TEMPERATURE, a
 
@@ -69,12 +70,17 @@ class Request:
     params: Params = field(validator=a(Params))
     n_generations: int = field(default=1, validator=SIZE)
 
-    def pages_needed(self, geometry: Geometry) -> int:
+    def pages_needed(self, geometry: Geometry, capacity: Capacity = STANDARD) -> int:
         """Pages this request holds in the worst case: shared full pages once, the rest per choice.
+
+        Whether copies are eager or lazy makes no difference: in the end each choice has its own.
 
         Source: docs/sources.md, "Page budget" and "Worst-case admission".
         """
         a(Geometry).require("geometry", geometry)
+        a(Capacity).require("capacity", capacity)
         shared = len(self.prompt) // geometry.page_size
-        whole = geometry.pages_for(len(self.prompt) + self.params.max_new)
+        length = len(self.prompt) + self.params.max_new
+        # A row ends at `max_len`; a request that is longer still needs what it would need.
+        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length))
         return shared + self.n_generations * (whole - shared)

@@ -14,13 +14,30 @@ from conformance.fuzzing.coverage import POISON, Coverage, offered_by
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
-from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS
+from conformance.rungs.record import (
+    AHEAD,
+    FULL_POOL,
+    LAZY,
+    SEVERAL_CELLS,
+    SEVERAL_SLOTS,
+    SINGLE_CELLS,
+)
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec import ladder
 from spec.machines import actions as act
 from spec.rung import Machine
-from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    CleanupMode,
+    Geometry,
+    Params,
+    Reason,
+    Request,
+    default_limits,
+)
 
+CONDITIONS = {POISON, LAZY, AHEAD}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset({FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS})
@@ -32,10 +49,11 @@ def covered(
     sizes: Geometry | None = None,
     cleanup: CleanupMode = CleanupMode.NONE,
     machine: Machine = SERVING,
+    capacity: Capacity = STANDARD,
 ) -> Coverage:
     """The coverage of the specification's own steps."""
     sizes = sizes or small(pages=6, page_size=2, slots=3, pages_per_seq=4)
-    state, counted = machine.initial(sizes, default_limits(sizes), cleanup), Coverage()
+    state, counted = machine.initial(sizes, default_limits(sizes), cleanup, capacity), Coverage()
     for action in actions:
         reasons = frozenset(refusal.reason for refusal in machine.refusals(state, action))
         after = state if reasons else machine.step(state, action)
@@ -130,6 +148,45 @@ def test_corners_are_counted_where_they_are(actions: tuple[Action, ...], corners
     assert corners == alone(covered(*actions))
 
 
+AHEAD_SHORT = "one page short of what is taken ahead"
+POLICY_CORNERS = {name for name, needs in CORNERS.items() if {LAZY, AHEAD}.intersection(needs)}
+TWINS = (*grown(0, 3), act.Clone(0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "actions", "corners"),
+    [
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, act.Allocate(((0, 3),))),
+            {"append in a lazily shared page"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, act.Allocate(((1, 3), (0, 3)))),
+            {"append in a lazily shared page", "the last owner keeps a lazily shared page"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, act.Allocate(((0, 3),)), act.Allocate(((1, 3),))),
+            {"append in a lazily shared page"},
+        ),
+        (STANDARD, (*TWINS, act.Allocate(((1, 3), (0, 3)))), set()),
+        (Capacity(lookahead=1), (*grown(0, 2), act.Free(0)), {"free a row with pages taken ahead"}),
+        (Capacity(lookahead=1), (*grown(0, 1), act.Free(0)), set()),
+        (Capacity(lookahead=1), (*grown(0, 7), *grown(1, 4)), {"one page short", AHEAD_SHORT}),
+        (Capacity(lookahead=1), (*grown(0, 7), *grown(1, 5)), {"one page short"}),
+    ],
+)
+def test_corners_of_a_policy_are_counted(
+    capacity: Capacity, actions: tuple[Action, ...], corners: set[str]
+) -> None:
+    """Each corner of a policy is counted on a history that reaches it, and on no other."""
+    seen = alone(covered(*actions, capacity=capacity))
+
+    assert corners == seen & {*POLICY_CORNERS, "one page short"}
+
+
 @pytest.mark.parametrize(
     ("batch", "corners"),
     [
@@ -216,7 +273,7 @@ def test_what_must_be_reached_depends_on_what_is_offered_on_what_is_offered() ->
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
-    everything = counted.coverable(words(*ACTIONS, poison=True))
+    everything = counted.coverable(words(*ACTIONS, poison=True) | {LAZY, AHEAD})
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)
     assert [] == counted.covered(everything)
@@ -226,7 +283,7 @@ def test_every_action_is_listed() -> None:
     """The table of refusals to reach names every action and no other."""
     assert {action.__name__ for action in MACHINE.rules} == set(REFUSABLE)
     assert [] == [name for reasons in REFUSABLE.values() for name in reasons if name not in Reason]
-    assert {POISON} == {
+    assert CONDITIONS == {
         word
         for needs in CORNERS.values()
         for need in needs

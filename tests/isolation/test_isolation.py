@@ -28,6 +28,7 @@ from spec.machines import actions as act
 from spec.view import View
 from spec.vocabulary import (
     INVALID,
+    Capacity,
     CleanupMode,
     FinishReason,
     InvalidInput,
@@ -137,6 +138,18 @@ def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> N
     assert not isinstance(toy, Poisonable | Attends | Compiles)
     assert None is toy.observe().tokens
     assert "any" == toy.profile.policy
+
+
+def test_a_capacity_policy_is_sent(there: Make) -> None:
+    """A remote engine is held to the policy that its adapter declares."""
+    lazy, ahead = there("capacity_toys:make_lazy"), there("capacity_toys:make_ahead")
+
+    assert Capacity(copy="lazy") == made(lazy).profile.capacity
+    assert Capacity(lookahead=3) == made(ahead).profile.capacity
+    for factory in (lazy, ahead):
+        target, report = Campaign(make=partial(made, factory)), campaign.Run()
+        campaign._take_turn(target, "lifecycle", 1, report)
+        assert report.finding is None
 
 
 def test_arrays_and_lists_are_values(there: Make) -> None:

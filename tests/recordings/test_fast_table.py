@@ -22,7 +22,7 @@ from spec import ladder
 from spec.fields import RECORDED
 from spec.machines import actions as act
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Reason, default_limits
+from spec.vocabulary import STANDARD, Capacity, Geometry, Limits, Reason, default_limits
 
 MACHINE = ladder.whole()
 SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
@@ -72,11 +72,17 @@ class Table:
         }
 
 
-def beside(geometry: Geometry, limits: Limits) -> Beside[Action]:
+def beside(geometry: Geometry, limits: Limits, capacity: Capacity = STANDARD) -> Beside[Action]:
     """The initial state of the specification and of the table."""
-    header = Header(geometry=geometry, limits=limits, policy="lowest")
-    ledger = Ledger(header)
-    return Beside(MACHINE, MACHINE.initial(geometry, limits), Table(ledger, header, Done([], ())))
+    header = Header(
+        geometry=geometry,
+        limits=limits,
+        policy="lowest",
+        copy=capacity.copy,
+        lookahead=capacity.lookahead,
+    )
+    state = MACHINE.initial(geometry, limits, capacity=capacity)
+    return Beside(MACHINE, state, Table(Ledger(header), header, Done([], ())))
 
 
 def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
@@ -113,6 +119,24 @@ def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
     assert transitions > 10 * states
 
 
+POLICIES = (
+    Capacity(copy="lazy"),
+    Capacity(lookahead=1),
+    Capacity(copy="lazy", lookahead=3),
+)
+
+
+@pytest.mark.parametrize("capacity", POLICIES, ids=str)
+def test_every_transition_of_a_small_table_under_a_policy(capacity: Capacity) -> None:
+    """The same with lazy copies, with pages taken ahead, and with both."""
+    chosen = instance("lifecycle", small(pages=3, page_size=2, slots=2, pages_per_seq=2))
+    start = beside(chosen.geometry, chosen.limits, capacity)
+    states, transitions = every_transition(start, alphabet(chosen))
+
+    assert states > 300
+    assert transitions > 10 * states
+
+
 RESERVE: Callable[[Ledger, int], int] = Ledger._reserve
 DO: Callable[[Ledger, Line], Done] = Ledger.do
 
@@ -134,6 +158,36 @@ def only_of_reserve(ledger: Ledger, line: Line) -> Done:
 def unlisted(done: Done) -> Done:
     """An outcome without its first change."""
     return Done(done.changes[1:], done.results)
+
+
+WIDTH: Callable[[Ledger, int], int] = Ledger._width
+
+
+def every_slot(ledger: Ledger) -> dict[int, int]:
+    """Every slot that appends inside a page copies it, whoever else has it."""
+    size = ledger._geometry.page_size
+    lengths = {slot: ledger.held[slot].allocated for slot in ledger._grouped}
+    return {slot: length // size for slot, length in lengths.items() if length % size}
+
+
+POLICY_PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
+    "no lazy copy": ("_copying", lambda _ledger: {}),
+    "a copy by the last owner": ("_copying", every_slot),
+    "nothing is shared": ("_shared", lambda _ledger, _parent: 0),
+    "nothing is taken ahead": ("_width", lambda ledger, cells: ledger._geometry.pages_for(cells)),
+    "a page too many": ("_width", lambda ledger, cells: WIDTH(ledger, cells) + 1),
+}
+
+
+@pytest.mark.parametrize("plant", POLICY_PLANTS)
+def test_a_wrong_policy_of_the_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in what a policy adds does not pass the harness."""
+    chosen = instance("lifecycle", FEW[0])
+    name, wrong = POLICY_PLANTS[plant]
+    monkeypatch.setattr(Ledger, name, wrong)
+
+    with pytest.raises(AssertionError):
+        every_transition(beside(FEW[0], chosen.limits, POLICIES[2]), alphabet(chosen))
 
 
 PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
@@ -161,9 +215,9 @@ def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_of_larger_tables(seed: int) -> None:
     """After every step of the fuzzer, reasons, results and fields are equal on both sides."""
-    geometry = SIZES[seed % len(SIZES)]
-    here, taken = beside(geometry, default_limits(geometry)), 0
-    for session in random_steps(lambda: table(geometry), "lifecycle", seed):
+    geometry, capacity = SIZES[seed % len(SIZES)], (STANDARD, *POLICIES)[seed // 3]
+    here, taken = beside(geometry, default_limits(geometry), capacity), 0
+    for session in random_steps(lambda: table(geometry, capacity), "lifecycle", seed):
         for step in session.history[taken:]:
             if not isinstance(step, PoisonDead | Attend):
                 here = here.take(step) or here

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capacity_toys import AHEAD, BOTH, LAZY, FrugalAdapter
 from recording_tools import recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
@@ -19,7 +20,7 @@ from conformance.recordings.judge import Judge, judge
 from conformance.recordings.shrinking import Least, shortest
 from conformance.recordings.validate import Outcome, lines_of, validate
 from spec.machines import actions as act
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.vocabulary import Capacity, CleanupMode, Geometry, default_limits
 
 SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
 
@@ -47,6 +48,54 @@ def test_what_the_specification_does_is_legal(
     assert outcome.found is None
     assert outcome.whole == (engine is whole)
     assert outcome.events == len(path.read_text(encoding="utf-8").splitlines()) - 1
+
+
+POLICIES = (Capacity(copy="lazy"), Capacity(lookahead=3), Capacity(copy="lazy", lookahead=1))
+
+
+@pytest.mark.parametrize("capacity", POLICIES, ids=str)
+@pytest.mark.parametrize(("engine", "level"), [(table, "lifecycle"), (whole, "scheduling")])
+def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
+    tmp_path: Path, engine: Callable[..., Engine], level: str, capacity: Capacity
+) -> None:
+    """The header carries the policy; under the standard one some recording is illegal."""
+    illegal = 0
+    for seed in range(4):
+        path = recorded(tmp_path / f"{seed}.jsonl", engine(SIZES[0], capacity), level, seed)
+        outcome = validate(path)
+        assert (capacity, None) == (outcome.header.capacity, outcome.found)
+        rewrite(path, 1, lambda header: header.update(copy="eager", lookahead=0))
+        illegal += validate(path).found is not None
+
+    assert illegal
+
+
+@pytest.mark.parametrize(
+    ("capacity", "bug"),
+    [
+        (LAZY, ""),
+        (BOTH, ""),
+        (LAZY, "appends in place"),
+        (LAZY, "keeps the count"),
+        (LAZY, "copies its own block"),
+        (AHEAD, "keeps the blocks ahead"),
+        (AHEAD, "does not count the blocks ahead"),
+    ],
+)
+def test_an_engine_with_a_policy_and_pages_of_its_own_choice(
+    tmp_path: Path, capacity: Capacity, bug: str
+) -> None:
+    """The ledger reads the pages of copies, and those taken ahead, from the rows shown."""
+    sizes, found = small(pages=9, page_size=4, slots=4, pages_per_seq=3), 0
+    for seed in range(30):
+        engine = FrugalAdapter(
+            sizes, default_limits(sizes), CleanupMode.END, capacity=capacity, bug=bug
+        )
+        outcome = validate(recorded(tmp_path / f"{seed}.jsonl", engine, "lifecycle", seed))
+        assert not outcome.whole
+        found += outcome.found is not None
+
+    assert bool(found) == bool(bug)
 
 
 ALTERED: dict[str, Callable[[Any], Any]] = {
@@ -262,6 +311,8 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
         ({"kvspec": "notes"}, "not the header of a recording"),
         ({"spec_version": "9"}, "spec_version is '9', allowed: "),
         ({"policy": "best"}, "policy is 'best', allowed: lowest, any"),
+        ({"copy": "late"}, "copy is 'late', allowed: eager, lazy"),
+        ({"lookahead": -1}, "Header.lookahead is -1"),
         ({"refuses": "never"}, "refuses is 'never'"),
         ({"shows": ["pages"]}, "shows ['pages'], allowed: "),
         ({"colour": 1}, "there is no field 'colour'"),

@@ -6,7 +6,6 @@ from spec_tools import MACHINE, SERVING
 from conformance.fuzzing.state_machine import spread
 from conformance.rungs import admission
 from conformance.rungs import scheduling as scheduling_kit
-from spec.machines import scheduling
 from spec.machines.actions import Admit
 from spec.state import State
 from spec.vocabulary import CleanupMode, default_limits
@@ -42,7 +41,7 @@ def test_an_exact_fit_shares_pages_and_then_takes_what_is_left() -> None:
 
     assert max(counts) > 1
     assert () == tuple(MACHINE.refusals(shared, second))
-    wanted = sum(scheduling.prefill_pages(TIGHT, one) for one in second.requests)
+    wanted = SERVING.pages_wanted(shared, second)
     assert TIGHT.pages - sum(counts) < wanted <= counts.count(0)
 
 

@@ -21,8 +21,10 @@ from spec.state import State
 from spec.view import View
 from spec.vocabulary import Reason
 
-CONFIGURATION = {"geometry", "limits", "cleanup"}
+CONFIGURATION = {"geometry", "limits", "cleanup", "capacity"}
 """Components that no action changes, and that no rung owns."""
+GIVEN = {"geometry", "expected", "capacity"}
+"""Attributes of a view that an engine does not show."""
 
 
 @frozen(kw_only=True)
@@ -131,7 +133,7 @@ def components(held: Registries) -> Iterator[str]:
 
 def observed(held: Registries) -> Iterator[str]:
     """Fields of no rung, fields that the view lacks, and view attributes that are no field."""
-    shown = {attribute.name for attribute in attrs.fields(View)} - {"geometry", "expected"}
+    shown = {attribute.name for attribute in attrs.fields(View)} - GIVEN
     for field in held.fields:
         if field.owner not in {rung.name for rung in held.rungs}:
             yield f"the field {field.name} belongs to {field.owner}, which is no rung"

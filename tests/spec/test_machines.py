@@ -45,7 +45,9 @@ from spec.machines.actions import (
     Write,
 )
 from spec.state import State
-from spec.vocabulary import INVALID, CleanupMode, InvalidInput, Reason, Refused
+from spec.table import by_slot
+from spec.vocabulary import INVALID, Capacity, CleanupMode, InvalidInput, Reason, Refused
+from spec.vocabulary.capacity import COPIES
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -69,10 +71,8 @@ def canonical(state: State) -> Hashable:
 def pages_taken(state: State, action: Action) -> int:
     """How many free pages an action takes."""
     match action:
-        case Allocate() | Clone():
+        case Allocate() | Clone() | Prefill():
             return MACHINE.pages_wanted(state, action)
-        case Prefill(requests):
-            return sum(scheduling.prefill_pages(state.geometry, one) for one in requests)
         case Round():
             return sum(
                 MACHINE.pages_wanted(state, part) for part, _ in MACHINE.parts(state, action)
@@ -98,6 +98,11 @@ LANDMARKS = (
     "clone after a release",
     "round after a release",
     "truncate after a release",
+    "lazy copy in an allocation",
+    "lazy copy in a round",
+    "last owner keeps the page",
+    "truncate with pages taken ahead",
+    "clone with pages taken ahead",
 )
 
 
@@ -138,6 +143,36 @@ def after_a_release(before: State, action: Action, after: State) -> Iterator[str
             yield "round after a release"
 
 
+def by_policy(before: State, action: Action) -> Iterator[str]:
+    """The landmarks of the capacity policies that a step which was done has reached."""
+    match action:
+        case Allocate(batch):
+            yield from copied(before, list(by_slot(batch)), "in an allocation")
+        case Round():
+            slots = sorted({queued.slot for queued in scheduling.packed(before)})
+            yield from copied(before, slots, "in a round")
+        case Truncate() if before.capacity.lookahead:
+            yield "truncate with pages taken ahead"
+        case Clone() if before.capacity.lookahead:
+            yield "clone with pages taken ahead"
+
+
+def copied(state: State, slots: list[int], where: str) -> Iterator[str]:
+    """The lazy copies of slots that append in one batch."""
+    copies = pages.copying(state, slots)
+    yield f"lazy copy {where}" if copies else "no copy"
+    left = {last_page(state, slot) for slot in copies}
+    if any(last_page(state, slot) in left for slot in slots if slot not in copies):
+        yield "last owner keeps the page"
+
+
+def last_page(state: State, slot: int) -> int | None:
+    """The page in which a slot appends; None if it begins one."""
+    found = sequence(state, slot)
+    index, offset = divmod(found.allocated, state.geometry.page_size)
+    return found.row[index] if offset else None
+
+
 def place(state: State, written: int) -> str:
     """The place in a page where a sequence of this many cells ends."""
     if written == 0:
@@ -165,8 +200,11 @@ class SchedulingMachine(RuleBasedStateMachine):
         changed = {name: slots + one_of(rng, 0, 3) for name in ("queue", "outputs")}
         widths = {"round_tokens": one_of(rng, slots, 1), "rounds": one_of(rng, 2, 1, 5)}
         cleanup = rng.choice(list(CleanupMode))
+        lookahead = one_of(rng, 0, 1, sizes.page_size, sizes.max_len)
+        capacity = Capacity(copy=rng.choice(COPIES), lookahead=lookahead)
         self.steps, self.rng, self.salt = 0, rng, seed
-        self.state = MACHINE.initial(sizes, limits(sizes, **changed, **widths), cleanup)
+        given = limits(sizes, **changed, **widths)
+        self.state = MACHINE.initial(sizes, given, cleanup, capacity)
         self.elsewhere = self.state
 
     def take(self, action: Action) -> None:
@@ -188,6 +226,7 @@ class SchedulingMachine(RuleBasedStateMachine):
             self.state = climb(before, action)
             self.reached.update(landmarks(before, action, self.state))
             self.reached.update(after_a_release(before, action, self.state))
+            self.reached.update(by_policy(before, action))
             self.check(before, action)
         assert fingerprint == hash(before)
 
@@ -211,7 +250,7 @@ class SchedulingMachine(RuleBasedStateMachine):
     def reset_forgets(self) -> None:
         """From every state a reset gives a new machine, and freeing all returns every page."""
         state = self.state
-        new = MACHINE.initial(state.geometry, state.limits, state.cleanup)
+        new = MACHINE.initial(state.geometry, state.limits, state.cleanup, state.capacity)
         assert new == MACHINE.step(state, Reset())
         freed = everything_freed(state)
         tables = ladder.machine("window")

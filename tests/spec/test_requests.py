@@ -31,6 +31,7 @@ from spec.machines.actions import (
 )
 from spec.state import State
 from spec.vocabulary import (
+    Capacity,
     CleanupMode,
     FinishReason,
     Geometry,
@@ -42,6 +43,7 @@ from spec.vocabulary import (
     Tokens,
     default_limits,
 )
+from spec.vocabulary.capacity import COPIES
 
 Outputs = dict[tuple[int, int], tuple[Tokens, FinishReason]]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -185,7 +187,10 @@ class AdmissionMachine(RuleBasedStateMachine):
             slots=one_of(rng, 1, 2, 3, 4),
             pages_per_seq=one_of(rng, 3, 4),
         )
-        self.state = SERVING.initial(sizes, limits(sizes, rounds=2), rng.choice(CLEANING))
+        ahead = one_of(rng, 0, 1, sizes.max_len)
+        capacity = Capacity(copy=rng.choice(COPIES), lookahead=ahead)
+        cleanup = rng.choice(CLEANING)
+        self.state = SERVING.initial(sizes, limits(sizes, rounds=2), cleanup, capacity)
         self.arrived: tuple[Request, ...] = ()
         self.outputs: Outputs = {}
         self.steps = 0
@@ -252,7 +257,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         """Reset, which drops waiting requests too."""
         self.take(Reset())
         fresh = self.state
-        assert self.state == SERVING.initial(fresh.geometry, fresh.limits, fresh.cleanup)
+        config = (fresh.geometry, fresh.limits, fresh.cleanup, fresh.capacity)
+        assert self.state == SERVING.initial(*config)
         self.arrived, self.outputs = (), {}
 
     @invariant()

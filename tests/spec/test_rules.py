@@ -32,6 +32,7 @@ from spec.vocabulary import (
     default_limits,
     refused,
 )
+from spec.vocabulary.capacity import Copy
 from spec.vocabulary.rules import Rule
 
 PARAMS = Params(max_new=1)
@@ -50,6 +51,7 @@ GOOD: dict[Any, Any] = {
     tuple[Request, ...]: (REQUEST,),
     ResetMode: ResetMode.PHYSICAL,
     Reason: Reason.TOO_LONG,
+    Copy: "lazy",
     object: "anything",
 }
 """One value for each type of field."""
@@ -85,6 +87,7 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     tuple[Request, ...]: (None, REQUEST, [REQUEST], (None,), (PARAMS,), "1"),
     ResetMode: (None, "logical", 1, ResetMode, CleanupMode.NONE),
     Reason: (None, 1, "TOO_LONG", Reason),
+    Copy: (None, 1, "lasy", True, ["lazy"], ("eager", "lazy")),
     object: (),
 }
 """Values that a field of a type must refuse. A field of type object may have any value."""
@@ -203,6 +206,10 @@ def test_what_is_built_for_sizes_refuses_other_things(wrong: Any) -> None:
         MACHINE.initial(sizes, wrong)
     with pytest.raises(InvalidInput, match=r"^cleanup: saw"):
         MACHINE.initial(sizes, given, wrong)
+    with pytest.raises(InvalidInput, match=r"^capacity: saw"):
+        MACHINE.initial(sizes, given, CleanupMode.NONE, wrong)
+    with pytest.raises(InvalidInput, match=r"^capacity: saw"):
+        REQUEST.pages_needed(sizes, wrong)
     for use in (default_limits, given.check, REQUEST.pages_needed):
         with pytest.raises(InvalidInput, match=r"^geometry: saw"):
             use(wrong)

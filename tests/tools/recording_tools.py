@@ -16,19 +16,20 @@ from conformance.recordings.fast_table import ACTIONS
 from conformance.recordings.format import Line, line_from_data
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
 
-def table(geometry: Geometry) -> SpecEngine:
+def table(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
     """The specification, offering only the actions of a table."""
-    engine = SpecEngine(geometry, default_limits(geometry), CleanupMode.INCREMENTAL)
+    limits, cleanup = default_limits(geometry), CleanupMode.INCREMENTAL
+    engine = SpecEngine(geometry, limits, cleanup, capacity=capacity)
     engine.profile = evolve(engine.profile, actions=ACTIONS)
     return engine
 
 
-def whole(geometry: Geometry) -> SpecEngine:
+def whole(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
     """The specification, offering all actions."""
-    return SpecEngine(geometry, default_limits(geometry), CleanupMode.END)
+    return SpecEngine(geometry, default_limits(geometry), CleanupMode.END, capacity=capacity)
 
 
 def random_steps(engine: Callable[[], Engine], level: str, seed: int) -> Iterator[Session]:

@@ -12,7 +12,7 @@ from conformance.rungs.registry import legal_results
 from spec import ladder, table, view
 from spec.machines.actions import Release
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, Limits
+from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits
 
 MACHINE = ladder.whole()
 ACTIONS = MACHINE.calls
@@ -35,16 +35,25 @@ def small(
 class SpecEngine:
     """The specification as a `conformance.protocol.Engine`, also Poisonable and Attends."""
 
-    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        limits: Limits,
+        cleanup: CleanupMode,
+        *,
+        capacity: Capacity = STANDARD,
+    ) -> None:
         self.profile = Profile(
             name="the specification",
+            copy=capacity.copy,
+            lookahead=capacity.lookahead,
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
             actions=ACTIONS if geometry.window else ACTIONS - {Release},
         )
         self.machine = self.profile.machine
-        self.state = self.machine.initial(geometry, limits, cleanup)
+        self.state = self.machine.initial(geometry, limits, cleanup, capacity)
 
     def apply(self, action: Action) -> Result:
         """Take the action by the specification."""

@@ -76,7 +76,7 @@ class Allocator:
         grouped = self._grouped(batch, filling=False)
         ends = [at[-1] for at in grouped.values()]
         _require("TOO_LONG", all(end < self.longest for end in ends))
-        wanted = sum(at % self.size == 0 for found in grouped.values() for at in found)
+        wanted = self._wanted(grouped)
         if self.bug == "changes when it refuses" and wanted > len(self.free) > 0:
             self.refs[min(self.free)] += 1
         _require("OUT_OF_PAGES", wanted <= len(self.free))
@@ -103,18 +103,17 @@ class Allocator:
         _require("NO_FREE_SLOT", child is not None or len(self.seqs) < self.slots)
         _require("SLOT_EMPTY", source.name)
         _require("UNWRITTEN", source.cells == source.filled)
-        full, partial = divmod(source.filled, self.size)
+        shared, fresh = self._split(source)
         assert source.name is not None
         name = (source.name[0], choice)
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
-        _require("OUT_OF_PAGES", self.free or not partial)
+        _require("OUT_OF_PAGES", fresh <= len(self.free))
         copy = self.seqs[self.reserve(child)]
         copy.prompt, copy.name, copy.cells, copy.filled = source.prompt, name, source.cells, 0
-        copy.blocks, copy.filled = source.blocks[:full], source.filled
+        copy.blocks, copy.filled = source.blocks[:shared], source.filled
         for block in copy.blocks:
             self.refs[block] += self.bug != "forgets to count"
-        if partial:
-            copy.blocks.append(self._take())
+        copy.blocks += [self._take() for _ in range(fresh)]
         return next(slot for slot, seq in self.seqs.items() if seq is copy)
 
     def release(self, slot: int) -> None:
@@ -137,6 +136,15 @@ class Allocator:
         if seq.blocks and self.refs[seq.blocks[0]] == 1:
             old, seq.blocks[0] = seq.blocks[0], self._take()
             self._drop(old)
+
+    def _wanted(self, grouped: dict[int, list[int]]) -> int:
+        """The blocks that a batch takes."""
+        return sum(at % self.size == 0 for found in grouped.values() for at in found)
+
+    def _split(self, source: Seq) -> tuple[int, int]:
+        """The blocks that a clone shares, and those that it takes."""
+        full, partial = divmod(source.filled, self.size)
+        return full, int(partial > 0)
 
     def _grow(self, seq: Seq, positions: list[int]) -> None:
         if self.bug == "raises" and len(positions) > 2:

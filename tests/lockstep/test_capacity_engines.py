@@ -1,0 +1,186 @@
+"""Engines with a capacity policy: right ones hold, and each planted bug violates its clause."""
+
+from functools import partial
+from itertools import cycle
+
+import pytest
+from attrs import evolve
+from capacity_toys import AHEAD, BOTH, LAZY, FrugalAdapter
+from spec_engine import SpecEngine, small
+from spec_tools import grown
+
+from conformance.fuzzing import campaign
+from conformance.fuzzing.coverage import Coverage, offered_by
+from conformance.fuzzing.state_machine import LEVELS, Campaign
+from conformance.lockstep.lockstep import Lockstep
+from conformance.lockstep.run import replay
+from spec import ladder
+from spec.machines import actions as act
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    default_limits,
+)
+
+SIZES = small(pages=9, page_size=4, slots=4, pages_per_seq=3)
+TURNS = (SIZES, evolve(SIZES, page_size=1, pages_per_seq=6), evolve(SIZES, pages=5, page_size=3))
+"""The sizes of the turns of a fuzzing run, as those of `campaign.geometries`."""
+POLICIES = {"lazy": LAZY, "ahead": AHEAD, "both": BOTH}
+
+
+def frugal(
+    capacity: Capacity,
+    bug: str = "",
+    declared: Capacity | None = None,
+    sizes: Geometry = SIZES,
+) -> FrugalAdapter:
+    """A toy engine with a policy."""
+    limits, cleanup = default_limits(sizes), CleanupMode.INCREMENTAL
+    return FrugalAdapter(sizes, limits, cleanup, capacity=capacity, declared=declared, bug=bug)
+
+
+def fuzzed(
+    capacity: Capacity, bug: str = "", *, declared: Capacity | None = None, steps: int
+) -> campaign.Run:
+    """Fuzz a toy engine until this many steps are taken or a step fails."""
+    names, coverage = ladder.machine(ladder.SERVING).names, Coverage()
+    targets = [
+        Campaign(
+            make=partial(frugal, capacity, bug, declared, sizes), names=names, coverage=coverage
+        )
+        for sizes in TURNS
+    ]
+    report = campaign.Run(coverage=coverage)
+    for start, target in enumerate(cycle(targets)):
+        if report.steps >= steps or report.finding is not None:
+            break
+        campaign._take_turn(target, "lifecycle", start, report)
+    return report
+
+
+def wanted_of(capacity: Capacity) -> list[str]:
+    """What a run of the toy with this policy must reach."""
+    sizes = [one for one, _ in campaign.geometries(small())]
+    profile = frugal(capacity).profile
+    return Coverage().coverable(offered_by(profile, sizes, poisonable=False))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_engine_with_a_policy_holds(policy: str) -> None:
+    """Nothing is found, and every outcome and corner of the policy is reached."""
+    capacity = POLICIES[policy]
+    report = fuzzed(capacity, steps=6000)
+
+    assert report.finding is None, report.finding
+    coverable = wanted_of(capacity)
+    assert [] == sorted(set(coverable) - set(report.coverage.covered(coverable)))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "bug", "clauses"),
+    [
+        (LAZY, "appends in place", {"SHARE"}),
+        (LAZY, "does not copy the cells", {"CONTENT"}),
+        (LAZY, "writes to the old block", {"CONTENT"}),
+        (LAZY, "keeps the count", {"RC", "CONS"}),
+        (LAZY, "copies its own block", {"DET"}),
+        (LAZY, "copies its own block and keeps it", {"RC", "CONS"}),
+        (AHEAD, "keeps the blocks ahead", {"CONS"}),
+        (AHEAD, "takes blocks past the longest", {"ROW"}),
+        (AHEAD, "does not count the blocks ahead", {"ATOMIC", "ROW"}),
+    ],
+)
+def test_a_bug_of_a_policy_is_found(capacity: Capacity, bug: str, clauses: set[str]) -> None:
+    """Each violates the clause of what goes wrong."""
+    finding = fuzzed(capacity, bug, steps=6000).finding
+
+    assert finding is not None
+    assert finding.clause in clauses, finding.message
+
+
+@pytest.mark.parametrize(
+    ("capacity", "declared", "clauses"),
+    [
+        (STANDARD, LAZY, {"DET", "ATOMIC"}),
+        (LAZY, STANDARD, {"SHARE"}),
+        (AHEAD, STANDARD, {"ROW"}),
+        (STANDARD, AHEAD, {"ROW"}),
+        (AHEAD, Capacity(lookahead=4), {"ROW"}),
+    ],
+)
+def test_another_policy_than_the_declared_one_is_found(
+    capacity: Capacity, declared: Capacity, clauses: set[str]
+) -> None:
+    """An engine is held to the policy that its profile declares."""
+    finding = fuzzed(capacity, declared=declared, steps=6000).finding
+
+    assert finding is not None
+    assert finding.clause in clauses, finding.message
+
+
+def test_the_kit_sets_the_policy_of_a_view() -> None:
+    """An adapter cannot show another policy than it declares, so that its clauses hold."""
+    lockstep = Lockstep(frugal(BOTH))
+    for action in (*grown(0, 3), act.Clone(0, 1, 1)):
+        lockstep.do(action)
+
+    assert STANDARD == lockstep.engine.observe().capacity
+    assert BOTH == lockstep.seen.capacity
+    assert 2 == lockstep.seen.named[lockstep.seen.rows[0][0]]
+
+
+def test_a_history_replays_under_the_policy_of_its_engine() -> None:
+    """The profile of the engine declares the policy, so a history needs no record of it."""
+    history = (*grown(0, 3), act.Clone(0, 1, 1), act.Allocate(((1, 3), (0, 3))))
+
+    for capacity in (LAZY, AHEAD, BOTH):
+        assert None is replay(partial(frugal, capacity), history)
+    finding = replay(partial(frugal, LAZY, "appends in place"), history)
+    assert finding is not None
+    assert (history, "SHARE") == (finding.history, finding.clause)
+
+
+@pytest.mark.parametrize("capacity", [LAZY, AHEAD, BOTH, Capacity(lookahead=99)])
+def test_the_specification_serves_under_a_policy(capacity: Capacity) -> None:
+    """At each level the specification agrees with itself, prefills, rounds and drafts included."""
+    sizes = small(pages=7, page_size=3)
+    make = partial(
+        SpecEngine, sizes, default_limits(sizes), CleanupMode.INCREMENTAL, capacity=capacity
+    )
+    target = Campaign(make=make, names=make().machine.names, climb=True)
+    report = campaign.Run(coverage=target.coverage)
+    for start, level in enumerate(LEVELS):
+        campaign._take_turn(target, level, start, report)
+
+    assert report.finding is None, report.finding
+    assert {"Round: done", "Prefill: done", "Admit: done"} <= set(target.coverage.outcomes)
+
+
+def test_a_clone_that_takes_no_page_need_not_be_refused_for_pages() -> None:
+    """Without pages ahead a lazy clone is never OUT_OF_PAGES; its corners depend on the policy."""
+    wanted = {name: set(wanted_of(POLICIES[name])) for name in POLICIES}
+    eager = set(wanted_of(STANDARD))
+
+    assert {"Clone: OUT_OF_PAGES"} == eager - wanted["lazy"]
+    assert {
+        "append in a lazily shared page",
+        "the last owner keeps a lazily shared page",
+    } == wanted["lazy"] - eager
+    assert {
+        "free a row with pages taken ahead",
+        "one page short of what is taken ahead",
+    } == wanted["ahead"] - eager
+    assert eager | wanted["lazy"] | wanted["ahead"] == wanted["both"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("copy", "lasy"), ("copy", None), ("lookahead", -1), ("lookahead", True)]
+)
+def test_a_profile_has_known_policies_alone(field: str, value: object) -> None:
+    """A misspelt policy is bad input."""
+    given = frugal(STANDARD).profile
+    with pytest.raises(InvalidInput, match=f"Profile.{field}"):
+        evolve(given, **{field: value})  # type: ignore[arg-type]
