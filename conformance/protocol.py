@@ -22,7 +22,7 @@ from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason
 
 Action = actions.Action
-CALLS: Final = ladder.whole().calls
+CALLS: Final = ladder.calls()
 """Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
@@ -68,6 +68,7 @@ def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: obj
             allowed="a frozenset of classes of spec.machines.actions",
             remedy="Correct the adapter's profile.",
         )
+    ladder.machine_for(value)
 
 
 @frozen(kw_only=True)
@@ -77,7 +78,8 @@ class Profile:
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
     lowest free pages, slots in ascending order, or any free pages. Raises InvalidInput for another
-    word, or for an action that is not one of the specification.
+    word, for an action that is not one of the specification, or for Append beside an action of a
+    rung with a queue.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Profile:
 
     @property
     def machine(self) -> Machine:
-        """The machine of the engine: the rungs of every engine, and those of its actions."""
+        """The machine that the engine is held to; see `spec.ladder.machine_for`."""
         return ladder.machine_for(self.actions)
 
 

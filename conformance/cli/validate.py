@@ -171,7 +171,7 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
 
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, whole=outcome.whole, seconds=arguments.shorten)
+    least = shortest(outcome.header, past, machine=outcome.machine, seconds=arguments.shorten)
     if least is None:
         report.skip("a shorter recording", why=f"its past has more than {MOST} lines")
         return

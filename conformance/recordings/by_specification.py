@@ -1,7 +1,6 @@
 """The specification as the machine of the judge: slower than the fast table, and complete."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
@@ -9,14 +8,10 @@ from conformance.recordings.answers import Done, no_such
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.rungs.registry import legal_results
-from spec import ladder
 from spec.fields import RECORDED
 from spec.rung import Machine
 from spec.state import PER_SLOT, State
 from spec.vocabulary import InvalidInput, Reason
-
-WHOLE: Final = ladder.whole()
-"""A recording does not say which rungs its engine has."""
 
 
 class BySpec:
@@ -25,7 +20,7 @@ class BySpec:
     fields: the entries that the specification expects now.
     """
 
-    def __init__(self, header: Header, machine: Machine = WHOLE) -> None:
+    def __init__(self, header: Header, machine: Machine) -> None:
         if header.policy != "lowest":
             raise InvalidInput(
                 "policy",

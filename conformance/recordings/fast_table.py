@@ -37,6 +37,8 @@ ACTIONS: Final = frozenset(
     }
 )
 """The actions of a table. None of them finishes a sequence, so nothing is finished or output."""
+APPENDING: Final = ACTIONS | {act.Append}
+"""Those of a table whose caller appends the tokens."""
 
 NONE: Final[frozenset[Reason]] = frozenset()
 
@@ -71,7 +73,7 @@ class Ledger:
         self._changes: list[Change] = []
         self._grouped: dict[int, list[int]] = {}
 
-    # Guards: the reasons of the rungs up to scheduling, in the same stages.
+    # Guards: the reasons of the rungs up to lifecycle, in the same stages.
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """The reasons for which the action is refused; empty if it is legal."""
@@ -92,6 +94,8 @@ class Ledger:
                 many = len(stops) > limits.stops or longest > limits.stop_len
                 found = self._used(slot) or self._assignable(action)
                 return found | {Reason.STOPS} if many else found
+            case act.Append(int(slot), tokens):
+                return self._used(slot) or self._appendable(self.held[slot], tokens)
             case act.Clone():
                 return self._clonable(action)
             case _:
@@ -123,6 +127,12 @@ class Ledger:
         if (action.request, action.choice) in self._keys:
             found.add(Reason.CHOICE_TAKEN)
         return frozenset(found)
+
+    def _appendable(self, held: Held, tokens: tuple[int, ...]) -> frozenset[Reason]:
+        if held.key is None:
+            return frozenset([Reason.SLOT_EMPTY])
+        too_long = len(held.tokens) + len(tokens) > self._longest
+        return frozenset([Reason.TOO_LONG]) if too_long else NONE
 
     def _clonable(self, action: act.Clone) -> frozenset[Reason]:
         ids = (action.parent,) if action.child is None else (action.parent, action.child)
@@ -189,7 +199,7 @@ class Ledger:
         result = self._effect(line.step, line.saw)
         return Done(self._changes, () if result is None else (result,))
 
-    def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901 - a table
+    def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901, PLR0912 - a table
         match action:
             case act.Allocate():
                 return self._allocate(saw)
@@ -208,6 +218,9 @@ class Ledger:
                 held.tokens, held.key = prompt, (action.request, action.choice)
                 self._keys.add(held.key)
                 self._changes.append(("tokens", slot))
+            case act.Append(int(slot), tokens):
+                self.held[slot].tokens += tokens
+                self._changes += [("tokens", slot)] if tokens else []
             case act.Clone():
                 return self._clone(action, saw)
             case act.Reset():

@@ -19,6 +19,7 @@ from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import Ledger
 from conformance.recordings.format import Header, Line
+from spec import rung
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], ())
@@ -76,9 +77,9 @@ class Judge:
         raise Illegal(wrong_entry(line.step, field, index, seen=seen, expected=expected))
 
 
-def judge(header: Header, *, whole: bool) -> Judge:
-    """A judge in the initial state. whole: by the specification itself, which is slower."""
-    return Judge(BySpec(header) if whole else Ledger(header), header)
+def judge(header: Header, *, machine: rung.Machine | None) -> Judge:
+    """A judge in the initial state. machine: of the specification; None for the fast table."""
+    return Judge(Ledger(header) if machine is None else BySpec(header, machine), header)
 
 
 def _require_none(found: Difference | None) -> None:

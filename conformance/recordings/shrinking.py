@@ -16,6 +16,7 @@ from conformance.recordings.answers import Illegal
 from conformance.recordings.format import Header, Line
 from conformance.recordings.judge import judge
 from spec.machines import actions as act
+from spec.rung import Machine
 from spec.vocabulary import INVALID
 
 MOST: Final = 200_000
@@ -31,21 +32,23 @@ class Least:
     done: bool
 
 
-def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
+def shortest(
+    header: Header, past: Iterable[Line], *, machine: Machine | None, seconds: float
+) -> Least | None:
     """The shortest illegal recording that is found in this time; None if there are too many lines.
 
-    past: the lines up to the illegal one, which is the last. whole: whether the specification
-    itself judges. seconds: the time limit.
+    past: the lines up to the illegal one, which is the last. machine: as in `judge`. seconds: the
+    time limit.
     """
     lines = list(islice(past, MOST + 1))
     if len(lines) > MOST:
         return None
     deadline = time.monotonic() + seconds
-    clause = _last_is_wrong(header, lines, whole=whole)
+    clause = _last_is_wrong(header, lines, machine=machine)
     assert clause is not None
-    headers = (header,) if whole else (_promising_nothing(header), header)
+    headers = (header,) if machine else (_promising_nothing(header), header)
     for promised in headers:
-        search = _Search(promised, clause, deadline, whole=whole)
+        search = _Search(promised, clause, deadline, machine=machine)
         for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
             if search.fails(guess):
                 return search.shrink(guess)
@@ -62,10 +65,10 @@ class _Search:
     header: Header
     clause: str
     deadline: float
-    whole: bool = False
+    machine: Machine | None
 
     def fails(self, lines: Sequence[Line]) -> bool:
-        return _last_is_wrong(self.header, lines, whole=self.whole) == self.clause
+        return _last_is_wrong(self.header, lines, machine=self.machine) == self.clause
 
     def shrink(self, lines: Sequence[Line]) -> Least:
         """Remove ever shorter runs of lines, but never the last line."""
@@ -86,9 +89,9 @@ class _Search:
             size = size if removed and size == 1 else max(1, size // 2)
 
 
-def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str | None:
+def _last_is_wrong(header: Header, lines: Sequence[Line], *, machine: Machine | None) -> str | None:
     """The clause that the last line violates; None if it is legal or an earlier line is illegal."""
-    taking = judge(header, whole=whole)
+    taking = judge(header, machine=machine)
     for number, line in enumerate(lines, start=1):
         try:
             taking.take(line)

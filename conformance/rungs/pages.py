@@ -9,6 +9,7 @@ from conformance.history import Step
 from conformance.protocol import Action, Result
 from conformance.rungs.record import ActionKit, DrawRule, RungKit, Session
 from conformance.rungs.shared_generators import (
+    ALPHABET,
     Digits,
     allocated,
     first_queued,
@@ -21,7 +22,7 @@ from conformance.rungs.shared_generators import (
 )
 from spec import pool, table
 from spec.machines import actions as act
-from spec.machines.actions import Allocate, Free, Reserve, Write
+from spec.machines.actions import Allocate, Append, Free, Reserve, Write
 from spec.machines.pages import reserved_slot
 from spec.rung import Machine
 from spec.state import State
@@ -41,6 +42,18 @@ def reserve(state: State, drawn: int) -> Reserve:
     if digits.below(2) == 0:
         return Reserve()
     return Reserve(wild_slot(state, digits, free_slots(state)))
+
+
+def append(state: State, drawn: int) -> Append:
+    """Tokens that follow those of a slot: one, up to or past a page boundary, or past the row."""
+    digits = Digits(drawn)
+    slot = wild_slot(state, digits, used_slots(state))
+    sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
+    known = len(sequence.tokens) if sequence else 0
+    boundary = state.geometry.page_size - known % state.geometry.page_size
+    past = state.geometry.max_len - known + 1
+    count = past if digits.rarely(8) else digits.one_of((1, 1, boundary, boundary + 1))
+    return Append(slot, tuple(digits.below(ALPHABET) for _ in range(count)))
 
 
 def allocate(state: State, drawn: int) -> Allocate:
@@ -218,6 +231,11 @@ def _simpler_reserve(action: Reserve) -> Iterator[Step]:
         yield Reserve()
 
 
+def _simpler_append(action: Append) -> Iterator[Step]:
+    if len(action.tokens) > 1:
+        yield evolve(action, tokens=action.tokens[:-1])
+
+
 def _batch_corners(_before: State, action: Allocate | Write, _after: State) -> Iterator[str]:
     entries = [entry for entry in action.batch if entry is not None]
     slots = list(by_slot(action.batch))
@@ -269,7 +287,9 @@ KIT: Final = RungKit(
             simpler=_simpler_reserve,
             results=_reserved,
         ),
-        act.Append: ActionKit(),
+        Append: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG), simpler=_simpler_append
+        ),
         Allocate: ActionKit(
             refusable=(
                 Reason.SLOT_RANGE,
@@ -307,11 +327,13 @@ KIT: Final = RungKit(
     rules={
         "lifecycle": {
             "reserve": one(reserve),
+            "append": when(has_used, one(append), "advance"),
             "allocate": when(has_used, one(allocate), "advance"),
             "write": when(has_used, one(write), "advance"),
             "free": when(has_used, one(release), "advance"),
         },
         "scheduling": {"free": when(has_used, one(release), "prefill")},
     },
+    replaced={"append": "scheduling"},
     warmup=(Reserve(), Free(0)),
 )

@@ -102,7 +102,8 @@ class RungKit:
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
     fuzzing must reach, each with groups of actions (`|` between them); an engine must offer one
     action of each group to reach the state. always: as `corners` of an action, for a step of any
-    action. rules: the rules that it adds to the state machine of each level, by name. needs: the
+    action. rules: the rules that it adds to the state machine of each level, by name. replaced: the
+    rules that a machine with a later rung does not have, by name, with that rung. needs: the
     actions that an engine must offer for turns at the level of this rung; empty if it has no level.
     warmup: a short legal history from the initial state that calls each of its actions.
     alphabet: its moves for exploration at a geometry. explored: further rungs of the explored
@@ -114,6 +115,7 @@ class RungKit:
     corners: Mapping[str, tuple[str, ...]] = field(factory=dict)
     always: Callable[[State, Any, State], Iterator[str]] = _no_corners
     rules: Mapping[str, Mapping[str, DrawRule]] = field(factory=dict)
+    replaced: Mapping[str, str] = field(factory=dict)
     needs: frozenset[type] = frozenset()
     warmup: History = ()
     alphabet: Callable[[Geometry], Iterator[Move]] | None = None

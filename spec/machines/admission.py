@@ -8,7 +8,7 @@ docs/sources.md, "Worst-case admission" and "Page budget".
 
 from collections.abc import Iterator
 
-from spec.machines import lifecycle, scheduling
+from spec.machines import lifecycle
 from spec.machines.actions import Action, Admit, Free, Prefill, Submit
 from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
 from spec.state import State
@@ -33,7 +33,7 @@ def reserved_pages(state: State) -> int:
 def fit_refusals(geometry: Geometry, limits: Limits, request: Request) -> Iterator[Refusal]:
     """Why a request could not run even in an empty engine."""
     yield from lifecycle.request_refusals(geometry, len(request.prompt), request.params)
-    yield from scheduling.stop_refusals(limits, request.params.stops)
+    yield from lifecycle.stop_refusals(limits, request.params.stops)
     for seen, most, what in (
         (request.pages_needed(geometry), geometry.pages, "pages in the pool"),
         (request.n_generations, geometry.slots, "slots, one per choice"),

@@ -33,7 +33,7 @@ from spec.machines.pages import (
 from spec.rung import Edge, Machine, Meet, Pages, Part, Rule, Rung
 from spec.state import Detail, Output, State
 from spec.table import by_slot
-from spec.vocabulary import Geometry, Params, Reason, Refusal
+from spec.vocabulary import Geometry, Limits, Params, Reason, Refusal, Tokens
 from spec.vocabulary.errors import Family
 
 Key = tuple[int, int]
@@ -62,6 +62,14 @@ def request_refusals(geometry: Geometry, prompt_len: int, params: Params) -> Ite
         yield Refusal(Reason.TOO_LONG, whole, f"at most {geometry.max_len} tokens")
 
 
+def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
+    """Stop sequences must fit their static table."""
+    longest = max((len(stop) for stop in stops), default=0)
+    if len(stops) > limits.stops or longest > limits.stop_len:
+        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
+        yield Refusal(Reason.STOPS, f"{len(stops)}, the longest of {longest} tokens", allowed)
+
+
 def room_to_draw(state: State, slot: int, known: int) -> Iterator[Refusal]:
     """With one more known token, a sequence must still be able to draw at least one."""
     detail = detail_of(state, slot)
@@ -76,6 +84,7 @@ def _initial(state: State) -> State:
 
 
 def _assign_refusals(_machine: Machine, state: State, action: Assign) -> Iterator[Refusal]:
+    yield from stop_refusals(state.limits, action.params.stops)
     problems = tuple(require_used(state, action.slot))
     yield from problems
     if problems:
@@ -167,14 +176,22 @@ def _proposals_fit(machine: Machine, state: State, action: Propose, found: Refus
     return frozenset(room_to_draw(state, action.slot, known))
 
 
-def _allocate_unfinished(
-    _machine: Machine, state: State, action: Allocate, found: Refusals
-) -> Refusals:
-    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=False) or found
+def _allocate_fits(_machine: Machine, state: State, action: Allocate, found: Refusals) -> Refusals:
+    unfinished = _unfinished(state, list(by_slot(action.batch)), needs_prompt=False)
+    return _too_wide(state, action) or unfinished or found
 
 
-def _write_unfinished(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
-    return _unfinished(state, list(by_slot(action.batch)), needs_prompt=True) or found
+def _write_fits(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
+    unfinished = _unfinished(state, list(by_slot(action.batch)), needs_prompt=True)
+    return _too_wide(state, action) or unfinished or found
+
+
+def _too_wide(state: State, action: Allocate | Write) -> Refusals:
+    """A batch must fit the limit."""
+    width = state.limits.prefill_tokens
+    if len(action.batch) <= width:
+        return frozenset()
+    return frozenset([Refusal(Reason.BATCH_WIDTH, len(action.batch), f"at most {width} entries")])
 
 
 def _unfinished(state: State, slots: list[object], *, needs_prompt: bool) -> Refusals:
@@ -228,8 +245,8 @@ RUNG = Rung(
     guards={
         Append: _one_unfinished,
         Sample: _one_unfinished,
-        Allocate: _allocate_unfinished,
-        Write: _write_unfinished,
+        Allocate: _allocate_fits,
+        Write: _write_fits,
         Clone: _parent_decodes,
         Propose: _proposals_fit,
     },

@@ -5,7 +5,7 @@ folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. 
 docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import evolve
@@ -39,6 +39,7 @@ from spec.machines.lifecycle import (
     detail_of,
     request_refusals,
     room_to_draw,
+    stop_refusals,
     taken_keys,
 )
 from spec.machines.pages import require_used, reserved_slot, used
@@ -79,14 +80,6 @@ def prefill_pages(geometry: Geometry, request: Request) -> int:
     """Pages that a prefill takes: for the prompt, and a partial page for each further choice."""
     partial = len(request.prompt) % geometry.page_size != 0
     return geometry.pages_for(len(request.prompt)) + partial * (request.n_generations - 1)
-
-
-def stop_refusals(limits: Limits, stops: tuple[Tokens, ...]) -> Iterator[Refusal]:
-    """Stop sequences must fit their static table."""
-    longest = max((len(stop) for stop in stops), default=0)
-    if len(stops) > limits.stops or longest > limits.stop_len:
-        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
-        yield Refusal(Reason.STOPS, f"{len(stops)}, the longest of {longest} tokens", allowed)
 
 
 # The queue.
@@ -257,7 +250,7 @@ def _round_refusals(machine: Machine, state: State, action: Round) -> Iterator[R
     if proposed:
         yield Refusal(Reason.PROPOSED, proposed, "slots without proposed tokens")
         return
-    yield from machine.below(NAME).refusals(state, allocate)
+    yield from machine.below("lifecycle").refusals(state, allocate)
     yield from _output_refusals(state, len(samples))
 
 
@@ -290,24 +283,16 @@ def _tidies(state: State) -> bool:
 # What scheduling adds to the actions of lower rungs.
 
 
-def _within_width(
-    _machine: Machine, state: State, action: Allocate | Write, found: Refusals
-) -> Refusals:
-    """A batch must fit the limit, and must not write queued tokens: rounds write those."""
-    if len(action.batch) > state.limits.prefill_tokens:
-        allowed = f"at most {state.limits.prefill_tokens} entries"
-        return frozenset({Refusal(Reason.BATCH_WIDTH, len(action.batch), allowed)})
-    if isinstance(action, Write) and not found:
-        waiting = {(queued.slot, queued.position) for queued in state.queue}
-        queued = [entry for entry in action.batch if entry in waiting]
-        if queued:
-            allowed = "tokens that have left the queue"
-            return frozenset({Refusal(Reason.BATCH_QUEUED, queued, allowed)})
-    return found
-
-
-def _stops_fit(_machine: Machine, state: State, action: Assign, found: Refusals) -> Refusals:
-    return found | frozenset(stop_refusals(state.limits, action.params.stops))
+def _write_unqueued(_machine: Machine, state: State, action: Write, found: Refusals) -> Refusals:
+    """A batch must not write queued tokens: rounds write those."""
+    if found:
+        return found
+    waiting = {(queued.slot, queued.position) for queued in state.queue}
+    queued = [entry for entry in action.batch if entry in waiting]
+    if not queued:
+        return found
+    allowed = "tokens that have left the queue"
+    return frozenset({Refusal(Reason.BATCH_QUEUED, queued, allowed)})
 
 
 def _clone_fits(_machine: Machine, state: State, action: Clone, found: Refusals) -> Refusals:
@@ -389,11 +374,23 @@ def _to_lifecycle(
 
 def _whole_parts(machine: Machine, state: State, action: Prefill | Round) -> tuple[Part, ...]:
     """The parts of an action, and the cleanup that ends it."""
-    parts = tuple(machine.parts(state, action))
+    parts = tuple(_narrow(state.limits, machine.parts(state, action)))
     tidies = state.cleanup is CleanupMode.INCREMENTAL
     if state.cleanup is CleanupMode.END:
         tidies = _tidies(_run(machine, state, action, None))
     return (*parts, (FreeFinished(), None)) if tidies else parts
+
+
+def _narrow(limits: Limits, parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts, with a round that is wider than `limits.prefill_tokens` in several batches."""
+    width = limits.prefill_tokens
+    for part, pages in parts:
+        match part:
+            case Allocate(batch) | Write(batch):
+                for start in range(0, len(batch), width):
+                    yield evolve(part, batch=batch[start : start + width]), pages
+            case _:
+                yield part, pages
 
 
 def _rounds(machine: Machine, state: State) -> Iterator[State]:
@@ -518,9 +515,7 @@ RUNG = Rung(
     },
     folds=frozenset({Append, Sample}),
     guards={
-        Allocate: _within_width,
-        Write: _within_width,
-        Assign: _stops_fit,
+        Write: _write_unqueued,
         Clone: _clone_fits,
         Propose: _proposal_fits,
     },

@@ -13,6 +13,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
+from conformance.lockstep.lockstep import require_shown
 from conformance.lockstep.run import replay
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
@@ -115,3 +116,14 @@ def test_a_finding_before_the_first_draw_is_told_with_its_steps(
     assert 0 < result["shrunk_steps"] <= result["steps"]
     assert result["not_checked"]
     assert not [key for key in result if key.startswith("share_of_")]
+
+
+def test_append_beside_a_queue_is_refused() -> None:
+    """A profile with Append and an action of the queue names both; so does a view with a queue."""
+    profile = toy().profile
+    with pytest.raises(InvalidInput, match="Append beside Enqueue, Round"):
+        evolve(profile, actions=frozenset({act.Append, act.Round, act.Enqueue}))
+
+    shown = evolve(toy().observe(), queue=())
+    with pytest.raises(InvalidInput, match=r"View\.queue.*the caller has it"):
+        require_shown(profile, shown)

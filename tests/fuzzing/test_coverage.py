@@ -13,6 +13,7 @@ from conformance.fuzzing.coverage import POISON, Coverage
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
+from conformance.recordings.fast_table import APPENDING
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from spec import ladder
 from spec.machines import actions as act
@@ -230,6 +231,25 @@ def test_everything_required_is_reached(window: int | None, steps: int) -> None:
 
     counted = targets[0].coverage
     coverable = counted.coverable([*(kind.__name__ for kind in offered(window)), POISON])
+    assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
+
+
+def test_everything_required_is_reached_with_append() -> None:
+    """So it is for an engine whose caller appends the tokens, each step seen from below too."""
+    counted = Coverage()
+    targets = tuple(
+        Campaign(
+            make=partial(campaign.make, partial(SpecEngine, actions=APPENDING), *setting),
+            names=ladder.machine_for(APPENDING).names,
+            coverage=counted,
+            climb=True,
+        )
+        for setting in campaign.geometries(small())
+    )
+    for number in range(24):
+        turn(targets[number % 3], "lifecycle", number)
+
+    coverable = counted.coverable([*(kind.__name__ for kind in APPENDING), POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 

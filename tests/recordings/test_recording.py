@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording_tools import recorded, rewrite, table, whole
+from recording_tools import appending, drafting, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
 
@@ -19,7 +19,7 @@ from conformance.recordings.judge import Judge, judge
 from conformance.recordings.shrinking import Least, shortest
 from conformance.recordings.validate import Outcome, lines_of, validate
 from spec.machines import actions as act
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, default_limits
 
 SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
 
@@ -34,7 +34,14 @@ def found(path: Path) -> Found:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("engine", "level"),
-    [(table, "lifecycle"), (whole, "lifecycle"), (whole, "scheduling"), (whole, "admission")],
+    [
+        (table, "lifecycle"),
+        (appending, "lifecycle"),
+        (drafting, "lifecycle"),
+        (whole, "lifecycle"),
+        (whole, "scheduling"),
+        (whole, "admission"),
+    ],
 )
 def test_what_the_specification_does_is_legal(
     tmp_path: Path, engine: Callable[[Geometry], Engine], level: str, seed: int
@@ -45,7 +52,7 @@ def test_what_the_specification_does_is_legal(
     outcome = validate(path)
 
     assert outcome.found is None
-    assert outcome.whole == (engine is whole)
+    assert (outcome.machine is not None) == (engine in (whole, drafting))
     assert outcome.events == len(path.read_text(encoding="utf-8").splitlines()) - 1
 
 
@@ -162,7 +169,7 @@ def test_an_engine_with_a_policy_of_its_own(
 def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
     """Whether the last line is the first illegal one, and violates the same clause."""
     assert outcome.found is not None
-    judging = judge(header, whole=outcome.whole)
+    judging = judge(header, machine=outcome.machine)
     for number, line in enumerate(lines, start=1):
         try:
             judging.take(line)
@@ -175,7 +182,7 @@ def shorten(path: Path, outcome: Outcome) -> Least:
     """The shortest illegal part of a recording, which ends with its first illegal line."""
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, whole=outcome.whole, seconds=5)
+    least = shortest(outcome.header, past, machine=outcome.machine, seconds=5)
     assert least is not None
     assert least.done
     return least
@@ -184,7 +191,7 @@ def shorten(path: Path, outcome: Outcome) -> Least:
 def test_what_is_not_shown_is_not_held_against_it() -> None:
     """Values that are not shown are not judged, and a page shown late is known after that."""
     header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
-    judging = judge(header, whole=False)
+    judging = judge(header, machine=None)
     first, second = ((slot, 0) for slot in (0, 1))
     for line in (
         Line(act.Reserve(0), None, None, {}),
@@ -289,3 +296,74 @@ def test_a_pool_of_absurd_size_costs_nothing() -> None:
     ledger.do(Line(act.Reserve(2**30 - 2), None, None, {}))
 
     assert ledger.size < 10
+
+
+HEAD: dict[str, Any] = {"kvspec": "recording", "version": 1, "policy": "lowest", "shows": []}
+GROWS: list[dict[str, Any]] = [
+    {"step": "Reserve", "slot": 0},
+    {"step": "Assign", "slot": 0, "prompt": [7], "params": {"max_new": 4}, "request": 1},
+    {"step": "Allocate", "batch": [[0, 0]]},
+    {"step": "Write", "batch": [[0, 0]]},
+]
+
+
+def of_lines(path: Path, *lines: dict[str, Any]) -> Path:
+    """A recording of these lines."""
+    sizes = {"pages": 4, "page_size": 2, "slots": 2, "pages_per_seq": 3}
+    texts = [json.dumps(line) + "\n" for line in ({**HEAD, "geometry": sizes}, *lines)]
+    path.write_text("".join(texts), encoding="utf-8")
+    return path
+
+
+def test_a_server_that_appends_one_token_at_a_time(tmp_path: Path) -> None:
+    """A token that was appended can be written; one that was not is unknown."""
+    more: list[dict[str, Any]] = [
+        line
+        for at in (1, 2, 3)
+        for line in (
+            {"step": "Append", "slot": 0, "tokens": [at]},
+            {"step": "Allocate", "batch": [[0, at]]},
+            {"step": "Write", "batch": [[0, at]], "saw": {"tokens": {"0": [7, 1, 2, 3][: at + 1]}}},
+        )
+    ]
+    path = of_lines(tmp_path / "r.jsonl", *GROWS, *more)
+
+    assert validate(path).found is None
+    wrong = found(of_lines(path, *GROWS, *more[:3], *more[4:]))
+    assert (wrong.line, wrong.expected) == (10, "refused: BATCH_UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        ([{"step": "Append", "slot": 0, "tokens": [1]}, {"step": "Free", "slot": 0},
+          {"step": "Pack"}], 8),
+        ([{"step": "Enqueue", "slot": 0, "token": 1},
+          {"step": "Append", "slot": 0, "tokens": [1]}], 7),
+        ([{"step": "Propose", "slot": 0, "tokens": [1]}, {"step": "Free", "slot": 0},
+          {"step": "Append", "slot": 0, "tokens": [1], "refused": []}, {"step": "Round"}], 9),
+    ],
+)  # fmt: skip
+def test_append_beside_the_queue_is_told_at_its_line(
+    tmp_path: Path, lines: list[dict[str, Any]], number: int
+) -> None:
+    """A recording with Append and an action of the queue is refused where the second one stands."""
+    path = of_lines(tmp_path / "mixed.jsonl", *GROWS, *lines)
+
+    with pytest.raises(InvalidInput, match=rf"mixed\.jsonl line {number}: saw '\w+ after "):
+        validate(path)
+
+
+def test_drafts_are_not_queued_where_append_follows(tmp_path: Path) -> None:
+    """Append on a later line says that drafts are not queued, so they are written unpacked."""
+    drafts: list[dict[str, Any]] = [
+        {"step": "Propose", "slot": 0, "tokens": [5]},
+        {"step": "Allocate", "batch": [[0, 1]]},
+        {"step": "Write", "batch": [[0, 1]]},
+        {"step": "Commit", "slot": 0, "length": 2},
+    ]
+    with_append = [*GROWS, *drafts, {"step": "Append", "slot": 0, "tokens": [1]}]
+
+    assert validate(of_lines(tmp_path / "r.jsonl", *with_append)).found is None
+    wrong = found(of_lines(tmp_path / "queued.jsonl", *GROWS, *drafts))
+    assert (wrong.line, wrong.expected) == (8, "refused: BATCH_QUEUED")

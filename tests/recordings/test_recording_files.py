@@ -15,6 +15,7 @@ from conformance.cli.main import main
 from conformance.recordings import itf, writer
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import validate
+from spec import ladder
 from spec.vocabulary import InvalidInput
 
 
@@ -112,7 +113,7 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
 
     there = lines(path)
     assert [line[:3] for line in back] == [line[:3] for line in there]
-    judging = judge(header, whole=engine is whole)
+    judging = judge(header, machine=ladder.whole() if engine is whole else None)
     for line in back:
         judging.take(line)
     assert set(header.shows) >= {name for line in there for name in line.saw}

@@ -6,24 +6,37 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.lockstep.lockstep import Violation
 from conformance.protocol import Engine
-from conformance.recordings.fast_table import ACTIONS
+from conformance.recordings.fast_table import ACTIONS, APPENDING
 from conformance.recordings.format import Line, line_from_data
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 
 def table(geometry: Geometry) -> SpecEngine:
     """The specification, offering only the actions of a table."""
-    engine = SpecEngine(geometry, default_limits(geometry), CleanupMode.INCREMENTAL)
-    engine.profile = evolve(engine.profile, actions=ACTIONS)
-    return engine
+    return _offering(geometry, ACTIONS)
+
+
+def appending(geometry: Geometry) -> SpecEngine:
+    """The specification, offering the actions of a table and Append."""
+    return _offering(geometry, APPENDING)
+
+
+def drafting(geometry: Geometry) -> SpecEngine:
+    """The specification, offering all actions that go with Append."""
+    return _offering(geometry, APPENDING | {act.Propose, act.Commit, act.Truncate})
+
+
+def _offering(geometry: Geometry, actions: frozenset[type]) -> SpecEngine:
+    limits = default_limits(geometry)
+    return SpecEngine(geometry, limits, CleanupMode.INCREMENTAL, actions=actions)
 
 
 def whole(geometry: Geometry) -> SpecEngine:

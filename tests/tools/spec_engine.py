@@ -35,13 +35,19 @@ def small(
 class SpecEngine:
     """The specification as a `conformance.protocol.Engine`, also Poisonable and Attends."""
 
-    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        limits: Limits,
+        cleanup: CleanupMode,
+        actions: frozenset[type] = ACTIONS,
+    ) -> None:
         self.profile = Profile(
             name="the specification",
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
-            actions=ACTIONS if geometry.window else ACTIONS - {Release},
+            actions=actions if geometry.window else actions - {Release},
         )
         self.machine = self.profile.machine
         self.state = self.machine.initial(geometry, limits, cleanup)

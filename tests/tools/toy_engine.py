@@ -35,11 +35,11 @@ class No(Exception):
 
 
 class Seq:
-    """A sequence: its blocks, its prompt, and the number of cells in use."""
+    """A sequence: its blocks, its known tokens, and the number of cells in use."""
 
     def __init__(self) -> None:
         self.blocks: list[int] = []
-        self.prompt: tuple[int, ...] = ()
+        self.known: tuple[int, ...] = ()
         self.name: tuple[int, int] | None = None
         self.cells = self.filled = 0
 
@@ -70,7 +70,14 @@ class Allocator:
         _require("SLOT_ASSIGNED", seq.name is None)
         _require("TOO_LONG", len(prompt) + most <= self.longest)
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
-        seq.prompt, seq.name = prompt, name
+        seq.known, seq.name = prompt, name
+
+    def append(self, slot: int, tokens: tuple[int, ...]) -> None:
+        """Tokens follow those of a sequence."""
+        seq = self._find(slot)
+        _require("SLOT_EMPTY", seq.name)
+        _require("TOO_LONG", len(seq.known) + len(tokens) <= self.longest)
+        seq.known += tokens
 
     def allocate(self, batch: Batch) -> None:
         """Give blocks to the next positions of some sequences."""
@@ -91,7 +98,7 @@ class Allocator:
         grouped = self._grouped(batch, filling=True)
         for slot, positions in grouped.items():
             _require("BATCH_POSITIONS", positions[-1] < self.seqs[slot].cells)
-            _require("BATCH_UNKNOWN", positions[-1] < len(self.seqs[slot].prompt))
+            _require("BATCH_UNKNOWN", positions[-1] < len(self.seqs[slot].known))
         for slot, positions in grouped.items():
             self.seqs[slot].filled += len(positions)
 
@@ -110,7 +117,7 @@ class Allocator:
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
         _require("OUT_OF_PAGES", self.free or not partial)
         copy = self.seqs[self.reserve(child)]
-        copy.prompt, copy.name, copy.cells, copy.filled = source.prompt, name, source.cells, 0
+        copy.known, copy.name, copy.cells, copy.filled = source.known, name, source.cells, 0
         copy.blocks, copy.filled = source.blocks[:full], source.filled
         for block in copy.blocks:
             self.refs[block] += self.bug != "forgets to count"
@@ -184,7 +191,7 @@ def _require(word: str, holds: object) -> None:
 
 
 OFFERED: Final[frozenset[type]] = frozenset(
-    {act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free}
+    {act.Reserve, act.Assign, act.Append, act.Allocate, act.Write, act.Clone, act.Free}
 )
 
 
@@ -208,6 +215,8 @@ class Adapter:
                     return engine.reserve(slot)  # type: ignore[arg-type]
                 case act.Assign(slot, prompt, params):
                     engine.assign(slot, prompt, params.max_new, (action.request, action.choice))
+                case act.Append(int(slot), tokens):
+                    engine.append(slot, tokens)
                 case act.Allocate(batch):
                     engine.allocate(batch)
                 case act.Write(batch):
