@@ -19,7 +19,6 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzzing.coverage import Coverage
 from conformance.fuzzing.state_machine import Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
@@ -27,6 +26,7 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory
+from conformance.rungs.coverage import Coverage
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch

@@ -7,6 +7,7 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Done, no_such
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
+from conformance.rungs.coverage import Coverage
 from conformance.rungs.registry import legal_results
 from spec.fields import RECORDED
 from spec.rung import Machine
@@ -29,7 +30,7 @@ class BySpec:
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
         self._machine = machine
-        self._state = machine.initial(header.geometry, header.limits, header.cleanup)
+        self._before = self._state = machine.initial(header.geometry, header.limits, header.cleanup)
         geometry = header.geometry
         self.fields = _shown(machine, self._state, range(geometry.slots), range(geometry.pages))
 
@@ -40,7 +41,7 @@ class BySpec:
     def do(self, line: Line) -> Done:
         """Take a legal action."""
         assert not isinstance(line.step, PoisonDead | Attend)
-        before = self._state
+        self._before = before = self._state
         self._state = self._machine.effect(before, line.step)
         results = legal_results(self._machine, before, line.step, self._state)
         shown = _shown(self._machine, self._state, *_touched(before, self._state))
@@ -48,6 +49,10 @@ class BySpec:
         for name, values in shown.items():
             self.fields[name].update(values)
         return Done(changed, [plain_result(result) for result in results])
+
+    def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
+        """Count the last action. reasons: why it was refused; empty if it was done."""
+        coverage.record(self._state if reasons else self._before, action, reasons, self._state)
 
     def expected(self, field: str, index: int) -> object:
         """The expected value of an entry of a field."""

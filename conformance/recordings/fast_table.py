@@ -7,7 +7,7 @@ page is read from the row that the engine shows. Until a row shows it, a negativ
 the page.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import define
@@ -17,6 +17,17 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Change, Done, Illegal, no_such
 from conformance.recordings.format import Header, Line, Saw
 from conformance.recordings.free_list import Lowest
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.pages import (
+    FULL,
+    PAGE_REUSED,
+    SHORT,
+    SINGLE,
+    SLOT_REUSED,
+    batch_corners,
+    free_corners,
+)
+from conformance.rungs.sharing import SHARED, clone_corner
 from spec import ladder
 from spec.fields import BY_NAME, RECORDED, entries
 from spec.machines import actions as act
@@ -57,7 +68,8 @@ class Held:
 class Ledger:
     """A table and its reference counts. See `conformance.recordings.judge.Machine`.
 
-    held: the used slots. counts: of the pages that are named.
+    held: the used slots. counts: of the pages that are named. reached: the corner states that the
+    last action reached.
     """
 
     def __init__(self, header: Header) -> None:
@@ -70,6 +82,10 @@ class Ledger:
         self._seen_later: dict[int, int] = {}
         self._unseen = 0
         self._slots, self._pages = Lowest(self.held), Lowest(self.counts)
+        self.reached: list[str] = []
+        self._released: set[int] = set()
+        self._taken = 0
+        self._lengths: dict[int, tuple[int, int]] = {}
         self._changes: list[Change] = []
         self._grouped: dict[int, list[int]] = {}
 
@@ -77,6 +93,7 @@ class Ledger:
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """The reasons for which the action is refused; empty if it is legal."""
+        self.reached = []
         match action:
             case act.Allocate(batch):
                 return self._cells(batch) or self._allocate_room()
@@ -146,6 +163,7 @@ class Ledger:
         if parent.allocated != parent.written:
             found.add(Reason.UNWRITTEN)
         elif parent.written % self._geometry.page_size and not self.free:
+            self.reached.append(SHORT)
             found.add(Reason.OUT_OF_PAGES)
         if parent.key is None:
             found.add(Reason.SLOT_EMPTY)
@@ -176,7 +194,11 @@ class Ledger:
             if positions[-1] >= self._longest:
                 return frozenset([Reason.TOO_LONG])
             wanted += positions[-1] // size + 1 - len(self.held[slot].row)
-        return frozenset([Reason.OUT_OF_PAGES]) if wanted > self.free else NONE
+        if wanted <= self.free:
+            return NONE
+        if wanted == self.free + 1:
+            self.reached.append(SHORT)
+        return frozenset([Reason.OUT_OF_PAGES])
 
     def _write_room(self) -> frozenset[Reason]:
         found = set()
@@ -197,21 +219,24 @@ class Ledger:
         """
         self._changes = []
         result = self._effect(line.step, line.saw)
+        if self._geometry.page_size == 1:
+            self.reached.append(SINGLE)
         return Done(self._changes, () if result is None else (result,))
 
-    def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901, PLR0912 - a table
+    def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901 - a table
         match action:
-            case act.Allocate():
+            case act.Allocate(batch):
+                self.reached += batch_corners(batch, self._grouped)
                 return self._allocate(saw)
-            case act.Write():
-                for slot, positions in self._grouped.items():
-                    self.held[slot].written += len(positions)
-                    self._changes += (("written", slot), ("committed", slot))
+            case act.Write(batch):
+                self.reached += batch_corners(batch, self._grouped)
+                self._write()
             case act.Reserve(int(slot)):
                 return self._reserve(slot)
             case act.Reserve():
                 return self._reserve(self._slots.first())
             case act.Free(int(slot)):
+                self.reached += self._freeing(self.held[slot])
                 self._release(slot)
             case act.Assign(slot, prompt):
                 held = self.held[slot]
@@ -237,6 +262,24 @@ class Ledger:
         self._changes.append(("used", slot))
         return slot
 
+    def _write(self) -> None:
+        for slot, positions in self._grouped.items():
+            held = self.held[slot]
+            held.written += len(positions)
+            self._changes += (("written", slot), ("committed", slot))
+            self._longer(slot, held)
+
+    def _longer(self, slot: int, held: Held) -> None:
+        """Whether the slot had sequences that were longer, shorter, and longer again."""
+        before = self._lengths.get(slot)
+        if before is not None and before[0] > before[1] < held.written:
+            self.reached.append(SLOT_REUSED)
+            del self._lengths[slot]
+
+    def _freeing(self, held: Held) -> list[str]:
+        shared = any(self.counts[self.page(page)] > 1 for page in held.row)
+        return free_corners(held.written, self._geometry.page_size, shared=shared)
+
     def _allocate(self, saw: Saw) -> list[int] | None:
         size, destinations = self._geometry.page_size, list[int]()
         for slot, positions in self._grouped.items():
@@ -258,17 +301,22 @@ class Ledger:
         self._reserve(child)
         for page in shared:
             self._hold(self.page(page))
+        self.reached.append(clone_corner(parent.written, self._geometry.page_size))
+        self.reached += [SHARED] * bool(shared)
         key = (parent.key or (0, 0))[0], action.choice
         row = shared + self._take(child, shared, len(parent.row) - len(shared), saw)
         held = Held(row, parent.tokens, parent.allocated, parent.written, key)
         self.held[child] = held
         self._keys.add(key)
+        self._longer(child, held)
         self._changes += [(name, child) for name in _filled(held)]
         return child
 
     def _release(self, slot: int) -> None:
         held = self.held.pop(slot)
         self._slots.returned(slot)
+        if held.written:
+            self._lengths[slot] = self._lengths.get(slot, (0, 0))[1], held.written
         if held.key is not None:
             self._keys.discard(held.key)
         for name in ("used", *_filled(held)):
@@ -279,6 +327,8 @@ class Ledger:
             if not self.counts[page]:
                 del self.counts[page]
                 self._pages.returned(page)
+                if page >= 0:
+                    self._released.add(page)
                 self._changes.append(("free", 0))
         if held.row and self._seen_later:
             self._forget(held.row)
@@ -288,9 +338,20 @@ class Ledger:
         if not wanted:
             return []
         self._changes.append(("free", 0))
+        taken = [self._hold(page) for page in self._new(slot, kept, wanted, saw)]
+        if not self.free:
+            self.reached.append(FULL)
+        self._taken += wanted
+        again = not self._released.isdisjoint(taken)
+        if again or (min(taken) < 0 and self._taken > self._geometry.pages):
+            self._reused()
+        return taken
+
+    def _new(self, slot: int, kept: list[int], wanted: int, saw: Saw) -> Iterator[int]:
         seen = saw.get("rows", _EMPTY).get(slot)
         if self._lowest or seen is None:
-            return [self._hold(self._next()) for _ in range(wanted)]
+            yield from (self._next() for _ in range(wanted))
+            return
         if len(seen) != len(kept) + wanted:
             whole = f"{len(kept) + wanted} pages"
             raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), whole))
@@ -301,8 +362,12 @@ class Ledger:
             if page in self.counts:
                 held = f"free pages: page {page} is held already"
                 raise Illegal(Difference("SHARE", f"rows[{slot}]", list(seen), held))
-            self._hold(page)
-        return list(seen[len(kept) :])
+            yield page
+
+    def _reused(self) -> None:
+        """A page is taken that was taken before. Once an action."""
+        if PAGE_REUSED not in self.reached:
+            self.reached.append(PAGE_REUSED)
 
     def _next(self) -> int:
         if self._lowest:
@@ -317,11 +382,15 @@ class Ledger:
 
     # What the ledger says.
 
+    def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
+        """Count the last action. reasons: why it was refused; empty if it was done."""
+        coverage.count(type(action), reasons, self.reached)
+
     @property
     def size(self) -> int:
         """The number of entries kept. It grows with what is in use, and not with the recording."""
         named = len(self.held) + len(self.counts) + len(self._keys) + len(self._seen_later)
-        return named + len(self._slots) + len(self._pages)
+        return named + len(self._slots) + len(self._pages) + len(self._released)
 
     @property
     def free(self) -> int:
@@ -371,6 +440,8 @@ class Ledger:
         if known >= 0 or seen in self.counts or not 0 <= seen < self._geometry.pages:
             return False
         self._seen_later[known] = seen
+        if seen in self._released:
+            self._reused()
         self.counts[seen] = self.counts.pop(known)
         return True
 

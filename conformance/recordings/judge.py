@@ -5,9 +5,9 @@ The accelerator is the ledger of `fast_table`, for recordings of the actions of 
 
 from typing import Final, Never, Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
-from conformance.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import (
     Difference,
     refusal_difference,
@@ -17,8 +17,10 @@ from conformance.lockstep.comparer import (
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, Illegal
 from conformance.recordings.by_specification import BySpec
-from conformance.recordings.fast_table import Ledger
+from conformance.recordings.fast_table import NONE, Ledger
 from conformance.recordings.format import Header, Line
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.pages import REFUSED
 from spec import rung
 from spec.vocabulary import Reason
 
@@ -44,37 +46,59 @@ class Machine(Protocol):
         """Whether an observed value is right."""
         ...
 
+    def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
+        """Count the last action. reasons: why it was refused; empty if it was done."""
+        ...
+
 
 @frozen
 class Judge:
-    """Takes one line after another. After an illegal line it can take no further one."""
+    """Takes one line after another. After an illegal line it can take no further one.
+
+    coverage: counts the lines that were legal.
+    """
 
     machine: Machine
     header: Header
+    coverage: Coverage = field(factory=Coverage)
 
     def take(self, line: Line) -> None:
         """Judge a line and take its action. Raises Illegal."""
         step, _, result, saw = line
-        done = _NOTHING if isinstance(step, PoisonDead | Attend) else self._act(line, step)
+        if isinstance(step, PoisonDead | Attend):
+            reasons, done = NONE, _NOTHING
+        else:
+            reasons, done = self._act(line, step)
         _require_none(result_difference(step, result, done.results))
         agrees = self.machine.agrees
-        for field, values in saw.items():
+        for name, values in saw.items():
             for index, seen in values.items():
-                if not agrees(field, index, seen):
-                    self._wrong(line, field, index, seen)
+                if not agrees(name, index, seen):
+                    self._wrong(line, name, index, seen)
         shows = self.header.shows
-        for field, index in done.changes:
-            if field in shows and index not in saw.get(field, ()):
-                self._wrong(line, field, index, "not shown: unchanged")
+        for name, index in done.changes:
+            if name in shows and index not in saw.get(name, ()):
+                self._wrong(line, name, index, "not shown: unchanged")
+        self._count(step, reasons, refused=line.refused is not None)
 
-    def _act(self, line: Line, action: Action) -> Done:
+    def _act(self, line: Line, action: Action) -> tuple[frozenset[Reason], Done]:
         expected = self.machine.reasons(action)
         _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
-        return self.machine.do(line) if line.refused is None else _NOTHING
+        if line.refused is None:
+            return NONE, self.machine.do(line)
+        return line.refused or expected, _NOTHING
 
-    def _wrong(self, line: Line, field: str, index: int, seen: object) -> Never:
-        expected = self.machine.expected(field, index)
-        raise Illegal(wrong_entry(line.step, field, index, seen=seen, expected=expected))
+    def _count(self, step: Step, reasons: frozenset[Reason], *, refused: bool) -> None:
+        if isinstance(step, PoisonDead):
+            self.coverage.poisoned()
+        elif refused and not reasons:  # of a legal action, without a reason
+            self.coverage.corners[REFUSED] += 1
+        elif not isinstance(step, Attend):
+            self.machine.count(self.coverage, step, reasons)
+
+    def _wrong(self, line: Line, name: str, index: int, seen: object) -> Never:
+        expected = self.machine.expected(name, index)
+        raise Illegal(wrong_entry(line.step, name, index, seen=seen, expected=expected))
 
 
 def judge(header: Header, *, machine: rung.Machine | None) -> Judge:

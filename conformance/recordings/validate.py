@@ -15,6 +15,7 @@ from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.fast_table import APPENDING
 from conformance.recordings.format import Header, Line, header_from_data, line_from_data
 from conformance.recordings.judge import Judge, judge
+from conformance.rungs.coverage import Coverage
 from spec import ladder
 from spec.machines.actions import Append, Reset
 from spec.rung import Machine
@@ -43,7 +44,7 @@ class Outcome:
 
     found: the first illegal line, or None. observed: the fields that at least one line shows.
     machine: the machine of the specification that judged; None if the fast table did. part: the
-    part of the file that the illegal line depends on.
+    part of the file that the illegal line depends on. coverage: what the legal lines reached.
     """
 
     header: Header
@@ -52,6 +53,7 @@ class Outcome:
     observed: frozenset[str]
     machine: Machine | None
     part: Part
+    coverage: Coverage
 
 
 def validate(
@@ -173,4 +175,6 @@ class _Pass:
 
     def _outcome(self, events: int, found: Found | None) -> Outcome:
         observed = frozenset(self._observed)
-        return Outcome(self._header, events, found, observed, self._machine, self._part)
+        return Outcome(
+            self._header, events, found, observed, self._machine, self._part, self._judge.coverage
+        )

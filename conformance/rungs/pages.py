@@ -1,6 +1,6 @@
 """Rung pages: generators of batches, boundary cases of the pool, and the outcomes to reach."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from attrs import evolve
@@ -26,13 +26,19 @@ from spec.machines.actions import Allocate, Append, Free, Reserve, Write
 from spec.machines.pages import reserved_slot
 from spec.rung import Machine
 from spec.state import State
-from spec.table import Batch, Sequence, by_slot
+from spec.table import Batch, by_slot
 from spec.vocabulary import INVALID, Reason
 
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
 """The most steps that the rule `boundary` takes to fill the pool."""
+FULL: Final = "pool exactly full"
+SHORT: Final = "one page short"
+REFUSED: Final = "an action refused"
+PAGE_REUSED: Final = "page taken again after its release"
+SLOT_REUSED: Final = "slot reused by a shorter, then a longer sequence"
+SINGLE: Final = "page size 1"
 SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
 
 
@@ -237,39 +243,49 @@ def _simpler_append(action: Append) -> Iterator[Step]:
 
 
 def _batch_corners(_before: State, action: Allocate | Write, _after: State) -> Iterator[str]:
-    entries = [entry for entry in action.batch if entry is not None]
-    slots = list(by_slot(action.batch))
-    if None in action.batch[:-1] and entries:
-        yield "batch with padding inside"
+    yield from batch_corners(action.batch, by_slot(action.batch))
+
+
+def batch_corners(batch: Batch, slots: Collection[int]) -> list[str]:
+    """The corner states of a batch. slots: those that it names, in ascending order."""
+    found = []
+    entries = [entry for entry in batch if entry is not None]
+    if len(entries) < len(batch) and entries and None in batch[:-1]:
+        found.append("batch with padding inside")
     if entries != sorted(entries):
-        yield "batch not sorted"
+        found.append("batch not sorted")
     if len(slots) > 1:
-        yield "several slots in one batch"
-    if slots and slots != list(range(len(slots))):
-        yield "holes in the slot ids of a batch"
+        found.append("several slots in one batch")
+    if slots and list(slots) != list(range(len(slots))):
+        found.append("holes in the slot ids of a batch")
+    return found
 
 
 def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
     size, sequence = before.geometry.page_size, before.sequences[reserved_slot(before, action.slot)]
-    if sequence is None or not sequence.written:
-        return
-    if sequence.written % size == 0:
-        yield "free at a page boundary"
-    if any(pool.is_shared(before.counts, page) for page in sequence.pages):
-        yield "free a parent before its clone"
+    if sequence is not None:
+        shared = any(pool.is_shared(before.counts, page) for page in sequence.pages)
+        yield from free_corners(sequence.written, size, shared=shared)
 
 
-def place(sequence: Sequence | None, page_size: int) -> str:
+def free_corners(written: int, page_size: int, *, shared: bool) -> list[str]:
+    """The corner states of the end of a sequence. shared: whether it shares a page."""
+    if not written:
+        return []
+    boundary = ["free at a page boundary"] * (written % page_size == 0)
+    return boundary + ["free a parent before its clone"] * shared
+
+
+def place(written: int, page_size: int) -> str:
     """Where in a page the written cells of a sequence end."""
-    boundary = sequence is not None and sequence.written % page_size == 0
-    return "at a page boundary" if boundary else "inside a page"
+    return "inside a page" if written % page_size else "at a page boundary"
 
 
 def _always(before: State, _action: Action, after: State) -> Iterator[str]:
     if before.geometry.page_size == 1:
-        yield "page size 1"
+        yield SINGLE
     if pool.free_count(before.counts) and not pool.free_count(after.counts):
-        yield "pool exactly full"
+        yield FULL
 
 
 def _pages_wanted(state: State, action: Allocate) -> int:
@@ -314,14 +330,16 @@ KIT: Final = RungKit(
         "free at a page boundary": ("Free", _FILLS),
         "free a parent before its clone": ("Free", "Clone", _FILLS),
         "holes in the slot ids of a batch": (_BATCH,),
-        "pool exactly full": ("Allocate|Prefill",),
-        "one page short": ("Allocate|Prefill",),
-        "slot reused by a shorter, then a longer sequence": (_FILLS,),
+        FULL: ("Allocate|Prefill",),
+        SHORT: ("Allocate|Prefill",),
+        REFUSED: (),
+        PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate"),
+        SLOT_REUSED: (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),
         "several slots in one batch": (_BATCH,),
         "poisoned dead cells read past": ("PoisonDead",),
-        "page size 1": (),
+        SINGLE: (),
     },
     always=_always,
     rules={

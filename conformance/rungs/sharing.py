@@ -43,9 +43,17 @@ def _simpler(action: Clone) -> Iterator[Step]:
 
 
 def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:
-    yield "clone " + place(before.sequences[action.parent], before.geometry.page_size)
+    sequence = before.sequences[action.parent]
+    assert sequence is not None
+    yield clone_corner(sequence.written, before.geometry.page_size)
 
 
+def clone_corner(written: int, page_size: int) -> str:
+    """The corner state of a clone of a sequence with so many written cells."""
+    return "clone " + place(written, page_size)
+
+
+SHARED: Final = "page shared"
 _FILLS: Final = "Write|Prefill"
 KIT: Final = RungKit(
     rung="sharing",
@@ -68,6 +76,7 @@ KIT: Final = RungKit(
     corners={
         "clone at a page boundary": ("Clone", _FILLS),
         "clone inside a page": ("Clone", _FILLS),
+        SHARED: ("Clone|Prefill", _FILLS),
     },
     rules={
         "lifecycle": {

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from conformance.fuzzing.coverage import Coverage
+from conformance.rungs.coverage import Coverage
 from conformance.vectors.suites import Suite
 from spec.machines.actions import Action, Admit, Round
 from spec.state import State

@@ -1,13 +1,15 @@
 """The fast table of recordings, held to the specification by the harness for accelerators."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from itertools import product
+from pathlib import Path
 
 import pytest
 from accelerators import Beside, every_transition
 from attrs import evolve, frozen
-from recording_tools import appending, random_steps, table
+from recording_tools import appending, lines, random_steps, recorded, table
 from spec_engine import SpecEngine, small
 
 from conformance.exploration.instances import Instance, instance
@@ -16,6 +18,10 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Done
 from conformance.recordings.fast_table import APPENDING, Ledger
 from conformance.recordings.format import Header, Line
+from conformance.recordings.judge import judge
+from conformance.recordings.validate import header_and_lines
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.registry import CORNERS
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from conformance.vectors.suites import table_moves
 from spec import ladder
@@ -174,3 +180,22 @@ def test_random_histories_of_larger_tables(
                 here = here.take(step) or here
         taken = len(session.history)
     assert taken > 30
+
+
+def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> None:
+    """After every line the fast table has reached the same corners and outcomes."""
+    corners = Counter[str]()
+    for seed, engine in product(range(20), (table, appending)):
+        path = recorded(tmp_path / "r.jsonl", engine(SIZES[seed % len(SIZES)]), "lifecycle", seed)
+        with path.open("rb") as file:
+            header, _ = header_and_lines(file, path)
+        both = [judge(header, machine=machine) for machine in (None, MACHINE)]
+        for line in lines(path):
+            for judging in both:
+                judging.take(line)
+            assert both[0].coverage.corners == both[1].coverage.corners, line
+        assert both[0].coverage.outcomes == both[1].coverage.outcomes
+        corners += both[0].coverage.corners
+
+    theirs = {kind.__name__ for kind in APPENDING}
+    assert corners.keys() == {*Coverage().coverable(theirs)} & CORNERS.keys()
