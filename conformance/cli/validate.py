@@ -216,6 +216,8 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
     digest = hashlib.sha256(to_text(least.header, least.lines).encode()).hexdigest()[:8]
     target = Path(arguments.illegal or ILLEGAL) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
     report.count(shortest_events=len(least.lines))
+    if len(least.lines) == outcome.found.line - outcome.part.first_line + 1:
+        report.skip("a shorter recording", why="no line can be left out for the same cause")
     try:
         write(target, least.header, least.lines)
     except OSError as error:

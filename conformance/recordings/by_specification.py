@@ -93,7 +93,7 @@ def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable
     found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
     shown: Fields = {}
     for field in RECORDED:
-        if field.owner not in machine.names:
+        if field.owner not in machine.names and field.index != "whole":
             continue
         values = field.of(state)
         entries = (values,) if field.index == "whole" else values

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from recording_tools import appending, drafting, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
@@ -14,9 +15,9 @@ from toy_engine import BUGS, make
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.fast_table import Ledger
-from conformance.recordings.format import Header, Line
+from conformance.recordings.format import Header, Line, write
 from conformance.recordings.judge import Judge, judge
-from conformance.recordings.shrinking import Least, shortest
+from conformance.recordings.shrinking import Least, _cause, _illegal, _watched, shortest
 from conformance.recordings.validate import Outcome, lines_of, validate
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, default_limits
@@ -161,21 +162,17 @@ def test_an_engine_with_a_policy_of_its_own(
     assert bool(illegal) == bool(bug)
     for path, outcome in illegal[:2]:
         least = shorten(path, outcome)
-        assert fails(outcome, least.header, least.lines)
         for at in range(len(least.lines) - 1):
-            assert not fails(outcome, least.header, least.lines[:at] + least.lines[at + 1 :])
+            assert not same_cause(least.lines[:at] + least.lines[at + 1 :], least)
 
 
-def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
-    """Whether the last line is the first illegal one, and violates the same clause."""
-    assert outcome.found is not None
-    judging = judge(header, machine=outcome.machine)
-    for number, line in enumerate(lines, start=1):
-        try:
-            judging.take(line)
-        except Illegal as illegal:
-            return number == len(lines) and illegal.difference.clause == outcome.found.clause
-    return False
+def same_cause(one: tuple[Line, ...], least: Least) -> bool:
+    """Whether the last line is the first illegal one, for the cause of the shortest part."""
+    told = _illegal(judge(least.header, machine=None), least.lines)
+    assert told is not None
+    watch = _watched(told, least.lines[-1])
+    causes = [_cause(least.header, lines, None, watch) for lines in (one, least.lines)]
+    return causes[0] == causes[1]
 
 
 def shorten(path: Path, outcome: Outcome) -> Least:
@@ -367,3 +364,56 @@ def test_drafts_are_not_queued_where_append_follows(tmp_path: Path) -> None:
     assert validate(of_lines(tmp_path / "r.jsonl", *with_append)).found is None
     wrong = found(of_lines(tmp_path / "queued.jsonl", *GROWS, *drafts))
     assert (wrong.line, wrong.expected) == (8, "refused: BATCH_QUEUED")
+
+
+def on(slot: int, *positions: int) -> list[list[int]]:
+    """The batch of some positions of a slot."""
+    return [[slot, at] for at in positions]
+
+
+NOISE: list[dict[str, Any]] = [
+    {"step": "Allocate", "batch": []},
+    {"step": "Reserve", "slot": 1},
+    {"step": "Reserve", "slot": 0, "refused": ["SLOT_USED"]},
+    {"step": "Allocate", "batch": on(1, 0)},
+    {"step": "Free", "slot": 1},
+]
+CLONE: dict[str, Any] = {"step": "Clone", "parent": 0, "child": 1, "choice": 1}
+STORIES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "a use after the release": (
+        [*GROWS, *NOISE, {"step": "Free", "slot": 0}, {"step": "Allocate", "batch": on(0, 0)}],
+        ["Reserve", "Free", "Allocate"],
+    ),
+    "a count that stays where a clone left it": (
+        [*GROWS[:2], {"step": "Append", "slot": 0, "tokens": [8]},
+         {"step": "Allocate", "batch": on(0, 0, 1)}, {"step": "Write", "batch": on(0, 0, 1)},
+         *NOISE, CLONE, {"step": "Free", "slot": 1},
+         {"step": "Reserve", "slot": 1, "saw": {"counts": {"0": 2}}}],
+        ["Reserve", "Assign", "Append", "Allocate", "Write", "Clone", "Free", "Reserve"],
+    ),
+    "a clone into a slot in use": (
+        [*GROWS, *NOISE, {"step": "Reserve", "slot": 1}, CLONE],
+        ["Reserve", "Reserve", "Clone"],
+    ),
+    "a refusal for another reason": (
+        [*GROWS, *NOISE, {**CLONE, "refused": ["UNWRITTEN"], "child": 0}],
+        ["Reserve", "Clone"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_is_shortened_tells_the_same_story(tmp_path: Path, story: str) -> None:
+    """The shortest part has the same error, in the same terms, and nothing that it can lack."""
+    told, kept = STORIES[story]
+    path = of_lines(tmp_path / "r.jsonl", *told)
+    outcome = validate(path)
+    assert outcome.found is not None
+    assert outcome.found.line == len(told) + 1, "the last line is the first illegal one"
+
+    least = shorten(path, outcome)
+
+    assert kept == [type(line.step).__name__ for line in least.lines]
+    write(tmp_path / "least.jsonl", least.header, least.lines)
+    again = found(tmp_path / "least.jsonl")
+    assert evolve(again, line=0) == evolve(outcome.found, line=0)
