@@ -290,8 +290,11 @@ class Ledger:
                 self._changes.append(("rows", slot))
             held.allocated += len(positions)
             self._changes.append(("allocated", slot))
-            row = self.known(held.row)
-            destinations += [row[at // size] * size + at % size for at in positions]
+            row, first, end = self.known(held.row), positions[0], positions[-1] + 1
+            for index in range(first // size, len(row)):
+                to_page = (row[index] - index) * size
+                last = min(end, (index + 1) * size)
+                destinations += range(to_page + max(first, index * size), to_page + last)
         return destinations if self._lowest or min(destinations, default=0) >= 0 else None
 
     def _clone(self, action: act.Clone, saw: Saw) -> int:

@@ -7,7 +7,7 @@ from typing import Final, Never, Protocol
 
 from attrs import field, frozen
 
-from conformance.history import Attend, PoisonDead, Step
+from conformance.history import Attend, PoisonDead
 from conformance.lockstep.comparer import (
     Difference,
     refusal_difference,
@@ -25,6 +25,7 @@ from spec import rung
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], ())
+_HARNESS: Final = (PoisonDead, Attend)
 
 
 class Machine(Protocol):
@@ -65,8 +66,10 @@ class Judge:
     def take(self, line: Line) -> None:
         """Judge a line and take its action. Raises Illegal."""
         step, _, result, saw = line
-        if isinstance(step, PoisonDead | Attend):
-            reasons, done = NONE, _NOTHING
+        if isinstance(step, _HARNESS):
+            reasons, done = None, _NOTHING
+            if isinstance(step, PoisonDead):
+                self.coverage.poisoned()
         else:
             reasons, done = self._act(line, step)
         _require_none(result_difference(step, result, done.results))
@@ -79,22 +82,19 @@ class Judge:
         for name, index in done.changes:
             if name in shows and index not in saw.get(name, ()):
                 self._wrong(line, name, index, "not shown: unchanged")
-        self._count(step, reasons, refused=line.refused is not None)
+        if reasons is not None and not isinstance(step, _HARNESS):
+            self.machine.count(self.coverage, step, reasons)
 
-    def _act(self, line: Line, action: Action) -> tuple[frozenset[Reason], Done]:
+    def _act(self, line: Line, action: Action) -> tuple[frozenset[Reason] | None, Done]:
+        """Why the action was refused, None if for no reason at all; and its effect."""
         expected = self.machine.reasons(action)
         _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
         if line.refused is None:
             return NONE, self.machine.do(line)
-        return line.refused or expected, _NOTHING
-
-    def _count(self, step: Step, reasons: frozenset[Reason], *, refused: bool) -> None:
-        if isinstance(step, PoisonDead):
-            self.coverage.poisoned()
-        elif refused and not reasons:  # of a legal action, without a reason
+        if not line.refused and not expected:
             self.coverage.corners[REFUSED] += 1
-        elif not isinstance(step, Attend):
-            self.machine.count(self.coverage, step, reasons)
+            return None, _NOTHING
+        return line.refused or expected, _NOTHING
 
     def _wrong(self, line: Line, name: str, index: int, seen: object) -> Never:
         expected = self.machine.expected(name, index)

@@ -68,8 +68,7 @@ class Coverage:
 
     def count(self, kind: type, reasons: frozenset[Reason], found: Iterable[str]) -> None:
         """Count one step of an action. reasons: why it was refused. found: the corners reached."""
-        step = kind, reasons
-        self._steps[step] = self._steps.get(step, 0) + 1
+        self._steps[kind, reasons] = self._steps.get((kind, reasons), 0) + 1
         if reasons:
             self.corners[REFUSED] += 1
         for corner in found:
