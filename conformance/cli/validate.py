@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
-HELP: Final = "whether a recorded history is legal, its first illegal line if not, what it reaches"
+HELP: Final = "whether a recorded history is legal; the first illegal line, what it reaches"
 EXAMPLES: Final = (
     "kvspec validate server.jsonl",
     "kvspec validate server.jsonl --shorten 60 --json v.json",

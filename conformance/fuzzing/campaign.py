@@ -30,6 +30,7 @@ from conformance.rungs.coverage import Coverage
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
+from spec import ladder
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 Setting = tuple[Geometry, CleanupMode]
@@ -233,8 +234,12 @@ def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
 
 
 def _turns(offered: frozenset[type]) -> tuple[str, ...]:
-    """The turns at levels whose required actions are all offered; every turn if there are none."""
-    return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
+    """The turns at levels whose required actions are all offered; every turn if there are none.
+
+    There is no turn at a level of a rung that the engine's machine lacks.
+    """
+    turns = tuple(level for level in TURNS if level in ladder.machine_for(offered).names)
+    return tuple(level for level in turns if NEEDS[level] <= offered) or turns
 
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:

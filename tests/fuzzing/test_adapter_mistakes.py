@@ -120,7 +120,7 @@ def test_a_finding_before_the_first_draw_is_told_with_its_steps(
 
 def test_append_beside_a_queue_is_refused() -> None:
     """A profile with Append and an action of the queue names both; so does a view with a queue."""
-    profile = toy().profile
+    profile = evolve(toy().profile, actions=frozenset({act.Reserve, act.Append}))
     with pytest.raises(InvalidInput, match="Append beside Enqueue, Round"):
         evolve(profile, actions=frozenset({act.Append, act.Round, act.Enqueue}))
 

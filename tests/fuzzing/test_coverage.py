@@ -275,6 +275,9 @@ def test_everything_required_is_reached_with_append() -> None:
         )
         for setting in campaign.geometries(small())
     )
+    assert (
+        {"lifecycle"} == {*campaign._turns(actions)} == {*campaign._turns(actions - {act.Reserve})}
+    )
     for number in range(24):
         turn(targets[number % 3], "lifecycle", number)
 

@@ -8,13 +8,11 @@ import os
 import time
 from typing import Final
 
-from attrs import astuple
-
 from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Refusal, refused
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, refused
 
 BUGS: Final = (
     "leak",
@@ -35,11 +33,11 @@ class No(Exception):
 
 
 class Seq:
-    """A sequence: its blocks, its known tokens, and the number of cells in use."""
+    """A sequence: its blocks, its prompt, and the number of cells in use."""
 
     def __init__(self) -> None:
         self.blocks: list[int] = []
-        self.known: tuple[int, ...] = ()
+        self.prompt: tuple[int, ...] = ()
         self.name: tuple[int, int] | None = None
         self.cells = self.filled = 0
 
@@ -47,10 +45,11 @@ class Seq:
 class Allocator:
     """Blocks, reference counts and sequences, by slot."""
 
-    def __init__(self, blocks: int, size: int, slots: int, row: int, batch: int) -> None:
-        self.free, self.refs = set(range(blocks)), [0] * blocks
+    def __init__(self, sizes: Geometry, batch: int) -> None:
+        self.free, self.refs = set(range(sizes.pages)), [0] * sizes.pages
         self.seqs: dict[int, Seq] = {}
-        self.size, self.slots, self.longest, self.widest = size, slots, size * row, batch
+        self.size, self.slots = sizes.page_size, sizes.slots
+        self.longest, self.widest = sizes.max_len, batch
         self.bug = ""
 
     def reserve(self, slot: int | None) -> int:
@@ -70,14 +69,7 @@ class Allocator:
         _require("SLOT_ASSIGNED", seq.name is None)
         _require("TOO_LONG", len(prompt) + most <= self.longest)
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
-        seq.known, seq.name = prompt, name
-
-    def append(self, slot: int, tokens: tuple[int, ...]) -> None:
-        """Tokens follow those of a sequence."""
-        seq = self._find(slot)
-        _require("SLOT_EMPTY", seq.name)
-        _require("TOO_LONG", len(seq.known) + len(tokens) <= self.longest)
-        seq.known += tokens
+        seq.prompt, seq.name = prompt, name
 
     def allocate(self, batch: Batch) -> None:
         """Give blocks to the next positions of some sequences."""
@@ -98,7 +90,7 @@ class Allocator:
         grouped = self._grouped(batch, filling=True)
         for slot, positions in grouped.items():
             _require("BATCH_POSITIONS", positions[-1] < self.seqs[slot].cells)
-            _require("BATCH_UNKNOWN", positions[-1] < len(self.seqs[slot].known))
+            _require("BATCH_UNKNOWN", positions[-1] < len(self.seqs[slot].prompt))
         for slot, positions in grouped.items():
             self.seqs[slot].filled += len(positions)
 
@@ -117,7 +109,7 @@ class Allocator:
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
         _require("OUT_OF_PAGES", self.free or not partial)
         copy = self.seqs[self.reserve(child)]
-        copy.known, copy.name, copy.cells, copy.filled = source.known, name, source.cells, 0
+        copy.prompt, copy.name, copy.cells, copy.filled = source.prompt, name, source.cells, 0
         copy.blocks, copy.filled = source.blocks[:full], source.filled
         for block in copy.blocks:
             self.refs[block] += self.bug != "forgets to count"
@@ -191,7 +183,7 @@ def _require(word: str, holds: object) -> None:
 
 
 OFFERED: Final[frozenset[type]] = frozenset(
-    {act.Reserve, act.Assign, act.Append, act.Allocate, act.Write, act.Clone, act.Free}
+    {act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free}
 )
 
 
@@ -199,12 +191,9 @@ class Adapter:
     """The adapter of the allocator; see `conformance.protocol`."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
-        self.profile = Profile(
-            name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
-            actions=OFFERED, policy="any",
-        )  # fmt: skip
-        pages, size, slots, row, _ = astuple(geometry)
-        self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
+        self.profile = Profile(name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
+                               actions=OFFERED, policy="any")  # fmt: skip
+        self.allocator = Allocator(geometry, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
         """Translate an action to a call, and a refusal of the allocator to Refused."""
@@ -215,8 +204,6 @@ class Adapter:
                     return engine.reserve(slot)  # type: ignore[arg-type]
                 case act.Assign(slot, prompt, params):
                     engine.assign(slot, prompt, params.max_new, (action.request, action.choice))
-                case act.Append(int(slot), tokens):
-                    engine.append(slot, tokens)
                 case act.Allocate(batch):
                     engine.allocate(batch)
                 case act.Write(batch):
@@ -226,20 +213,16 @@ class Adapter:
                 case act.Free(int(slot)):
                     engine.release(slot)
         except No as no:
-            raise refused([Refusal(Reason[str(no)], None, None)]) from no
+            raise refused(Reason[str(no)]) from no
         return None
 
     def observe(self) -> View:
         """The view: blocks and lengths, without tokens and contents."""
         engine, sizes = self.allocator, self.profile.geometry
         seqs = [engine.seqs.get(slot, Seq()) for slot in range(sizes.slots)]
-        rows = [(*seq.blocks, *[INVALID] * sizes.pages_per_seq)[: sizes.pages_per_seq]
-                for seq in seqs]  # fmt: skip
-        return View(
-            geometry=sizes, counts=tuple(engine.refs), rows=tuple(rows),
-            used=tuple(slot in engine.seqs for slot in range(sizes.slots)),
-            allocated=tuple(seq.cells for seq in seqs), written=tuple(seq.filled for seq in seqs),
-        )  # fmt: skip
+        return View(geometry=sizes, counts=engine.refs, rows=[it.blocks for it in seqs],
+            used=[slot in engine.seqs for slot in range(sizes.slots)],
+            allocated=[it.cells for it in seqs], written=[it.filled for it in seqs])  # fmt: skip
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
