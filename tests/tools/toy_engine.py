@@ -8,11 +8,13 @@ import os
 import time
 from typing import Final
 
+from attrs import astuple
+
 from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, refused
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Refusal, refused
 
 BUGS: Final = (
     "leak",
@@ -45,11 +47,10 @@ class Seq:
 class Allocator:
     """Blocks, reference counts and sequences, by slot."""
 
-    def __init__(self, sizes: Geometry, batch: int) -> None:
-        self.free, self.refs = set(range(sizes.pages)), [0] * sizes.pages
+    def __init__(self, blocks: int, size: int, slots: int, row: int, batch: int) -> None:
+        self.free, self.refs = set(range(blocks)), [0] * blocks
         self.seqs: dict[int, Seq] = {}
-        self.size, self.slots = sizes.page_size, sizes.slots
-        self.longest, self.widest = sizes.max_len, batch
+        self.size, self.slots, self.longest, self.widest = size, slots, size * row, batch
         self.bug = ""
 
     def reserve(self, slot: int | None) -> int:
@@ -191,9 +192,12 @@ class Adapter:
     """The adapter of the allocator; see `conformance.protocol`."""
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
-        self.profile = Profile(name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
-                               actions=OFFERED, policy="any")  # fmt: skip
-        self.allocator = Allocator(geometry, limits.prefill_tokens)
+        self.profile = Profile(
+            name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
+            actions=OFFERED, policy="any",
+        )  # fmt: skip
+        pages, size, slots, row, _ = astuple(geometry)
+        self.allocator = Allocator(pages, size, slots, row, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
         """Translate an action to a call, and a refusal of the allocator to Refused."""
@@ -213,16 +217,20 @@ class Adapter:
                 case act.Free(int(slot)):
                     engine.release(slot)
         except No as no:
-            raise refused(Reason[str(no)]) from no
+            raise refused([Refusal(Reason[str(no)], None, None)]) from no
         return None
 
     def observe(self) -> View:
         """The view: blocks and lengths, without tokens and contents."""
         engine, sizes = self.allocator, self.profile.geometry
         seqs = [engine.seqs.get(slot, Seq()) for slot in range(sizes.slots)]
-        return View(geometry=sizes, counts=engine.refs, rows=[it.blocks for it in seqs],
-            used=[slot in engine.seqs for slot in range(sizes.slots)],
-            allocated=[it.cells for it in seqs], written=[it.filled for it in seqs])  # fmt: skip
+        rows = [(*seq.blocks, *[INVALID] * sizes.pages_per_seq)[: sizes.pages_per_seq]
+                for seq in seqs]  # fmt: skip
+        return View(
+            geometry=sizes, counts=tuple(engine.refs), rows=tuple(rows),
+            used=tuple(slot in engine.seqs for slot in range(sizes.slots)),
+            allocated=tuple(seq.cells for seq in seqs), written=tuple(seq.filled for seq in seqs),
+        )  # fmt: skip
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
