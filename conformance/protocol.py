@@ -25,7 +25,7 @@ from spec.vocabulary.errors import shown
 from spec.vocabulary.rules import INT32
 
 Action = actions.Action
-CALLS: Final = ladder.whole().calls
+CALLS: Final = ladder.calls()
 """Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
@@ -105,6 +105,7 @@ def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: obj
             allowed="a set of classes of spec.machines.actions",
             remedy="Correct the adapter's profile.",
         )
+    ladder.machine_for(value)
 
 
 def _known_reasons(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
@@ -166,8 +167,8 @@ class Profile:
     of them is not sent. batches: whether one batch may have the tokens of several slots; if not, it
     is sent as a batch for each. sizes: the values of fields of the geometry that the engine has,
     such as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry
-    has another size, and InvalidInput for another word, or for an action or a reason that is not
-    one of the specification.
+    has another size, and InvalidInput for another word, for an action or a reason that is not one
+    of the specification, or for Append beside an action of a rung with a queue.
     """
 
     name: str
@@ -192,7 +193,7 @@ class Profile:
 
     @property
     def machine(self) -> Machine:
-        """The machine of the engine: the rungs of every engine, and those of its actions."""
+        """The machine that the engine is held to; see `spec.ladder.machine_for`."""
         return ladder.machine_for(self.actions)
 
     def guards(self, action: type, reason: Reason) -> bool:

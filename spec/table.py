@@ -103,7 +103,9 @@ def by_slot(batch: Batch) -> dict[int, list[int]]:
     """The positions that a batch names for each slot, slots ascending, positions ascending."""
     grouped: dict[int, list[int]] = {}
     for slot, position in sorted([entry for entry in batch if entry is not None]):
-        grouped.setdefault(slot, []).append(position)
+        if slot not in grouped:
+            positions = grouped[slot] = []
+        positions.append(position)
     return grouped
 
 

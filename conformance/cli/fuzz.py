@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
+from conformance.cli.coverage import count_covered, say_covered
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry_alone, number, output_folder
 from conformance.engines.registry import OUR_ENGINE
@@ -200,15 +201,9 @@ def count(state: "Run", report: Report) -> None:
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Return `holds` only if all required coverage was reached."""
     coverable = state.coverable(engine)
-    covered = state.coverage.covered(coverable)
     report.scope = Scope.SAMPLED
-    report.count(covered=len(covered), coverable=len(coverable))
-    for item in coverable:
-        mark = "reached" if item in covered else "NOT reached"
-        times = state.coverage.outcomes[item] or state.coverage.corners[item]
-        report.say(f"  {mark:>11} {times:>7}  {item}")
-    missing = sorted(set(coverable) - set(covered))
-    report.count(not_covered=missing)
+    missing = count_covered(state.coverage, coverable, report)
+    say_covered(state.coverage, coverable, report)
     if report.failures:
         return Verdict.FAILS
     if missing:

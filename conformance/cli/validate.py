@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
+from conformance.cli.coverage import count_covered, say_covered
 from conformance.cli.options import File, input_file, number, output_file, output_folder
 from conformance.verdict import Scope, Verdict
 from spec.vocabulary import InvalidInput
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
-HELP: Final = "whether a recorded history is legal, and its first illegal line if not"
+HELP: Final = "whether a recorded history is legal; the first illegal line, what it reaches"
 EXAMPLES: Final = (
     "kvspec validate server.jsonl",
     "kvspec validate server.jsonl --shorten 60 --json v.json",
-    "kvspec validate counterexample.itf.json",
+    "kvspec validate server.jsonl --require 'Clone: done' --require 'pool exactly full'",
+    "kvspec validate counterexample.itf.json --require nothing",
     "kvspec validate - < server.jsonl",
 )
 ITF: Final = ".itf.json"
@@ -38,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=input_file,
         metavar="HISTORY",
         help="JSON Lines as in docs/recordings.md, or a trace in ITF; -: standard input",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="ITEM",
+        help="what the recording must reach, or it is undecided: an item that is printed (may be "
+        "given again), everything, or nothing (default: an action refused, a full pool, a page "
+        "taken again and, if there are clones, a shared page)",
     )
     parser.add_argument(
         "--itf",
@@ -61,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
-    """Read the recording once; fails at the first illegal line."""
+    """Read the recording once: it fails at an illegal line, or is undecided if it reaches too
+    little.
+    """
     from conformance.cli.spooled import spooled
 
     with spooled(arguments.file) as (path, name):
@@ -69,8 +82,11 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -> Verdict:
+    from conformance.recordings.required import required
     from conformance.recordings.validate import validate
+    from conformance.rungs.coverage import Coverage
 
+    required(arguments.require, Coverage())  # a wrong word is told before the work
     path, name = _recording(path, name, report)
     report.scope = Scope.COMPLETE
     started = time.perf_counter()
@@ -85,10 +101,12 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
         per_second=round(outcome.events / max(seconds, 1e-9)),
         first_illegal=None if found is None else {"line": found.line, "reason": str(found)},
     )
-    _not_checked(outcome, report)
+    _not_checked(outcome, arguments, report)
+    coverable = required(arguments.require, outcome.coverage)
+    missing = count_covered(outcome.coverage, coverable, report)
     if found is None:
         _write_itf(arguments.itf, path, name)
-        return Verdict.HOLDS
+        return _judge_coverage(outcome, coverable, missing, report)
     report.count(clause=found.clause, what=found.what, observed=found.seen, expected=found.expected)
     report.fail(f"{name} {found}")
     if arguments.shorten:
@@ -96,6 +114,21 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
     else:
         _write_itf(arguments.itf, path, name)
     return Verdict.FAILS
+
+
+def _judge_coverage(
+    outcome: "Outcome", coverable: list[str], missing: list[str], report: Report
+) -> Verdict:
+    """Return `holds` only if the recording reaches everything required."""
+    if not coverable:
+        report.say("  nothing was required of what it reaches: every line is legal, and no more")
+    say_covered(outcome.coverage, coverable, report)
+    if missing:
+        report.say(f"  undecided: the recording is legal and does not reach {'; '.join(missing)}")
+        report.say("  record a run that does, or name other items with --require")
+        report.skip("coverage that the recording does not reach", why="; ".join(missing))
+        return Verdict.UNDECIDED
+    return Verdict.HOLDS
 
 
 def _recording(path: Path, name: str, report: Report) -> tuple[Path, str]:
@@ -146,8 +179,9 @@ def _unwritten(target: Path, error: OSError) -> InvalidInput:
     )
 
 
-def _not_checked(outcome: "Outcome", report: Report) -> None:
+def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Report) -> None:
     from conformance.recordings.format import FIELDS
+    from conformance.recordings.required import NOTHING
     from spec.fields import BY_NAME
 
     shows = outcome.header.shows
@@ -160,6 +194,10 @@ def _not_checked(outcome: "Outcome", report: Report) -> None:
         clauses = sorted({BY_NAME[field].clause for field in never})
         why = f"the recording does not show them (clauses {', '.join(clauses)})"
         report.skip(", ".join(never), why=why)
+    if not arguments.require and "Clone" not in outcome.coverage.actions:
+        report.skip("pages that are shared", why="the recording has no Clone")
+    if set(arguments.require) == {NOTHING}:
+        report.skip("what the recording reaches", why=f"--require {NOTHING}: every line is legal")
     report.skip("CONTENT, READ, ATT", why="a recording has no K and V in it")
 
 
@@ -171,13 +209,15 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
 
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, whole=outcome.whole, seconds=arguments.shorten)
+    least = shortest(outcome.header, past, machine=outcome.machine, seconds=arguments.shorten)
     if least is None:
         report.skip("a shorter recording", why=f"its past has more than {MOST} lines")
         return
     digest = hashlib.sha256(to_text(least.header, least.lines).encode()).hexdigest()[:8]
     target = Path(arguments.illegal or ILLEGAL) / f"{outcome.found.clause.lower()}_{digest}.jsonl"
     report.count(shortest_events=len(least.lines))
+    if len(least.lines) == outcome.found.line - outcome.part.first_line + 1:
+        report.skip("a shorter recording", why="no line can be left out for the same cause")
     try:
         write(target, least.header, least.lines)
     except OSError as error:

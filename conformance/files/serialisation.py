@@ -145,8 +145,8 @@ def _tuple_decoder(kinds: tuple[object, ...]) -> Decode:
         return _integers_decoder(None if Ellipsis in kinds else len(kinds))
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         entry = [get_args(kind) for kind in get_args(kinds[0]) if get_origin(kind) is tuple]
-        if isinstance(kinds[0], UnionType) and entry and set(entry[0]) == {int}:
-            return _entries_decoder(len(entry[0]))
+        if isinstance(kinds[0], UnionType) and entry == [(int, int)]:
+            return _pairs_decoder()
         inner = decoder(kinds[0])
         return lambda value: tuple([inner(item) for item in checked(value, list)])
     decoders = tuple(decoder(kind) for kind in kinds)
@@ -176,22 +176,22 @@ def _integers_decoder(length: int | None) -> Decode:
     return decode
 
 
-def _entries_decoder(length: int) -> Decode:
-    """The decoder of the entries of a batch: tuples of integers, or None."""
-    refuse = _integers_decoder(length)  # says what is wrong
+def _pairs_decoder() -> Decode:
+    """The decoder of the entries of a batch: pairs of integers, or None."""
+    refuse = _integers_decoder(2)  # says what is wrong
 
     def decode(value: object) -> object:
-        made: list[tuple[int, ...] | None] = []
+        made: list[tuple[int, int] | None] = []
         for entry in checked(value, list):
             if entry is None:
                 made.append(None)
                 continue
-            if type(entry) is not list or len(entry) != length:
+            if type(entry) is not list or len(entry) != 2:
                 refuse(entry)
-            for item in entry:
-                if type(item) is not int:
-                    refuse(entry)
-            made.append(tuple(entry))
+            first, second = entry
+            if type(first) is not int or type(second) is not int:
+                refuse(entry)
+            made.append((first, second))
         return tuple(made)
 
     return decode

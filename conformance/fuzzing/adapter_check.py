@@ -12,7 +12,6 @@ from typing import Final
 from attrs import define, field
 
 from conformance.fuzzing.campaign import Setting, make, turns_of
-from conformance.fuzzing.coverage import Coverage, offered_by
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.fuzzing.warmup import warmup
@@ -20,6 +19,7 @@ from conformance.lockstep.lockstep import Violation, differing
 from conformance.lockstep.run import Finding, finding_of, opened
 from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import AdapterMistake, EngineFailed, Factory, Poisonable, Profile
+from conformance.rungs.coverage import Coverage, offered_by
 from spec.fields import VIEWED
 from spec.view import View
 from spec.vocabulary import INVALID

@@ -19,7 +19,6 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzzing.coverage import Coverage, offered_by
 from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
@@ -27,9 +26,11 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
+from conformance.rungs.coverage import Coverage, offered_by
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
+from spec import ladder
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 Setting = tuple[Geometry, CleanupMode]
@@ -265,8 +266,12 @@ def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
 
 
 def turns_of(offered: frozenset[type]) -> tuple[str, ...]:
-    """The turns at levels whose required actions are all offered; every turn if there are none."""
-    return tuple(level for level in TURNS if NEEDS[level] <= offered) or TURNS
+    """The turns at levels whose required actions are all offered; every turn if there are none.
+
+    There is no turn at a level of a rung that the engine's machine lacks.
+    """
+    turns = tuple(level for level in TURNS if level in ladder.machine_for(offered).names)
+    return tuple(level for level in turns if NEEDS[level] <= offered) or turns
 
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:

@@ -13,7 +13,6 @@ from attrs import define, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from conformance.fuzzing.coverage import Coverage
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
@@ -21,6 +20,7 @@ from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.rungs import record, registry, shared_generators
+from conformance.rungs.coverage import Coverage
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
@@ -109,6 +109,7 @@ class Session:
         except (Violation, EngineFailed) as error:  # failed, or not in its initial state
             campaign.finding = finding_of((), error)
             raise
+        campaign.coverage.begin()
         self.actions = self.lockstep.engine.profile.actions
         self.rules: Mapping[str, DrawRule] = rules_of(level, self.lockstep.machine.names)
         self.history: list[Step] = []

@@ -45,7 +45,7 @@ BASES: Final[dict[str, tuple[str, ...]]] = {
     "refine": ("--geometry", "pages=1,slots=1,page_size=1,pages_per_seq=1", "--unbatched", "0"),
     "replay": ("azure.csv", "--format", "azure", *TOY_ENGINE),
     "rerun": ("history.jsonl", "--trust"),
-    "validate": ("recording.jsonl", "--shorten", "0.5"),
+    "validate": ("recording.jsonl", "--shorten", "0.5", "--require", "nothing"),
     "vectors": ("v",),
     "plant": ("--list",),
     "kernel": ("nosuch:kernel",),

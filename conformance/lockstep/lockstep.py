@@ -35,6 +35,7 @@ from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.cells import POISON
 from spec.fields import VIEWED, entries
+from spec.machines.actions import Append
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
@@ -323,8 +324,16 @@ def require_shown(profile: Profile, shown: View) -> None:
     """The fields that an engine with these actions cannot hide. Raises InvalidInput.
 
     Its rows mean nothing without a required field. If it shows tokens, written drafts would be
-    judged as cells of no token without the fields of the rung that proposes them.
+    judged as cells of no token without the fields of the rung that proposes them. With Append the
+    queue belongs to its caller, so that a queue of its own would lack every token.
     """
+    if shown.queue is not None and Append in profile.actions:
+        raise InvalidInput(
+            "View.queue",
+            seen=shown.queue,
+            allowed="None, since the engine offers Append",
+            remedy="Leave the queue out of the view; with Append the caller has it.",
+        )
     for rung in profile.machine.rungs:
         offered = sorted(kind.__name__ for kind in profile.actions.intersection(rung.rules))
         drafts = rung.known is not None and shown.tokens is not None

@@ -9,7 +9,8 @@ from typing import Final
 
 from conformance.protocol import CALLS, Attends, Engine, Poisonable
 from conformance.rungs.registry import ACTIONS, DRIVEN_BY
-from spec import clauses
+from spec import clauses, ladder
+from spec.machines import actions as act
 
 OTHERS: Final[Mapping[str, str]] = {
     "ATT": "fuzzing compares no values of attention; kvspec kernel does",
@@ -39,9 +40,12 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     """Everything that is not checked, with the reason: clauses first, then parts of them."""
     profile = engine.profile
     yield from clauses_not_judged(engine).items()
-    left_out = sorted(kind.__name__ for kind in CALLS - profile.actions)
+    apart = ladder.not_beside(profile.actions)
+    left_out = CALLS - profile.actions - apart
     if left_out:
-        yield ", ".join(left_out), "the engine does not offer these actions"
+        yield names_of(left_out), "the engine does not offer these actions"
+    if act.Append in profile.actions:
+        yield names_of(apart), "the engine offers Append: its caller has the queue"
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
     for kind in sorted(profile.actions, key=lambda kind: kind.__name__):
@@ -57,3 +61,8 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"
+
+
+def names_of(kinds: frozenset[type]) -> str:
+    """The names of some actions, sorted."""
+    return ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -1,22 +1,18 @@
 """The specification as the machine of the judge: slower than the fast table, and complete."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done, no_such
 from conformance.recordings.fields import Fields, changes, plain_result
 from conformance.recordings.format import Header, Line
+from conformance.rungs.coverage import Coverage
 from conformance.rungs.registry import legal_results
-from spec import ladder
 from spec.fields import RECORDED
 from spec.rung import Machine
 from spec.state import PER_SLOT, State
 from spec.vocabulary import InvalidInput, Reason
-
-WHOLE: Final = ladder.whole()
-"""A recording does not say which rungs its engine has."""
 
 
 class BySpec:
@@ -25,7 +21,7 @@ class BySpec:
     fields: the entries that the specification expects now.
     """
 
-    def __init__(self, header: Header, machine: Machine = WHOLE) -> None:
+    def __init__(self, header: Header, machine: Machine) -> None:
         if header.policy != "lowest":
             raise InvalidInput(
                 "policy",
@@ -34,7 +30,7 @@ class BySpec:
                 remedy="Record the actions of the table alone, or an engine with that policy.",
             )
         self._machine = machine
-        self._state = machine.initial(
+        self._before = self._state = machine.initial(
             header.geometry, header.limits, header.cleanup, header.capacity
         )
         geometry = header.geometry
@@ -47,7 +43,7 @@ class BySpec:
     def do(self, line: Line) -> Done:
         """Take a legal action."""
         assert not isinstance(line.step, PoisonDead | Attend)
-        before = self._state
+        self._before = before = self._state
         self._state = self._machine.effect(before, line.step)
         results = legal_results(self._machine, before, line.step, self._state)
         shown = _shown(self._machine, self._state, *_touched(before, self._state))
@@ -55,6 +51,10 @@ class BySpec:
         for name, values in shown.items():
             self.fields[name].update(values)
         return Done(changed, [plain_result(result) for result in results])
+
+    def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
+        """Count the last action. reasons: why it was refused; empty if it was done."""
+        coverage.record(self._state if reasons else self._before, action, reasons, self._state)
 
     def expected(self, field: str, index: int) -> object:
         """The expected value of an entry of a field."""
@@ -95,7 +95,7 @@ def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable
     found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
     shown: Fields = {}
     for field in RECORDED:
-        if field.owner not in machine.names:
+        if field.owner not in machine.names and field.index != "whole":
             continue
         values = field.of(state)
         entries = (values,) if field.index == "whole" else values

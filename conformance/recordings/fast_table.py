@@ -7,7 +7,7 @@ page is read from the row that the engine shows. Until a row shows it, a negativ
 the page.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import define
@@ -17,6 +17,18 @@ from conformance.protocol import Action
 from conformance.recordings.answers import Change, Done, Illegal, no_such
 from conformance.recordings.format import Header, Line, Saw
 from conformance.recordings.free_list import Lowest
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.pages import (
+    FULL,
+    PAGE_REUSED,
+    SHORT,
+    SHORT_AHEAD,
+    SINGLE,
+    SLOT_REUSED,
+    batch_corners,
+    free_corners,
+)
+from conformance.rungs.sharing import LAZY_COPY, LAZY_KEPT, SHARED, clone_corner
 from spec import ladder
 from spec.fields import BY_NAME, RECORDED, entries
 from spec.machines import actions as act
@@ -37,6 +49,8 @@ ACTIONS: Final = frozenset(
     }
 )
 """The actions of a table. None of them finishes a sequence, so nothing is finished or output."""
+APPENDING: Final = ACTIONS | {act.Append}
+"""Those of a table whose caller appends the tokens."""
 
 NONE: Final[frozenset[Reason]] = frozenset()
 
@@ -55,7 +69,8 @@ class Held:
 class Ledger:
     """A table and its reference counts. See `conformance.recordings.judge.Machine`.
 
-    held: the used slots. counts: of the pages that are named.
+    held: the used slots. counts: of the pages that are named. reached: the corner states that the
+    last action reached.
     """
 
     def __init__(self, header: Header) -> None:
@@ -69,13 +84,18 @@ class Ledger:
         self._seen_later: dict[int, int] = {}
         self._unseen = 0
         self._slots, self._pages = Lowest(self.held), Lowest(self.counts)
+        self.reached: list[str] = []
+        self._released: set[int] = set()
+        self._taken = 0
+        self._lengths: dict[int, tuple[int, int]] = {}
         self._changes: list[Change] = []
         self._grouped: dict[int, list[int]] = {}
 
-    # Guards: the reasons of the rungs up to scheduling, in the same stages.
+    # Guards: the reasons of the rungs up to lifecycle, in the same stages.
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """The reasons for which the action is refused; empty if it is legal."""
+        self.reached = []
         match action:
             case act.Allocate(batch):
                 return self._cells(batch) or self._allocate_room()
@@ -93,6 +113,8 @@ class Ledger:
                 many = len(stops) > limits.stops or longest > limits.stop_len
                 found = self._used(slot) or self._assignable(action)
                 return found | {Reason.STOPS} if many else found
+            case act.Append(int(slot), tokens):
+                return self._used(slot) or self._appendable(self.held[slot], tokens)
             case act.Clone():
                 return self._clonable(action)
             case _:
@@ -125,6 +147,12 @@ class Ledger:
             found.add(Reason.CHOICE_TAKEN)
         return frozenset(found)
 
+    def _appendable(self, held: Held, tokens: tuple[int, ...]) -> frozenset[Reason]:
+        if held.key is None:
+            return frozenset([Reason.SLOT_EMPTY])
+        too_long = len(held.tokens) + len(tokens) > self._longest
+        return frozenset([Reason.TOO_LONG]) if too_long else NONE
+
     def _clonable(self, action: act.Clone) -> frozenset[Reason]:
         ids = (action.parent,) if action.child is None else (action.parent, action.child)
         if not all(map(self._in_range, ids)):
@@ -136,7 +164,9 @@ class Ledger:
         parent, found = self.held[action.parent], set()
         if parent.allocated != parent.written:
             found.add(Reason.UNWRITTEN)
-        elif self._width(parent.written) - self._shared(parent) > self.free:
+        elif (wanted := self._width(parent.written) - self._shared(parent)) > self.free:
+            ahead = self._width(parent.written) - self._geometry.pages_for(parent.written)
+            self._short(wanted, ahead=ahead)
             found.add(Reason.OUT_OF_PAGES)
         if parent.key is None:
             found.add(Reason.SLOT_EMPTY)
@@ -164,10 +194,21 @@ class Ledger:
     def _allocate_room(self) -> frozenset[Reason]:
         if any(positions[-1] >= self._longest for positions in self._grouped.values()):
             return frozenset([Reason.TOO_LONG])
-        wanted = len(self._copying())
+        wanted, ahead = len(self._copying()), 0
         for slot, positions in self._grouped.items():
-            wanted += self._width(positions[-1] + 1) - len(self.held[slot].row)
-        return frozenset([Reason.OUT_OF_PAGES]) if wanted > self.free else NONE
+            length, row = positions[-1] + 1, len(self.held[slot].row)
+            wanted += self._width(length) - row
+            ahead += self._width(length) - max(row, self._geometry.pages_for(length))
+        if wanted <= self.free:
+            return NONE
+        self._short(wanted, ahead=ahead)
+        return frozenset([Reason.OUT_OF_PAGES])
+
+    def _short(self, wanted: int, *, ahead: int) -> None:
+        """The corner states of a refusal for lack of pages. ahead: how many are for later."""
+        if wanted == self.free + 1:
+            self.reached.append(SHORT)
+            self.reached += [SHORT_AHEAD] * (ahead > 0)
 
     def _width(self, allocated: int) -> int:
         """The pages of a row with this many allocated cells."""
@@ -193,6 +234,18 @@ class Ledger:
                 found[slot], left[page] = index, owners - 1
         return found
 
+    def _lazy(self, copies: Mapping[int, int]) -> list[str]:
+        """The corner states of a batch in which slots copy the page in which they append."""
+        size, held = self._geometry.page_size, self.held
+        left = {self.page(held[slot].row[index]) for slot, index in copies.items()}
+        keeps = any(
+            slot not in copies
+            and held[slot].allocated % size
+            and self.page(held[slot].row[held[slot].allocated // size]) in left
+            for slot in self._grouped
+        )
+        return [LAZY_COPY, *[LAZY_KEPT] * keeps]
+
     def _write_room(self) -> frozenset[Reason]:
         found = set()
         for slot, positions in self._grouped.items():
@@ -212,27 +265,33 @@ class Ledger:
         """
         self._changes = []
         result = self._effect(line.step, line.saw)
+        if self._geometry.page_size == 1:
+            self.reached.append(SINGLE)
         return Done(self._changes, () if result is None else (result,))
 
     def _effect(self, action: object, saw: Saw) -> object:  # noqa: C901 - a table
         match action:
-            case act.Allocate():
+            case act.Allocate(batch):
+                self.reached += batch_corners(batch, self._grouped)
                 return self._allocate(saw)
-            case act.Write():
-                for slot, positions in self._grouped.items():
-                    self.held[slot].written += len(positions)
-                    self._changes += (("written", slot), ("committed", slot))
+            case act.Write(batch):
+                self.reached += batch_corners(batch, self._grouped)
+                self._write()
             case act.Reserve(int(slot)):
                 return self._reserve(slot)
             case act.Reserve():
                 return self._reserve(self._slots.first())
             case act.Free(int(slot)):
+                self.reached += self._freeing(self.held[slot])
                 self._release(slot)
             case act.Assign(slot, prompt):
                 held = self.held[slot]
                 held.tokens, held.key = prompt, (action.request, action.choice)
                 self._keys.add(held.key)
                 self._changes.append(("tokens", slot))
+            case act.Append(int(slot), tokens):
+                self.held[slot].tokens += tokens
+                self._changes += [("tokens", slot)] if tokens else []
             case act.Clone():
                 return self._clone(action, saw)
             case act.Reset():
@@ -249,9 +308,30 @@ class Ledger:
         self._changes.append(("used", slot))
         return slot
 
+    def _write(self) -> None:
+        for slot, positions in self._grouped.items():
+            held = self.held[slot]
+            held.written += len(positions)
+            self._changes += (("written", slot), ("committed", slot))
+            self._longer(slot, held)
+
+    def _longer(self, slot: int, held: Held) -> None:
+        """Whether the slot had sequences that were longer, shorter, and longer again."""
+        before = self._lengths.get(slot)
+        if before is not None and before[0] > before[1] < held.written:
+            self.reached.append(SLOT_REUSED)
+            del self._lengths[slot]
+
+    def _freeing(self, held: Held) -> list[str]:
+        shared = any(self.counts[self.page(page)] > 1 for page in held.row)
+        ahead = len(held.row) > self._geometry.pages_for(held.allocated)
+        return free_corners(held.written, self._geometry.page_size, shared=shared, ahead=ahead)
+
     def _allocate(self, saw: Saw) -> list[int] | None:
         size, destinations = self._geometry.page_size, list[int]()
         copies = self._copying()
+        if copies:
+            self.reached += self._lazy(copies)
         for slot, positions in self._grouped.items():
             held = self.held[slot]
             new = range(len(held.row), self._width(positions[-1] + 1))
@@ -261,8 +341,11 @@ class Ledger:
                 self._changes.append(("rows", slot))
             held.allocated += len(positions)
             self._changes.append(("allocated", slot))
-            row = self.known(held.row)
-            destinations += [row[at // size] * size + at % size for at in positions]
+            row, first, end = self.known(held.row), positions[0], positions[-1] + 1
+            for index in range(first // size, len(row)):
+                to_page = (row[index] - index) * size
+                last = min(end, (index + 1) * size)
+                destinations += range(to_page + max(first, index * size), to_page + last)
         return destinations if self._lowest or min(destinations, default=0) >= 0 else None
 
     def _clone(self, action: act.Clone, saw: Saw) -> int:
@@ -272,17 +355,22 @@ class Ledger:
         self._reserve(child)
         for page in row:
             self._hold(self.page(page))
+        self.reached.append(clone_corner(parent.written, self._geometry.page_size))
+        self.reached += [SHARED] * bool(row)
         key = (parent.key or (0, 0))[0], action.choice
         self._extend(child, row, [*range(len(row), self._width(parent.written))], saw)
         held = Held(row, parent.tokens, parent.allocated, parent.written, key)
         self.held[child] = held
         self._keys.add(key)
+        self._longer(child, held)
         self._changes += [(name, child) for name in _filled(held)]
         return child
 
     def _release(self, slot: int) -> None:
         held = self.held.pop(slot)
         self._slots.returned(slot)
+        if held.written:
+            self._lengths[slot] = self._lengths.get(slot, (0, 0))[1], held.written
         if held.key is not None:
             self._keys.discard(held.key)
         for name in ("used", *_filled(held)):
@@ -298,6 +386,8 @@ class Ledger:
         if not self.counts[page]:
             del self.counts[page]
             self._pages.returned(page)
+            if page >= 0:
+                self._released.add(page)
             self._changes.append(("free", 0))
 
     def _extend(self, slot: int, row: list[int], places: list[int], saw: Saw) -> None:
@@ -314,22 +404,36 @@ class Ledger:
         if not places:
             return []
         self._changes.append(("free", 0))
+        taken = [self._hold(page) for page in self._new(slot, row, places, saw)]
+        if not self.free:
+            self.reached.append(FULL)
+        self._taken += len(places)
+        again = not self._released.isdisjoint(taken)
+        if again or (min(taken) < 0 and self._taken > self._geometry.pages):
+            self._reused()
+        return taken
+
+    def _new(self, slot: int, row: list[int], places: list[int], saw: Saw) -> Iterator[int]:
         seen = saw.get("rows", _EMPTY).get(slot)
         if self._lowest or seen is None:
-            return [self._hold(self._next()) for _ in places]
+            yield from (self._next() for _ in places)
+            return
         width = max(len(row), places[-1] + 1)
         if len(seen) != width:
             raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), f"{width} pages"))
-        taken = [seen[place] for place in places]
-        for page in taken:
+        for page in (seen[place] for place in places):
             if not 0 <= page < self._geometry.pages:
                 below = f"pages below {self._geometry.pages}"
                 raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), below))
             if page in self.counts:
                 held = f"free pages: page {page} is held already"
                 raise Illegal(Difference("SHARE", f"rows[{slot}]", list(seen), held))
-            self._hold(page)
-        return taken
+            yield page
+
+    def _reused(self) -> None:
+        """A page is taken that was taken before. Once an action."""
+        if PAGE_REUSED not in self.reached:
+            self.reached.append(PAGE_REUSED)
 
     def _next(self) -> int:
         if self._lowest:
@@ -344,11 +448,15 @@ class Ledger:
 
     # What the ledger says.
 
+    def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
+        """Count the last action. reasons: why it was refused; empty if it was done."""
+        coverage.count(type(action), reasons, self.reached)
+
     @property
     def size(self) -> int:
         """The number of entries kept. It grows with what is in use, and not with the recording."""
         named = len(self.held) + len(self.counts) + len(self._keys) + len(self._seen_later)
-        return named + len(self._slots) + len(self._pages)
+        return named + len(self._slots) + len(self._pages) + len(self._released)
 
     @property
     def free(self) -> int:
@@ -398,6 +506,8 @@ class Ledger:
         if known >= 0 or seen in self.counts or not 0 <= seen < self._geometry.pages:
             return False
         self._seen_later[known] = seen
+        if seen in self._released:
+            self._reused()
         self.counts[seen] = self.counts.pop(known)
         return True
 

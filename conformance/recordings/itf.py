@@ -31,6 +31,7 @@ from conformance.recordings.format import (
     line_from_data,
     line_to_data,
 )
+from spec import ladder
 from spec.vocabulary import InvalidInput
 
 MOST: Final = 100_000
@@ -103,7 +104,7 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
 
 def _blank(header: Header) -> Mapping[str, object]:
     """The initial entry of each field, which is the same for all slots and pages."""
-    fields = BySpec(evolve(header, policy="lowest")).fields
+    fields = BySpec(evolve(header, policy="lowest"), ladder.whole()).fields
     return {name: entries[0] for name, entries in fields.items()}
 
 

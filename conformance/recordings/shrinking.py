@@ -1,21 +1,25 @@
-"""Shrinking of an illegal recording, within a time limit, to a short one that is still illegal.
+"""Shrinking of an illegal recording, within a time limit, to a short one with the same cause.
 
 The engine is not available, so shrinking only removes lines. The remaining lines must form a
-recording whose first illegal line is its last, for the same clause. Every candidate is judged as a
-recording of its own.
+recording whose first illegal line is its last, for the same cause: see `Cause`. Every candidate is
+judged as a recording of its own.
 """
 
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from attrs import evolve, frozen
 
+from conformance.history import Attend, PoisonDead
+from conformance.lockstep.comparer import Difference
 from conformance.recordings.answers import Illegal
 from conformance.recordings.format import Header, Line
-from conformance.recordings.judge import judge
+from conformance.recordings.judge import Judge, judge
+from spec.fields import BY_NAME
 from spec.machines import actions as act
+from spec.rung import Machine
 from spec.vocabulary import INVALID
 
 MOST: Final = 200_000
@@ -24,29 +28,34 @@ MOST: Final = 200_000
 
 @frozen
 class Least:
-    """The shortest recording found. done: whether every line of it is needed."""
+    """The shortest recording found, with the same cause. done: whether every line is needed."""
 
     header: Header
     lines: tuple[Line, ...]
     done: bool
 
 
-def shortest(header: Header, past: Iterable[Line], *, whole: bool, seconds: float) -> Least | None:
+def shortest(
+    header: Header, past: Iterable[Line], *, machine: Machine | None, seconds: float
+) -> Least | None:
     """The shortest illegal recording that is found in this time; None if there are too many lines.
 
-    past: the lines up to the illegal one, which is the last. whole: whether the specification
-    itself judges. seconds: the time limit.
+    past: the lines up to the illegal one, which is the last. machine: as in `judge`. seconds: the
+    time limit.
     """
     lines = list(islice(past, MOST + 1))
     if len(lines) > MOST:
         return None
     deadline = time.monotonic() + seconds
-    clause = _last_is_wrong(header, lines, whole=whole)
-    assert clause is not None
-    headers = (header,) if whole else (_promising_nothing(header), header)
+    told = _illegal(judge(header, machine=machine), lines)
+    assert told is not None
+    watch = _watched(told, lines[-1])
+    headers = (header,) if machine else (_promising_nothing(header), header)
+    guesses = (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines)
+    cause = _cause(header, lines, machine, watch)
     for promised in headers:
-        search = _Search(promised, clause, deadline, whole=whole)
-        for guess in (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines):
+        search = _Search(promised, machine, watch, cause, deadline)
+        for guess in (kept for lines in guesses for kept in (_changing(lines), lines)):
             if search.fails(guess):
                 return search.shrink(guess)
     raise AssertionError("the whole recording is illegal")
@@ -57,15 +66,41 @@ def _promising_nothing(header: Header) -> Header:
     return evolve(header, policy="any", shows=())
 
 
+Entry = tuple[str, int]
+"""A field, and a slot or page."""
+
+
+@frozen
+class Cause:
+    """Why the last line of a recording is illegal.
+
+    difference: the error, in the terms of the line. earlier: for each entry of `_watched`, its
+    expected value before that line, and whether it ever had the watched value. So a use after a
+    release keeps the release, and a count that was not lowered keeps the clone that raised it.
+    """
+
+    difference: Difference
+    earlier: tuple[tuple[object, bool], ...]
+
+
 @frozen
 class _Search:
     header: Header
-    clause: str
+    machine: Machine | None
+    watch: Mapping[Entry, object]
+    cause: Cause | None
     deadline: float
-    whole: bool = False
 
     def fails(self, lines: Sequence[Line]) -> bool:
-        return _last_is_wrong(self.header, lines, whole=self.whole) == self.clause
+        return _cause(self.header, lines, self.machine, self.watch) == self.cause
+
+    def _without_one_sequence(self, lines: Sequence[Line]) -> list[Line] | None:
+        """The lines without a sequence that the cause does not need; None if it needs them all."""
+        for at in range(len(lines) - 1):
+            fewer = _without_sequence(lines, at)
+            if len(fewer) < len(lines) and time.monotonic() < self.deadline and self.fails(fewer):
+                return fewer
+        return None
 
     def shrink(self, lines: Sequence[Line]) -> Least:
         """Remove ever shorter runs of lines, but never the last line."""
@@ -82,19 +117,109 @@ class _Search:
                 else:
                     start = end
             if size == 1 and not removed:
-                return Least(self.header, tuple(best), done=True)
+                shorter = self._without_one_sequence(best)
+                if shorter is None:
+                    return Least(self.header, tuple(best), done=True)
+                best = shorter
             size = size if removed and size == 1 else max(1, size // 2)
 
 
-def _last_is_wrong(header: Header, lines: Sequence[Line], *, whole: bool) -> str | None:
-    """The clause that the last line violates; None if it is legal or an earlier line is illegal."""
-    taking = judge(header, whole=whole)
-    for number, line in enumerate(lines, start=1):
+def _without_sequence(lines: Sequence[Line], at: int) -> list[Line]:
+    """The lines without those of the sequence that begins at one of them; all if none does."""
+    slot = _begun(lines[at])
+    if slot is None:
+        return list(lines)
+    kept = list(lines[:at])
+    for number, line in enumerate(lines[at + 1 : -1], start=at + 1):
+        slots = _slots(line)
+        if slots == (slot,) and isinstance(line.step, act.Free) and line.refused is None:
+            return [*kept, *lines[number + 1 :]]
+        others = set(slots) - {slot}
+        if others or not slots:
+            kept.append(_only(line, others) if slot in slots else line)
+    return [*kept, lines[-1]]
+
+
+def _begun(line: Line) -> int | None:
+    """The slot in which a line begins a sequence."""
+    match line.step:
+        case act.Reserve() | act.Clone() if line.refused is None:
+            return _slots(line)[-1]
+        case _:
+            return None
+
+
+def _cause(
+    header: Header, lines: Sequence[Line], machine: Machine | None, watch: Mapping[Entry, object]
+) -> Cause | None:
+    """Why the last line is illegal; None if it is legal or an earlier line is illegal.
+
+    watch: the entries that the error is about, each with a value that it may have had before.
+    """
+    judging = judge(header, machine=machine)
+    expected, had = judging.machine.expected, dict.fromkeys(watch, False)
+    try:
+        for line in lines[:-1]:
+            judging.take(line)
+            for entry, value in watch.items():
+                had[entry] = had[entry] or expected(*entry) == value
+    except Illegal:
+        return None
+    now = [_known(expected(*entry)) for entry in watch]
+    found = _illegal(judging, lines[-1:])
+    if found is None:
+        return None
+    found = found._replace(expected=_known(found.expected))
+    return Cause(found, tuple(zip(now, had.values(), strict=True)))
+
+
+def _illegal(judging: Judge, lines: Sequence[Line]) -> Difference | None:
+    """The error in the first illegal line; None if all are legal."""
+    for line in lines:
         try:
-            taking.take(line)
+            judging.take(line)
         except Illegal as illegal:
-            return illegal.difference.clause if number == len(lines) else None
+            return illegal.difference
     return None
+
+
+def _known(value: object) -> object:
+    """A value without the numbers that stand for pages which no row has shown."""
+    if isinstance(value, tuple):
+        return tuple(None if isinstance(page, int) and page < 0 else page for page in value)
+    return value
+
+
+def _watched(found: Difference, last: Line) -> dict[Entry, object]:
+    """The entries that an error is about, each with a value that it may have had before.
+
+    They are the entry itself and its observed value; the slots of the line, which may have been in
+    use; and the pages of an observed row, which may have been shared.
+    """
+    watch: dict[Entry, object] = {("used", slot): True for slot in _slots(last) if slot >= 0}
+    for page in found.seen if isinstance(found.seen, list | tuple) else ():
+        if found.what.startswith("rows[") and page in range(INVALID):
+            watch["counts", page] = 2
+    name, _, index = found.what.partition("[")
+    if name in BY_NAME and isinstance(found.seen, Hashable):
+        watch[name, int(index.rstrip("]") or 0)] = found.seen
+    return watch
+
+
+def _changing(lines: Sequence[Line]) -> list[Line]:
+    """The lines without refusals, empty batches and steps of the harness, but with the last one."""
+    kept = [line for line in lines[:-1] if line.refused is None and _changes(line)]
+    return [*kept, lines[-1]]
+
+
+def _changes(line: Line) -> bool:
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            return any(batch)
+        case PoisonDead() | Attend():
+            return False
+        case _:
+            return True
 
 
 def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> list[Line]:
@@ -126,12 +251,14 @@ def _slots(line: Line) -> tuple[int, ...]:
     chosen = line.result if isinstance(line.result, int) else -1
     match line.step:
         case act.Allocate(batch) | act.Write(batch):
-            return tuple(slot for slot, _ in filter(None, batch))
+            return tuple(dict.fromkeys(slot for slot, _ in filter(None, batch)))
         case act.Reserve(slot):
             return (slot if isinstance(slot, int) else chosen,)
         case act.Clone(parent, child):
             return (parent, chosen if child is None else child)
-        case act.Free(int(slot)) | act.Assign(slot) | act.Enqueue(slot) | act.Purge(slot):
+        case act.Free(int(slot)) | act.Append(int(slot)) | act.Assign(slot) | act.Enqueue(slot):
+            return (slot,)
+        case act.Purge(slot) | act.Propose(slot) | act.Commit(slot) | act.Truncate(slot):
             return (slot,)
         case _:
             return ()

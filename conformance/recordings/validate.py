@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -12,14 +12,18 @@ from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
 from conformance.history import Attend, PoisonDead
 from conformance.recordings.answers import Found, Illegal
-from conformance.recordings.fast_table import ACTIONS
+from conformance.recordings.fast_table import APPENDING
 from conformance.recordings.format import Header, Line, header_from_data, line_from_data
 from conformance.recordings.judge import Judge, judge
-from spec.machines.actions import Reset
+from conformance.rungs.coverage import Coverage
+from spec import ladder
+from spec.machines.actions import Append, Reset
+from spec.rung import Machine
+from spec.vocabulary import InvalidInput
 
-QUICK: Final = ACTIONS | {PoisonDead, Attend}
+QUICK: Final = APPENDING | {PoisonDead, Attend}
 """The steps that the fast table can judge. If a recording has any other, the specification judges
-it, from the beginning."""
+it, from the beginning; its machine has no queue if the recording has Append."""
 EVERY: Final = 4096
 """Number of lines between two updates of the progress."""
 AHEAD: Final = 32
@@ -39,16 +43,17 @@ class Outcome:
     """The outcome of a validation. events: the number of lines judged, the illegal one included.
 
     found: the first illegal line, or None. observed: the fields that at least one line shows.
-    whole: whether the specification itself judged, rather than the fast table. part: the part of
-    the file that the illegal line depends on.
+    machine: the machine of the specification that judged; None if the fast table did. part: the
+    part of the file that the illegal line depends on. coverage: what the legal lines reached.
     """
 
     header: Header
     events: int
     found: Found | None
     observed: frozenset[str]
-    whole: bool
+    machine: Machine | None
     part: Part
+    coverage: Coverage
 
 
 def validate(
@@ -60,12 +65,13 @@ def validate(
     None for its path.
     """
     size = max(1, path.stat().st_size) if path.is_file() else 1
-    for whole in (False, True):
+    machine: Machine | None = None
+    while True:
         with open_file(path) as file, _uncollected():
-            outcome = _Pass(file, name or str(path), whole=whole).run(lambda at: update(at / size))
-        if outcome is not None:
-            return outcome
-    raise AssertionError("the specification knows every action")
+            found = _Pass(file, name or str(path), machine).run(lambda at: update(at / size))
+        if isinstance(found, Outcome):
+            return found
+        machine = found
 
 
 @contextmanager
@@ -102,33 +108,73 @@ def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
 
 
 class _Pass:
-    """One pass over a file. whole: whether the specification itself judges."""
+    """One pass over a file. machine: of the specification; None for the fast table."""
 
-    def __init__(self, file: BinaryIO, name: str, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, file: BinaryIO, name: str, machine: Machine | None) -> None:
+        self._machine = machine
         self._header, self._lines = header_and_lines(file, name)
-        self._judge: Judge = judge(self._header, whole=whole)
+        self._judge: Judge = judge(self._header, machine=machine)
         self._part = Part(2, self._lines.offset)
         self._observed: set[str] = set()
+        self._kinds: set[type] = set()
 
-    def run(self, update: Callable[[int], None]) -> Outcome | None:
-        """Judge up to the first illegal line. Returns None at a line that the judge cannot take."""
-        take, observed, events = self._judge.take, self._observed, 0
+    def run(self, update: Callable[[int], None]) -> Outcome | Machine:
+        """Judge up to the first illegal line.
+
+        Returns the machine for a pass from the beginning, at a line that this judge cannot take.
+        """
+        take, observed, events, kinds = self._judge.take, self._observed, 0, self._kinds
         lines = self._lines.read(line_from_data, ahead=AHEAD)
         for events, line in enumerate(lines, start=1):
-            if not self._whole and type(line.step) not in QUICK:
-                return None
+            if type(line.step) not in kinds:
+                machine = self._new(type(line.step))
+                if machine is not None:
+                    return machine
             observed.update(line.saw)
             try:
                 take(line)
             except Illegal as illegal:
-                return self._outcome(events, Found(self._lines.number, *illegal.difference))
+                number = self._lines.number
+                if self._appends_later(lines):
+                    return ladder.whole_appending()
+                return self._outcome(events, Found(number, *illegal.difference))
             if type(line.step) is Reset and line.refused is None:
                 self._part = Part(self._lines.number + 1, self._lines.offset)
             if events % EVERY == 0:
                 update(self._lines.offset)
         return self._outcome(events, None)
 
+    def _new(self, kind: type) -> Machine | None:
+        """The machine for a new pass, if this one cannot judge a further class of step.
+
+        Raises InvalidInput if the class does not go with the earlier ones.
+        """
+        self._kinds.add(kind)
+        apart = sorted(one.__name__ for one in ladder.not_beside(frozenset({kind})) & self._kinds)
+        if apart:
+            raise self._lines.bad(
+                f"{kind.__name__} after {', '.join(apart)}",
+                "Append, or actions of the queue, of requests and of rounds: with Append the "
+                "caller has the queue",
+            )
+        if self._machine is None and self._kinds <= QUICK:
+            return None
+        machine = ladder.whole_appending() if Append in self._kinds else ladder.whole()
+        other = self._machine is None or (Append in self._kinds and self._machine is not machine)
+        return machine if other else None
+
+    def _appends_later(self, lines: Iterator[Line]) -> bool:
+        """Whether the machine has a queue that the recording turns out not to have."""
+        if self._machine is not ladder.whole() or Append in ladder.not_beside(
+            frozenset(self._kinds)
+        ):
+            return False
+        with suppress(InvalidInput):  # a malformed line after an illegal one is not reported
+            return any(type(line.step) is Append for line in lines)
+        return False
+
     def _outcome(self, events: int, found: Found | None) -> Outcome:
         observed = frozenset(self._observed)
-        return Outcome(self._header, events, found, observed, self._whole, self._part)
+        return Outcome(
+            self._header, events, found, observed, self._machine, self._part, self._judge.coverage
+        )

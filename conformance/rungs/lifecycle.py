@@ -8,8 +8,8 @@ from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
-from conformance.rungs.pages import SLOT_REASONS, boundary, needs_page
-from conformance.rungs.record import ActionKit, Move, RungKit
+from conformance.rungs.pages import SLOT_REASONS, append, boundary, needs_page
+from conformance.rungs.record import ActionKit, Move, RungKit, Session
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.shared_generators import (
     Digits,
@@ -65,9 +65,9 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     return Assign(slot, prompt, params, *name)
 
 
-def advance(state: State, drawn: int, serial: int) -> Action:
-    """The next action that some sequence needs before it is written; else a new sequence."""
-    digits = Digits(drawn)
+def advance(session: Session, drawn: int) -> Step:
+    """The next action that some sequence needs before it is written; else one more token."""
+    state, serial, digits = session.state, session.next_id(), Digits(drawn)
     used = used_slots(state)
     start = digits.below(max(len(used), 1))
     for slot in used[start:] + used[:start]:
@@ -85,7 +85,9 @@ def advance(state: State, drawn: int, serial: int) -> Action:
             return Allocate(tuple((slot, position) for position in more))
         if ready < len(sequence.tokens):
             return Pack()
-    return Reserve() if None in state.sequences else enqueue(state, drawn)
+    if None in state.sequences:
+        return Reserve()
+    return (append if "append" in session.rules else enqueue)(state, drawn)
 
 
 def overfill(state: State, drawn: int, serial: int) -> Action:
@@ -165,8 +167,8 @@ KIT: Final = RungKit(
     rules={
         "lifecycle": {
             "assign": named(assign),
-            "advance": named(advance),
-            "advance_again": named(advance),
+            "advance": advance,
+            "advance_again": advance,
             "boundary": boundary("advance", named(overfill)),
             "boundary_again": boundary("advance", named(overfill)),
             "reset": rarely(8, RESET, "allocate"),
@@ -186,6 +188,7 @@ KIT: Final = RungKit(
     warmup=(
         Reserve(),
         Assign(0, (1,), _PARAMS, 1),
+        act.Append(0, (1,)),
         Allocate(((0, 0),)),
         Write(((0, 0),)),
         Attend(),

@@ -1,6 +1,6 @@
 """Rung pages: generators of batches, boundary cases of the pool, and the outcomes to reach."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, TypeVar
 
 from attrs import evolve
@@ -18,6 +18,7 @@ from conformance.rungs.record import (
     Session,
 )
 from conformance.rungs.shared_generators import (
+    ALPHABET,
     Digits,
     allocated,
     cells_in,
@@ -31,11 +32,11 @@ from conformance.rungs.shared_generators import (
 )
 from spec import ladder, pool, table
 from spec.machines import actions as act
-from spec.machines.actions import Allocate, Clone, Free, Reserve, Write
+from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
 from spec.machines.pages import reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
-from spec.table import Batch, Sequence, by_slot
+from spec.table import Batch, by_slot
 from spec.vocabulary import INVALID, Reason
 
 B = TypeVar("B", Allocate, Write)
@@ -44,6 +45,14 @@ _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
 """The most steps that the rule `boundary` takes to fill the pool."""
+FULL: Final = "pool exactly full"
+SHORT: Final = "one page short"
+SHORT_AHEAD: Final = "one page short of what is taken ahead"
+FREED_AHEAD: Final = "free a row with pages taken ahead"
+REFUSED: Final = "an action refused"
+PAGE_REUSED: Final = "page taken again after its release"
+SLOT_REUSED: Final = "slot reused by a shorter, then a longer sequence"
+SINGLE: Final = "page size 1"
 SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
 
 
@@ -53,6 +62,18 @@ def reserve(state: State, drawn: int) -> Reserve:
     if digits.below(2) == 0:
         return Reserve()
     return Reserve(wild_slot(state, digits, free_slots(state)))
+
+
+def append(state: State, drawn: int) -> Append:
+    """Tokens that follow those of a slot: one, up to or past a page boundary, or past the row."""
+    digits = Digits(drawn)
+    slot = wild_slot(state, digits, used_slots(state))
+    sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
+    known = len(sequence.tokens) if sequence else 0
+    boundary = state.geometry.page_size - known % state.geometry.page_size
+    past = state.geometry.max_len - known + 1
+    count = past if digits.rarely(8) else digits.one_of((1, 1, boundary, boundary + 1))
+    return Append(slot, tuple(digits.below(ALPHABET) for _ in range(count)))
 
 
 def allocate(state: State, drawn: int) -> Allocate:
@@ -269,42 +290,61 @@ def _simpler_reserve(action: Reserve) -> Iterator[Step]:
         yield Reserve()
 
 
+def _simpler_append(action: Append) -> Iterator[Step]:
+    if len(action.tokens) > 1:
+        yield evolve(action, tokens=action.tokens[:-1])
+
+
 def _batch_corners(_before: State, action: Allocate | Write, _after: State) -> Iterator[str]:
-    entries = [entry for entry in action.batch if entry is not None]
-    slots = list(by_slot(action.batch))
-    if None in action.batch[:-1] and entries:
-        yield "batch with padding inside"
-    if entries != sorted(entries):
-        yield "batch not sorted"
+    yield from batch_corners(action.batch, by_slot(action.batch))
+
+
+def batch_corners(batch: Batch, slots: Collection[int]) -> list[str]:
+    """The corner states of a batch. slots: those that it names, ascending, none below 0."""
+    found = []
+    entries = batch
+    if None in batch:
+        entries = tuple([entry for entry in batch if entry is not None])
+        if entries and None in batch[:-1]:
+            found.append("batch with padding inside")
+    if len(entries) > 1 and list(entries) != sorted(filter(None, entries)):
+        found.append("batch not sorted")
     if len(slots) > 1:
-        yield "several slots in one batch"
-    if slots and slots != list(range(len(slots))):
-        yield "holes in the slot ids of a batch"
+        found.append("several slots in one batch")
+    if slots and [*slots][-1] != len(slots) - 1:  # ascending, so none is left out below the last
+        found.append("holes in the slot ids of a batch")
+    return found
 
 
 def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
     size, sequence = before.geometry.page_size, before.sequences[reserved_slot(before, action.slot)]
-    if sequence is None or not sequence.written:
-        return
-    if sequence.written % size == 0:
-        yield "free at a page boundary"
-    if any(pool.is_shared(before.counts, page) for page in sequence.pages):
-        yield "free a parent before its clone"
-    if len(sequence.row) > before.geometry.pages_for(sequence.allocated):
-        yield "free a row with pages taken ahead"
+    if sequence is not None:
+        shared = any(pool.is_shared(before.counts, page) for page in sequence.pages)
+        ahead = len(sequence.row) > before.geometry.pages_for(sequence.allocated)
+        yield from free_corners(sequence.written, size, shared=shared, ahead=ahead)
 
 
-def place(sequence: Sequence | None, page_size: int) -> str:
+def free_corners(written: int, page_size: int, *, shared: bool, ahead: bool) -> list[str]:
+    """The corner states of the end of a sequence.
+
+    shared: whether it shares a page. ahead: whether its row covers more than is allocated.
+    """
+    if not written:
+        return []
+    boundary = ["free at a page boundary"] * (written % page_size == 0)
+    return boundary + ["free a parent before its clone"] * shared + [FREED_AHEAD] * ahead
+
+
+def place(written: int, page_size: int) -> str:
     """Where in a page the written cells of a sequence end."""
-    boundary = sequence is not None and sequence.written % page_size == 0
-    return "at a page boundary" if boundary else "inside a page"
+    return "inside a page" if written % page_size else "at a page boundary"
 
 
 def _always(before: State, _action: Action, after: State) -> Iterator[str]:
     if before.geometry.page_size == 1:
-        yield "page size 1"
+        yield SINGLE
     if pool.free_count(before.counts) and not pool.free_count(after.counts):
-        yield "pool exactly full"
+        yield FULL
 
 
 _FILLS: Final = "Write|Prefill"
@@ -318,7 +358,9 @@ KIT: Final = RungKit(
             simpler=_simpler_reserve,
             results=_reserved,
         ),
-        act.Append: ActionKit(),
+        Append: ActionKit(
+            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG), simpler=_simpler_append
+        ),
         Allocate: ActionKit(
             refusable=(
                 Reason.SLOT_RANGE,
@@ -344,29 +386,30 @@ KIT: Final = RungKit(
         "free at a page boundary": ("Free", _FILLS),
         "free a parent before its clone": ("Free", "Clone", _FILLS),
         "holes in the slot ids of a batch": (_BATCH,),
-        "pool exactly full": ("Allocate|Prefill", FULL_POOL),
-        "one page short": ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",),
-        "slot reused by a shorter, then a longer sequence": (_FILLS,),
+        FULL: ("Allocate|Prefill", FULL_POOL),
+        SHORT: ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",),
+        REFUSED: (),
+        PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate"),
+        SLOT_REUSED: (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),
         "several slots in one batch": (_BATCH, SEVERAL_SLOTS),
         "poisoned dead cells read past": ("PoisonDead",),
-        "page size 1": (SINGLE_CELLS,),
-        "free a row with pages taken ahead": ("Free", _FILLS, AHEAD),
-        "one page short of what is taken ahead": (
-            "Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",
-            AHEAD,
-        ),
+        SINGLE: (SINGLE_CELLS,),
+        FREED_AHEAD: ("Free", _FILLS, AHEAD),
+        SHORT_AHEAD: ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES", AHEAD),
     },
     always=_always,
     rules={
         "lifecycle": {
             "reserve": one(reserve),
+            "append": when(has_used, one(append), "advance"),
             "allocate": when(has_used, one(allocate), "advance"),
             "write": when(has_used, one(write), "advance"),
             "free": when(has_used, one(release), "advance"),
         },
         "scheduling": {"free": when(has_used, one(release), "prefill")},
     },
+    replaced={"append": "scheduling"},
     warmup=(Reserve(), Free(0)),
 )

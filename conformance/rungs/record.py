@@ -119,7 +119,8 @@ class RungKit:
     fuzzing must reach, each with groups of words (`|` between them), of which one of each group
     must be true: actions that the engine offers, by name or as `name: outcome`, sizes, policies.
     always: as `corners` of an action, for a step of any action. rules: the rules that it adds to
-    the state machine of each level, by name. needs: the actions that an engine must offer for turns
+    the state machine of each level, by name. replaced: the rules that a machine with a later rung
+    does not have, by name, with that rung. needs: the actions that an engine must offer for turns
     at the level of this rung; empty if it has no level. warmup: a short legal history from the
     initial state that calls each of its actions. alphabet: its moves for exploration at a geometry.
     explored: further rungs of the explored machine. driven: clauses that mean nothing unless an
@@ -131,6 +132,7 @@ class RungKit:
     corners: Mapping[str, tuple[str, ...]] = field(factory=dict)
     always: Callable[[State, Any, State], Iterator[str]] = _no_corners
     rules: Mapping[str, Mapping[str, DrawRule]] = field(factory=dict)
+    replaced: Mapping[str, str] = field(factory=dict)
     needs: frozenset[type] = frozenset()
     warmup: History = ()
     alphabet: Callable[[Geometry], Iterator[Move]] | None = None

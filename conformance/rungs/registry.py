@@ -50,6 +50,7 @@ def rules(level: str, names: tuple[str, ...]) -> Mapping[str, DrawRule]:
         for rung in KITS
         if rung.rung in names
         for name, rule in rung.rules.get(level, {}).items()
+        if rung.replaced.get(name) not in names
     }
 
 

@@ -51,7 +51,14 @@ def _simpler(action: Clone) -> Iterator[Step]:
 
 
 def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:
-    yield "clone " + place(before.sequences[action.parent], before.geometry.page_size)
+    sequence = before.sequences[action.parent]
+    assert sequence is not None
+    yield clone_corner(sequence.written, before.geometry.page_size)
+
+
+def clone_corner(written: int, page_size: int) -> str:
+    """The corner state of a clone of a sequence with so many written cells."""
+    return "clone " + place(written, page_size)
 
 
 def _always(before: State, action: Action, _after: State) -> Iterator[str]:
@@ -65,12 +72,15 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
         slots = sorted({queued.slot for queued in scheduling.packed(before)})
     copies = copying(before, slots)
     if copies:
-        yield "append in a lazily shared page"
+        yield LAZY_COPY
     left = {appended_page(before, slot) for slot in copies}
     if any(appended_page(before, slot) in left for slot in slots if slot not in copies):
-        yield "the last owner keeps a lazily shared page"
+        yield LAZY_KEPT
 
 
+SHARED: Final = "page shared"
+LAZY_COPY: Final = "append in a lazily shared page"
+LAZY_KEPT: Final = "the last owner keeps a lazily shared page"
 _FILLS: Final = "Write|Prefill"
 KIT: Final = RungKit(
     rung="sharing",
@@ -93,20 +103,9 @@ KIT: Final = RungKit(
     corners={
         "clone at a page boundary": ("Clone", _FILLS),
         "clone inside a page": ("Clone", _FILLS, SEVERAL_CELLS),
-        "append in a lazily shared page": (
-            "Clone|Prefill",
-            _FILLS,
-            "Allocate|Round",
-            LAZY,
-            SEVERAL_CELLS,
-        ),
-        "the last owner keeps a lazily shared page": (
-            "Clone|Prefill",
-            _FILLS,
-            "Allocate|Round",
-            LAZY,
-            SEVERAL_CELLS,
-        ),
+        SHARED: ("Clone|Prefill", _FILLS),
+        LAZY_COPY: ("Clone|Prefill", _FILLS, "Allocate|Round", LAZY, SEVERAL_CELLS),
+        LAZY_KEPT: ("Clone|Prefill", _FILLS, "Allocate|Round", LAZY, SEVERAL_CELLS),
     },
     always=_always,
     rules={

@@ -17,6 +17,7 @@ from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.vectors.build import Vector
+from spec import ladder
 from spec.vocabulary import InvalidInput, Refused
 
 
@@ -33,7 +34,7 @@ def play(engine: Engine, vector: Vector) -> Found | None:
             allowed=f"{vector.header.capacity}, that of the vector",
             remedy="Fuzz the engine instead; vectors have the standard policy.",
         )
-    wanted = dict(BySpec(vector.header).fields)
+    wanted = dict(BySpec(vector.header, ladder.whole()).fields)
     for number, line in enumerate(vector.lines, start=2):
         assert not isinstance(line.step, PoisonDead | Attend)
         given, result = None, None

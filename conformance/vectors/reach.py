@@ -12,7 +12,9 @@ from typing import Final
 
 from attrs import frozen
 
-from conformance.fuzzing.coverage import Coverage
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.pages import REFUSED
+from conformance.rungs.sharing import SHARED
 from conformance.vectors.suites import Suite
 from spec.machines.actions import Action, Admit, Round
 from spec.state import State
@@ -124,7 +126,7 @@ def _corners(
         return []  # no other refusal is a boundary case
     seen = Coverage()
     seen.record(state, action, reasons, after)
-    names = sorted(seen.corners)
+    names = sorted(seen.corners.keys() - {REFUSED, SHARED})  # each item says both already
     if isinstance(action, Round) and not reasons:
         names.append(_shape([queued.slot for queued in state.queue[: state.limits.round_tokens]]))
     shared = max(state.counts) > 1

@@ -9,7 +9,7 @@ docs/sources.md, "Worst-case admission" and "Page budget".
 from collections.abc import Iterator
 from typing import Final
 
-from spec.machines import lifecycle, scheduling
+from spec.machines import lifecycle
 from spec.machines.actions import Action, Admit, Free, Prefill, Submit
 from spec.rung import (
     ChecksOf,
@@ -63,7 +63,7 @@ def fit_refusals(
     """Why a request could not run even in an empty engine."""
     for reason, faults in (
         (Reason.TOO_LONG, lifecycle.too_long(geometry, len(request.prompt), request.params)),
-        (Reason.STOPS, scheduling.too_many_stops(limits, request.params.stops)),
+        (Reason.STOPS, lifecycle.too_many_stops(limits, request.params.stops)),
         (Reason.NEVER_FITS, _never_fits(geometry, limits, request, capacity)),
     ):
         for seen, allowed in faults:
@@ -102,7 +102,7 @@ def _stops_fit(_machine: Machine, state: State, action: Submit) -> Faults:
     """There are more than `limits.stops` stop sequences, or one is longer than
     `limits.stop_len`.
     """
-    yield from scheduling.too_many_stops(state.limits, action.request.params.stops)
+    yield from lifecycle.too_many_stops(state.limits, action.request.params.stops)
 
 
 @check(Reason.NEVER_FITS)

@@ -46,7 +46,7 @@ from spec.rung import (
     in_order,
 )
 from spec.state import Detail, Output, State
-from spec.vocabulary import Geometry, Params, Reason
+from spec.vocabulary import Geometry, Limits, Params, Reason, Tokens
 from spec.vocabulary.errors import SLOT_REASONS
 
 Key = tuple[int, int]
@@ -74,6 +74,14 @@ def too_long(geometry: Geometry, prompt_len: int, params: Params) -> Faults:
         yield whole, f"at most {geometry.max_len} tokens"
 
 
+def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
+    """Stop sequences must fit their static table."""
+    longest = max((len(stop) for stop in stops), default=0)
+    if len(stops) > limits.stops or longest > limits.stop_len:
+        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
+        yield f"{len(stops)}, the longest of {longest} tokens", allowed
+
+
 def no_room_to_draw(state: State, slot: int, known: int) -> Faults:
     """With one more known token, a sequence must still be able to draw at least one."""
     detail = detail_of(state, slot)
@@ -84,6 +92,14 @@ def no_room_to_draw(state: State, slot: int, known: int) -> Faults:
 
 def _initial(state: State) -> State:
     return state._replace(details=(None,) * state.geometry.slots)
+
+
+@check(Reason.STOPS)
+def _stops_fit(_machine: Machine, state: State, action: Assign) -> Faults:
+    """There are more than `limits.stops` stop sequences, or one is longer than
+    `limits.stop_len`.
+    """
+    yield from too_many_stops(state.limits, action.params.stops)
 
 
 @check(Reason.SLOT_ASSIGNED)
@@ -207,8 +223,16 @@ def _leaves_room_to_draw(machine: Machine, state: State, action: Propose) -> Fau
     yield from no_room_to_draw(state, action.slot, known)
 
 
+@check(Reason.BATCH_WIDTH)
+def _width(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+    """The batch has more than `limits.prefill_tokens` entries, padding included."""
+    if len(action.batch) > state.limits.prefill_tokens:
+        yield len(action.batch), f"at most {state.limits.prefill_tokens} entries"
+
+
 _DECODES: Final[Stages[Any]] = (Stage((_has_prompt, _unfinished), unless=NO_SEQUENCE, first=True),)
 """The sequences of an action have prompts and go on; this is checked as soon as there are any."""
+_WITHIN_WIDTH: Final[Stages[Any]] = (Stage((_width,), unless=frozenset(), first=True),)
 
 
 def _frees(slots: tuple[int, ...]) -> tuple[Part, ...]:
@@ -239,7 +263,11 @@ RUNG = Rung(
     initial=_initial,
     rules={
         Assign: Rule(
-            stages=(*SLOT_IN_USE, Stage((_no_prompt_yet, _request_fits, _choice_unused))),
+            stages=(
+                *SLOT_IN_USE,
+                Stage((_no_prompt_yet, _request_fits, _choice_unused)),
+                Stage((_stops_fit,), unless=frozenset()),
+            ),
             effect=_assign,
         ),
         FreeFinished: Rule(effect=_free_finished),
@@ -249,8 +277,8 @@ RUNG = Rung(
     guards={
         Append: _DECODES,
         Sample: _DECODES,
-        Allocate: (Stage((_unfinished,), unless=NO_SEQUENCE, first=True),),
-        Write: _DECODES,
+        Allocate: (Stage((_unfinished,), unless=NO_SEQUENCE, first=True), *_WITHIN_WIDTH),
+        Write: (*_DECODES, *_WITHIN_WIDTH),
         Clone: (
             Stage((_parent_has_prompt, _parent_unfinished), unless=SLOT_REASONS),
             Stage((_child_unused,), unless=SLOT_REASONS),

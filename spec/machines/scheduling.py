@@ -5,7 +5,7 @@ folds of actions of lower rungs, listed by `_prefill_parts` and `_round_parts`. 
 docs/sources.md, "Token queue", "Prefill and decode" and "Continuous batching".
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -40,6 +40,7 @@ from spec.machines.lifecycle import (
     no_room_to_draw,
     taken_keys,
     too_long,
+    too_many_stops,
 )
 from spec.machines.pages import SLOT_IN_USE, reserved_slot, row_pages, used
 from spec.rung import (
@@ -53,7 +54,6 @@ from spec.rung import (
     Rule,
     Rung,
     Stage,
-    Stages,
     check,
     in_order,
 )
@@ -84,14 +84,6 @@ def generate(machine: Machine, state: State) -> tuple[State, int, frozenset[Refu
             return state, done, found
         state = machine.effect(state, Round())
     return state, state.limits.rounds, frozenset()
-
-
-def too_many_stops(limits: Limits, stops: tuple[Tokens, ...]) -> Faults:
-    """Stop sequences must fit their static table."""
-    longest = max((len(stop) for stop in stops), default=0)
-    if len(stops) > limits.stops or longest > limits.stop_len:
-        allowed = f"at most {limits.stops} of {limits.stop_len} tokens"
-        yield f"{len(stops)}, the longest of {longest} tokens", allowed
 
 
 # The queue.
@@ -355,13 +347,6 @@ def _tidies(state: State) -> bool:
 # What scheduling adds to the actions of lower rungs.
 
 
-@check(Reason.BATCH_WIDTH)
-def _width(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
-    """The batch has more than `limits.prefill_tokens` entries, padding included."""
-    if len(action.batch) > state.limits.prefill_tokens:
-        yield len(action.batch), f"at most {state.limits.prefill_tokens} entries"
-
-
 @check(Reason.BATCH_QUEUED)
 def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
     """The token of a position is still in the queue; rounds write those."""
@@ -369,14 +354,6 @@ def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
     queued = [entry for entry in action.batch if entry in waiting]
     if queued:
         yield queued, "tokens that have left the queue"
-
-
-@check(Reason.STOPS)
-def _stops_fit(_machine: Machine, state: State, action: Assign) -> Faults:
-    """There are more than `limits.stops` stop sequences, or one is longer than
-    `limits.stop_len`.
-    """
-    yield from too_many_stops(state.limits, action.params.stops)
 
 
 @check(Reason.QUEUE_FULL)
@@ -389,9 +366,6 @@ def _clone_queued(_machine: Machine, state: State, action: Clone) -> Faults:
 def _proposals_queued(_machine: Machine, state: State, action: Propose) -> Faults:
     """The queue has no room for the proposed tokens."""
     yield from _queue_full(state, len(action.tokens))
-
-
-_WITHIN_WIDTH: Final[Stages[Any]] = (Stage((_width,), unless=frozenset(), first=True),)
 
 
 def _clone_pending(_machine: Machine, before: State, action: Clone, after: State) -> State:
@@ -455,11 +429,23 @@ def _to_lifecycle(
 
 def _whole_parts(machine: Machine, state: State, action: Prefill | Round) -> tuple[Part, ...]:
     """The parts of an action, and the cleanup that ends it."""
-    parts = tuple(machine.parts(state, action))
+    parts = tuple(_narrow(state.limits, machine.parts(state, action)))
     tidies = state.cleanup is CleanupMode.INCREMENTAL
     if state.cleanup is CleanupMode.END:
         tidies = _tidies(_run(machine, state, action, None))
     return (*parts, (FreeFinished(), None)) if tidies else parts
+
+
+def _narrow(limits: Limits, parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts, with a round that is wider than `limits.prefill_tokens` in several batches."""
+    width = limits.prefill_tokens
+    for part, pages in parts:
+        match part:
+            case Allocate(batch) | Write(batch):
+                for start in range(0, len(batch), width):
+                    yield evolve(part, batch=batch[start : start + width]), pages
+            case _:
+                yield part, pages
 
 
 def _rounds(machine: Machine, state: State) -> Iterator[State]:
@@ -575,11 +561,10 @@ _APPENDED: Final = ChecksOf[Enqueue](
 _ROUND_ALLOCATED: Final = ChecksOf[Round](
     kind=Allocate,
     action=lambda _machine, state, _action: Allocate(_round_batch(state)),
-    below=NAME,
+    below="lifecycle",
     never={
         Reason.SLOT_RANGE: _QUEUED,
         Reason.SLOT_UNUSED: _QUEUED,
-        Reason.SLOT_FINISHED: _QUEUED,
         Reason.TOO_LONG: "a queued token is known, and known tokens fit",
     },
 )
@@ -620,9 +605,7 @@ RUNG = Rung(
     },
     folds=frozenset({Append, Sample}),
     guards={
-        Allocate: _WITHIN_WIDTH,
-        Write: (*_WITHIN_WIDTH, *in_order(_not_queued)),
-        Assign: (Stage((_stops_fit,), unless=frozenset()),),
+        Write: in_order(_not_queued),
         Clone: (Stage((_clone_queued,), unless=SLOT_REASONS),),
         Propose: (Stage((_proposals_queued,), unless=SLOT_REASONS),),
     },

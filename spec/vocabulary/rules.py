@@ -82,12 +82,12 @@ def _is_batch(value: Any) -> bool:
     if type(value) is not tuple:
         return False
     for entry in value:  # spelled out: a call for each entry would cost more than the rest
-        if entry is not None and not (
-            type(entry) is tuple
-            and len(entry) == 2
-            and type(entry[0]) is int
-            and type(entry[1]) is int
-        ):
+        if entry is None:
+            continue
+        if type(entry) is not tuple or len(entry) != 2:
+            return False
+        slot, position = entry
+        if type(slot) is not int or type(position) is not int:
             return False
     return True
 

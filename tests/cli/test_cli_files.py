@@ -27,6 +27,8 @@ from conformance.recordings import itf
 from conformance.vectors import files as vectors
 
 PATH_LIKE = ("FILE", "FOLDER", "DIR", "HISTORY", "TRACE", "PATH")
+LEGALITY = ("--require", "nothing")
+
 TYPES = {options.input_file, options.output_file, options.output_folder}
 INTERPRETERS = {"--python", "--python-a", "--python-b"}
 
@@ -143,7 +145,7 @@ def test_standard_input_is_judged_and_not_kept(
     if kind == "illegal":
         altered(path)
     if kind == "itf":
-        assert 0 == main(["validate", str(path), "--itf", "t"])
+        assert 0 == main(["validate", str(path), "--itf", "t", *LEGALITY])
         path = Path("t")
     given = types.SimpleNamespace(buffer=io.BytesIO(path.read_bytes()))
     monkeypatch.setattr(sys, "stdin", given)
@@ -151,7 +153,7 @@ def test_standard_input_is_judged_and_not_kept(
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
 
-    status = main(["validate", "-", "--itf", "new.itf.json", "--illegal", "least"])
+    status = main(["validate", "-", "--itf", "new.itf.json", "--illegal", "least", *LEGALITY])
 
     out = capsys.readouterr().out
     assert (1 if kind == "illegal" else 0) == status
@@ -193,7 +195,7 @@ def test_a_file_of_another_kind_is_told_what_it_is(
     """The error names the kind of the file, and the command that takes it."""
     text = Path(legal()).read_text()
     header = text.splitlines(keepends=True)[0]
-    assert 0 == main(["validate", "r.jsonl", "--itf", "t", "--json", "result"])
+    assert 0 == main(["validate", "r.jsonl", "--itf", "t", "--json", "result", *LEGALITY])
     contents = {
         "history": histories.dump(OURS),
         "recording": text,

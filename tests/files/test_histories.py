@@ -27,6 +27,7 @@ EVERYTHING: History = (
     act.Reserve(),
     act.Reserve(2),
     act.Assign(2, (1, 2, 3), PARAMS, 5, 1),
+    act.Append(2, (4,)),
     act.Allocate(((2, 0), None, (2, 1))),
     act.Write(((2, 1), (2, 0), None)),
     act.Clone(2, None, 2),

@@ -25,6 +25,7 @@ from spec_engine import SpecEngine, small
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
 from conformance.lockstep.called import notes_of
+from conformance.lockstep.lockstep import require_shown
 from conformance.lockstep.run import Finding, replay
 from conformance.protocol import AdapterMistake
 from spec.machines import actions as act
@@ -187,3 +188,14 @@ def test_a_finding_before_the_first_draw_is_told_with_its_steps(
     assert 0 < result["shrunk_steps"] <= result["steps"]
     assert result["not_checked"]
     assert not [key for key in result if key.startswith("share_of_")]
+
+
+def test_append_beside_a_queue_is_refused() -> None:
+    """A profile with Append and an action of the queue names both; so does a view with a queue."""
+    profile = evolve(toy().profile, actions=frozenset({act.Reserve, act.Append}))
+    with pytest.raises(InvalidInput, match="Append beside Enqueue, Round"):
+        evolve(profile, actions=frozenset({act.Append, act.Round, act.Enqueue}))
+
+    shown = evolve(toy().observe(), queue=())
+    with pytest.raises(InvalidInput, match=r"View\.queue.*the caller has it"):
+        require_shown(profile, shown)

@@ -10,10 +10,12 @@ from spec_engine import ACTIONS, MACHINE, SpecEngine, make, small
 from spec_tools import ONE, SERVING, grown
 
 from conformance.fuzzing import campaign
-from conformance.fuzzing.coverage import POISON, Coverage, offered_by
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
+from conformance.recordings.fast_table import APPENDING
+from conformance.rungs.coverage import POISON, Coverage, offered_by
+from conformance.rungs.pages import PAGE_REUSED, REFUSED
 from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
@@ -23,6 +25,7 @@ from conformance.rungs.record import (
     SINGLE_CELLS,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE
+from conformance.rungs.sharing import SHARED
 from spec import ladder
 from spec.machines import actions as act
 from spec.rung import Machine
@@ -69,9 +72,13 @@ def drafted(count: int) -> tuple[Action, ...]:
     return (act.Propose(0, (7,) * count), *packs, act.Allocate(batch), act.Write(batch))
 
 
+COMMON = {REFUSED, SHARED, PAGE_REUSED}
+"""Corners that many a history reaches."""
+
+
 def alone(counted: Coverage) -> set[str]:
-    """The corners counted, without those that need several slots or that any step may reach."""
-    return {corner for corner in counted.corners if "batch" not in corner}
+    """The corners counted, without COMMON and those of batches."""
+    return {corner for corner in counted.corners.keys() - COMMON if "batch" not in corner}
 
 
 def test_outcomes_are_counted_by_action_and_reason() -> None:
@@ -86,7 +93,30 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
         "Free: done": 1,
         "Free: SLOT_UNUSED": 1,
     } == counted.outcomes
-    assert {} == counted.corners
+    assert {REFUSED: 3} == counted.corners
+
+
+def test_a_page_is_shared_by_a_clone_of_a_whole_page() -> None:
+    """A clone of a partial page alone shares nothing; choices of a prefill share as clones do."""
+    assert SHARED not in covered(*grown(0, 1), act.Clone(0, 1, 1)).corners
+    assert 1 == covered(*grown(0, 5), act.Clone(0, 1, 1)).corners[SHARED]
+    twins = Request(id=1, prompt=(1, 2, 3), params=Params(max_new=2), n_generations=2)
+    assert 1 == covered(act.Prefill((twins,))).corners[SHARED]
+
+
+def test_a_page_is_taken_again_after_its_release() -> None:
+    """A page counts when it is taken once more, in the same engine."""
+    again = (*grown(0, 1), act.Free(0), *grown(0, 1, request=1))
+    assert 1 == covered(*again).corners[PAGE_REUSED]
+    assert PAGE_REUSED not in covered(*grown(0, 3), *grown(1, 1)).corners
+
+    counted = covered(*grown(0, 1), act.Free(0))
+    counted.begin()
+    state = MACHINE.initial(small(), default_limits(small()))
+    reserved = MACHINE.step(state, act.Reserve(0))
+    first = act.Allocate(((0, 0),))
+    counted.record(reserved, first, frozenset(), MACHINE.step(reserved, first))
+    assert PAGE_REUSED not in counted.corners
 
 
 def test_a_truncation_does_not_end_a_sequence() -> None:
@@ -216,7 +246,7 @@ def test_pages_of_one_cell_and_poison_are_counted() -> None:
     counted = covered(act.Reserve(), act.Reserve(0), act.Free(0), sizes=tiny)
     counted.poisoned()
 
-    assert {"page size 1": 2, "poisoned dead cells read past": 1} == counted.corners
+    assert {"page size 1": 2, REFUSED: 1, "poisoned dead cells read past": 1} == counted.corners
 
 
 def words(*kinds: type, poison: bool = False, **sizes: int) -> frozenset[str]:
@@ -264,7 +294,7 @@ def test_what_must_be_reached_depends_on_who_guards() -> None:
     assert {"Clone: OUT_OF_PAGES", "one page short", "batch not sorted"} <= set(there)
 
 
-def test_what_must_be_reached_depends_on_what_is_offered_on_what_is_offered() -> None:
+def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     """No run is held to a corner that its engine's actions cannot reach."""
     counted = Coverage()
     allocator = counted.coverable(words(act.Reserve, act.Allocate, act.Free))
@@ -328,7 +358,7 @@ def offered(window: int | None) -> frozenset[type]:
     return ACTIONS if window else ACTIONS - {act.Release}
 
 
-@pytest.mark.parametrize(("window", "steps"), [(None, 15_000), (5, 22_000)])
+@pytest.mark.parametrize(("window", "steps"), [(None, 22_000), (5, 22_000)])
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     """In so many steps every required outcome and corner state is reached; a window has more."""
     targets = spec_campaigns(window=window)
@@ -336,6 +366,30 @@ def test_everything_required_is_reached(window: int | None, steps: int) -> None:
 
     counted = targets[0].coverage
     coverable = counted.coverable(words(*offered(window), poison=True))
+    assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
+
+
+def test_everything_required_is_reached_with_append() -> None:
+    """So it is for an engine whose caller appends the tokens, each step seen from below too."""
+    counted, actions = Coverage(), APPENDING - {act.FreeFinished, act.TakeOutputs}
+    targets = tuple(
+        Campaign(
+            make=partial(campaign.make, partial(SpecEngine, actions=actions), *setting),
+            names=ladder.machine_for(actions).names,
+            coverage=counted,
+            climb=True,
+        )
+        for setting in campaign.geometries(small())
+    )
+    assert (
+        {"lifecycle"}
+        == {*campaign.turns_of(actions)}
+        == {*campaign._turns(actions - {act.Reserve})}
+    )
+    for number in range(24):
+        turn(targets[number % 3], "lifecycle", number)
+
+    coverable = counted.coverable([*(kind.__name__ for kind in actions), POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 

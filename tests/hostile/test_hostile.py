@@ -273,7 +273,9 @@ def test_no_path_of_a_call_leaves_its_folder() -> None:
 def test_the_samples_are_valid(tmp_path: Path) -> None:
     """The samples are accepted before they are damaged."""
     held: dict[str, calls.Content] = {**samples()}
-    for words in (("validate", "recording.jsonl"), ("validate", "trace.itf.json"),
+    legality = ("--require", "nothing")
+    for words in (("validate", "recording.jsonl", *legality),
+                  ("validate", "trace.itf.json", *legality),
                   ("rerun", "history.jsonl", "--trust"), inputs.READS[6][0]):  # fmt: skip
         call = Call(about="valid", words=words, files=held)
         calls.prepare(call, tmp_path / "call")

@@ -31,6 +31,7 @@ from conformance.recordings.itf import from_itf, to_itf
 from conformance.recordings.validate import header_and_lines, validate
 from conformance.seeded_bugs.scoring.attempts import Attempt, Attempts
 from conformance.vectors import files as vectors
+from spec import ladder
 from spec.vocabulary import InvalidInput
 
 EXAMPLES: Final = int(os.environ.get("KVSPEC_HOSTILE_EXAMPLES", "60"))
@@ -65,7 +66,7 @@ def judged(path: Path) -> object:
     header, lines = from_itf(path)
     from conformance.recordings.judge import judge
 
-    judging = judge(header, whole=True)
+    judging = judge(header, machine=ladder.whole())
     for line in lines:
         try:
             judging.take(line)

@@ -10,10 +10,10 @@ from spec_engine import SpecEngine, small
 from spec_tools import grown
 
 from conformance.fuzzing import campaign
-from conformance.fuzzing.coverage import Coverage, offered_by
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.lockstep.lockstep import Lockstep
 from conformance.lockstep.run import replay
+from conformance.rungs.coverage import Coverage, offered_by
 from spec import ladder
 from spec.machines import actions as act
 from spec.vocabulary import (

@@ -184,3 +184,15 @@ def test_only_clauses_of_two_views_are_without_a_lie() -> None:
     judged = set(CLAUSES) - set(clauses_not_judged(right()))
 
     assert {"WX", "FRAME"} == judged - set(LIES)
+
+
+def test_an_engine_with_append_has_a_caller_with_a_queue() -> None:
+    """Append is not missing from an engine with a queue, nor the queue from one with Append."""
+    limits, actions = default_limits(SIZES), frozenset({act.Reserve, act.Append})
+    appending = SpecEngine(SIZES, limits, CleanupMode.NONE, actions=actions)
+    theirs = dict(not_checked(appending))
+    ours = " ".join(name for name, _ in not_checked(right()))
+
+    apart = next(name for name, why in theirs.items() if "its caller has the queue" in why)
+    assert "Admit, Enqueue, Generate, Pack, Prefill, Purge, Round, Submit" == apart
+    assert "Append" not in ours

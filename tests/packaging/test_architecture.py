@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "vectors": (
         *("protocol", "history", "rungs", "files", "lockstep", "exploration"),
-        *("recordings", "fuzzing"),
+        "recordings",
     ),
     "kernels": ("runtime", "files", "numerics"),
     "harnesses": ("verdict", "runtime", "engines", "lockstep", "fuzzing"),
@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "mutation": ("runtime", "exploration", "refinement", "seeded_bugs"),
     "benchmarks": ("protocol", "files", "numerics", "engines", "recordings", "fuzzing"),
     "cli": (
-        *("verdict", "protocol", "history", "runtime", "files", "engines", "isolation"),
+        *("verdict", "protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),
         *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),
         *("kernels", "seeded_bugs", "seeded_bugs.scoring"),
     ),

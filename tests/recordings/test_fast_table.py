@@ -1,21 +1,27 @@
 """The fast table of recordings, held to the specification by the harness for accelerators."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from itertools import product
+from pathlib import Path
 
 import pytest
 from accelerators import Beside, every_transition
 from attrs import evolve, frozen
-from recording_tools import random_steps, table
-from spec_engine import small
+from recording_tools import appending, lines, random_steps, recorded, table
+from spec_engine import SpecEngine, small
 
 from conformance.exploration.instances import Instance, instance
 from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action
 from conformance.recordings.answers import Done
-from conformance.recordings.fast_table import ACTIONS, Ledger
+from conformance.recordings.fast_table import APPENDING, Ledger
 from conformance.recordings.format import Header, Line
+from conformance.recordings.judge import judge
+from conformance.recordings.validate import header_and_lines
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.registry import CORNERS
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from conformance.vectors.suites import table_moves
 from spec import ladder
@@ -24,7 +30,7 @@ from spec.machines import actions as act
 from spec.state import State
 from spec.vocabulary import STANDARD, Capacity, Geometry, Limits, Reason, default_limits
 
-MACHINE = ladder.whole()
+MACHINE = ladder.whole_appending()
 SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
 FEW = (
     small(pages=2, page_size=2, slots=2, pages_per_seq=2),
@@ -95,6 +101,7 @@ def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
     moves = [
         fixed(act.TakeOutputs(), "take_outputs"),
         fixed(act.FreeFinished(), "free_finished"),
+        *(fixed(act.Append(slot, (1,)), f"append({slot})") for slot in range(geometry.slots + 1)),
         *chosen.moves,
         *table_moves(geometry),
         *(writing("write", *pair) for pair in pairs),
@@ -103,7 +110,7 @@ def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
 
     def actions(here: Beside[Action]) -> list[Action]:
         found = (move.action(here.state) for move in moves)
-        kept = [action for action in found if action is not None and type(action) in ACTIONS]
+        kept = [action for action in found if action is not None and type(action) in APPENDING]
         return list(dict.fromkeys(kept))
 
     return actions
@@ -192,6 +199,7 @@ def test_a_wrong_policy_of_the_table_is_found(plant: str, monkeypatch: pytest.Mo
 
 PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
     "a refusal is missing": ("_clonable", lambda _ledger, _action: frozenset()),
+    "an append is never refused": ("_appendable", lambda _ledger, _held, _tokens: frozenset()),
     "another reason": ("_unused", lambda _ledger, _slot: frozenset([Reason.TOO_LONG])),
     "a result is wrong": ("_reserve", lambda ledger, slot: RESERVE(ledger, slot) + 1),
     "a count stays": ("_release", lambda ledger, slot: ledger.held.pop(slot)),
@@ -212,14 +220,36 @@ def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
         every_transition(beside(FEW[0], chosen.limits), alphabet(chosen))
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_histories_of_larger_tables(seed: int) -> None:
+@pytest.mark.parametrize("engine", [table, appending])
+@pytest.mark.parametrize("seed", range(9))
+def test_random_histories_of_larger_tables(
+    engine: Callable[[Geometry, Capacity], SpecEngine], seed: int
+) -> None:
     """After every step of the fuzzer, reasons, results and fields are equal on both sides."""
     geometry, capacity = SIZES[seed % len(SIZES)], (STANDARD, *POLICIES)[seed // 3]
     here, taken = beside(geometry, default_limits(geometry), capacity), 0
-    for session in random_steps(lambda: table(geometry, capacity), "lifecycle", seed):
+    for session in random_steps(lambda: engine(geometry, capacity), "lifecycle", seed):
         for step in session.history[taken:]:
             if not isinstance(step, PoisonDead | Attend):
                 here = here.take(step) or here
         taken = len(session.history)
     assert taken > 30
+
+
+def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> None:
+    """After every line the fast table has reached the same corners and outcomes."""
+    corners = Counter[str]()
+    for seed, engine in product(range(20), (table, appending)):
+        path = recorded(tmp_path / "r.jsonl", engine(SIZES[seed % len(SIZES)]), "lifecycle", seed)
+        with path.open("rb") as file:
+            header, _ = header_and_lines(file, path)
+        both = [judge(header, machine=machine) for machine in (None, MACHINE)]
+        for line in lines(path):
+            for judging in both:
+                judging.take(line)
+            assert both[0].coverage.corners == both[1].coverage.corners, line
+        assert both[0].coverage.outcomes == both[1].coverage.outcomes
+        corners += both[0].coverage.corners
+
+    theirs = {kind.__name__ for kind in APPENDING}
+    assert corners.keys() == {*Coverage().coverable(theirs)} & CORNERS.keys()

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from capacity_toys import AHEAD, BOTH, LAZY, FrugalAdapter
-from recording_tools import recorded, rewrite, table, whole
+from recording_tools import appending, drafting, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
 
 from conformance.protocol import Engine
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.fast_table import Ledger
-from conformance.recordings.format import Header, Line
+from conformance.recordings.format import Header, Line, write
 from conformance.recordings.judge import Judge, judge
-from conformance.recordings.shrinking import Least, shortest
+from conformance.recordings.shrinking import Least, _cause, _illegal, _watched, shortest
 from conformance.recordings.validate import Outcome, lines_of, validate
 from spec.machines import actions as act
-from spec.vocabulary import Capacity, CleanupMode, Geometry, default_limits
+from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, default_limits
 
 SIZES = (small(), small(pages=5, page_size=1, slots=3), small(pages=9, page_size=3, slots=5))
 
@@ -35,7 +36,14 @@ def found(path: Path) -> Found:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("engine", "level"),
-    [(table, "lifecycle"), (whole, "lifecycle"), (whole, "scheduling"), (whole, "admission")],
+    [
+        (table, "lifecycle"),
+        (appending, "lifecycle"),
+        (drafting, "lifecycle"),
+        (whole, "lifecycle"),
+        (whole, "scheduling"),
+        (whole, "admission"),
+    ],
 )
 def test_what_the_specification_does_is_legal(
     tmp_path: Path, engine: Callable[[Geometry], Engine], level: str, seed: int
@@ -46,7 +54,7 @@ def test_what_the_specification_does_is_legal(
     outcome = validate(path)
 
     assert outcome.found is None
-    assert outcome.whole == (engine is whole)
+    assert (outcome.machine is not None) == (engine in (whole, drafting))
     assert outcome.events == len(path.read_text(encoding="utf-8").splitlines()) - 1
 
 
@@ -92,7 +100,7 @@ def test_an_engine_with_a_policy_and_pages_of_its_own_choice(
             sizes, default_limits(sizes), CleanupMode.END, capacity=capacity, bug=bug
         )
         outcome = validate(recorded(tmp_path / f"{seed}.jsonl", engine, "lifecycle", seed))
-        assert not outcome.whole
+        assert outcome.machine is None
         found += outcome.found is not None
 
     assert bool(found) == bool(bug)
@@ -203,28 +211,24 @@ def test_an_engine_with_a_policy_of_its_own(
     assert bool(illegal) == bool(bug)
     for path, outcome in illegal[:2]:
         least = shorten(path, outcome)
-        assert fails(outcome, least.header, least.lines)
         for at in range(len(least.lines) - 1):
-            assert not fails(outcome, least.header, least.lines[:at] + least.lines[at + 1 :])
+            assert not same_cause(least.lines[:at] + least.lines[at + 1 :], least)
 
 
-def fails(outcome: Outcome, header: Header, lines: tuple[Line, ...]) -> bool:
-    """Whether the last line is the first illegal one, and violates the same clause."""
-    assert outcome.found is not None
-    judging = judge(header, whole=outcome.whole)
-    for number, line in enumerate(lines, start=1):
-        try:
-            judging.take(line)
-        except Illegal as illegal:
-            return number == len(lines) and illegal.difference.clause == outcome.found.clause
-    return False
+def same_cause(one: tuple[Line, ...], least: Least) -> bool:
+    """Whether the last line is the first illegal one, for the cause of the shortest part."""
+    told = _illegal(judge(least.header, machine=None), least.lines)
+    assert told is not None
+    watch = _watched(told, least.lines[-1])
+    causes = [_cause(least.header, lines, None, watch) for lines in (one, least.lines)]
+    return causes[0] == causes[1]
 
 
 def shorten(path: Path, outcome: Outcome) -> Least:
     """The shortest illegal part of a recording, which ends with its first illegal line."""
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, whole=outcome.whole, seconds=5)
+    least = shortest(outcome.header, past, machine=outcome.machine, seconds=5)
     assert least is not None
     assert least.done
     return least
@@ -233,7 +237,7 @@ def shorten(path: Path, outcome: Outcome) -> Least:
 def test_what_is_not_shown_is_not_held_against_it() -> None:
     """Values that are not shown are not judged, and a page shown late is known after that."""
     header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
-    judging = judge(header, whole=False)
+    judging = judge(header, machine=None)
     first, second = ((slot, 0) for slot in (0, 1))
     for line in (
         Line(act.Reserve(0), None, None, {}),
@@ -340,3 +344,127 @@ def test_a_pool_of_absurd_size_costs_nothing() -> None:
     ledger.do(Line(act.Reserve(2**30 - 2), None, None, {}))
 
     assert ledger.size < 10
+
+
+HEAD: dict[str, Any] = {"kvspec": "recording", "version": 1, "policy": "lowest", "shows": []}
+GROWS: list[dict[str, Any]] = [
+    {"step": "Reserve", "slot": 0},
+    {"step": "Assign", "slot": 0, "prompt": [7], "params": {"max_new": 4}, "request": 1},
+    {"step": "Allocate", "batch": [[0, 0]]},
+    {"step": "Write", "batch": [[0, 0]]},
+]
+
+
+def of_lines(path: Path, *lines: dict[str, Any]) -> Path:
+    """A recording of these lines."""
+    sizes = {"pages": 4, "page_size": 2, "slots": 2, "pages_per_seq": 3}
+    texts = [json.dumps(line) + "\n" for line in ({**HEAD, "geometry": sizes}, *lines)]
+    path.write_text("".join(texts), encoding="utf-8")
+    return path
+
+
+def test_a_server_that_appends_one_token_at_a_time(tmp_path: Path) -> None:
+    """A token that was appended can be written; one that was not is unknown."""
+    more: list[dict[str, Any]] = [
+        line
+        for at in (1, 2, 3)
+        for line in (
+            {"step": "Append", "slot": 0, "tokens": [at]},
+            {"step": "Allocate", "batch": [[0, at]]},
+            {"step": "Write", "batch": [[0, at]], "saw": {"tokens": {"0": [7, 1, 2, 3][: at + 1]}}},
+        )
+    ]
+    path = of_lines(tmp_path / "r.jsonl", *GROWS, *more)
+
+    assert validate(path).found is None
+    wrong = found(of_lines(path, *GROWS, *more[:3], *more[4:]))
+    assert (wrong.line, wrong.expected) == (10, "refused: BATCH_UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        ([{"step": "Append", "slot": 0, "tokens": [1]}, {"step": "Free", "slot": 0},
+          {"step": "Pack"}], 8),
+        ([{"step": "Enqueue", "slot": 0, "token": 1},
+          {"step": "Append", "slot": 0, "tokens": [1]}], 7),
+        ([{"step": "Propose", "slot": 0, "tokens": [1]}, {"step": "Free", "slot": 0},
+          {"step": "Append", "slot": 0, "tokens": [1], "refused": []}, {"step": "Round"}], 9),
+    ],
+)  # fmt: skip
+def test_append_beside_the_queue_is_told_at_its_line(
+    tmp_path: Path, lines: list[dict[str, Any]], number: int
+) -> None:
+    """A recording with Append and an action of the queue is refused where the second one stands."""
+    path = of_lines(tmp_path / "mixed.jsonl", *GROWS, *lines)
+
+    with pytest.raises(InvalidInput, match=rf"mixed\.jsonl line {number}: saw '\w+ after "):
+        validate(path)
+
+
+def test_drafts_are_not_queued_where_append_follows(tmp_path: Path) -> None:
+    """Append on a later line says that drafts are not queued, so they are written unpacked."""
+    drafts: list[dict[str, Any]] = [
+        {"step": "Propose", "slot": 0, "tokens": [5]},
+        {"step": "Allocate", "batch": [[0, 1]]},
+        {"step": "Write", "batch": [[0, 1]]},
+        {"step": "Commit", "slot": 0, "length": 2},
+    ]
+    with_append = [*GROWS, *drafts, {"step": "Append", "slot": 0, "tokens": [1]}]
+
+    assert validate(of_lines(tmp_path / "r.jsonl", *with_append)).found is None
+    wrong = found(of_lines(tmp_path / "queued.jsonl", *GROWS, *drafts))
+    assert (wrong.line, wrong.expected) == (8, "refused: BATCH_QUEUED")
+
+
+def on(slot: int, *positions: int) -> list[list[int]]:
+    """The batch of some positions of a slot."""
+    return [[slot, at] for at in positions]
+
+
+NOISE: list[dict[str, Any]] = [
+    {"step": "Allocate", "batch": []},
+    {"step": "Reserve", "slot": 1},
+    {"step": "Reserve", "slot": 0, "refused": ["SLOT_USED"]},
+    {"step": "Allocate", "batch": on(1, 0)},
+    {"step": "Free", "slot": 1},
+]
+CLONE: dict[str, Any] = {"step": "Clone", "parent": 0, "child": 1, "choice": 1}
+STORIES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "a use after the release": (
+        [*GROWS, *NOISE, {"step": "Free", "slot": 0}, {"step": "Allocate", "batch": on(0, 0)}],
+        ["Reserve", "Free", "Allocate"],
+    ),
+    "a count that stays where a clone left it": (
+        [*GROWS[:2], {"step": "Append", "slot": 0, "tokens": [8]},
+         {"step": "Allocate", "batch": on(0, 0, 1)}, {"step": "Write", "batch": on(0, 0, 1)},
+         *NOISE, CLONE, {"step": "Free", "slot": 1},
+         {"step": "Reserve", "slot": 1, "saw": {"counts": {"0": 2}}}],
+        ["Reserve", "Assign", "Append", "Allocate", "Write", "Clone", "Free", "Reserve"],
+    ),
+    "a clone into a slot in use": (
+        [*GROWS, *NOISE, {"step": "Reserve", "slot": 1}, CLONE],
+        ["Reserve", "Reserve", "Clone"],
+    ),
+    "a refusal for another reason": (
+        [*GROWS, *NOISE, {**CLONE, "refused": ["UNWRITTEN"], "child": 0}],
+        ["Reserve", "Clone"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_is_shortened_tells_the_same_story(tmp_path: Path, story: str) -> None:
+    """The shortest part has the same error, in the same terms, and nothing that it can lack."""
+    told, kept = STORIES[story]
+    path = of_lines(tmp_path / "r.jsonl", *told)
+    outcome = validate(path)
+    assert outcome.found is not None
+    assert outcome.found.line == len(told) + 1, "the last line is the first illegal one"
+
+    least = shorten(path, outcome)
+
+    assert kept == [type(line.step).__name__ for line in least.lines]
+    write(tmp_path / "least.jsonl", least.header, least.lines)
+    again = found(tmp_path / "least.jsonl")
+    assert evolve(again, line=0) == evolve(outcome.found, line=0)

@@ -15,6 +15,7 @@ from conformance.cli.main import main
 from conformance.recordings import itf, writer
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import validate
+from spec import ladder
 from spec.vocabulary import InvalidInput
 
 
@@ -36,7 +37,7 @@ def test_a_legal_recording_holds_and_says_what_it_leaves_open(
     """A legal recording gives status 0, the counts, and the list of unchecked clauses."""
     path = recorded(Path("r.jsonl"), table(small()), "lifecycle", 1)
 
-    status, result = ran(str(path))
+    status, result = ran(str(path), "--require", "nothing")
 
     assert (status, result["verdict"], result["first_illegal"]) == (0, "holds", None)
     assert result["events"] == len(path.read_text(encoding="utf-8").splitlines()) - 1
@@ -106,13 +107,13 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
     """A recording that is converted to ITF and back has the same actions, answers and changes."""
     made: SpecEngine = engine(small(pages=6, page_size=2))
     path = recorded(Path("r.jsonl"), made, "lifecycle", seed)
-    assert ran(str(path), "--itf", "r.itf.json")[0] == 0
+    assert ran(str(path), "--itf", "r.itf.json", "--require", "nothing")[0] == 0
 
     header, back = itf.from_itf(Path("r.itf.json"))
 
     there = lines(path)
     assert [line[:3] for line in back] == [line[:3] for line in there]
-    judging = judge(header, whole=engine is whole)
+    judging = judge(header, machine=ladder.whole() if engine is whole else None)
     for line in back:
         judging.take(line)
     assert set(header.shows) >= {name for line in there for name in line.saw}
@@ -131,8 +132,9 @@ def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> N
     text = "".join(json.dumps(line) + "\n" for line in [head, *steps])
     Path("f.jsonl").write_text(text, encoding="utf-8")
 
-    assert ran("f.jsonl", "--itf", "f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
-    assert ran("f.itf.json", "--shorten", "0")[1]["verdict"] == verdict
+    words = ("--shorten", "0", "--require", "nothing")
+    assert ran("f.jsonl", "--itf", "f.itf.json", *words)[1]["verdict"] == verdict
+    assert ran("f.itf.json", *words)[1]["verdict"] == verdict
 
 
 def test_an_illegal_trace_is_told_by_its_state() -> None:
@@ -200,3 +202,101 @@ def test_what_is_shortened_begins_after_the_last_reset() -> None:
     assert outcome.found is None
     assert outcome.events == 31 * (len(rest) + 1)
     assert outcome.part.first_line == outcome.events + 2
+
+
+def allocator(*, clones: bool = True, refuses: bool = True, fills: bool = True) -> Path:
+    """A legal recording of three pages, which are all taken again after their release.
+
+    clones: a page is shared. refuses: an action is refused. fills: the pool is full.
+    """
+    prompt = {"prompt": [0, 0, 0, 0], "params": {"max_new": 1}}
+    one = [[0, at] for at in range(4)]
+    full = [{"step": "Allocate", "batch": [[1, 0], [1, 1]]}] if fills else []
+    share = [{"step": "Free", "slot": 1}, {"step": "Clone", "parent": 0, "child": 1, "choice": 1}]
+    steps = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Assign", "slot": 0, **prompt, "request": 1},
+        {"step": "Allocate", "batch": one},
+        {"step": "Write", "batch": one},
+        {"step": "Reserve", "slot": 1},
+        *full,
+        *(share if clones else []),
+        *([{"step": "Reserve", "refused": ["NO_FREE_SLOT"]}] if refuses else []),
+        {"step": "Reset"},
+        {"step": "Reserve", "slot": 0},
+        {"step": "Allocate", "batch": [[0, 0]]},
+    ]
+    sizes = {"pages": 3, "page_size": 2, "slots": 2, "pages_per_seq": 3}
+    head = {"kvspec": "recording", "version": 1, "geometry": sizes, "policy": "lowest"}
+    text = "".join(json.dumps(line) + "\n" for line in [head, *steps])
+    Path("a.jsonl").write_text(text, encoding="utf-8")
+    return Path("a.jsonl")
+
+
+def test_a_recording_that_shows_enough_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A recording that shares, refuses, fills and takes again holds, and each is counted."""
+    status, result = ran(str(allocator()))
+
+    out = capsys.readouterr().out
+    assert (0, "holds", []) == (status, result["verdict"], result["not_covered"])
+    assert (4, 4) == (result["covered"], result["coverable"])
+    assert "      reached       1  page shared\n" in out
+    assert out.splitlines()[-1].startswith("kvspec validate: holds (complete) in ")
+
+
+@pytest.mark.parametrize(
+    ("missing", "made"),
+    [
+        ("an action refused", {"refuses": False}),
+        ("pool exactly full", {"fills": False}),
+    ],
+)
+def test_a_recording_that_shows_too_little_is_undecided(
+    missing: str, made: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A legal recording that does not reach what is required gives status 3, and says what."""
+    status, result = ran(str(allocator(**made)))
+
+    out = capsys.readouterr().out
+    assert (3, "undecided", [missing]) == (status, result["verdict"], result["not_covered"])
+    assert f"NOT reached       0  {missing}\n" in out
+    assert out.splitlines()[-1].startswith("kvspec validate: undecided (complete) in ")
+
+
+def test_a_page_must_be_shared_where_there_are_clones() -> None:
+    """Without a clone sharing is not checked; a clone that shares nothing does not suffice."""
+    status, result = ran(str(allocator(clones=False)))
+    assert (0, 3) == (status, result["coverable"])
+    assert any("has no Clone" in line for line in result["not_checked"])
+
+    status, result = ran(str(allocator(clones=False)), "--require", "page shared")
+    assert (3, ["page shared"]) == (status, result["not_covered"])
+
+    path = allocator()
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if '"Allocate"' not in line and '"Write"' not in line]
+    path.write_text("".join(kept), encoding="utf-8")
+    assert "page shared" in ran(str(path))[1]["not_covered"]
+
+
+def test_what_is_required_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """An item, everything, or nothing is required instead; an unknown word is bad usage."""
+    path = str(allocator(refuses=False, fills=False))
+
+    assert 0 == ran(path, "--require", "nothing")[0]
+    assert "every line is legal, and no more" in capsys.readouterr().out
+    assert 0 == ran(path, "--require", "Clone: done", "--require", "clone at a page boundary")[0]
+    assert 3 == ran(path, "--require", "Clone: OUT_OF_PAGES")[0]
+    status, result = ran(path, "--require", "everything")
+    assert (3, True) == (status, "Reserve: SLOT_RANGE" in result["not_covered"])
+    Path("result.json").unlink()
+    assert (2, {}) == ran(path, "--require", "a full moon")
+    assert "pool exactly full" in capsys.readouterr().err
+
+
+def test_an_empty_recording_shows_nothing() -> None:
+    """A header alone is legal, and undecided."""
+    path = allocator()
+    path.write_text(path.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+
+    assert (3, 0) == (ran(str(path))[0], ran(str(path))[1]["events"])

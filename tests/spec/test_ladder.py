@@ -267,3 +267,35 @@ def test_what_a_lower_rung_refuses_breaks_the_edge() -> None:
 
     with pytest.raises(LadderBroken, match=r"^rollback to sharing on Commit"):
         lax.climb(state, Commit(0, 8))
+
+
+def test_with_append_the_caller_has_the_queue() -> None:
+    """An engine that offers Append is held to the rungs below the queue, and to its drafts."""
+    assert "scheduling" in ladder.machine_for(frozenset({Reserve})).names
+    appending = ladder.machine_for(frozenset({Reserve, Append}))
+    assert ladder.machine("lifecycle").names == appending.names
+    drafting = ladder.machine_for(frozenset({Append, Propose}))
+    assert ladder.machine("lifecycle", "rollback").names == drafting.names
+    assert ladder.machine("lifecycle", "window", "rollback").names == ladder.whole_appending().names
+
+
+@pytest.mark.parametrize("kind", [Enqueue, Prefill, Round, Generate])
+def test_append_does_not_go_with_a_queue(kind: type) -> None:
+    """No engine offers Append and an action that needs the queue; both are named."""
+    assert kind in ladder.not_beside(frozenset({Append}))
+    assert frozenset({Append}) == ladder.not_beside(frozenset({kind, Reserve}))
+    assert frozenset() == ladder.not_beside(frozenset({Reserve, Propose}))
+    with pytest.raises(InvalidInput, match=f"Append beside {kind.__name__}"):
+        ladder.machine_for(frozenset({Append, kind}))
+
+
+def test_a_round_may_be_wider_than_a_prefill() -> None:
+    """The width of a batch does not limit a round, on its rung or seen from lifecycle."""
+    state = machine(SIZES, prefill_tokens=2, round_tokens=3)
+    for slot in range(3):
+        one = Request(id=slot, prompt=(1, 2), params=DRAWN)
+        state = MACHINE.step(state, Prefill((one,)))
+
+    after = MACHINE.climb(state, Round())
+
+    assert [3, 3, 3] == [one.written for one in after.sequences if one]

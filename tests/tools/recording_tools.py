@@ -6,25 +6,39 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.lockstep.lockstep import Violation
 from conformance.protocol import Engine
-from conformance.recordings.fast_table import ACTIONS
+from conformance.recordings.fast_table import ACTIONS, APPENDING
 from conformance.recordings.format import Line, line_from_data
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from spec.machines import actions as act
 from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
 
 def table(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
     """The specification, offering only the actions of a table."""
+    return _offering(geometry, ACTIONS, capacity)
+
+
+def appending(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
+    """The specification, offering the actions of a table and Append."""
+    return _offering(geometry, APPENDING, capacity)
+
+
+def drafting(geometry: Geometry) -> SpecEngine:
+    """The specification, offering all actions that go with Append."""
+    return _offering(geometry, APPENDING | {act.Propose, act.Commit, act.Truncate})
+
+
+def _offering(
+    geometry: Geometry, actions: frozenset[type], capacity: Capacity = STANDARD
+) -> SpecEngine:
     limits, cleanup = default_limits(geometry), CleanupMode.INCREMENTAL
-    engine = SpecEngine(geometry, limits, cleanup, capacity=capacity)
-    engine.profile = evolve(engine.profile, actions=ACTIONS)
-    return engine
+    return SpecEngine(geometry, limits, cleanup, actions=actions, capacity=capacity)
 
 
 def whole(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:

@@ -41,6 +41,7 @@ class SpecEngine:
         limits: Limits,
         cleanup: CleanupMode,
         *,
+        actions: frozenset[type] = ACTIONS,
         capacity: Capacity = STANDARD,
     ) -> None:
         self.profile = Profile(
@@ -50,7 +51,7 @@ class SpecEngine:
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
-            actions=ACTIONS if geometry.window else ACTIONS - {Release},
+            actions=actions if geometry.window else actions - {Release},
         )
         self.machine = self.profile.machine
         self.state = self.machine.initial(geometry, limits, cleanup, capacity)

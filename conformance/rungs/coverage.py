@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.protocol import Action, Profile
+from conformance.rungs.pages import PAGE_REUSED, REFUSED, SHORT, SHORT_AHEAD, SLOT_REUSED
 from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
@@ -21,6 +22,7 @@ from conformance.rungs.record import (
     SINGLE_CELLS,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE, corners
+from conformance.rungs.sharing import SHARED
 from spec import ladder, pool
 from spec.machines.actions import Clone
 from spec.state import State
@@ -30,16 +32,38 @@ from spec.vocabulary import Geometry, Reason
 POISON: Final = "PoisonDead"
 MACHINE: Final = ladder.machine(ladder.SERVING)
 """The rules of the actions that may be refused for lack of pages."""
+POISONED: Final = "poisoned dead cells read past"
 
 
 class Coverage:
     """Counts of actions, outcomes and corner states of one run."""
 
     def __init__(self) -> None:
-        self.actions: Counter[str] = Counter()
-        self.outcomes: Counter[str] = Counter()
         self.corners: Counter[str] = Counter()
+        self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
         self._previous: dict[int, list[int]] = {}
+        self._released: set[int] = set()
+
+    @property
+    def actions(self) -> Counter[str]:
+        """How often each action was taken or refused, by its name."""
+        found: Counter[str] = Counter()
+        for (kind, _), times in self._steps.items():
+            found[kind.__name__] += times
+        return found
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How often each action was done, or refused for a reason."""
+        found: Counter[str] = Counter()
+        for (kind, reasons), times in self._steps.items():
+            for outcome in [reason.name for reason in reasons] or ["done"]:
+                found[f"{kind.__name__}: {outcome}"] += times
+        return found
+
+    def begin(self) -> None:
+        """Another engine begins: none of its pages has been released."""
+        self._released.clear()
 
     def record(
         self,
@@ -49,21 +73,24 @@ class Coverage:
         after: State,
     ) -> None:
         """Count one step."""
-        name = type(action).__name__
-        self.actions[name] += 1
         if reasons:
-            for reason in reasons:
-                self.outcomes[f"{name}: {reason.name}"] += 1
-            if Reason.OUT_OF_PAGES in reasons:
-                self.corners.update(_short(before, action))
+            short = _short(before, action) if Reason.OUT_OF_PAGES in reasons else ()
+            self.count(type(action), reasons, short)
             return
-        self.outcomes[f"{name}: done"] += 1
-        self.corners.update(corners(before, action, after))
-        self._reuse(before, after)
+        found = [*corners(before, action, after), *self._reuse(before, after)]
+        self.count(type(action), reasons, [*found, *self._pages(before, after)])
+
+    def count(self, kind: type, reasons: frozenset[Reason], found: Iterable[str]) -> None:
+        """Count one step of an action. reasons: why it was refused. found: the corners reached."""
+        self._steps[kind, reasons] = self._steps.get((kind, reasons), 0) + 1
+        if reasons:
+            self.corners[REFUSED] += 1
+        for corner in found:
+            self.corners[corner] += 1
 
     def poisoned(self) -> None:
         """Count a poisoning of dead cells."""
-        self.corners["poisoned dead cells read past"] += 1
+        self.corners[POISONED] += 1
 
     def coverable(self, offered: Iterable[str]) -> list[str]:
         """Every outcome and corner state that a run must reach where these words are true.
@@ -79,17 +106,30 @@ class Coverage:
 
     def covered(self, coverable: list[str]) -> list[str]:
         """The items of `coverable` that the run has reached."""
-        return [item for item in coverable if self.outcomes[item] or self.corners[item]]
+        reached = self.outcomes + self.corners
+        return [item for item in coverable if reached[item]]
 
-    def _reuse(self, before: State, after: State) -> None:
-        """Count a slot with sequences that were longer, shorter, and longer again."""
+    def _reuse(self, before: State, after: State) -> Iterator[str]:
+        """A slot with sequences that were longer, shorter, and longer again."""
         for slot, (old, new) in enumerate(zip(before.sequences, after.sequences, strict=True)):
             lengths = self._previous.setdefault(slot, [])
             if old is not None and old.written and _ended(old, new):
-                lengths.append(old.written)
+                lengths[:] = [*lengths[-1:], old.written]
             if new is not None and len(lengths) > 1 and lengths[-2] > lengths[-1] < new.written:
-                self.corners["slot reused by a shorter, then a longer sequence"] += 1
+                yield SLOT_REUSED
                 lengths.clear()
+
+    def _pages(self, before: State, after: State) -> Iterator[str]:
+        """A page that has one more name and is shared; a page that is taken after its release."""
+        if before.counts is after.counts:
+            return
+        shared = reused = False
+        for page, (old, new) in enumerate(zip(before.counts, after.counts, strict=True)):
+            shared |= new > max(old, 1)
+            reused |= new > old == 0 and page in self._released
+            if old > new == 0:
+                self._released.add(page)
+        yield from [SHARED] * shared + [PAGE_REUSED] * reused
 
 
 def outcomes(kind: type) -> Iterator[tuple[str, Reason | None]]:
@@ -156,7 +196,7 @@ def _short(state: State, action: Action) -> Iterator[str]:
         return
     if MACHINE.pages_wanted(state, action) != free + 1:
         return
-    yield "one page short"
+    yield SHORT
     nothing_ahead = state._replace(capacity=evolve(state.capacity, lookahead=0))
     if MACHINE.pages_wanted(nothing_ahead, action) <= free:
-        yield "one page short of what is taken ahead"
+        yield SHORT_AHEAD

@@ -1,0 +1,50 @@
+"""What a recording must reach, so that being legal says something: items of coverage.
+
+By default four items: an action refused, a full pool, a page taken again and, if there are clones,
+a shared page. A recording without them is legal whatever an allocator does there.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from conformance.rungs.coverage import Coverage
+from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
+from conformance.rungs.registry import ACTIONS, CORNERS
+from conformance.rungs.sharing import SHARED
+from spec.vocabulary import InvalidInput, Reason
+
+NOTHING: Final = "nothing"
+EVERYTHING: Final = "everything"
+DEFAULT: Final = (REFUSED, FULL, PAGE_REUSED)
+
+
+def required(words: Sequence[str], coverage: Coverage) -> list[str]:
+    """The items that a recording must reach.
+
+    words: items by name; NOTHING; EVERYTHING, which is what fuzzing requires of an engine that
+    offers the actions of the recording; none for the default. Raises InvalidInput for another word.
+    """
+    taken = sorted(coverage.actions)
+    items: list[str] = []
+    for word in words:
+        if word == EVERYTHING:
+            items += coverage.coverable(taken)
+        elif word != NOTHING:
+            items.append(_known(word))
+    if not words:
+        items += [*DEFAULT, *[SHARED] * ("Clone" in taken)]
+    return list(dict.fromkeys(items))
+
+
+def _known(word: str) -> str:
+    action, _, outcome = word.partition(": ")
+    names = {kind.__name__ for kind in ACTIONS}
+    if word in CORNERS or (action in names and outcome in {"done", *Reason.__members__}):
+        return word
+    corners = "; ".join(CORNERS)
+    raise InvalidInput(
+        "--require",
+        seen=word,
+        allowed=f"{NOTHING}, {EVERYTHING}, 'Action: done', 'Action: REASON', or one of: {corners}",
+        remedy="Take an item that kvspec validate or kvspec fuzz prints.",
+    )
