@@ -8,7 +8,7 @@ from attrs import evolve
 from conformance.history import Step
 from conformance.protocol import Action, Result
 from conformance.rungs.pages import SLOT_REASONS, appended_page, place
-from conformance.rungs.record import LAZY, SEVERAL_CELLS, ActionKit, RungKit
+from conformance.rungs.record import LAZY, SEVERAL_CELLS, SEVERAL_SLOTS, ActionKit, RungKit
 from conformance.rungs.shared_generators import (
     Digits,
     free_slots,
@@ -105,7 +105,14 @@ KIT: Final = RungKit(
         "clone inside a page": ("Clone", _FILLS, SEVERAL_CELLS),
         SHARED: ("Clone|Prefill", _FILLS),
         LAZY_COPY: ("Clone|Prefill", _FILLS, "Allocate|Round", LAZY, SEVERAL_CELLS),
-        LAZY_KEPT: ("Clone|Prefill", _FILLS, "Allocate|Round", LAZY, SEVERAL_CELLS),
+        LAZY_KEPT: (
+            "Clone|Prefill",
+            _FILLS,
+            "Allocate|Round",
+            LAZY,
+            SEVERAL_CELLS,
+            f"{SEVERAL_SLOTS}|Round",
+        ),
     },
     always=_always,
     rules={

@@ -384,7 +384,7 @@ def test_everything_required_is_reached_with_append() -> None:
     assert (
         {"lifecycle"}
         == {*campaign.turns_of(actions)}
-        == {*campaign._turns(actions - {act.Reserve})}
+        == {*campaign.turns_of(actions - {act.Reserve})}
     )
     for number in range(24):
         turn(targets[number % 3], "lifecycle", number)

@@ -184,3 +184,12 @@ def test_a_profile_has_known_policies_alone(field: str, value: object) -> None:
     given = frugal(STANDARD).profile
     with pytest.raises(InvalidInput, match=f"Profile.{field}"):
         evolve(given, **{field: value})  # type: ignore[arg-type]
+
+
+def test_a_batch_of_one_slot_has_no_last_owner() -> None:
+    """An engine that takes the batches of each slot alone need not reach that corner."""
+    corner = "the last owner keeps a lazily shared page"
+    alone = evolve(frugal(LAZY).profile, batches="one slot")
+
+    assert corner in wanted_of(LAZY)
+    assert corner not in Coverage().coverable(offered_by(alone, TURNS, poisonable=False))

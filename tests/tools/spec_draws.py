@@ -61,6 +61,7 @@ def _weights(state: State) -> dict[Proposer, int]:
         _reserve: 2 * bool(free and not bare(state)),
         _assign: 4 * bool(bare(state)),
         _allocate: 3 * bool(not_waiting(state)) + 6 * bool(proposing(state)),
+        _append_shared: 16 * bool(sharing_lazily(state)),
         _write: 5 * ready,
         _enqueue: 3 * bool(complete(state)),
         _clone: 4 * bool(free and settled(state)),
@@ -144,6 +145,16 @@ def not_waiting(state: State) -> list[int]:
     return [slot for slot in used_slots(state) if slot not in waiting]
 
 
+def sharing_lazily(state: State) -> list[int]:
+    """Slots that append in a page with a count above 1."""
+    size, found = state.geometry.page_size, list[int]()
+    for slot in used_slots(state):
+        index, offset = divmod(sequence(state, slot).allocated, size)
+        if offset and counts(state)[sequence(state, slot).row[index]] > 1:
+            found.append(slot)
+    return found
+
+
 def prompt_of(state: State, rng: Random) -> Tokens:
     """A prompt that ends at, before or past a page boundary, or that fills the pool."""
     size, fill = state.geometry.page_size, counts(state).count(0) * state.geometry.page_size
@@ -210,6 +221,13 @@ def _allocate(state: State, rng: Random, _: int) -> Allocate:
         more = one_of(rng, *options) if mistaken(rng) else one_of(rng, max(0, known - start), rest)
         entries += span(slot, start, start + more)
     return Allocate(_arranged(rng, entries))
+
+
+def _append_shared(state: State, rng: Random, _: int) -> Allocate:
+    """The next cell of some sequences that append in a page which they share."""
+    slots = sharing_lazily(state)
+    some = slots if one_of(rng, 0, 1) else slots[:1]
+    return Allocate(_arranged(rng, [(slot, sequence(state, slot).allocated) for slot in some]))
 
 
 def _write(state: State, rng: Random, _: int) -> Write:
