@@ -102,11 +102,15 @@ def read(cells: Cells, sequence: Sequence, first: int = 0) -> tuple[Tokens, ...]
 def by_slot(batch: Batch) -> dict[int, list[int]]:
     """The positions that a batch names for each slot, slots ascending, positions ascending."""
     grouped: dict[int, list[int]] = {}
-    for slot, position in sorted([entry for entry in batch if entry is not None]):
-        if slot not in grouped:
-            positions = grouped[slot] = []
-        positions.append(position)
-    return grouped
+    for entry in batch:
+        if entry is not None:
+            slot, position = entry
+            if slot not in grouped:
+                grouped[slot] = []
+            grouped[slot].append(position)
+    for positions in grouped.values():
+        positions.sort()
+    return dict(sorted(grouped.items()))
 
 
 def plan(sequences: Sequences, batch: Batch, page_size: int) -> BatchPlan:
