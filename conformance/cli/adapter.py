@@ -7,6 +7,7 @@ from conformance.cli.contract import Report
 from conformance.cli.fuzz import GEOMETRY, main_geometry
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_geometry_alone, add_python
+from conformance.files.geometries import geometry_to_text
 from conformance.isolation.placement import factory_of
 from conformance.verdict import Scope, Verdict
 
@@ -76,7 +77,8 @@ def _say(found: "Checked", report: Report) -> None:
     if found.profile is None:
         return
     report.count(steps=sum(found.coverage.actions.values()), shows=list(found.shown))
-    report.say(f"{found.profile.name}: shows {', '.join(found.shown)}")
+    at = geometry_to_text(found.profile.geometry)
+    report.say(f"{found.profile.name} at {at}: shows {', '.join(found.shown)}")
     for kind in sorted(found.profile.actions, key=lambda kind: kind.__name__):
         name = kind.__name__
         seen = {

@@ -122,7 +122,9 @@ def main_geometry(arguments: argparse.Namespace) -> Geometry:
 
 def sizes_from(arguments: argparse.Namespace) -> str:
     """Where the geometry of a finding comes from."""
-    return "chosen by the kit" if arguments.geometry is None else "given by --geometry"
+    from conformance.fuzzing.campaign import geometry_source
+
+    return geometry_source(given=arguments.geometry is not None)
 
 
 def _require_our_engine(arguments: argparse.Namespace) -> None:

@@ -157,6 +157,11 @@ def _nearest_supported(factory: Factory, geometry: Geometry, cleanup: CleanupMod
     return geometry
 
 
+def geometry_source(*, given: bool) -> str:
+    """Where the geometry of a finding comes from, in words."""
+    return "given by --geometry" if given else "chosen by the kit"
+
+
 def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
     """An engine of this geometry with its default limits, in its initial state."""
     return factory(geometry, default_limits(geometry), cleanup)

@@ -13,9 +13,11 @@ from typing import Final
 from attrs import asdict, evolve, frozen
 
 from conformance.files import histories
+from conformance.files.geometries import geometry_to_text
 from conformance.files.histories import Recorded
 from conformance.files.serialisation import clipped
 from conformance.fuzzing import campaign, counterexamples
+from conformance.fuzzing.campaign import geometry_source
 from conformance.fuzzing.shrinking import shrink
 from conformance.history import History
 from conformance.isolation.placement import runs_here
@@ -111,7 +113,8 @@ def judge(
     )
     failing = {clause: _described(found, clause) for clause, found in state.known.items()}
     if state.finding is not None:
-        failing |= _kept(state, state.finding, factory, where, watchdog, patience)
+        sizes = geometry_source(given=alone)
+        failing |= _kept(state, state.finding, factory, where, watchdog, patience, sizes)
         return _ended_at(state.finding.clause, failing)
     one = campaign.make(factory, *state.settings[0])
     coverable = state.coverable(one)
@@ -159,10 +162,12 @@ def _kept(
     where: Where,
     watchdog: Watchdog,
     patience: Patience,
+    sizes: str,
 ) -> dict[str, str]:
     """Shrink a finding and save it in the corpus; the text for each clause that it violates.
 
-    A clause that only the longer history violates is described by the longer one, saved as well.
+    sizes: where the geometry comes from, in words. A clause that only the longer history violates
+    is described by the longer one, saved as well.
     """
     assert state.geometry is not None
     make = partial(campaign.make, factory, state.geometry, state.cleanup)
@@ -189,7 +194,7 @@ def _kept(
             python=where.python,
             in_process=where.in_process,
         )
-        again = _kept_as(recorded)
+        again = f"  at {geometry_to_text(state.geometry)}: {sizes}\n{_kept_as(recorded)}"
         for clause in violated_by(finding):
             texts[clause] = f"{_described(finding, clause)}\n{again}"
     return texts
