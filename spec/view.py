@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import NOTHING, field, fields, frozen
 
 from spec.fields import VIEWED, OutputEntry, QueueEntry
 from spec.rung import Machine
@@ -182,14 +182,14 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _numbers(given: Any) -> tuple[int, ...]:
-    if type(given) is tuple and _INT.issuperset(map(type, given)):
-        return given
+    if type(given) in _LISTS and _INT.issuperset(map(type, given)):
+        return tuple(given)  # a tuple is not copied
     return tuple(int(operator.index(entry)) for entry in _listed(given))
 
 
 def _flags(given: Any) -> tuple[bool, ...]:
-    if type(given) is tuple and _BOOL.issuperset(map(type, given)):
-        return given
+    if type(given) in _LISTS and _BOOL.issuperset(map(type, given)):
+        return tuple(given)
     return tuple(
         (False, True).__getitem__(operator.index(plain(entry))) for entry in _listed(given)
     )
@@ -220,6 +220,7 @@ def _contents(given: Any) -> Any:
     return plain(given)
 
 
+_LISTS: Final = frozenset({list, tuple})
 _INT: Final = frozenset({int})
 _BOOL: Final = frozenset({bool})
 _COMPARED: Final = frozenset({int, float, str, tuple, type(None)})
@@ -256,4 +257,11 @@ def of(machine: Machine, state: State) -> View:
     shown: dict[str, Any] = {
         one.name: one.of(state) for one in VIEWED if one.owner in machine.names
     }
-    return View(geometry=state.geometry, capacity=state.capacity, **shown)
+    view = View.__new__(View)  # what comes from a state is in form: a search makes millions
+    vars(view).update(_HIDDEN, geometry=state.geometry, capacity=state.capacity, **shown)
+    return view
+
+
+_HIDDEN: Final = {
+    one.name: None if one.default is NOTHING else one.default for one in fields(View)
+}

@@ -114,7 +114,8 @@ class Lockstep:
 
     def sends(self, action: Action) -> bool:
         """Whether the engine sees this action: the profile may say that nobody calls it so."""
-        return is_sent(self.engine.profile, action, self.reasons(action))
+        profile = self.engine.profile
+        return not profile.guarded or is_sent(profile, action, self.reasons(action))
 
     def _do(self, action: Action) -> frozenset[Reason]:
         expected = self.reasons(action)
