@@ -262,6 +262,4 @@ def of(machine: Machine, state: State) -> View:
     return view
 
 
-_HIDDEN: Final = {
-    one.name: None if one.default is NOTHING else one.default for one in fields(View)
-}
+_HIDDEN: Final = {one.name: None if one.default is NOTHING else one.default for one in fields(View)}

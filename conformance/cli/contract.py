@@ -4,7 +4,8 @@ A command is a module that implements `Command`. `execute` parses its options, r
 summary, writes `--json FILE`, and maps the outcome to the exit status:
 
 - 0 holds, 1 fails, 3 not decided;
-- 2 for bad usage, bad input or a missing extra, with one line on stderr and no result file;
+- 2 for bad usage, bad input or a missing extra, with one line on stderr and no result file; the
+  traceback of an adapter that went wrong comes before that line;
 - Ctrl-C and an internal error leave the verdict undecided (3); what is known is still reported;
 - a failure that was already recorded takes precedence over all of these: 1.
 """

@@ -49,7 +49,8 @@ class Call:
 
     about: the hostile part. environ: variables to set, or to remove if None; FOLDER in a value is
     the folder of the call. redirect: shell redirections, such as `>&-`. allowed: the exit statuses
-    that are no violation. program: the program to call.
+    that are no violation. program: the program to call. traced: the traceback of an adapter may
+    come before the line of bad input.
     """
 
     about: str
@@ -59,6 +60,7 @@ class Call:
     redirect: str = ""
     allowed: frozenset[int] = STATUSES
     program: tuple[str, ...] = KVSPEC
+    traced: bool = False
 
     @property
     def json_path(self) -> str | None:

@@ -62,10 +62,10 @@ def violations(
 
 def _of_kvspec(call: Call, outcome: Outcome, folder: Path) -> Iterator[str]:
     yield from _status(call, outcome)
-    yield from _traces(outcome, TRACES)
+    yield from _traces(outcome, TRACES[1:] if call.traced else TRACES)
     yield from _result(call, outcome, folder)
     if outcome.status == BAD_INPUT and "2>" not in call.redirect:
-        yield from _one_line(outcome)
+        yield from _one_line(outcome, traced=call.traced)
 
 
 def _of_pytest(outcome: Outcome) -> Iterator[str]:
@@ -195,8 +195,11 @@ def _validator() -> Any:
     return jsonschema.Draft202012Validator(held["result.schema.json"], registry=registry)
 
 
-def _one_line(outcome: Outcome) -> Iterator[str]:
+def _one_line(outcome: Outcome, *, traced: bool) -> Iterator[str]:
+    """One line says what is wrong. traced: what is noted on an adapter may come before it."""
     lines = [line for line in outcome.err.splitlines() if not PROGRESS.fullmatch(line)]
+    if traced:
+        lines = lines[-1:]
     if len(lines) != 1:
         yield f"message: exit status 2 with {len(lines)} lines on stderr, should be 1"
     elif not lines[0].startswith("kvspec"):

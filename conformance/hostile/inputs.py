@@ -51,6 +51,7 @@ BASES: Final[dict[str, tuple[str, ...]]] = {
     "kernel": ("nosuch:kernel",),
     "compare": ("--kept",),
     "doctor": (),
+    "adapter": ("check", "toy:make"),
 }
 """A valid command line of each command that ends soon."""
 READS: Final = (
@@ -348,7 +349,8 @@ def engines() -> st.SearchStrategy[Call]:
         engine = pick(st.sampled_from(ENGINES))
         module: dict[str, Content] = {"bad.py": engine.source.encode(errors="surrogateescape")}
         call = _with_engine(how, f"an engine that {engine.name}, {how}")
-        return evolve(call, files={**call.files, **module}, allowed=engine.allowed)
+        files = {**call.files, **module}
+        return evolve(call, files=files, allowed=engine.allowed, traced=True)
 
     return drawn()
 
