@@ -29,7 +29,7 @@ CALLS: Final = ladder.calls()
 """Every action that an engine may offer."""
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
-Batches = Literal["several slots", "one slot"]
+Batches = Literal["several slots", "one slot", "one position"]
 _WORDS: Final = {
     "refuses": get_args(Refuses),
     "policy": get_args(Policy),
@@ -139,6 +139,13 @@ def _supported(profile: "Profile", _attribute: "Attribute[Any]", value: Any) -> 
             remedy="Correct the adapter's profile.",
         )
     for name, allowed in value.items():
+        if not isinstance(allowed, Collection) or not allowed:
+            raise InvalidInput(
+                f"Profile.sizes[{name!r}]",
+                seen=allowed,
+                allowed="a tuple, set or range of the sizes that the engine has",
+                remedy="Correct the adapter's profile.",
+            )
         size = sizes[name]
         if size not in allowed:
             nearest = {field: _nearest(among, sizes[field]) for field, among in value.items()}
@@ -164,8 +171,9 @@ class Profile:
     lowest free pages, slots in ascending order, or any free pages. copy, lookahead: when it takes
     pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the engine
     rules out, for every action or as a pair for one; a call that the specification refuses for one
-    of them is not sent. batches: whether one batch may have the tokens of several slots; if not, it
-    is sent as a batch for each. sizes: the values of fields of the geometry that the engine has,
+    of them is not sent. batches: what one batch may have: the tokens of several slots; those of
+    one slot; or, for a slot that has cells already, one token. A larger batch is sent as several.
+    sizes: the values of fields of the geometry that the engine has,
     such as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry
     has another size, and InvalidInput for another word, for an action or a reason that is not one
     of the specification, or for Append beside an action of a rung with a queue.
@@ -241,17 +249,21 @@ class EngineFailed(Exception):
 class AdapterMistake(InvalidInput):
     """The adapter itself went wrong; not a finding.
 
-    call: what the kit called. wrong: what came of it. line: where in the adapter.
+    call: what the kit called. wrong: what came of it. line: where in the adapter. allowed: what
+    should have come of it.
     """
 
-    def __init__(self, call: str, wrong: str, *, line: str | None) -> None:
-        super().__init__(
-            f"the adapter's {call}",
-            seen=wrong,
-            allowed="what conformance.protocol says; an adapter raises Refused for a refusal, and "
-            "EngineFailed for a failure of native code",
-            remedy=f"Mend the adapter{'' if line is None else ', ' + line}.",
-        )
+    def __init__(
+        self,
+        call: str,
+        wrong: str,
+        *,
+        line: str | None,
+        allowed: str = "no exception but Refused for a refusal, and EngineFailed for a failure of "
+        "native code",
+    ) -> None:
+        mend = f"Mend the adapter{'' if line is None else ', ' + line}."
+        super().__init__(f"the adapter's {call}", seen=wrong, allowed=allowed, remedy=mend)
 
 
 class Unsendable(InvalidInput):

@@ -298,6 +298,17 @@ class Machine:
             self._below[f"to {edge.to}"] = closure((edge.to,), self.registry)
         return self._below[f"to {edge.to}"]
 
+    def reasons(self, kind: type) -> frozenset[Reason]:
+        """Every reason for which an action may be refused, in some state."""
+        found = set[Reason]()
+        for _, stage in self.stages(kind):
+            for one in stage.checks:
+                if isinstance(one, Check):
+                    found.add(one.reason)
+                else:
+                    found |= one.machine(self).reasons(one.kind) - one.never.keys()
+        return frozenset(found)
+
     def initial(
         self,
         geometry: Geometry,

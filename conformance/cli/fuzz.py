@@ -9,7 +9,7 @@ from conformance.cli.coverage import count_covered, say_covered
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry_alone, number, output_folder
 from conformance.engines.registry import OUR_ENGINE
-from conformance.files.geometries import parse_geometry
+from conformance.files.geometries import geometry_to_text, parse_geometry
 from conformance.files.histories import CORPUS
 from conformance.isolation.placement import factory_of, runs_here
 from conformance.runtime.clock import Clock
@@ -184,6 +184,9 @@ def count(state: "Run", report: Report) -> None:
     """Copy the counts of a run into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
+        geometries=[
+            geometry_to_text(sizes) for sizes in dict.fromkeys(one for one, _ in state.settings)
+        ],
         steps=state.steps + state.warmup_steps,
         actions_taken=sum(state.coverage.actions.values()),
         steps_per_second=round(state.rate, 1),
@@ -200,10 +203,17 @@ def count(state: "Run", report: Report) -> None:
         report.count(**{f"share_of_{part}": round(share, 3) for part, share in shares})
 
 
+def sizes_of(state: "Run") -> dict[str, None]:
+    """The geometries of a run, as text, each once."""
+    return dict.fromkeys(geometry_to_text(geometry) for geometry, _ in state.settings)
+
+
 def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     """Return `holds` only if all required coverage was reached."""
     coverable = state.coverable(engine)
     report.scope = Scope.SAMPLED
+    for sizes in sizes_of(state):
+        report.say(f"  at {sizes}")
     missing = count_covered(state.coverage, coverable, report)
     say_covered(state.coverage, coverable, report)
     if report.failures:

@@ -184,8 +184,8 @@ def add_geometry_alone(parser: argparse.ArgumentParser, *, default: str) -> None
         "--geometry",
         type=argument(parse_geometry),
         metavar="SIZES",
-        help=f"the sizes of the engine, and no others (default {default}, and two geometries that "
-        "are derived from it, at sizes that the engine has)",
+        help=f"the sizes of the engine, and no others (default {default}, pages of one cell, and "
+        "a pool too small for its rows; each at the nearest sizes that the engine has)",
     )
 
 

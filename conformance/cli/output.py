@@ -19,7 +19,7 @@ class Output:
         """Print a line, unless output is lost."""
         if self.lost is None:
             try:
-                print(text)
+                print(_encodable(text))
             except OSError as error:
                 self._lose(error)
 
@@ -38,6 +38,12 @@ class Output:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
+
+
+def _encodable(text: str) -> str:
+    """The text with escapes for what standard output cannot encode, such as half a character."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def complain(command: str, message: str) -> None:

@@ -82,11 +82,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 
 def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -> Verdict:
-    from conformance.recordings.required import required
+    from conformance.recordings.required import require_known, required
     from conformance.recordings.validate import validate
-    from conformance.rungs.coverage import Coverage
 
-    required(arguments.require, Coverage())  # a wrong word is told before the work
+    require_known(arguments.require)  # a wrong word is told before the work
     path, name = _recording(path, name, report)
     report.scope = Scope.COMPLETE
     started = time.perf_counter()
@@ -102,7 +101,7 @@ def _run(path: Path, name: str, arguments: argparse.Namespace, report: Report) -
         first_illegal=None if found is None else {"line": found.line, "reason": str(found)},
     )
     _not_checked(outcome, arguments, report)
-    coverable = required(arguments.require, outcome.coverage)
+    coverable = required(arguments.require, outcome.coverage, outcome.header)
     missing = count_covered(outcome.coverage, coverable, report)
     if found is None:
         _write_itf(arguments.itf, path, name)

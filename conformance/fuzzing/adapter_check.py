@@ -15,11 +15,12 @@ from conformance.fuzzing.campaign import Setting, make, turns_of
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.fuzzing.warmup import warmup
+from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Violation, differing
 from conformance.lockstep.run import Finding, finding_of, opened
 from conformance.lockstep.watchdog import Watchdog
-from conformance.protocol import AdapterMistake, EngineFailed, Factory, Poisonable, Profile
-from conformance.rungs.coverage import Coverage, offered_by
+from conformance.protocol import AdapterMistake, Engine, EngineFailed, Factory, Poisonable, Profile
+from conformance.rungs.coverage import POISONED, Coverage, offered_by
 from spec.fields import VIEWED
 from spec.view import View
 from spec.vocabulary import INVALID
@@ -73,7 +74,8 @@ def check(
     for level in dict.fromkeys(turns_of(engine.profile.actions)):
         if found.finding is None:
             _take_script(campaign, level, found)
-            again = "a new engine that does not look like the first, before any action"
+            _require_poisoned(engine, found)
+            again = "it does not look like the first"
             _require_same("factory", first, opened(made).observe(), again)
 
 
@@ -99,11 +101,25 @@ def _take_script(campaign: Campaign, level: str, found: Checked) -> None:
             found.compared |= session.lockstep.compared
 
 
+def _require_poisoned(engine: Engine, found: Checked) -> None:
+    """A poison has overwritten a dead cell."""
+    if isinstance(engine, Poisonable) and not found.coverage.corners[POISONED]:
+        raise AdapterMistake(
+            "poison",
+            "no dead cell that the view shows has changed",
+            allowed="every dead cell overwritten",
+            line="which leaves them as they were",
+        )
+
+
 def _require_same(call: str, first: View, second: View, what: str) -> None:
     fields = differing(first, second)
     if fields:
         wrong = f"{what}: it differs in {', '.join(fields)}"
-        raise AdapterMistake(call, wrong, line="which shares state, or changes it")
+        if call == "factory":
+            raise not_new(wrong)
+        why = "which must not change what it shows"
+        raise AdapterMistake(call, wrong, line=why, allowed="the same view")
 
 
 def _hints(finding: Finding) -> Iterator[str]:
@@ -114,11 +130,8 @@ def _hints(finding: Finding) -> Iterator[str]:
     after = violation.after
     if any(page < 0 for row in after.rows for page in row):
         yield f"a row shows a negative page: no page is {INVALID}, spec.vocabulary.INVALID"
-    if not finding.history:
-        yield "the first view of an engine shows its initial state: nothing used, every page free"
-        return
     name = type(finding.history[-1]).__name__
-    is_done = not finding.trace and "refused" not in finding.message
+    is_done = not finding.trace and not finding.message.startswith(("the action is", "the reason"))
     if is_done and not differing(violation.before, after):
         yield f"the view is the same before and after: has apply a case for {name}?"
     if finding.clause == "DET":

@@ -21,6 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
+from conformance.lockstep.called import made_at
 from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
@@ -164,7 +165,7 @@ def geometry_source(*, given: bool) -> str:
 
 def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
     """An engine of this geometry with its default limits, in its initial state."""
-    return factory(geometry, default_limits(geometry), cleanup)
+    return made_at(geometry, partial(factory, geometry, default_limits(geometry), cleanup))
 
 
 def run(
@@ -300,7 +301,7 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
     except TimeIsUp:
         pass
     except AdapterStops as stopped:
-        raise stopped.error from stopped
+        raise stopped.error from stopped.error.__cause__  # as it was raised first
     finally:
         report.steps += campaign.steps - before
         report.active_seconds += time.perf_counter() - started

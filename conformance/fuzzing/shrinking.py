@@ -12,6 +12,7 @@ from typing import Any, Final
 from attrs import evolve
 
 from conformance.history import History, Step
+from conformance.lockstep.called import not_new
 from conformance.lockstep.differential import Differences, Pair, PairFactory
 from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
 from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
@@ -38,9 +39,14 @@ def shrink(
 
     step_seconds: how long each step may take.
 
+    Raises AdapterMistake if a new engine goes wrong before any step: it is not new.
+
     Ctrl-C ends the shrinking and not the run: the smallest history so far is kept.
     """
     again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
+    first = again(())
+    if finding.history and first is not None:
+        raise not_new(first.message)
     return shrink_with(again, finding, seconds=seconds)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from conformance.history import Attend, PoisonDead, Step
+from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.sending import batches
@@ -87,7 +88,7 @@ def _ending_at_a_mistake(history: Sequence[Step]) -> Iterator[None]:
         steps = (f"  {number}. {step}" for number, step in enumerate(history, start=1))
         if history:
             error.add_note("\n".join(("after these steps:", *steps)))
-        raise AdapterStops(error) from error
+        raise AdapterStops(error) from None
 
 
 class Session:
@@ -106,7 +107,9 @@ class Session:
                 oracle=campaign.oracle,
                 watch=campaign.in_engine,
             )
-        except (Violation, EngineFailed) as error:  # failed, or not in its initial state
+        except Violation as error:  # the engine of the warm-up had been in its initial state
+            raise not_new(error.message) from error
+        except EngineFailed as error:
             campaign.finding = finding_of((), error)
             raise
         campaign.coverage.begin()
@@ -135,7 +138,7 @@ class Session:
                 self._take(batch)
 
     def _take(self, step: Step) -> None:
-        before = self.state
+        before, step = self.state, self.lockstep.as_sent(step)
         self.history.append(step)
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)

@@ -19,7 +19,7 @@ from conformance.isolation.wire import (
     profile_to_data,
     result_to_data,
 )
-from conformance.lockstep.called import OPTIONAL, Called
+from conformance.lockstep.called import OPTIONAL, made_at
 from conformance.protocol import Engine, EngineFailed
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
 
@@ -76,13 +76,9 @@ class Served:
     def _new(self, given: Mapping[str, Any]) -> Answer:
         assert self._make is not None
         self._engine, self._shown = None, Shown()  # the old one may hold what the new one needs
-        made = partial(
-            self._make,
-            decoder(Geometry)(given["geometry"]),
-            decoder(Limits)(given["limits"]),
-            CleanupMode(given["cleanup"]),
-        )
-        self._engine = Called(made)
+        geometry = decoder(Geometry)(given["geometry"])
+        limits, cleanup = decoder(Limits)(given["limits"]), CleanupMode(given["cleanup"])
+        self._engine = made_at(geometry, partial(self._make, geometry, limits, cleanup))
         offers = [name for name, kind in OPTIONAL.items() if isinstance(self._engine, kind)]
         return {
             "profile": profile_to_data(self._engine.profile),

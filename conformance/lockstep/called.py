@@ -37,7 +37,7 @@ from conformance.protocol import (
 from conformance.runtime.optional_dependencies import extra_of
 from spec.table import BatchPlan
 from spec.view import View, plain
-from spec.vocabulary import InvalidInput, Refused
+from spec.vocabulary import Geometry, InvalidInput, Refused
 from spec.vocabulary.errors import shown
 
 OPTIONAL: Final[Mapping[str, type]] = {
@@ -46,6 +46,7 @@ OPTIONAL: Final[Mapping[str, type]] = {
     "compilations": Compiles,
 }
 """The optional methods of an adapter."""
+FACTORY: Final = "a factory takes (geometry, limits, cleanup) and returns a new adapter each time"
 _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
 _ADAPTERS: Final = str(_HOME / "conformance" / "engines")
@@ -57,51 +58,63 @@ _ARRAYS: Final = frozenset({"numpy", "jax", "jaxlib", "torch", "attr", "attrs"})
 class Called:
     """An adapter as the kit calls it; see `conformance.protocol.Engine`.
 
-    make: makes the adapter. It has `poison`, `attend` and `compilations` if the adapter has them.
-    Its methods raise Refused, EngineFailed, and AdapterMistake or another InvalidInput.
+    make: makes the adapter, which is then `adapter`. It has `poison`, `attend` and `compilations`
+    if the adapter has them. Its methods raise Refused, EngineFailed, and AdapterMistake or another
+    InvalidInput.
     """
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         with _told_apart("factory", None):
-            self._engine = make()
-        with _told_apart("profile", self._engine):
-            self.profile = self._engine.profile
+            self.adapter = make()
+        with _told_apart("profile", self.adapter):
+            self.profile = self.adapter.profile
         _require_kind("profile", self.profile, Profile)
         for name, kind in OPTIONAL.items():
-            if isinstance(self._engine, kind):  # what it does not have must not be found here
+            if isinstance(self.adapter, kind):  # what it does not have must not be found here
                 setattr(self, name, getattr(self, f"_{name}"))
 
     def apply(self, action: Action) -> Result:
         """Apply an action. Lists and arrays in its result become tuples."""
         call = f"apply({action})"
-        with _told_apart(call, self._engine):
-            result: Any = _plain_result(self._engine.apply(action))
+        with _told_apart(call, self.adapter):
+            result: Any = _plain_result(self._apply(call, action))
         returned = RESULTS.get(type(action))
         if returned is None or result is None:
             return None
-        _require_kind(call, result, returned.type)
+        _require_kind(call, result, returned.type, or_none=" or None")
         checked: Result = result
         return checked
 
+    def _apply(self, call: str, action: Action) -> Result:
+        try:
+            return self.adapter.apply(action)
+        except Refused as refused:
+            if refused.reasons:
+                raise
+            raise AdapterMistake(
+                call, "Refused without a reason", line=None, allowed="a Reason that holds"
+            ) from refused
+
     def observe(self) -> View:
         """The view of the adapter."""
-        with _told_apart("observe()", self._engine):
-            view = self._engine.observe()
+        with _told_apart("observe()", self.adapter):
+            view = self.adapter.observe()
         _require_kind("observe()", view, View)
+        _require_sizes("observe()", view.geometry, self.profile.geometry)
         return view
 
     def _poison(self, kind: Poison) -> None:
-        with _told_apart(f"poison({kind})", self._engine):
-            self._engine.poison(kind)  # type: ignore[attr-defined]
+        with _told_apart(f"poison({kind})", self.adapter):
+            self.adapter.poison(kind)  # type: ignore[attr-defined]
 
     def _attend(self) -> Mapping[int, Mapping[int, int]]:
-        with _told_apart("attend()", self._engine):
-            read: Mapping[int, Mapping[int, int]] = self._engine.attend()  # type: ignore[attr-defined]
+        with _told_apart("attend()", self.adapter):
+            read: Mapping[int, Mapping[int, int]] = self.adapter.attend()  # type: ignore[attr-defined]
             return read
 
     def _compilations(self) -> Mapping[str, int]:
-        with _told_apart("compilations()", self._engine):
-            counts: Mapping[str, int] = self._engine.compilations()  # type: ignore[attr-defined]
+        with _told_apart("compilations()", self.adapter):
+            counts: Mapping[str, int] = self.adapter.compilations()  # type: ignore[attr-defined]
             return counts
 
 
@@ -111,6 +124,36 @@ def _plain_result(result: Any) -> Any:
     return BatchPlan(
         **{name: plain(value) for name, value in asdict(result, recurse=False).items()}
     )
+
+
+def called(make: Callable[[], Engine]) -> Called:
+    """A new adapter as the kit calls it."""
+    engine = Called(make)
+    return engine.adapter if isinstance(engine.adapter, Called) else engine
+
+
+def not_new(wrong: str) -> AdapterMistake:
+    """The mistake of a factory whose later engines do not begin in the initial state."""
+    return AdapterMistake(
+        "factory",
+        f"an engine that does not begin in its initial state: {wrong}",
+        line="which shares state with an earlier engine, or whose engine does",
+        allowed=FACTORY,
+    )
+
+
+def made_at(geometry: Geometry, make: Callable[[], Engine]) -> Called:
+    """An adapter of this geometry. Raises AdapterMistake if its profile says another."""
+    engine = Called(make)
+    _require_sizes("profile", engine.profile.geometry, geometry)
+    return engine
+
+
+def _require_sizes(call: str, seen: Geometry, given: Geometry) -> None:
+    if seen != given:
+        raise AdapterMistake(
+            call, str(seen), line=None, allowed=f"{given}, as the kit has given it"
+        )
 
 
 class _Frame(NamedTuple):
@@ -141,24 +184,31 @@ def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
         if where is not None and not notes_of(error):
             error.add_note(f"the adapter's {call}: {where}")
         raise
-    except (Exception, SystemExit) as error:
-        if extra_of(error) is not None:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or extra_of(error) is not None:
             raise
         frames = _frames(error.__traceback__)
-        said = f"{type(error).__name__}: {error}"
+        said = _said(error)
         if engine is not None and _is_engines(frames, engine):
             failed = EngineFailed(f"the engine raised {said} ({frames[-1]})", raised=said)
             failed.add_note(_text(frames, said))
             raise failed from error
-        mistake = AdapterMistake(call, said, line=_adapters_line(frames, engine))
+        line = _adapters_line(frames, engine)
+        if engine is None:
+            mistake = AdapterMistake(call, said, line=line, allowed=FACTORY)
+        else:
+            mistake = AdapterMistake(call, said, line=line)
         mistake.add_note(_text(frames, said))
         raise mistake from error
 
 
-def _require_kind(call: str, value: object, kind: type) -> None:
+def _require_kind(call: str, value: object, kind: type, *, or_none: str = "") -> None:
     if not isinstance(value, kind):
+        wanted = (
+            kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        )
         given = f"{shown(value)}, which is no {kind.__name__}"
-        raise AdapterMistake(call, given, line=None)
+        raise AdapterMistake(call, given, line=None, allowed=f"{wanted}{or_none}")
 
 
 def _frames(trace: TracebackType | None) -> list[_Frame]:
@@ -178,11 +228,16 @@ def _is_engines(frames: list[_Frame], engine: Engine) -> bool:
 
 
 def _is_adapters(one: _Frame, engine: Engine) -> bool:
-    """Whether a function is a method of the adapter's class, or is defined in one."""
-    return any(
-        _is_beside(one, kind) and one.code.co_qualname.startswith(f"{kind.__qualname__}.")
-        for kind in type(engine).__mro__
-    )
+    """Whether a function is a method of the adapter's class, or is defined in one.
+
+    A base class without `apply` and `observe` is the engine's, and so is a class inside.
+    """
+    for kind in type(engine).__mro__:
+        if _is_beside(one, kind) and not {"apply", "observe"}.isdisjoint(vars(kind)):
+            prefix, _, rest = one.code.co_qualname.partition(f"{kind.__qualname__}.")
+            if not prefix and rest and "." not in rest.partition(".<locals>")[0]:
+                return True
+    return False
 
 
 def _is_nobodys(one: _Frame, engine: Engine) -> bool:
@@ -211,6 +266,15 @@ def _is_library(name: str) -> bool:
     if "site-packages" in parts:
         return parts[parts.index("site-packages") + 1] in _ARRAYS
     return name.startswith(_STDLIB)
+
+
+def _said(error: BaseException) -> str:
+    """The class of an exception, and its text if it has one."""
+    try:
+        text = str(error)
+    except Exception as another:
+        text = f"whose text raises {type(another).__name__}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _adapters_line(frames: list[_Frame], engine: Engine | None) -> str | None:

@@ -8,7 +8,7 @@ take, and, where more than one answer is allowed, in the actions that they refus
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, get_args
 
 from attrs import define, evolve, field
 
@@ -17,6 +17,7 @@ from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import (
     Action,
     Attends,
+    Batches,
     Engine,
     Factory,
     Poison,
@@ -84,7 +85,7 @@ class Pair:
             ours,
             actions=ours.actions & theirs.actions,
             guarded=ours.guarded | theirs.guarded,
-            batches=ours.batches if ours.batches == "one slot" else theirs.batches,
+            batches=max(ours.batches, theirs.batches, key=get_args(Batches).index),
         )
 
     def apply(self, action: Action) -> Result:

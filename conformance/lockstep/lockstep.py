@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 
 from attrs import evolve
 
+from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import (
     Difference,
     field_difference,
@@ -107,6 +108,12 @@ class Lockstep:
             if reasons:
                 return reasons
         return frozenset()
+
+    def as_sent(self, step: Step) -> Step:
+        """A step as the engine sees it: with every slot named that the layer above chooses."""
+        if isinstance(step, PoisonDead | Attend):
+            return step
+        return named(self.engine.profile, self.state, step)
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """Why the specification refuses an action; empty if it is legal."""
@@ -214,12 +221,16 @@ class Lockstep:
         """
         if error.raised is None or not expected or differing(self.seen, self._look()):
             return
-        raise AdapterMistake(
+        mistake = AdapterMistake(
             f"apply({action})",
             f"{error.raised}, where the specification refuses: {names(expected)}",
-            line="which raises Refused for that exception, or declares in Profile.guarded that the "
-            "layer above never makes such a call",
-        ) from error
+            allowed="Refused, if this exception is how the engine refuses",
+            line="which translates it; or declare in Profile.guarded that the layer above never "
+            "makes such a call; or the engine's own check is broken: its line is above",
+        )
+        for note in getattr(error, "__notes__", ()):
+            mistake.add_note(note)
+        raise mistake from error
 
     def _judge_refusal(
         self,

@@ -7,8 +7,8 @@ found in part: every field that the engine shows is compared in any case.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from conformance.protocol import CALLS, Attends, Engine, Poisonable
-from conformance.rungs.registry import ACTIONS, DRIVEN_BY
+from conformance.protocol import CALLS, Attends, Engine, Poisonable, Profile
+from conformance.rungs.registry import DRIVEN_BY
 from spec import clauses, ladder
 from spec.machines import actions as act
 
@@ -48,19 +48,29 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield names_of(apart), "the engine offers Append: its caller has the queue"
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
-    for kind in sorted(profile.actions, key=lambda kind: kind.__name__):
-        ruled_out = [one.name for one in ACTIONS[kind].refusable if profile.guards(kind, one)]
-        if ruled_out:
-            calls = f"{kind.__name__} that is refused for {' or '.join(ruled_out)}"
-            yield calls, "the layer above the engine rules such calls out: Profile.guarded"
-    if profile.batches == "one slot":
-        yield "batches of several slots", "the engine takes one slot at a time: Profile.batches"
+    yield from _guarded(profile)
+    if profile.batches != "several slots":
+        yield "batches of several slots", f"the engine takes {profile.batches}: Profile.batches"
     if profile.refuses == "may_refuse_more":
         yield "ATOMIC, refusal of legal actions", "the engine may refuse more"
     if not isinstance(engine, Poisonable):
         yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"
+
+
+def _guarded(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The calls that are not sent, since the layer above the engine would not make them."""
+    left = False
+    for kind in sorted(profile.actions, key=lambda kind: kind.__name__):
+        reasons = sorted(profile.machine.reasons(kind))
+        ruled_out = [reason.name for reason in reasons if profile.guards(kind, reason)]
+        left = left or len(ruled_out) < len(reasons)
+        if ruled_out:
+            calls = f"{kind.__name__} that is refused for {' or '.join(ruled_out)}"
+            yield calls, "the layer above the engine rules such calls out: Profile.guarded"
+    if not left:
+        yield "refusals", "Profile.guarded leaves no reason for which a call could be refused"
 
 
 def names_of(kinds: frozenset[type]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
-from conformance.lockstep.called import Called, notes_of
+from conformance.lockstep.called import called, notes_of
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses, require_shown
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed
@@ -31,7 +31,7 @@ def opened(make: MakeEngine) -> Engine:
     Raises EngineFailed, and AdapterMistake or another InvalidInput. An import error that an extra
     would mend is raised unchanged.
     """
-    engine = Called(make)
+    engine = called(make)
     require_shown(engine.profile, engine.observe())
     return engine
 
@@ -106,7 +106,7 @@ def replay(
     try:
         lockstep = Lockstep(opened(make), oracle=oracle)
         for step in history:
-            taken.append(step)
+            taken.append(lockstep.as_sent(step))
             if watchdog is not None:
                 watchdog.begin(taken, seconds)
             take(lockstep, step, seconds=seconds)

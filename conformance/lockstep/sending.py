@@ -2,7 +2,7 @@
 
 An engine leaves some checks to the layer above it, and its profile says which. The kit stands in
 for that layer. A call that the layer rules out is not sent; a slot that the engine does not choose
-is named; a batch of several slots becomes one for each, if the engine takes one slot at a time.
+is named; a batch becomes several, if the engine takes one slot or one position at a time.
 Source: docs/sources.md, "Adapters".
 """
 
@@ -13,10 +13,13 @@ from spec.vocabulary import Reason
 
 
 def batches(profile: Profile, action: Action) -> tuple[Action, ...]:
-    """The actions that are sent for this one, in order: one for each slot, or the action itself."""
+    """The actions that are sent for this one, in order: the action itself, or its parts."""
     if profile.batches == "several slots":
         return (action,)
-    return ACTIONS[type(action)].by_slot(action)
+    parts = ACTIONS[type(action)].by_slot(action)
+    if profile.batches == "one slot":
+        return parts
+    return tuple(one for part in parts for one in ACTIONS[type(action)].by_position(part))
 
 
 def is_sent(profile: Profile, action: Action, reasons: frozenset[Reason]) -> bool:

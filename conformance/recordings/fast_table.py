@@ -382,7 +382,7 @@ class Ledger:
 
     def _drop(self, page: int) -> None:
         self.counts[page] -= 1
-        self._changes.append(("counts", page))
+        self._changes += [("counts", page)] * (page >= 0)  # nobody can show an unknown page
         if not self.counts[page]:
             del self.counts[page]
             self._pages.returned(page)
@@ -443,7 +443,7 @@ class Ledger:
 
     def _hold(self, page: int) -> int:
         self.counts[page] = self.counts.get(page, 0) + 1
-        self._changes.append(("counts", page))
+        self._changes += [("counts", page)] * (page >= 0)
         return page
 
     # What the ledger says.

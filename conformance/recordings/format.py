@@ -22,7 +22,7 @@ from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
 from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
 from conformance.history import Step
-from conformance.protocol import Policy, Profile, Refuses
+from conformance.protocol import CALLS, Policy, Profile, Refuses
 from spec.fields import RECORDED
 from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
 from spec.vocabulary.capacity import COPIES, Copy
@@ -200,6 +200,21 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
         copy=profile.copy,
         lookahead=profile.lookahead,
         shows=shows,
+    )
+
+
+def profile_of(header: Header, *, actions: frozenset[type]) -> Profile:
+    """The profile of an engine with this header that offers these actions."""
+    return Profile(
+        name=header.engine,
+        geometry=header.geometry,
+        limits=header.limits,
+        cleanup=header.cleanup,
+        actions=actions & CALLS,
+        policy=header.policy,
+        refuses=header.refuses,
+        copy=header.copy,
+        lookahead=header.lookahead,
     )
 
 

@@ -7,10 +7,12 @@ a shared page. A recording without them is legal whatever an allocator does ther
 from collections.abc import Sequence
 from typing import Final
 
-from conformance.rungs.coverage import Coverage
+from conformance.recordings.format import Header, profile_of
+from conformance.rungs.coverage import Coverage, offered_by
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.registry import ACTIONS, CORNERS
 from conformance.rungs.sharing import SHARED
+from spec.machines.actions import Clone
 from spec.vocabulary import InvalidInput, Reason
 
 NOTHING: Final = "nothing"
@@ -18,29 +20,36 @@ EVERYTHING: Final = "everything"
 DEFAULT: Final = (REFUSED, FULL, PAGE_REUSED)
 
 
-def required(words: Sequence[str], coverage: Coverage) -> list[str]:
+def required(words: Sequence[str], coverage: Coverage, header: Header) -> list[str]:
     """The items that a recording must reach.
 
     words: items by name; NOTHING; EVERYTHING, which is what fuzzing requires of an engine that
-    offers the actions of the recording; none for the default. Raises InvalidInput for another word.
+    offers the actions of the recording; none for the default.
     """
-    taken = sorted(coverage.actions)
     items: list[str] = []
     for word in words:
         if word == EVERYTHING:
-            items += coverage.coverable(taken)
+            profile = profile_of(header, actions=coverage.kinds)
+            items += coverage.coverable(offered_by(profile, [header.geometry], poisonable=False))
         elif word != NOTHING:
-            items.append(_known(word))
+            items.append(word)
     if not words:
-        items += [*DEFAULT, *[SHARED] * ("Clone" in taken)]
+        items += [*DEFAULT, *[SHARED] * (Clone in coverage.kinds)]
     return list(dict.fromkeys(items))
 
 
-def _known(word: str) -> str:
+def require_known(words: Sequence[str]) -> None:
+    """Raise InvalidInput for a word that is no item."""
+    for word in words:
+        if word not in {NOTHING, EVERYTHING}:
+            _require_item(word)
+
+
+def _require_item(word: str) -> None:
     action, _, outcome = word.partition(": ")
     names = {kind.__name__ for kind in ACTIONS}
     if word in CORNERS or (action in names and outcome in {"done", *Reason.__members__}):
-        return word
+        return
     corners = "; ".join(CORNERS)
     raise InvalidInput(
         "--require",

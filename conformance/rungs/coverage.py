@@ -16,6 +16,7 @@ from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
     LAZY,
+    REFUSAL,
     SEVERAL_CELLS,
     SEVERAL_SLOTS,
     SHORT_POOL,
@@ -43,6 +44,11 @@ class Coverage:
         self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
         self._previous: dict[int, list[int]] = {}
         self._released: set[int] = set()
+
+    @property
+    def kinds(self) -> frozenset[type]:
+        """The actions that were taken or refused."""
+        return frozenset(kind for kind, _ in self._steps)
 
     @property
     def actions(self) -> Counter[str]:
@@ -150,7 +156,7 @@ def offered_by(
     words = _sizes(geometries)
     conditions = {POISON: poisonable, LAZY: profile.copy == "lazy", AHEAD: profile.lookahead > 0}
     words |= {word for word, holds in conditions.items() if holds}
-    if profile.batches == "one slot":
+    if profile.batches != "several slots":
         words.discard(SEVERAL_SLOTS)
     for kind in profile.actions:
         words.add(kind.__name__)
@@ -159,6 +165,8 @@ def offered_by(
                 profile.guards(kind, reason) or _cannot_be(kind, reason, words)
             ):
                 words.add(outcome)
+                if reason is not None:
+                    words.add(REFUSAL)
     return frozenset(words)
 
 

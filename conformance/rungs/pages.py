@@ -10,6 +10,7 @@ from conformance.protocol import Action, Result
 from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
+    REFUSAL,
     SEVERAL_SLOTS,
     SINGLE_CELLS,
     ActionKit,
@@ -275,6 +276,14 @@ def batch_by_slot(action: B) -> tuple[B, ...]:
     return tuple(evolve(action, batch=batch) for batch in split.values()) or (action,)
 
 
+def _by_position(action: Allocate) -> tuple[Allocate, ...]:
+    """An allocation for each position, in order; one that begins a sequence stays whole."""
+    entries = sorted(entry for entry in action.batch if entry is not None)
+    if not entries or entries[0][1] <= 0:
+        return (action,)
+    return tuple(Allocate((entry,)) for entry in entries)
+
+
 def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
     """The batch without one of its entries; the batch in order without padding."""
     batch = action.batch
@@ -370,6 +379,7 @@ KIT: Final = RungKit(
             ),
             corners=_batch_corners,
             by_slot=batch_by_slot,
+            by_position=_by_position,
             simpler=simpler_batch,
             results=_planned,
         ),
@@ -388,7 +398,7 @@ KIT: Final = RungKit(
         "holes in the slot ids of a batch": (_BATCH,),
         FULL: ("Allocate|Prefill", FULL_POOL),
         SHORT: ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",),
-        REFUSED: (),
+        REFUSED: (REFUSAL,),
         PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate"),
         SLOT_REUSED: (_FILLS,),
         "batch with padding inside": (_BATCH,),

@@ -18,6 +18,7 @@ SEVERAL_CELLS: Final = "pages of several cells"
 SEVERAL_SLOTS: Final = "several slots in a batch"
 FULL_POOL: Final = "rows that fill the pool"
 SHORT_POOL: Final = "rows that need more than the pool"
+REFUSAL: Final = "a reason that is not guarded"
 LAZY: Final = "lazy copies"
 AHEAD: Final = "pages taken ahead"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
@@ -94,6 +95,7 @@ class ActionKit(Generic[A]):
     from the state before, an action that was done and the state after to the corner states reached.
     named: the action with a name for the slot that it leaves to the engine, if there is one: the
     lowest free slot. by_slot: an action for each slot, in the order in which the action names them.
+    by_position: an action for each position of a slot, if it has cells already.
     simpler: smaller forms of the action, never larger ones, so that shrinking ends. results: the
     results that an engine may return, from the states before and after, that of our engine first;
     empty if the action has none. result_clause: the clause that another result violates.
@@ -105,6 +107,7 @@ class ActionKit(Generic[A]):
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
     named: Callable[[State, A], A] = _as_it_is
     by_slot: Callable[[A], tuple[A, ...]] = _whole
+    by_position: Callable[[A], tuple[A, ...]] = _whole
     simpler: Callable[[A], Iterator[Step]] = _not_simpler
     results: Callable[[Machine, State, A, State], tuple[Result, ...]] = _no_results
     result_clause: str = "DET"

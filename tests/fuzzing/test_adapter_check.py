@@ -35,9 +35,7 @@ def test_what_was_seen_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in said
     listed = result()["not_checked"]
     assert isinstance(listed, list)
-    assert (
-        "batches of several slots: the engine takes one slot at a time: Profile.batches" in listed
-    )
+    assert "batches of several slots: the engine takes one slot: Profile.batches" in listed
     assert not Path(".kvspec/corpus").exists()
 
 
@@ -54,9 +52,11 @@ def test_an_outcome_that_was_not_seen_leaves_it_undecided() -> None:
     ("engine", "says"),
     [
         ("ApplyRaises", "in ApplyRaises.apply: self.pool.release()"),
-        ("Untranslated", "raises Refused for that exception, or declares in Profile.guarded"),
+        ("Untranslated", "which translates it; or declare in Profile.guarded"),
         ("Counting", "observe(): saw 'two views, one right after the other: it differs in counts"),
-        ("Shared", "factory: saw 'a new engine that does not look like the first"),
+        ("Shared", "factory: saw 'an engine that does not begin in its initial state"),
+        ("Negative", "factory: saw 'an engine that does not begin in its initial state"),
+        ("PoisonsNothing", "poison: saw 'no dead cell that the view shows has changed'"),
     ],
 )
 def test_a_mistake_is_explained(engine: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,6 @@ def test_a_mistake_is_explained(engine: str, says: str, capsys: pytest.CaptureFi
         ("OfLeaks", "CONS: counts["),
         ("OfRaises", "IndexError: list index out of range"),
         ("Forgetful", "hint: the view is the same before and after: has apply a case for Free?"),
-        ("Negative", "hint: a row shows a negative page: no page is 2147483647"),
         ("Lowest", 'hint: an engine that takes any free page declares policy="any"'),
         ("Misleading", "hint: docs/actions.md has the reasons of Allocate"),
         ("Unguarded", "hint: a check that the layer above the engine makes is declared in"),

@@ -144,7 +144,7 @@ def test_a_poison_that_overwrites_nothing_is_not_counted(kind: str | None) -> No
         ("actions", 3, "a set of classes"),
         ("guarded", {"SLOT_RANGE"}, "a set of Reasons"),
         ("guarded", {(act.Reserve, "SLOT_RANGE")}, "or of pairs"),
-        ("batches", "one", "'several slots' or 'one slot'"),
+        ("batches", "one", "'several slots' or 'one slot' or 'one position'"),
         ("sizes", {"blocks": (1, 2)}, "fields of Geometry"),
     ],
 )

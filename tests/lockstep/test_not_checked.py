@@ -196,3 +196,41 @@ def test_an_engine_with_append_has_a_caller_with_a_queue() -> None:
     apart = next(name for name, why in theirs.items() if "its caller has the queue" in why)
     assert "Admit, Enqueue, Generate, Pack, Prefill, Purge, Round, Submit" == apart
     assert "Append" not in ours
+
+
+def test_every_call_that_is_guarded_is_reported() -> None:
+    """A guarded reason is reported for each action that the specification refuses for it."""
+    guarded = {
+        (act.Allocate, Reason.SLOT_UNUSED),
+        (act.Write, Reason.BATCH_WIDTH),
+        Reason.SLOT_USED,
+    }
+    engine = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+    engine.profile = evolve(engine.profile, guarded=guarded)
+
+    found = [what for what, why in not_checked(engine) if "Profile.guarded" in why]
+    assert [
+        "Allocate that is refused for SLOT_UNUSED",
+        "Clone that is refused for SLOT_USED",
+        "Reserve that is refused for SLOT_USED",
+        "Write that is refused for BATCH_WIDTH",
+    ] == found
+
+
+def test_a_profile_that_guards_everything_is_told() -> None:
+    """Nothing can then be refused."""
+    engine = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+    engine.profile = evolve(engine.profile, guarded=set(Reason))
+
+    assert ("refusals", "Profile.guarded leaves no reason for which a call could be refused") in [
+        *not_checked(engine)
+    ]
+
+
+def test_the_reasons_of_an_action_are_those_of_its_checks() -> None:
+    """An action that contains another has its reasons too, without those that cannot be."""
+    machine = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL).machine
+
+    assert {Reason.SLOT_RANGE, Reason.SLOT_UNUSED} == machine.reasons(act.Free)
+    assert Reason.OUT_OF_PAGES in machine.reasons(act.Round)
+    assert Reason.TOO_LONG not in machine.reasons(act.Round)

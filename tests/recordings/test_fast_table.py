@@ -20,7 +20,7 @@ from conformance.recordings.fast_table import APPENDING, Ledger
 from conformance.recordings.format import Header, Line
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import header_and_lines
-from conformance.rungs.coverage import Coverage
+from conformance.rungs.coverage import Coverage, offered_by
 from conformance.rungs.registry import CORNERS
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from conformance.vectors.suites import table_moves
@@ -251,5 +251,6 @@ def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> N
         assert both[0].coverage.outcomes == both[1].coverage.outcomes
         corners += both[0].coverage.corners
 
-    theirs = {kind.__name__ for kind in APPENDING}
+    profile = appending(SIZES[0]).profile
+    theirs = offered_by(profile, SIZES, poisonable=False)
     assert corners.keys() == {*Coverage().coverable(theirs)} & CORNERS.keys()

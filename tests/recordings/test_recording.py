@@ -468,3 +468,23 @@ def test_what_is_shortened_tells_the_same_story(tmp_path: Path, story: str) -> N
     write(tmp_path / "least.jsonl", least.header, least.lines)
     again = found(tmp_path / "least.jsonl")
     assert evolve(again, line=0) == evolve(outcome.found, line=0)
+
+
+def test_a_count_of_a_page_that_no_row_shows_is_not_missed(tmp_path: Path) -> None:
+    """A page that is unknown has no number by which its count could be shown."""
+    path = tmp_path / "r.jsonl"
+    header = {
+        "kvspec": "recording",
+        "version": 1,
+        "geometry": {"pages": 8, "page_size": 4, "slots": 2, "pages_per_seq": 4},
+        "policy": "any",
+        "shows": ["counts"],
+    }
+    steps: list[dict[str, object]] = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Allocate", "batch": [[0, 0]], "saw": {"counts": {"5": 1}}},
+        {"step": "Free", "slot": 0, "saw": {"counts": {"5": 0}}},
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *steps)), encoding="utf-8")
+
+    assert validate(path).found is None

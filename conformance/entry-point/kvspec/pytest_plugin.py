@@ -149,6 +149,7 @@ def _suite(
     from conformance.files.geometries import parse_geometry
     from conformance.fuzzing.suite import Where
     from conformance.fuzzing.suite_process import Ended, Job, answers
+    from spec.vocabulary import InvalidInput
 
     job = Job(
         where=Where(
@@ -171,5 +172,7 @@ def _suite(
             return answers(job)
         except Ended as ended:
             return str(ended)
+        except InvalidInput as mistake:  # of the adapter; told once, and no answer of any clause
+            return "\n".join((*getattr(mistake, "__notes__", ()), str(mistake)))
 
     return run
