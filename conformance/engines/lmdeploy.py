@@ -89,7 +89,7 @@ def library() -> SimpleNamespace:
 
     Its GPU libraries are neither needed nor imported.
     """
-    if PACKAGE not in modules:
+    if modules.get(PACKAGE) is None:
         parents.register(_installed_root(), PARENTS)
         modules[AGENT] = agent = ModuleType(AGENT)
         agent.__dict__["BatchedOutputs"] = object
@@ -254,7 +254,7 @@ class Prefixes:
             reserve = self._scheduler.reserve_long_context_chunk
             if not reserve(one, more, is_last_chunk=more == left):
                 return None
-            return int(one.num_history_ids) + more
+            return int(one.num_history_ids + more)
         if one.num_valid_ids < len(tokens):
             one.update_token_ids([tokens[-1]], mode=self._decode)
         if not self._scheduler.eviction_helper.try_make_capacity_for(one, [], 0):

@@ -8,25 +8,30 @@ for each position the number of tokens before it. Exits with 0 if both findings 
 """
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-ROOT = Path(str(find_spec("lmdeploy").origin)).parent
-for name in ("", "pytorch.disagg", "pytorch.engine", "pytorch.paging", "vl"):
-    # The packages' own imports would load CUDA kernels and the server.
-    parent = ModuleType(f"lmdeploy.{name}".rstrip("."))
-    parent.__path__ = [str(ROOT.joinpath(*name.split(".")))]
-    sys.modules[parent.__name__] = parent
-agent = sys.modules["lmdeploy.pytorch.engine.model_agent"] = ModuleType("model_agent")
-agent.BatchedOutputs = object
 
-from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig
-from lmdeploy.pytorch.messages import SequenceMeta, UpdateTokenMode
-from lmdeploy.pytorch.paging.scheduler import Scheduler
-from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy
+def load(*names: str) -> list[ModuleType]:
+    """Modules of lmdeploy, without its CUDA kernels and its server, which packages would load."""
+    root = Path(str(find_spec("lmdeploy").origin)).parent
+    for name in ("", "pytorch.disagg", "pytorch.engine", "pytorch.paging", "vl"):
+        parent = ModuleType(f"lmdeploy.{name}".rstrip("."))
+        parent.__path__ = [str(root.joinpath(*name.split(".")))]
+        sys.modules[parent.__name__] = parent
+    agent = ModuleType("lmdeploy.pytorch.engine.model_agent")  # runs the model
+    agent.BatchedOutputs = object
+    sys.modules[agent.__name__] = agent
+    return [import_module(f"lmdeploy.pytorch.{name}") for name in names]
 
+
+config, messages, paging, strategy = load(
+    "config", "messages", "paging.scheduler", "strategies.ar.sequence"
+)
+Mode = messages.UpdateTokenMode
 BLOCK, AHEAD = 64, 16  # the defaults: block_size, and prefill_interval, which is taken ahead
 
 
@@ -34,9 +39,9 @@ class Engine:
     """The scheduler, and what each cell of the pool holds."""
 
     def __init__(self, blocks: int) -> None:
-        cache = CacheConfig(4, BLOCK, 0, blocks, enable_prefix_caching=True)
-        meta = SequenceMeta(BLOCK, strategy=ARSequenceStrategy())
-        self.scheduler = Scheduler(SchedulerConfig(4, 1024), cache, meta)
+        cache = config.CacheConfig(4, BLOCK, 0, blocks, enable_prefix_caching=True)
+        meta = messages.SequenceMeta(BLOCK, strategy=strategy.ARSequenceStrategy())
+        self.scheduler = paging.Scheduler(config.SchedulerConfig(4, 1024), cache, meta)
         self.cells: dict[int, int] = {}
 
     def row(self, one: Any) -> list[int]:
@@ -65,19 +70,19 @@ class Engine:
         self.cells.update(places)
         return again
 
-    def draw(self, batch: list[Any], mode: UpdateTokenMode) -> None:
+    def draw(self, batch: list[Any], mode: Any) -> None:
         """The next token is the length of the text: the same for all."""
         for one in batch:
             one.update_token_ids([one.num_valid_ids], mode=mode)
 
-    def wrong(self, one: Any) -> list[str]:
-        """What the first cell of a sequence holds that should hold another position."""
+    def wrong(self, one: Any) -> str | None:
+        """What the first wrong cell of a sequence holds; None if all are right."""
         row = self.row(one)
         for position in range(one.num_history_ids):
             held = self.cells.get(row[position // BLOCK] * BLOCK + position % BLOCK)
             if held != position:
-                return [f"position {position} holds K and V of position {held}"]
-        return []
+                return f"position {position} holds K and V of position {held}"
+        return None
 
 
 def resumed() -> bool:
@@ -86,24 +91,24 @@ def resumed() -> bool:
     first, second = engine.request(60), engine.request(60)
     batch = engine.prefill()
     engine.run(batch)
-    engine.draw(batch, UpdateTokenMode.PREFILL)
+    engine.draw(batch, Mode.PREFILL)
     while all(engine.scheduler.schedule_running(batch, 1, AHEAD)):
         engine.run(batch)
-        engine.draw(batch, UpdateTokenMode.DECODE)
+        engine.draw(batch, Mode.DECODE)
     print(f"after {first.num_valid_ids} tokens: first {engine.row(first)}, preempted; "
           f"second {engine.row(second)}")  # fmt: skip
     engine.run([second])
-    engine.draw([second], UpdateTokenMode.DECODE)
+    engine.draw([second], Mode.DECODE)
     again = engine.prefill()
     print(f"admitted again: first {engine.row(first)}, which has "
           f"{first.num_history_ids} tokens computed")  # fmt: skip
     engine.run(again)
-    engine.draw(again, UpdateTokenMode.DECODE)
+    engine.draw(again, Mode.DECODE)
     engine.run([first])
-    engine.draw([first], UpdateTokenMode.DECODE)
+    engine.draw([first], Mode.DECODE)
     for name, one in (("first", first), ("second", second)):
-        print(f"{name}: {', '.join(engine.wrong(one)) or 'right'}")
-    return bool(engine.wrong(second))
+        print(f"{name}: {engine.wrong(one) or 'right'}")
+    return engine.wrong(second) is not None
 
 
 def written_again() -> bool:
@@ -114,7 +119,7 @@ def written_again() -> bool:
     second = engine.request(2 * BLOCK)
     again = engine.run(engine.prefill())
     print(f"rows {engine.row(first)} and {engine.row(second)}; the second writes {len(again)} "
-          f"cells of block {again[0] // BLOCK if again else None} again")  # fmt: skip
+          f"cells of block {again[0] // BLOCK if again else '-'} again")  # fmt: skip
     return bool(again) and engine.row(first)[1] == again[0] // BLOCK
 
 
