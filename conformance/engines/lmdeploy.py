@@ -50,6 +50,7 @@ PARENTS: Final = (
 """The packages whose own imports would load CUDA kernels and the server."""
 AGENT: Final = "lmdeploy.pytorch.engine.model_agent"
 """The module that runs the model. A sequence imports it for an annotation alone."""
+_EVICTION: Final = "lmdeploy.pytorch.paging.eviction_helper.recompute_eviction_helper"
 _MANAGER: Final = "lmdeploy.pytorch.paging.block_manager"
 _SCHEDULER: Final = "lmdeploy.pytorch.paging.scheduler"
 _SEQUENCE: Final = "lmdeploy.pytorch.strategies.ar.sequence"
@@ -61,6 +62,13 @@ CALLS: Final[Mapping[str, Sequence[str]]] = {
     f"{_MANAGER}:DefaultBlockManager.free": ("self", "msg"),
     f"{_MANAGER}:DefaultBlockManager.get_block_table": ("self", "msg"),
     f"{_MESSAGES}:SchedulerSession": ("session_id", "seq_meta", "lifecycle"),
+    f"{_MESSAGES}:SchedulerSession.add_sequence": (
+        "self", "token_ids", "sampling_param", "adapter_name", "multimodals", "input_embeddings",
+        "migration_request", "resp_cache", "preserve_cache",
+    ),
+    f"{_EVICTION}:RecomputeEvictionHelper.try_make_capacity_for": (
+        "self", "seq", "evictable_seqs", "prealloc_size",
+    ),
     f"{_SEQUENCE}:SchedulerSequenceDefault.update_token_ids": (
         "self", "token_ids", "multimodals", "embeddings", "model_meta", "mode", "routed_experts",
         "kwargs",
@@ -209,7 +217,9 @@ class Prefixes:
     """The scheduler with prefix caching on, for `harnesses.prefix_caching`; nothing is taken ahead.
 
     A sequence that lacks a block in decoding waits here with its blocks. lmdeploy would preempt it,
-    and admit it again by another call: see docs/findings/lmdeploy-resumed.md.
+    and admit it again by another call: see docs/findings/lmdeploy-resumed.md. Two sequences with
+    equal text write one block, which cannot be avoided here, and the harness says so: see
+    docs/findings/lmdeploy-written-again.md.
     """
 
     drops = False  # a step that was planned is always run
