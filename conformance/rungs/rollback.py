@@ -215,6 +215,8 @@ KIT: Final = RungKit(
         "lifecycle": {
             "propose": when(has_used, one(propose), "advance"),
             "verify": when(has_used, verify, "advance"),
+            "commit": when(has_used, one(commit), "verify"),
+            "truncate": when(has_used, one(truncate), "verify"),
         },
         "scheduling": {
             "propose": when(has_used, one(propose), "prefill"),
