@@ -17,8 +17,8 @@ stops at `max_len` as the engine stops at `max_session_len`.
 The view has rows from `get_block_table`, the count of the logical block that stands for each
 physical one, and `num_all_ids`. `observe` fails unless both free lists hold exactly the blocks
 whose count is 0, once each. Release 0.18.0 has no fork and copies no block: sequences share blocks
-through the prefix cache alone. `truncate` is not driven here: without drafts the kit has nothing
-to cut off. Windows and swapping are not driven.
+through the prefix cache alone. `truncate` is not driven: it cuts blocks, and no call of lmdeploy
+shortens the text of a sequence. Windows and swapping are not driven.
 """
 
 from collections.abc import Mapping, Sequence
