@@ -16,6 +16,8 @@ ENGINE_PYTHON ?= $(firstword $(shell for one in python3.12 python3.13 python3.14
 NEWER_312 = 'import sys; sys.exit(sys.version_info < (3, 12))'
 ENGINE_SECONDS ?= 40
 LEVANTER_SECONDS ?= 150
+# Rows of lmdeploy are arrays that grow after 128 pages.
+LONG_ROWS := pages=400,slots=2,page_size=1,pages_per_seq=300
 CHECK_ENGINE_PYTHON = test -n "$(ENGINE_PYTHON)" && $(ENGINE_PYTHON) -c $(NEWER_312) || \
   { echo "make: no Python 3.12 or newer was found; name one:" \
     "make ENGINE_PYTHON=/path/to/python3.12" >&2; exit 2; }
@@ -31,10 +33,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm
+  engine-sglang-jax engine-vllm engine-lmdeploy
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
-  engine-sglang-jax engine-vllm: \
+  engine-sglang-jax engine-vllm engine-lmdeploy: \
   | .kvspec
 
 .kvspec:
@@ -114,10 +116,20 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm)
 
+engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
+	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py
+	@.venv-lmdeploy/bin/python -m conformance.harnesses.prefix_caching conformance.engines.lmdeploy:prefixes \
+	  --seconds 10; test $$? -eq 1 || \
+	  { echo "make: the scheduler of lmdeploy does not fail any more; its page is out of date" >&2; exit 1; }
+	.venv-lmdeploy/bin/kvspec fuzz --engine conformance.engines.lmdeploy:make --seconds $(ENGINE_SECONDS) \
+	  --corpus .kvspec/lmdeploy --json .kvspec/lmdeploy.json
+	.venv-lmdeploy/bin/kvspec fuzz --engine conformance.engines.lmdeploy:make --seconds $(ENGINE_SECONDS) \
+	  --geometry $(LONG_ROWS) --corpus .kvspec/lmdeploy-long --json .kvspec/lmdeploy-long.json
+
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
-docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
+docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done .venv-lmdeploy/.done ## run the commands of the documents that `make test` leaves out
 	$(BIN)/python -m pytest tests/docs/docs_slow.py
 
 type: $(STAMP) ## mypy --strict
@@ -185,6 +197,14 @@ endef
 	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$$(sed -n 's/^vllm-tpu==//p' $<) \
 	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement $<
 	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Where a build of torch for CPUs is, it is for the Python of the kit, as for vLLM.
+.venv-lmdeploy/.done: conformance/engines/lmdeploy.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-lmdeploy
+	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # $(1): environment, $(2): module. The adapter avoids known findings; all else must hold.

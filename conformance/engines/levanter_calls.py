@@ -9,10 +9,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from sys import modules
-from types import ModuleType
 from typing import Any, Final
 
-from conformance.engines import drift
+from conformance.engines import drift, parents
 from spec.vocabulary import INVALID, Geometry, InvalidInput, Limits, Reason, Refusal, refused
 
 REMEDY: Final = "Run make engine-levanter or make engine-levanter-2025; each installs one release."
@@ -53,7 +52,8 @@ Held = tuple[Any, Any, Any, Any]
 def library() -> "Library":
     """The installed Levanter. Raises InvalidInput if it is missing or has drifted."""
     if "levanter" not in modules:
-        _register_parents(installed_root())
+        # The packages' own imports would load the trainer.
+        parents.register(installed_root(), ("levanter", "levanter.inference", "levanter.layers"))
     package = next((name for name in PACKAGES if drift.installed(name)), PACKAGES[0])
     drift.require(package, CALLS, remedy=REMEDY)
     return Library(drift.version(package))
@@ -67,14 +67,6 @@ def installed_root() -> Path:
             "levanter", seen="not installed", allowed="an installed Levanter", remedy=REMEDY
         )
     return Path(found.submodule_search_locations[0])
-
-
-def _register_parents(root: Path) -> None:
-    """Register empty parent packages, whose own imports would load the trainer."""
-    for name in ("levanter", "levanter.inference", "levanter.layers"):
-        module = ModuleType(name)
-        module.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
-        modules[name] = module
 
 
 class Library:

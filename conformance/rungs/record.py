@@ -1,6 +1,7 @@
 """The record of a rung: all that the kit must know of the rung and of each of its actions."""
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
@@ -34,6 +35,11 @@ class Session(Protocol):
 
     def next_id(self) -> int:
         """A request id that no request of this history has."""
+        ...
+
+    @property
+    def actions(self) -> AbstractSet[type[Action]]:
+        """The classes of action that the engine takes."""
         ...
 
     def take(self, step: Step) -> None:

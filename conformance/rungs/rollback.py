@@ -67,6 +67,9 @@ def verify(session: Session, drawn: int) -> Step:
     digits = Digits(drawn)
     proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
     if not proposing:
+        if Propose not in session.actions:  # nothing is ever proposed
+            odd, drawn = drawn % 2, drawn // 2
+            return commit(session.state, drawn) if odd else truncate(session.state, drawn)
         return session.rules["propose"](session, drawn)
     slot = digits.one_of(proposing)
     for _ in range(digits.below(MOST_AT_ONCE)):

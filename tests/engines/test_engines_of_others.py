@@ -1,6 +1,7 @@
-"""The adapters of sglang-jax and vLLM without the packages: refusals, drift, prefixes.
+"""The adapters of sglang-jax, vLLM and lmdeploy without the packages: refusals, drift, prefixes.
 
-`make engine-sglang-jax` and `make engine-vllm` run the adapters with the packages.
+`make engine-sglang-jax`, `make engine-vllm` and `make engine-lmdeploy` run the adapters with the
+packages.
 """
 
 import random
@@ -8,15 +9,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from conformance.engines import sglang_jax, vllm
+from conformance.engines import lmdeploy, parents, sglang_jax, vllm
 from conformance.fuzzing.campaign import make
 from conformance.harnesses import prefix_caching
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens
+from conformance.protocol import EngineFailed
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens, default_limits
 
 GEOMETRY = Geometry(pages=8, slots=4, page_size=4, pages_per_seq=4)
 
@@ -154,14 +158,17 @@ FACTORIES: dict[str, Callable[[], object]] = {
     "sglang-jax prefixes": lambda: sglang_jax.prefixes(GEOMETRY),
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm prefixes": lambda: vllm.prefixes(GEOMETRY),
+    "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),
+    "lmdeploy prefixes": lambda: lmdeploy.prefixes(GEOMETRY),
 }
 
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make both packages impossible to import, installed or not."""
+    """Make the packages impossible to import, installed or not."""
     monkeypatch.setitem(sys.modules, "sgl_jax", None)
     monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "lmdeploy", None)
 
 
 @pytest.mark.usefixtures("absent")
@@ -209,6 +216,7 @@ def with_parameters(*names: str) -> Any:
     [
         ("conformance.engines.sglang_calls", "sglang-jax", "ReqToTokenPool.alloc"),
         ("conformance.engines.vllm", "vllm", "KVCacheManager.free"),
+        ("conformance.engines.lmdeploy", "lmdeploy", "DefaultBlockManager.free"),
     ],
 )
 def test_a_call_that_has_drifted_is_named(
@@ -227,3 +235,85 @@ def test_a_call_that_has_drifted_is_named(
         FACTORIES[factory]()
 
     assert 1 == str(raised.value).count(" instead of ")
+
+
+class Blocks:
+    """The free list of three blocks as lmdeploy keeps it: an array and a number at its end."""
+
+    def __init__(self) -> None:
+        self._free_blocks, self._free_count = np.arange(3), 3
+        self._log_mem = SimpleNamespace(phy_map=np.arange(3), ref_count=np.zeros(3, int))
+
+
+class Allocator(Blocks):
+    """Logical blocks, and the physical ones that they stand for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.physical = Blocks()
+
+    def get_phy_allocator(self, device: str) -> Blocks:
+        """The blocks of the only device."""
+        assert device == "gpu"
+        return self.physical
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> tuple[lmdeploy.Adapter, Allocator]:
+    """The adapter of lmdeploy over three free blocks, without lmdeploy."""
+    stub = SimpleNamespace(
+        manager=SimpleNamespace(
+            DefaultBlockManager=lambda *_: SimpleNamespace(allocator=Allocator())
+        ),
+        messages=SimpleNamespace(SequenceMeta=lambda _size: None, SchedulerSession=lambda *_: None),
+    )
+    monkeypatch.setattr(lmdeploy, "library", lambda: stub)
+    sizes = Geometry(pages=3, slots=1, page_size=4, pages_per_seq=3)
+    adapter = lmdeploy.make(sizes, default_limits(sizes), CleanupMode.NONE)
+    return adapter, adapter.manager.allocator
+
+
+def test_free_blocks_of_lmdeploy_are_those_with_a_count_of_0(
+    blocks: tuple[lmdeploy.Adapter, Allocator],
+) -> None:
+    """A view is made if both free lists hold exactly the blocks without an owner."""
+    adapter, allocator = blocks
+    allocator._log_mem.ref_count[:] = 2, 0, 0
+    allocator._free_count = allocator.physical._free_count = 2
+
+    assert (2, 0, 0) == adapter.observe().counts
+
+
+@pytest.mark.parametrize("kind", ["logical", "physical"])
+@pytest.mark.parametrize("bug", ["lost", "twice"])
+def test_a_wrong_free_list_of_lmdeploy_fails(
+    blocks: tuple[lmdeploy.Adapter, Allocator], kind: str, bug: str
+) -> None:
+    """A block that is lost from either free list, or twice in it, is a failure of the engine."""
+    adapter, allocator = blocks
+    wrong = allocator if kind == "logical" else allocator.physical
+    if bug == "lost":
+        wrong._free_count = 2
+    else:
+        wrong._free_blocks[:] = 0, 1, 1
+
+    with pytest.raises(EngineFailed, match=f"free {kind} blocks"):
+        adapter.observe()
+
+
+def test_a_module_is_imported_without_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty parent stands for a package whose own import would fail."""
+    package = tmp_path / "heavy" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("raise ImportError\n")
+    (package / "part.py").write_text("found = 1\n")
+    for name in ("heavy", "heavy.inner", "heavy.inner.part"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    del sys.modules["heavy.inner.part"]
+
+    parents.register(package.parent, ["heavy", "heavy.inner"])
+
+    assert 1 == import_module("heavy.inner.part").found

@@ -393,6 +393,24 @@ def test_everything_required_is_reached_with_append() -> None:
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
+@pytest.mark.parametrize("kind", [act.Truncate, act.Commit])
+def test_an_action_of_drafts_is_drawn_without_the_others(kind: type[Action]) -> None:
+    """An engine that cuts or commits and proposes nothing is asked to, at the only level it has."""
+    actions = frozenset({act.Reserve, act.Allocate, act.Append, act.Write, act.Free, kind})
+    target = Campaign(
+        make=partial(
+            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+        ),
+        names=ladder.machine_for(actions).names,
+        coverage=Coverage(),
+    )
+    assert {"lifecycle"} == {*campaign.turns_of(actions)}
+    for number in range(2):
+        turn(target, "lifecycle", number)
+
+    assert target.coverage.actions[kind.__name__] > 10
+
+
 @pytest.mark.parametrize("window", [None, 5])
 def test_every_step_holds_seen_from_every_lower_rung(window: int | None) -> None:
     """At each level each step of the specification is what the rungs below it make of it."""

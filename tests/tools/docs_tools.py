@@ -44,6 +44,7 @@ TEXTS = {
 """The number of `text` blocks of each page, and their content."""
 NEEDS_SGLANG = "needs sglang-jax, which make docs installs"
 NEEDS_VLLM = "needs vLLM, which make docs installs"
+NEEDS_LMDEPLOY = "needs lmdeploy, which make docs installs"
 ELSEWHERE = {
     "kvspec refine --plant RC2": "takes 20 seconds, more on a busy machine",
     ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
@@ -52,6 +53,9 @@ ELSEWHERE = {
     ".venv-vllm/bin/python docs/findings/vllm_alone.py": NEEDS_VLLM,
     ".venv-vllm/bin/python -m conformance.harnesses.prefix_caching "
     "conformance.engines.vllm:prefixes_dropped": NEEDS_VLLM,
+    ".venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py": NEEDS_LMDEPLOY,
+    ".venv-lmdeploy/bin/python -m conformance.harnesses.prefix_caching "
+    "conformance.engines.lmdeploy:prefixes": NEEDS_LMDEPLOY,
 }
 """Commands that `make docs` runs and `make test` does not, each with the reason."""
 
