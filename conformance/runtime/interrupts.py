@@ -59,9 +59,11 @@ def ignored() -> Iterator[None]:
 
 def took_the_place_of_one(error: BaseException | None) -> bool:
     """Whether the exception replaced an interrupt, such as in a library's `finally`."""
-    while error is not None:
+    seen = set[int]()
+    while error is not None and id(error) not in seen:  # a chain of causes may lead back to itself
         if isinstance(error, KeyboardInterrupt):
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 

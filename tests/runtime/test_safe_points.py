@@ -146,3 +146,35 @@ def test_an_interrupt_of_our_engine_arrives_when_its_call_has_ended() -> None:
         hold_interrupts(call)
         reached.append("the next line")
     assert (["state"], []) == (bound, reached)
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """End a test that goes on for more than ten seconds."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_chain_of_causes_that_leads_back_to_itself_is_followed_once() -> None:
+    """Two exceptions that are each the cause of the other replaced no interrupt."""
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    assert not interrupts.took_the_place_of_one(first)
+
+
+def test_an_interrupt_is_found_at_the_end_of_a_chain() -> None:
+    """An exception that a library raised over an interrupt stands for it."""
+    error = ValueError("in a library's finally")
+    error.__context__ = ValueError("between")
+    error.__context__.__context__ = KeyboardInterrupt()
+
+    assert interrupts.took_the_place_of_one(error)
