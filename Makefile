@@ -31,10 +31,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm
+  engine-sglang-jax engine-vllm engine-transformers
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
-  engine-sglang-jax engine-vllm: \
+  engine-sglang-jax engine-vllm engine-transformers: \
   | .kvspec
 
 .kvspec:
@@ -114,6 +114,10 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm)
 
+engine-transformers: export CUDA_VISIBLE_DEVICES =
+engine-transformers: .venv-transformers/.done ## fuzz the paged cache of transformers' continuous batching
+	$(call check_engine,transformers,transformers_cache)
+
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
@@ -185,6 +189,14 @@ endef
 	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$$(sed -n 's/^vllm-tpu==//p' $<) \
 	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement $<
 	.venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Unlike the others, transformers runs on every Python that kvspec itself does.
+.venv-transformers/.done: conformance/engines/transformers.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-transformers
+	.venv-transformers/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-transformers/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # $(1): environment, $(2): module. The adapter avoids known findings; all else must hold.

@@ -1,6 +1,7 @@
-"""The adapters of sglang-jax and vLLM without the packages: refusals, drift, prefixes.
+"""Adapters of other engines without the packages: refusals, drift, prefixes.
 
-`make engine-sglang-jax` and `make engine-vllm` run the adapters with the packages.
+`make engine-sglang-jax`, `make engine-transformers` and `make engine-vllm` run the adapters with
+the packages.
 """
 
 import random
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conformance.engines import sglang_jax, vllm
+from conformance.engines import sglang_jax, transformers_cache, vllm
 from conformance.fuzzing.campaign import make
 from conformance.harnesses import prefix_caching
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens
@@ -152,6 +153,8 @@ def test_each_bug_of_a_prefix_cache_is_found(bug: str) -> None:
 FACTORIES: dict[str, Callable[[], object]] = {
     "sglang-jax": lambda: make(sglang_jax.make, GEOMETRY, CleanupMode.NONE),
     "sglang-jax prefixes": lambda: sglang_jax.prefixes(GEOMETRY),
+    "transformers": lambda: make(transformers_cache.make, GEOMETRY, CleanupMode.NONE),
+    "transformers prefixes": lambda: transformers_cache.prefixes(GEOMETRY),
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm prefixes": lambda: vllm.prefixes(GEOMETRY),
 }
@@ -159,9 +162,9 @@ FACTORIES: dict[str, Callable[[], object]] = {
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make both packages impossible to import, installed or not."""
-    monkeypatch.setitem(sys.modules, "sgl_jax", None)
-    monkeypatch.setitem(sys.modules, "vllm", None)
+    """Make the packages impossible to import, installed or not."""
+    for name in ("sgl_jax", "transformers", "vllm"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.usefixtures("absent")
@@ -208,6 +211,11 @@ def with_parameters(*names: str) -> Any:
     ("calls", "factory", "drifted"),
     [
         ("conformance.engines.sglang_calls", "sglang-jax", "ReqToTokenPool.alloc"),
+        (
+            "conformance.engines.transformers_cache",
+            "transformers",
+            "PagedAttentionCache.free_blocks",
+        ),
         ("conformance.engines.vllm", "vllm", "KVCacheManager.free"),
     ],
 )
