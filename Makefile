@@ -115,13 +115,14 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	$(call check_engine,vllm,vllm)
 
 engine-transformers: export CUDA_VISIBLE_DEVICES =
-engine-transformers: .venv-transformers/.done ## fuzz the paged cache of transformers' continuous batching
+engine-transformers: .venv-transformers/.done ## rerun the finding in transformers, then fuzz its paged cache
+	.venv-transformers/bin/python docs/findings/transformers_alone.py
 	$(call check_engine,transformers,transformers_cache)
 
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
-docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
+docs: $(STAMP) .venv-sglang-jax/.done .venv-transformers/.done .venv-vllm/.done ## run the commands of the documents that `make test` leaves out
 	$(BIN)/python -m pytest tests/docs/docs_slow.py
 
 type: $(STAMP) ## mypy --strict

@@ -3,7 +3,7 @@
     make engine-transformers
 
 `PagedAttentionCache` and its allocator, on the CPU, with two layers of full attention, each of one
-head of two numbers. A block stands for a page, and a `RequestState` for a slot. Block sharing is
+head of one number. A block stands for a page, and a `RequestState` for a slot. Block sharing is
 on, so a fork shares full blocks. Prefixes are shared once their hashes are registered, which only
 `prefixes` does.
 
@@ -18,7 +18,8 @@ block table of the kernels: both layers, keys and values, must name the same cel
 of that call go to the cells that transformers gives to padding.
 
 The first two sectors belong to padding, so page 0 is the first block of sector 2. A sector is a
-multiple of 128 bytes: one block of four cells, or four blocks of one cell, hence `SIZES`.
+multiple of 128 bytes: one block of eight cells, or two of four. transformers has no smaller pages,
+except in the class that `prefixes` drives directly.
 """
 
 from collections import Counter
@@ -48,10 +49,10 @@ REMEDY: Final = "Run `make engine-transformers`: it installs 5.23.0 in a place o
 OFFERED: Final = frozenset(
     {act.Reserve, act.Assign, act.Append, act.Allocate, act.Write, act.Clone, act.Free, act.Reset}
 )
-SIZES: Final[Mapping[str, range]] = {"page_size": range(1, 4097), "pages": range(4, 65537, 4)}
-"""Whole sectors: with pages of one cell a sector has four, with four or more it has one."""
+SIZES: Final[Mapping[str, range]] = {"page_size": range(4, 4097, 4), "pages": range(2, 65537, 2)}
+"""The sizes that fill whole sectors."""
 LAYERS: Final = 2
-WIDTH: Final = 2
+WIDTH: Final = 1
 """The numbers of K, and of V, in one cell of one layer."""
 NUMBERS: Final = 2 * LAYERS * WIDTH
 _PACKAGE: Final = "transformers.generation.continuous_batching"
