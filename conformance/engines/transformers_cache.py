@@ -187,7 +187,7 @@ class Blocks:
     def free_pages(self) -> list[int]:
         """The pages of free sectors and the free ones of the others, as often as they are listed.
 
-        Raises EngineFailed if the numbers of them that are kept separately disagree.
+        Raises EngineFailed if the number of the latter, which is kept apart, disagrees.
         """
         pool, index = self.cache.pool, self._allocator.index
         each = self._allocator.blocks_per_sector
@@ -197,7 +197,7 @@ class Blocks:
         if pool.count_free_blocks(index) != len(loose):
             stated = pool.count_free_blocks(index)
             raise EngineFailed(
-                f"{len(loose)} blocks are free in sectors in use, stated as {stated}"
+                f"{len(loose)} blocks are free in sectors in use, stated as {stated}", clause="CONS"
             )
         return [block - self._first for block in free + loose]
 
@@ -262,13 +262,14 @@ class Blocks:
             self._allocator.cache_tensor.copy_(kept)
         by_table = [list(chain(*parts)) for parts in zip(*tables, strict=True)]
         reads, *others = [
-            [int(name) - index * cells for name in names]
+            [int(name) - index * cells if name >= 0 else -1 for name in names]
             for planes in (found, by_table)
             for index, names in enumerate(planes)
         ]
         if any(other != reads for other in others) or not {*reads} <= {*range(cells)}:
             raise EngineFailed(
-                f"keys, values and block tables name different cells: {reads} {others}"
+                f"keys, values and block tables name different cells: {reads} {others}",
+                clause="READ",
             )
         cut = iter(reads)
         return {slot: list(islice(cut, one.current_len())) for slot, one in asked.items()}
