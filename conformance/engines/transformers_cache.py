@@ -202,9 +202,14 @@ class Blocks:
         return [block - self._first for block in free + loose]
 
     def counts(self) -> list[int]:
-        """The count of each page: 0 if it is free or only kept for its contents."""
-        ledger = self._allocator.ledger
-        idle = {*self.free_pages(), *(block - self._first for block in ledger.cached_blocks)}
+        """The count of each page: 0 if it is free or only kept for its contents.
+
+        Raises EngineFailed if a page is listed as free more than once.
+        """
+        ledger, free = self._allocator.ledger, self.free_pages()
+        if len(free) != len({*free}):
+            raise EngineFailed(f"pages are free more than once: {sorted(free)}", clause="CONS")
+        idle = {*free, *self.cached_pages()}
         return [
             0 if page in idle else ledger.shared_ref_counts.get(page + self._first, 1)
             for page in range(self.geometry.pages)
