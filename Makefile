@@ -33,10 +33,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-lmdeploy
+  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-lmdeploy: \
+  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers: \
   | .kvspec
 
 .kvspec:
@@ -126,10 +126,15 @@ engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, t
 	.venv-lmdeploy/bin/kvspec fuzz --engine conformance.engines.lmdeploy:make --seconds $(ENGINE_SECONDS) \
 	  --geometry $(LONG_ROWS) --corpus .kvspec/lmdeploy-long --json .kvspec/lmdeploy-long.json
 
+engine-transformers: export CUDA_VISIBLE_DEVICES =
+engine-transformers: .venv-transformers/.done ## rerun the finding in transformers, then fuzz its paged cache
+	.venv-transformers/bin/python docs/findings/transformers_alone.py
+	$(call check_engine,transformers,transformers_cache)
+
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
-docs: $(STAMP) .venv-sglang-jax/.done .venv-vllm/.done .venv-lmdeploy/.done ## run the commands of the documents that `make test` leaves out
+docs: $(STAMP) .venv-sglang-jax/.done .venv-transformers/.done .venv-vllm/.done .venv-lmdeploy/.done ## run the commands of the documents that `make test` leaves out
 	$(BIN)/python -m pytest tests/docs/docs_slow.py
 
 type: $(STAMP) ## mypy --strict
@@ -205,6 +210,14 @@ endef
 	$(PYTHON) -m venv .venv-lmdeploy
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --requirement $<
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Unlike the others, transformers runs on every Python that kvspec itself does.
+.venv-transformers/.done: conformance/engines/transformers.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-transformers
+	.venv-transformers/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-transformers/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # $(1): environment, $(2): module. The adapter avoids known findings; all else must hold.

@@ -1,7 +1,6 @@
-"""The adapters of sglang-jax, vLLM and lmdeploy without the packages: refusals, drift, prefixes.
+"""Adapters of other engines without the packages: refusals, drift, prefixes.
 
-`make engine-sglang-jax`, `make engine-vllm` and `make engine-lmdeploy` run the adapters with the
-packages.
+The targets `engine-...` of the Makefile run the adapters with the packages.
 """
 
 import random
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.engines import lmdeploy, parents, sglang_jax, vllm
+from conformance.engines import lmdeploy, parents, sglang_jax, transformers_cache, vllm
 from conformance.fuzzing.campaign import make
 from conformance.harnesses import prefix_caching
 from conformance.protocol import EngineFailed
@@ -156,6 +155,8 @@ def test_each_bug_of_a_prefix_cache_is_found(bug: str) -> None:
 FACTORIES: dict[str, Callable[[], object]] = {
     "sglang-jax": lambda: make(sglang_jax.make, GEOMETRY, CleanupMode.NONE),
     "sglang-jax prefixes": lambda: sglang_jax.prefixes(GEOMETRY),
+    "transformers": lambda: make(transformers_cache.make, GEOMETRY, CleanupMode.NONE),
+    "transformers prefixes": lambda: transformers_cache.prefixes(GEOMETRY),
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm prefixes": lambda: vllm.prefixes(GEOMETRY),
     "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),
@@ -166,9 +167,8 @@ FACTORIES: dict[str, Callable[[], object]] = {
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the packages impossible to import, installed or not."""
-    monkeypatch.setitem(sys.modules, "sgl_jax", None)
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setitem(sys.modules, "lmdeploy", None)
+    for name in ("sgl_jax", "transformers", "vllm", "lmdeploy"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.usefixtures("absent")
@@ -215,6 +215,11 @@ def with_parameters(*names: str) -> Any:
     ("calls", "factory", "drifted"),
     [
         ("conformance.engines.sglang_calls", "sglang-jax", "ReqToTokenPool.alloc"),
+        (
+            "conformance.engines.transformers_cache",
+            "transformers",
+            "PagedAttentionCache.free_blocks",
+        ),
         ("conformance.engines.vllm", "vllm", "KVCacheManager.free"),
         ("conformance.engines.lmdeploy", "lmdeploy", "DefaultBlockManager.free"),
     ],

@@ -90,6 +90,17 @@ def test_a_mistake_of_an_adapter_is_told_as_one(mistake: Any) -> None:
         assert part in text
 
 
+def test_a_mistake_ends_the_command_with_one_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kvspec fuzz` ends with status 2 at a refusal that the adapter does not translate."""
+    monkeypatch.chdir(tmp_path)
+    words = ("--engine", "mistaken_adapters:Untranslated", "--in-process", "--seconds", "30")
+
+    assert 2 == main(["fuzz", *words, "--quiet"])
+    assert "where the specification refuses: OUT_OF_PAGES" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda kind: kind.__name__)
 def test_a_bug_of_an_engine_is_told_as_one(bug: Any) -> None:
     """It is a finding of its clause; an exception of the engine comes with its traceback."""

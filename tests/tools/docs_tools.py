@@ -43,6 +43,7 @@ TEXTS = {
 }
 """The number of `text` blocks of each page, and their content."""
 NEEDS_SGLANG = "needs sglang-jax, which make docs installs"
+NEEDS_TRANSFORMERS = "needs transformers, which make docs installs"
 NEEDS_VLLM = "needs vLLM, which make docs installs"
 NEEDS_LMDEPLOY = "needs lmdeploy, which make docs installs"
 ELSEWHERE = {
@@ -50,6 +51,7 @@ ELSEWHERE = {
     ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
     ".venv-sglang-jax/bin/python -m conformance.harnesses.prefix_caching "
     "conformance.engines.sglang_jax:prefixes_in_parts": NEEDS_SGLANG,
+    ".venv-transformers/bin/python docs/findings/transformers_alone.py": NEEDS_TRANSFORMERS,
     ".venv-vllm/bin/python docs/findings/vllm_alone.py": NEEDS_VLLM,
     ".venv-vllm/bin/python -m conformance.harnesses.prefix_caching "
     "conformance.engines.vllm:prefixes_dropped": NEEDS_VLLM,
