@@ -210,7 +210,7 @@ endef
 	$(PYTHON) -m venv .venv-lmdeploy
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --requirement $<
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+	@touch $@
 
 # Unlike the others, transformers runs on every Python that kvspec itself does.
 .venv-transformers/.done: conformance/engines/transformers.lock pyproject.toml
