@@ -218,11 +218,16 @@ def _frames(trace: TracebackType | None) -> list[_Frame]:
 
 
 def _is_engines(frames: list[_Frame], engine: Engine) -> bool:
-    """Whether the innermost function that belongs to somebody belongs to the engine."""
+    """Whether the innermost function that belongs to somebody belongs to the engine.
+
+    An adapter may be made of functions: then the outermost one tells its module.
+    """
+    beside = {kind.__module__ for kind in type(engine).__mro__}
+    beside |= {_module(one) for one in frames[:1]}
     for one in reversed(frames):
         if _is_adapters(one, engine):
             return False
-        if not _is_nobodys(one, engine):
+        if not _is_nobodys(one, beside):
             return True
     return False
 
@@ -233,24 +238,23 @@ def _is_adapters(one: _Frame, engine: Engine) -> bool:
     A base class without `apply` and `observe` is the engine's, and so is a class inside.
     """
     for kind in type(engine).__mro__:
-        if _is_beside(one, kind) and not {"apply", "observe"}.isdisjoint(vars(kind)):
+        if _module(one) == kind.__module__ and not {"apply", "observe"}.isdisjoint(vars(kind)):
             prefix, _, rest = one.code.co_qualname.partition(f"{kind.__qualname__}.")
             if not prefix and rest and "." not in rest.partition(".<locals>")[0]:
                 return True
     return False
 
 
-def _is_nobodys(one: _Frame, engine: Engine) -> bool:
-    """Whether a function belongs to its caller: a library's, or a bare one beside the adapter."""
+def _is_nobodys(one: _Frame, beside: set[str]) -> bool:
+    """Whether a function belongs to its caller: a library's, or a bare one in these modules."""
     if _is_library(one.code.co_filename):
         return True
     is_method = "." in one.code.co_qualname.rpartition("<locals>.")[2]
-    return not is_method and any(_is_beside(one, kind) for kind in type(engine).__mro__)
+    return not is_method and _module(one) in beside
 
 
-def _is_beside(one: _Frame, kind: type) -> bool:
-    """Whether a function is in the module of a class."""
-    return one.frame.f_globals.get("__name__") == kind.__module__
+def _module(one: _Frame) -> str:
+    return str(one.frame.f_globals.get("__name__"))
 
 
 def _is_kits(one: _Frame) -> bool:

@@ -15,6 +15,7 @@ from mistaken_adapters import (
     MISTAKES,
     Adapter,
     Exits,
+    Inherits,
     PoisonsNothing,
     Raises,
     RaisesInside,
@@ -111,6 +112,14 @@ def test_a_bug_of_an_engine_is_told_as_one(bug: Any) -> None:
     raised = bug in {Raises, RaisesInside, Exits}
     assert raised == ("mistaken_adapters.py" in found.trace)
     assert raised == ("the engine raised" in found.message)
+
+
+def test_an_engine_that_its_adapter_inherits_from_is_no_adapter() -> None:
+    """A base class without `apply` and `observe` is the engine."""
+    found = fuzzed(Inherits)
+
+    assert found is not None
+    assert "the engine raised KeyError: 100" in found.message
 
 
 def test_an_adapter_without_mistakes_of_an_engine_without_bugs_holds() -> None:

@@ -4,6 +4,7 @@ Allocator and adapter are in one module, as in docs/adapters.md, so the name of 
 whose code raised an exception.
 """
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from conformance.protocol import Action, Poison, Profile, Result
 from spec.machines.actions import Allocate, Assign, Free, Reserve, Reset
 from spec.table import by_slot
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, refused
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, Refused, refused
 
 
 class Full(Exception):
@@ -277,7 +278,49 @@ class Unguarded(Adapter):
         self.profile = evolve(self.profile, guarded=guarded)
 
 
+def of_functions(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Any:
+    """An adapter of functions, with a name that is not there in one of them."""
+    inner = Adapter(geometry, limits, cleanup)
+
+    def apply(action: Action) -> Result:
+        if isinstance(action, Free):
+            return inner.pool.freed[action.slot]  # type: ignore[no-any-return]
+        return inner.apply(action)
+
+    return SimpleNamespace(profile=inner.profile, observe=inner.observe, apply=apply)
+
+
+class Wordless(Adapter):
+    """An exception whose text raises."""
+
+    def apply(self, _action: Action) -> Result:
+        """Raise it."""
+        raise Unprintable
+
+
+class Unprintable(Exception):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class Reasonless(Adapter):
+    """A refusal for no reason."""
+
+    def extend(self, _slot: int, _more: int) -> None:
+        """Refuse without a reason."""
+        raise Refused([])
+
+
 MISTAKES = {
+    of_functions: ("apply(Free", "AttributeError", "inner.pool.freed"),
+    Wordless: (
+        "apply(Reserve",
+        "Unprintable: whose text raises ZeroDivisionError",
+        "Wordless.apply",
+    ),
+    Reasonless: ("apply(Allocate", "Refused without a reason", "a Reason that holds"),
     FactoryRaises: ("factory", "AttributeError", "self.blocks = geometry.blocks"),
     ApplyRaises: ("apply(Free", "TypeError", "self.pool.release()"),
     ObserveRaises: ("observe()", "KeyError", "self.pool.lengths[slot + 100]"),
@@ -386,6 +429,26 @@ class Exits(Pool):
         if self.lengths[slot] > 2:
             raise SystemExit(3)
         super().release(slot)
+
+
+class Base:
+    """An engine that its adapter inherits from."""
+
+    lengths: ClassVar[dict[int, int]] = {}
+
+    def extend_all(self) -> None:
+        """Look at a length that is not there."""
+        assert self.lengths[100]
+
+
+class Inherits(Base, Adapter):
+    """The adapter is an engine, whose own code raises at the first release."""
+
+    def apply(self, action: Action) -> Result:
+        """Let the engine raise."""
+        if isinstance(action, Free):
+            self.extend_all()
+        return super().apply(action)
 
 
 BUGS = {
