@@ -31,8 +31,14 @@ from spec.vocabulary import (
 )
 
 SIZES = small()
-OURS = tuple(step for kit in KITS if kit.rung != "window" for step in kit.warmup)
-"""Our engine has no attention window."""
+OURS = tuple(
+    step
+    for kit in KITS
+    if kit.rung != "window"
+    for step in kit.warmup
+    if not isinstance(step, act.Append)
+)
+"""Our engine has no attention window, and a queue of its own."""
 
 
 def engine(cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> ours.Ours:
@@ -74,7 +80,7 @@ def test_our_engine_offers_everything_below_a_window() -> None:
     made: Engine = engine()
 
     assert ("exact", "lowest") == (made.profile.refuses, made.profile.policy)
-    assert CALLS - {act.Release} == made.profile.actions
+    assert CALLS - {act.Release, act.Append} == made.profile.actions
     assert {*ladder.whole().names} - {"window"} == {*made.profile.machine.names}
     assert all(isinstance(made, kind) for kind in (Poisonable, Attends, Compiles))
     assert OURS == warmup(made.profile.actions)

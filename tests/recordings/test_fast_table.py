@@ -136,7 +136,7 @@ POLICIES = (
 @pytest.mark.parametrize("capacity", POLICIES, ids=str)
 def test_every_transition_of_a_small_table_under_a_policy(capacity: Capacity) -> None:
     """The same with lazy copies, with pages taken ahead, and with both."""
-    chosen = instance("lifecycle", small(pages=3, page_size=2, slots=2, pages_per_seq=2))
+    chosen = instance("lifecycle", FEW[0])
     start = beside(chosen.geometry, chosen.limits, capacity)
     states, transitions = every_transition(start, alphabet(chosen))
 
