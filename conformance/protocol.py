@@ -171,12 +171,12 @@ class Profile:
     lowest free pages, slots in ascending order, or any free pages. copy, lookahead: when it takes
     pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the engine
     rules out, for every action or as a pair for one; a call that the specification refuses for one
-    of them is not sent. batches: what one batch may have: the tokens of several slots; those of
-    one slot; or, for a slot that has cells already, one token. A larger batch is sent as several.
-    sizes: the values of fields of the geometry that the engine has,
-    such as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry
-    has another size, and InvalidInput for another word, for an action or a reason that is not one
-    of the specification, or for Append beside an action of a rung with a queue.
+    of them is not sent. batches: what one batch may have: the tokens of several slots; those of one
+    slot; or, for a slot that has cells already, one token. A larger batch is sent as several.
+    sizes: the values of fields of the geometry that the engine has, such as {"page_size": (16,
+    32)}; any value of other fields. Raises Unsupported if the geometry has another size, and
+    InvalidInput for another word, for an action or a reason that is not one of the specification,
+    or for Append beside an action of a rung with a queue.
     """
 
     name: str

@@ -184,9 +184,7 @@ def count(state: "Run", report: Report) -> None:
     """Copy the counts of a run into the report."""
     ceiling = state.idle.rate if state.idle else 0.0
     report.count(
-        geometries=[
-            geometry_to_text(sizes) for sizes in dict.fromkeys(one for one, _ in state.settings)
-        ],
+        geometries=list(sizes_of(state)),
         steps=state.steps + state.warmup_steps,
         actions_taken=sum(state.coverage.actions.values()),
         steps_per_second=round(state.rate, 1),

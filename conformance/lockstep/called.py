@@ -75,24 +75,23 @@ class Called:
 
     def apply(self, action: Action) -> Result:
         """Apply an action. Lists and arrays in its result become tuples."""
-        call = f"apply({action})"
-        with _told_apart(call, self.adapter):
-            result: Any = _plain_result(self._apply(call, action))
+        with _told_apart(action, self.adapter):
+            result: Any = _plain_result(self._apply(action))
         returned = RESULTS.get(type(action))
         if returned is None or result is None:
             return None
-        _require_kind(call, result, returned.type, or_none=" or None")
+        _require_kind(_name(action), result, returned.type, or_none=" or None")
         checked: Result = result
         return checked
 
-    def _apply(self, call: str, action: Action) -> Result:
+    def _apply(self, action: Action) -> Result:
         try:
             return self.adapter.apply(action)
         except Refused as refused:
             if refused.reasons:
                 raise
             raise AdapterMistake(
-                call, "Refused without a reason", line=None, allowed="a Reason that holds"
+                _name(action), "Refused without a reason", line=None, allowed="a Reason that holds"
             ) from refused
 
     def observe(self) -> View:
@@ -173,8 +172,11 @@ class _Frame(NamedTuple):
 
 
 @contextmanager
-def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
-    """Raise AdapterMistake or EngineFailed for any exception that an adapter may not raise."""
+def _told_apart(call: str | Action, engine: Engine | None) -> Iterator[None]:
+    """Raise AdapterMistake or EngineFailed for any exception that an adapter may not raise.
+
+    call: what is called, or the action that is applied: its text is made only if it is needed.
+    """
     try:
         yield
     except (Refused, EngineFailed, AdapterMistake, Hung, Violation):
@@ -182,7 +184,7 @@ def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
     except InvalidInput as error:
         where = _adapters_line(_frames(error.__traceback__), engine)
         if where is not None and not notes_of(error):
-            error.add_note(f"the adapter's {call}: {where}")
+            error.add_note(f"the adapter's {_name(call)}: {where}")
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or extra_of(error) is not None:
@@ -195,11 +197,15 @@ def _told_apart(call: str, engine: Engine | None) -> Iterator[None]:
             raise failed from error
         line = _adapters_line(frames, engine)
         if engine is None:
-            mistake = AdapterMistake(call, said, line=line, allowed=FACTORY)
+            mistake = AdapterMistake(_name(call), said, line=line, allowed=FACTORY)
         else:
-            mistake = AdapterMistake(call, said, line=line)
+            mistake = AdapterMistake(_name(call), said, line=line)
         mistake.add_note(_text(frames, said))
         raise mistake from error
+
+
+def _name(call: str | Action) -> str:
+    return call if isinstance(call, str) else f"apply({call})"
 
 
 def _require_kind(call: str, value: object, kind: type, *, or_none: str = "") -> None:
