@@ -33,6 +33,14 @@ def require(package: str, calls: Calls, *, remedy: str) -> None:
         )
 
 
+def require_installed(package: str, module: str, *, allowed: str, remedy: str) -> None:
+    """Raise InvalidInput unless a module of the distribution can be imported."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise InvalidInput(package, seen=str(error), allowed=allowed, remedy=remedy) from None
+
+
 def installed(package: str) -> bool:
     """Whether a distribution of this name is installed."""
     return version(package) != UNKNOWN

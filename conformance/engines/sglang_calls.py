@@ -70,7 +70,9 @@ class Pools:
     """
 
     def __init__(self, geometry: Geometry, *, caching: bool) -> None:
-        _require_installed()
+        drift.require_installed(
+            PACKAGE, "sgl_jax", allowed="sglang-jax 0.0.2, installed", remedy=REMEDY
+        )
         drift.require(PACKAGE, CALLS, remedy=REMEDY)
         allocator, memory_pool, radix_cache = (
             import_module(name) for name in (_ALLOCATOR, _REQUESTS, _CACHE)
@@ -144,12 +146,3 @@ class Pools:
         self.cache.reset()
         self.requests.clear()
         self.allocator.clear()
-
-
-def _require_installed() -> None:
-    try:
-        import_module("sgl_jax")
-    except ImportError as error:
-        raise InvalidInput(
-            PACKAGE, seen=str(error), allowed="sglang-jax 0.0.2, installed", remedy=REMEDY
-        ) from None

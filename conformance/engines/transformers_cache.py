@@ -37,7 +37,6 @@ from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
-    InvalidInput,
     Limits,
     Reason,
     Tokens,
@@ -113,7 +112,9 @@ class Blocks:
     """
 
     def __init__(self, geometry: Geometry, *, width: int = WIDTH) -> None:
-        _require_installed()
+        drift.require_installed(
+            PACKAGE, _CACHE, allowed="transformers 5.23.0, installed", remedy=REMEDY
+        )
         drift.require(PACKAGE, CALLS, remedy=REMEDY)
         top, cache = import_module("transformers"), import_module(_CACHE)
         self._torch = import_module("torch")
@@ -476,15 +477,6 @@ class Prefixes:
         self._complete[slot] = self._blocks.cache.count_new_complete_blocks(request, more)
         request.position_offset = count
         return True
-
-
-def _require_installed() -> None:
-    try:
-        import_module(_CACHE)
-    except ImportError as error:
-        raise InvalidInput(
-            PACKAGE, seen=str(error), allowed="transformers 5.23.0, installed", remedy=REMEDY
-        ) from None
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:

@@ -29,7 +29,6 @@ from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
-    InvalidInput,
     Limits,
     Reason,
     Tokens,
@@ -75,7 +74,9 @@ class Blocks:
     """
 
     def __init__(self, geometry: Geometry, *, caching: bool) -> None:
-        _require_installed()
+        drift.require_installed(
+            PACKAGE, _MANAGER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
+        )
         drift.require(PACKAGE, CALLS, remedy=REMEDY)
         manager, utils, interface, self._request = (
             import_module(name) for name in (_MANAGER, _UTILS, _INTERFACE, _REQUEST)
@@ -226,15 +227,6 @@ class Prefixes:
     def counts(self) -> tuple[int, ...]:
         """`ref_cnt` of each block."""
         return self._blocks.counts()
-
-
-def _require_installed() -> None:
-    try:
-        import_module(_MANAGER)
-    except ImportError as error:
-        raise InvalidInput(
-            PACKAGE, seen=str(error), allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
-        ) from None
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
