@@ -30,7 +30,7 @@ from spec.vocabulary.rules import INT32
 
 T = TypeVar("T")
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 Saw = Mapping[str, Mapping[int, Any]]
 """Observed values by field and by slot or page. A field without an index is at index 0."""

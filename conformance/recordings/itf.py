@@ -23,6 +23,7 @@ from conformance.files.serialisation import checked, shown
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.format import (
     INDEXED,
+    VERSION,
     WHOLE,
     Header,
     Line,
@@ -89,7 +90,7 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
         names = [
             one for one in _entry(data, "vars") if type(one) is str and one in (*_MAPS, *WHOLE)
         ]
-        head = {"kvspec": "recording", "version": 1, "engine": path.name, "shows": names}
+        head = {"kvspec": "recording", "version": VERSION, "engine": path.name, "shows": names}
         header = header_from_data({**head, **checked(_part(plain[0], "header"), dict)})
     except (ValueError, TypeError, RecursionError) as error:
         raise _bad(path, 0, error, name=name) from None

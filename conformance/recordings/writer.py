@@ -33,7 +33,7 @@ class HistoryWriter:
         **geometry: int,
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        header = {"kvspec": "recording", "version": 1, "engine": engine, "geometry": geometry}
+        header = {"kvspec": "recording", "version": 2, "engine": engine, "geometry": geometry}
         takes = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
         more = {"shows": list(shows), **({"limits": dict(limits)} if limits else {})}
         self._write({**header, **takes, **more})

@@ -310,7 +310,7 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"version": 2}, "a recording of version 2; version 1 is read here"),
+        ({"version": 1}, "a recording of version 1; version 2 is read here"),
         ({"version": True}, "a recording of version True"),
         ({"kvspec": "notes"}, "not the header of a recording"),
         ({"spec_version": "9"}, "spec_version is '9', allowed: "),
@@ -346,7 +346,7 @@ def test_a_pool_of_absurd_size_costs_nothing() -> None:
     assert ledger.size < 10
 
 
-HEAD: dict[str, Any] = {"kvspec": "recording", "version": 1, "policy": "lowest", "shows": []}
+HEAD: dict[str, Any] = {"kvspec": "recording", "version": 2, "policy": "lowest", "shows": []}
 GROWS: list[dict[str, Any]] = [
     {"step": "Reserve", "slot": 0},
     {"step": "Assign", "slot": 0, "prompt": [7], "params": {"max_new": 4}, "request": 1},
@@ -475,7 +475,7 @@ def test_a_count_of_a_page_that_no_row_shows_is_not_missed(tmp_path: Path) -> No
     path = tmp_path / "r.jsonl"
     header = {
         "kvspec": "recording",
-        "version": 1,
+        "version": 2,
         "geometry": {"pages": 8, "page_size": 4, "slots": 2, "pages_per_seq": 4},
         "policy": "any",
         "shows": ["counts"],

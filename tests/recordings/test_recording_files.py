@@ -122,7 +122,7 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
 @pytest.mark.parametrize(("free", "verdict"), [(2, "holds"), (1, "fails")])
 def test_the_number_of_free_pages_survives_a_trace(free: int, verdict: str) -> None:
     """The number of free pages starts at the size of the pool, unlike every other field."""
-    head = {"kvspec": "recording", "version": 1, "engine": "e", "shows": ["free"]}
+    head = {"kvspec": "recording", "version": 2, "engine": "e", "shows": ["free"]}
     head["geometry"] = {"pages": 3, "page_size": 2, "slots": 1, "pages_per_seq": 2}
     steps = [
         {"step": "Reserve", "slot": 0},
@@ -227,7 +227,7 @@ def allocator(*, clones: bool = True, refuses: bool = True, fills: bool = True) 
         {"step": "Allocate", "batch": [[0, 0]]},
     ]
     sizes = {"pages": 3, "page_size": 2, "slots": 2, "pages_per_seq": 3}
-    head = {"kvspec": "recording", "version": 1, "geometry": sizes, "policy": "lowest"}
+    head = {"kvspec": "recording", "version": 2, "geometry": sizes, "policy": "lowest"}
     text = "".join(json.dumps(line) + "\n" for line in [head, *steps])
     Path("a.jsonl").write_text(text, encoding="utf-8")
     return Path("a.jsonl")
