@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from conformance.protocol import CALLS, Attends, Engine, Poisonable, Profile
+from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.registry import DRIVEN_BY
 from spec import clauses, ladder
 from spec.machines import actions as act
@@ -18,6 +19,8 @@ OTHERS: Final[Mapping[str, str]] = {
     "GEOM": "the clause compares runs; fuzzing compares steps",
 }
 """The clauses that fuzzing judges for no engine, each with the reason."""
+FINISHING: Final = frozenset({act.Prefill, act.Round, act.Generate, act.Admit})
+"""The actions that may finish a sequence."""
 
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:
@@ -46,6 +49,9 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield names_of(left_out), "the engine does not offer these actions"
     if act.Append in profile.actions:
         yield names_of(apart), "the engine offers Append: its caller has the queue"
+    idle = CLEANUPS & profile.actions
+    if idle and FINISHING.isdisjoint(profile.actions):
+        yield f"{names_of(idle)} after a sequence has finished", "no offered action finishes one"
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
     yield from _guarded(profile)

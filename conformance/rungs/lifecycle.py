@@ -8,8 +8,9 @@ from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
+from conformance.rungs import scheduling
 from conformance.rungs.pages import SLOT_REASONS, append, boundary, needs_page
-from conformance.rungs.record import ActionKit, Move, RungKit, Session
+from conformance.rungs.record import ActionKit, DrawRule, Move, RungKit, Session
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.shared_generators import (
     Digits,
@@ -49,6 +50,9 @@ from spec.vocabulary import Geometry, Params, Reason, Request, ResetMode
 
 RESET: Final = constant(Reset(), Reset(ResetMode.PHYSICAL))
 TAKE_OUTPUTS: Final = constant(TakeOutputs())
+CLEANUPS: Final = frozenset({FreeFinished, TakeOutputs})
+"""The actions that do something only after a sequence has finished."""
+CLEAN_UP: Final = constant(FreeFinished(), TakeOutputs())
 _PARAMS: Final = Params(max_new=1)
 
 
@@ -131,6 +135,18 @@ def _has_finished(state: State) -> object:
     return state.finished
 
 
+def _or_clean_up(rule: DrawRule) -> DrawRule:
+    """This rule, or rarely a cleanup if the engine has no turns at the level that draws those."""
+
+    def chosen(session: Session, drawn: int) -> Step:
+        offered = session.actions
+        if CLEANUPS.isdisjoint(offered) or scheduling.KIT.needs <= offered:
+            return rule(session, drawn)
+        return (CLEAN_UP if drawn % 4 == 3 else rule)(session, drawn // 4)
+
+    return chosen
+
+
 def alphabet(geometry: Geometry) -> Iterator[Move]:
     """Two prompts of the greatest length; the choice of a sequence is the number of its slot."""
     ids = range(geometry.slots + 1)
@@ -171,7 +187,7 @@ KIT: Final = RungKit(
             "advance_again": advance,
             "boundary": boundary("advance", named(overfill)),
             "boundary_again": boundary("advance", named(overfill)),
-            "reset": rarely(8, RESET, "allocate"),
+            "reset": _or_clean_up(rarely(8, RESET, "allocate")),
         },
         "scheduling": {
             "boundary": boundary("prefill", named(overfill)),
@@ -180,7 +196,7 @@ KIT: Final = RungKit(
             "reset": rarely(8, RESET, "prefill"),
         },
         "admission": {
-            "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "serve"),
+            "take_outputs": _or_clean_up(when(_has_outputs, TAKE_OUTPUTS, "serve")),
             "reset": rarely(8, RESET, "serve"),
         },
     },

@@ -15,6 +15,7 @@ from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
 from conformance.recordings.fast_table import APPENDING
 from conformance.rungs.coverage import POISON, Coverage, offered_by
+from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.pages import PAGE_REUSED, REFUSED
 from conformance.rungs.record import (
     AHEAD,
@@ -372,7 +373,7 @@ def test_everything_required_is_reached(window: int | None, steps: int) -> None:
 
 def test_everything_required_is_reached_with_append() -> None:
     """So it is for an engine whose caller appends the tokens, each step seen from below too."""
-    counted, actions = Coverage(), APPENDING - {act.FreeFinished, act.TakeOutputs}
+    counted, actions = Coverage(), APPENDING
     targets = tuple(
         Campaign(
             make=partial(campaign.make, partial(SpecEngine, actions=actions), *setting),
@@ -392,6 +393,39 @@ def test_everything_required_is_reached_with_append() -> None:
 
     coverable = counted.coverable([*(kind.__name__ for kind in actions), POISON])
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
+
+
+@pytest.mark.parametrize("appends", [frozenset({act.Append}), frozenset()])
+def test_cleanup_is_drawn_without_decoding(appends: frozenset[type]) -> None:
+    """An allocator that cleans up is asked to, whether or not its caller appends the tokens."""
+    actions = appends | {act.Reserve, act.Assign, act.Allocate, *CLEANUPS}
+    target = Campaign(
+        make=partial(
+            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+        ),
+        names=ladder.machine_for(actions).names,
+    )
+    for number in range(4):
+        turn(target, *{*campaign.turns_of(actions)}, number)
+
+    coverable = target.coverage.coverable(f"{kind.__name__}: done" for kind in actions)
+    assert {"FreeFinished: done", "TakeOutputs: done"} <= {*coverable}
+    assert coverable == target.coverage.covered(coverable)
+
+
+def test_cleanup_is_drawn_where_requests_wait_for_admission() -> None:
+    """An engine that has admission alone is asked to clean up what has finished."""
+    actions = frozenset({act.Submit, act.Admit, act.Generate, *CLEANUPS})
+    target = Campaign(
+        make=partial(
+            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+        ),
+        names=ladder.machine_for(actions).names,
+    )
+    for number in range(2):
+        turn(target, *{*campaign.turns_of(actions)}, number)
+
+    assert {"FreeFinished: done", "TakeOutputs: done"} <= target.coverage.outcomes.keys()
 
 
 @pytest.mark.parametrize("kind", [act.Truncate, act.Commit])

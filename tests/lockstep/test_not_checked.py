@@ -8,9 +8,14 @@ import toy_engine
 from attrs import evolve
 from spec_engine import SpecEngine, small
 
-from conformance.lockstep.not_checked import clauses_not_judged, not_checked
+from conformance.lockstep.not_checked import (
+    FINISHING,
+    clauses_not_judged,
+    not_checked,
+)
 from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
+from conformance.rungs.lifecycle import CLEANUPS
 from spec.clauses import CLAUSES
 from spec.machines import actions as act
 from spec.view import View
@@ -196,6 +201,18 @@ def test_an_engine_with_append_has_a_caller_with_a_queue() -> None:
     apart = next(name for name, why in theirs.items() if "its caller has the queue" in why)
     assert "Admit, Enqueue, Generate, Pack, Prefill, Purge, Round, Submit" == apart
     assert "Append" not in ours
+
+
+@pytest.mark.parametrize("finishing", FINISHING)
+def test_cleanup_of_what_never_finishes_is_reported(finishing: type) -> None:
+    """A cleanup has nothing to do, and is listed, until one action may finish a sequence."""
+    limits, actions = default_limits(SIZES), frozenset({act.Reserve, *CLEANUPS})
+    idle = SpecEngine(SIZES, limits, CleanupMode.NONE, actions=actions)
+    serving = SpecEngine(SIZES, limits, CleanupMode.NONE, actions=actions | {finishing})
+    what = "FreeFinished, TakeOutputs after a sequence has finished"
+
+    assert "no offered action finishes one" == dict(not_checked(idle))[what]
+    assert what not in dict(not_checked(serving))
 
 
 def test_every_call_that_is_guarded_is_reported() -> None:
