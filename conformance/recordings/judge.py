@@ -56,12 +56,14 @@ class Machine(Protocol):
 class Judge:
     """Takes one line after another. After an illegal line it can take no further one.
 
-    coverage: counts the lines that were legal.
+    coverage: counts the lines that were legal. uncompared: the classes of step of which a result
+    is recorded that nothing could be compared with.
     """
 
     machine: Machine
     header: Header
     coverage: Coverage = field(factory=Coverage)
+    uncompared: set[type] = field(factory=set)
 
     def take(self, line: Line) -> None:
         """Judge a line and take its action. Raises Illegal."""
@@ -73,6 +75,8 @@ class Judge:
         else:
             reasons, done = self._act(line, step)
         _require_none(result_difference(step, result, done.results))
+        if result is not None and not done.results:
+            self.uncompared.add(type(step))
         agrees = self.machine.agrees
         for name, values in saw.items():
             for index, seen in values.items():

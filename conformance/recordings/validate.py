@@ -45,6 +45,7 @@ class Outcome:
     found: the first illegal line, or None. observed: the fields that at least one line shows.
     machine: the machine of the specification that judged; None if the fast table did. part: the
     part of the file that the illegal line depends on. coverage: what the legal lines reached.
+    uncompared: the classes of step of which some recorded result was not compared.
     """
 
     header: Header
@@ -54,6 +55,7 @@ class Outcome:
     machine: Machine | None
     part: Part
     coverage: Coverage
+    uncompared: frozenset[type]
 
 
 def validate(
@@ -174,7 +176,13 @@ class _Pass:
         return False
 
     def _outcome(self, events: int, found: Found | None) -> Outcome:
-        observed = frozenset(self._observed)
         return Outcome(
-            self._header, events, found, observed, self._machine, self._part, self._judge.coverage
+            header=self._header,
+            events=events,
+            found=found,
+            observed=frozenset(self._observed),
+            machine=self._machine,
+            part=self._part,
+            coverage=self._judge.coverage,
+            uncompared=frozenset(self._judge.uncompared),
         )

@@ -405,8 +405,9 @@ def test_cleanup_is_drawn_without_decoding(appends: frozenset[type]) -> None:
         ),
         names=ladder.machine_for(actions).names,
     )
+    (level,) = {*campaign.turns_of(actions)}
     for number in range(4):
-        turn(target, *{*campaign.turns_of(actions)}, number)
+        turn(target, level, number)
 
     coverable = target.coverage.coverable(f"{kind.__name__}: done" for kind in actions)
     assert {"FreeFinished: done", "TakeOutputs: done"} <= {*coverable}
@@ -422,8 +423,9 @@ def test_cleanup_is_drawn_where_requests_wait_for_admission() -> None:
         ),
         names=ladder.machine_for(actions).names,
     )
+    (level,) = {*campaign.turns_of(actions)}
     for number in range(2):
-        turn(target, *{*campaign.turns_of(actions)}, number)
+        turn(target, level, number)
 
     assert {"FreeFinished: done", "TakeOutputs: done"} <= target.coverage.outcomes.keys()
 

@@ -279,6 +279,49 @@ def test_a_page_must_be_shared_where_there_are_clones() -> None:
     assert "page shared" in ran(str(path))[1]["not_covered"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "result", "rows", "listed"),
+    [
+        ("any", [0, 1], None, ["results of Allocate: some name pages that no row shows"]),
+        ("any", [0, 1], {"0": [0]}, []),
+        ("lowest", [0, 1], None, []),
+        ("any", None, None, []),
+    ],
+)
+def test_results_of_pages_that_no_row_shows_are_listed(
+    policy: str, result: list[int] | None, rows: dict[str, list[int]] | None, listed: list[str]
+) -> None:
+    """Destinations in unknown pages are not compared; shown or chosen by a policy, they are."""
+    line: dict[str, Any] = {"step": "Allocate", "batch": [[0, 0], [0, 1]]}
+    line |= {} if result is None else {"result": result}
+    line |= {} if rows is None else {"saw": {"rows": rows}}
+    path = by_hand({"policy": policy}, {"step": "Reserve", "slot": 0}, line)
+
+    status, told = ran(str(path), "--require", "nothing")
+
+    assert 0 == status
+    assert listed == [one for one in told["not_checked"] if one.startswith("results")]
+
+
+def test_results_that_no_action_has_are_listed() -> None:
+    """A result of an action that has none is compared with nothing."""
+    path = by_hand({}, {"step": "Reserve", "slot": 0}, {"step": "Free", "slot": 0, "result": 7})
+
+    status, told = ran(str(path), "--require", "nothing")
+
+    assert 0 == status
+    assert "results of Free: the specification has no such" in told["not_checked"]
+
+
+def by_hand(header: dict[str, Any], *lines: dict[str, Any]) -> Path:
+    """A recording of these lines at two pages of two cells."""
+    sizes = {"pages": 2, "page_size": 2, "slots": 2, "pages_per_seq": 2}
+    first = {"kvspec": "recording", "version": 1, "geometry": sizes, **header}
+    path = Path("by_hand.jsonl")
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, *lines)), encoding="utf-8")
+    return path
+
+
 def test_what_is_required_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     """An item, everything, or nothing is required instead; an unknown word is bad usage."""
     path = str(allocator(refuses=False, fills=False))
