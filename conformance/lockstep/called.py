@@ -12,6 +12,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
@@ -108,13 +109,22 @@ class Called:
 
     def _attend(self) -> Mapping[int, Mapping[int, int]]:
         with _told_apart("attend()", self.adapter):
-            read: Mapping[int, Mapping[int, int]] = self.adapter.attend()  # type: ignore[attr-defined]
-            return read
+            read = self.adapter.attend()  # type: ignore[attr-defined]
+        try:
+            return {index(slot): _times(cells) for slot, cells in read.items()}
+        except (AttributeError, TypeError):
+            allowed = "{slot: {destination: times}}, all integers"
+            raise AdapterMistake("attend()", shown(read), line=None, allowed=allowed) from None
 
     def _compilations(self) -> Mapping[str, int]:
         with _told_apart("compilations()", self.adapter):
             counts: Mapping[str, int] = self.adapter.compilations()  # type: ignore[attr-defined]
             return counts
+
+
+def _times(cells: Mapping[Any, Any]) -> dict[int, int]:
+    """How often each cell was read, in Python's own integers. Raises TypeError."""
+    return {index(cell): index(times) for cell, times in cells.items()}
 
 
 def _plain_result(result: Any) -> Any:
@@ -209,7 +219,7 @@ def _name(call: str | Action) -> str:
 
 
 def _require_kind(call: str, value: object, kind: type, *, or_none: str = "") -> None:
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = (
             kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         )

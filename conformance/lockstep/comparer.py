@@ -5,12 +5,16 @@ recordings and for vectors. Source: docs/sources.md, "Refusals".
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+from attrs import fields, has
 
 from conformance.protocol import Refuses
 from conformance.rungs.registry import ACTIONS, clause_of
 from spec.fields import BY_NAME
 from spec.vocabulary import Reason
+
+_INTEGERS: Final = frozenset({int})
 
 
 class Difference(NamedTuple):
@@ -53,10 +57,27 @@ def result_difference(step: object, result: object, legal: Collection[object]) -
     A result of None was not reported, and an empty `legal` means that none was specified: neither
     is judged.
     """
-    if result is None or not legal or result in legal:
+    if result is None or not legal or any(_same(result, one) for one in legal):
         return None
     expected = " or ".join(map(str, legal))
     return Difference(ACTIONS[type(step)].result_clause, "the result", result, expected)
+
+
+def _same(seen: object, expected: object) -> bool:
+    """Whether two values are equal, with numbers of one kind: neither False nor 0.0 is 0."""
+    return seen == expected and _same_kinds(seen, expected)
+
+
+def _same_kinds(seen: Any, expected: Any) -> bool:
+    """Whether all numbers in two equal values are of one kind."""
+    if isinstance(expected, list | tuple):
+        if _INTEGERS.issuperset(map(type, seen)):  # most results are long lists of integers
+            return _INTEGERS.issuperset(map(type, expected))
+        return all(map(_same_kinds, seen, expected))
+    if has(type(expected)):
+        names = (field.name for field in fields(type(expected)))
+        return all(_same_kinds(getattr(seen, name), getattr(expected, name)) for name in names)
+    return all(isinstance(seen, kind) is isinstance(expected, kind) for kind in (bool, float))
 
 
 def field_difference(

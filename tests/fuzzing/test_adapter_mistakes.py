@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import spec_engine
 import toy_engine
@@ -25,7 +26,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
-from conformance.lockstep.called import notes_of
+from conformance.lockstep.called import called, notes_of
 from conformance.lockstep.lockstep import require_shown
 from conformance.lockstep.run import Finding, replay
 from conformance.protocol import AdapterMistake
@@ -89,6 +90,42 @@ def test_a_mistake_of_an_adapter_is_told_as_one(mistake: Any) -> None:
     text = "\n".join((str(told.value), *notes_of(told.value)))
     for part in MISTAKES[mistake]:
         assert part in text
+
+
+class Answers:
+    """An adapter with the given results and read sets."""
+
+    def __init__(self, result: object, read: object) -> None:
+        self._toy, self._result, self._read = toy(), result, read
+        self.profile, self.observe = self._toy.profile, self._toy.observe
+
+    def apply(self, _action: object) -> object:
+        """The given result."""
+        return self._result
+
+    def attend(self) -> object:
+        """The given read sets."""
+        return self._read
+
+
+@pytest.mark.parametrize("result", [False, 0.0, "0"])
+def test_a_slot_is_an_integer(result: object) -> None:
+    """A slot of another type is a mistake of the adapter, also if it equals the right one."""
+    engine = called(lambda: Answers(result, {}))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(AdapterMistake, match=r"Reserve.*which is no int"):
+        engine.apply(act.Reserve(None))
+
+
+@pytest.mark.parametrize("read", [{0: {5: 1.0}}, {0: {5.0: 1}}, {0.0: {5: 1}}, {0: [5]}, None])
+def test_read_sets_are_integers(read: object) -> None:
+    """Other read sets are a mistake of the adapter; integers of any library will do."""
+    wrong = called(lambda: Answers(None, read))  # type: ignore[arg-type,return-value]
+    right = called(lambda: Answers(None, {np.int64(0): {5: np.int32(1)}}))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(AdapterMistake, match=r"attend\(\).*times}}, all integers"):
+        wrong._attend()
+    assert "{0: {5: 1}}" == str(right._attend())
 
 
 def test_a_mistake_ends_the_command_with_one_line(

@@ -15,6 +15,7 @@ from spec_tools import grown
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.history import History
+from conformance.lockstep.comparer import result_difference
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
@@ -129,6 +130,34 @@ def violation(clause: str, part: str) -> Iterator[None]:
     with pytest.raises(Violation) as caught:
         yield
     assert (clause, True) == (caught.value.clause, part in caught.value.message), caught.value
+
+
+PLAN = BatchPlan(
+    order=(0,), slot_ids=(0,), destinations=(0,), kv_lens=(1,), page_indices=((0,),),
+    cu_q_lens=(0, 1), num_seqs=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [False, 0.0])
+@pytest.mark.parametrize(
+    ("action", "with_zero"),
+    [
+        (act.Reserve(), lambda zero: zero),
+        (act.Allocate(((0, 0),)), lambda zero: evolve(PLAN, destinations=(zero,))),
+        (act.Pack(), lambda zero: ((7, zero, 1), (7, 2, 1))),
+        (act.TakeOutputs(), lambda zero: ((1, 0, (zero,), FinishReason.STOP),)),
+        (act.Generate(), lambda zero: Rounds(zero, None)),
+    ],
+)
+def test_a_result_has_numbers_of_the_right_kind(
+    action: Action, with_zero: Callable[[Any], object], wrong: object
+) -> None:
+    """False and 0.0 equal 0 in Python, and are no slot, token, destination or count."""
+    assert None is result_difference(action, with_zero(0), [with_zero(0)])
+    found = result_difference(action, with_zero(wrong), [with_zero(0)])
+
+    assert found is not None
+    assert (with_zero(wrong), str(with_zero(0))) == (found.seen, found.expected)
 
 
 def test_the_adapter_of_a_foreign_allocator_is_short() -> None:

@@ -313,6 +313,45 @@ def test_results_that_no_action_has_are_listed() -> None:
     assert "results of Free: the specification has no such" in told["not_checked"]
 
 
+@pytest.mark.parametrize("wrong", [False, 0.0])
+@pytest.mark.parametrize(
+    "before",
+    [
+        [{"step": "Reserve", "slot": None}],
+        [
+            {"step": "Reserve", "slot": 1},
+            {
+                "step": "Assign",
+                "slot": 1,
+                "prompt": [1],
+                "params": {"max_new": 1},
+                "request": 1,
+            },
+            {"step": "Allocate", "batch": [[1, 0]]},
+            {"step": "Write", "batch": [[1, 0]]},
+            {"step": "Clone", "parent": 1, "child": None, "choice": 1},
+        ],
+        [{"step": "Reserve", "slot": 0}, {"step": "Allocate", "batch": [[0, 0]]}],
+        [{"step": "Generate"}],
+    ],
+)
+def test_a_result_of_another_type_is_illegal(before: list[dict[str, Any]], wrong: object) -> None:
+    """Neither false nor 0.0 is slot 0, destination 0 or no round."""
+    step = before[-1]["step"]
+    right, result = {
+        "Allocate": ([0], [wrong]),
+        "Generate": ([0, "QUEUE_EMPTY"], [wrong, "QUEUE_EMPTY"]),
+    }.get(step, (0, wrong))
+    lines = (*before[:-1], {**before[-1], "result": right})
+    assert 0 == ran(str(by_hand({"policy": "lowest"}, *lines)), "--require", "nothing")[0]
+
+    lines = (*before[:-1], {**before[-1], "result": result})
+    status, told = ran(str(by_hand({"policy": "lowest"}, *lines)), "--require", "nothing")
+
+    assert (1, len(before) + 1) == (status, told["first_illegal"]["line"])
+    assert "the result is" in told["first_illegal"]["reason"]
+
+
 def by_hand(header: dict[str, Any], *lines: dict[str, Any]) -> Path:
     """A recording of these lines at two pages of two cells."""
     sizes = {"pages": 2, "page_size": 2, "slots": 2, "pages_per_seq": 2}
