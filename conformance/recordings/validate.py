@@ -161,6 +161,13 @@ class _Pass:
             )
         if self._machine is None and self._kinds <= QUICK:
             return None
+        if self._header.policy != "lowest":
+            raise self._lines.bad(
+                f'{kind.__name__} under the policy "{self._header.policy}"',
+                f"{', '.join(sorted(one.__name__ for one in APPENDING))}; any action under the "
+                'policy "lowest", which the header of an engine that takes the lowest free page '
+                "says",
+            )
         machine = ladder.whole_appending() if Append in self._kinds else ladder.whole()
         other = self._machine is None or (Append in self._kinds and self._machine is not machine)
         return machine if other else None

@@ -352,6 +352,16 @@ def test_a_result_of_another_type_is_illegal(before: list[dict[str, Any]], wrong
     assert "the result is" in told["first_illegal"]["reason"]
 
 
+def test_an_action_beyond_a_table_needs_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Under "any", the first action that the fast table cannot judge is named with its line."""
+    path = by_hand({}, {"step": "Reserve", "slot": 0}, {"step": "Truncate", "slot": 0, "length": 0})
+
+    assert 2 == ran(str(path))[0]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "by_hand.jsonl line 3: saw 'Truncate under the policy \"any\"'" in told
+    assert 'any action under the policy "lowest"' in told
+
+
 def by_hand(header: dict[str, Any], *lines: dict[str, Any]) -> Path:
     """A recording of these lines at two pages of two cells."""
     sizes = {"pages": 2, "page_size": 2, "slots": 2, "pages_per_seq": 2}
