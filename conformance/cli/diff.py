@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     pair = campaign.make(pairs, *state.settings[0])
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
-    return judge_coverage(state, pair, report)
+    return judge_coverage(state, pair, report, given=arguments.geometry is not None)
 
 
 def _say_differences(pairs: "PairFactory", report: Report) -> None:

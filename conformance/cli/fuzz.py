@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
         engine = campaign.make(factory, *state.settings[0])
-        return judge_coverage(state, engine, report)
+        return judge_coverage(state, engine, report, given=arguments.geometry is not None)
 
 
 def main_geometry(arguments: argparse.Namespace) -> Geometry:
@@ -206,8 +206,8 @@ def sizes_of(state: "Run") -> dict[str, None]:
     return dict.fromkeys(geometry_to_text(geometry) for geometry, _ in state.settings)
 
 
-def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
-    """Return `holds` only if all required coverage was reached."""
+def judge_coverage(state: "Run", engine: "Engine", report: Report, *, given: bool) -> Verdict:
+    """Return `holds` only if all required coverage was reached. given: whether the geometry was."""
     coverable = state.coverable(engine)
     report.scope = Scope.SAMPLED
     for sizes in sizes_of(state):
@@ -217,10 +217,9 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report) -> Verdict:
     if report.failures:
         return Verdict.FAILS
     if missing:
-        report.say(
-            f"  undecided: {len(missing)} required items were not reached; give more seconds"
-        )
-        report.skip("coverage that was not reached in this time", why="; ".join(missing))
+        advice = state.advice(missing, engine, given=given)
+        report.say(f"  undecided: {len(missing)} required items were not reached; {advice}")
+        report.skip("coverage that was not reached", why="; ".join(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 

@@ -7,7 +7,7 @@ with that of the same rules and draws with empty bodies, measured in the same ru
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -27,7 +27,7 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
-from conformance.rungs.coverage import Coverage, offered_by
+from conformance.rungs.coverage import POISONED, Coverage, offered_by
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
@@ -106,6 +106,22 @@ class Run:
         """What a run of this engine at these settings must reach."""
         sizes, poisonable = [sizes for sizes, _ in self.settings], isinstance(engine, Poisonable)
         return self.coverage.coverable(offered_by(engine.profile, sizes, poisonable=poisonable))
+
+    def advice(self, missing: Collection[str], engine: Engine, *, given: bool) -> str:
+        """How what is missing may be reached. given: whether the geometry was given."""
+        vain, advice = self.coverage.poisoned_nothing, []
+        is_idle = vain > 0 and POISONED in missing
+        if is_idle:
+            advice.append(
+                f"{vain} calls of the adapter's poison changed no dead cell that the view shows: "
+                "mend it or leave it out"
+            )
+        if len(missing) > is_idle:
+            fixed = given or engine.profile.sizes
+            advice.append(
+                "give more seconds" + ", or other sizes if these cannot reach it" * bool(fixed)
+            )
+        return "; ".join(advice)
 
     @property
     def rate(self) -> float:

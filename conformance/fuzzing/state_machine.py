@@ -19,7 +19,7 @@ from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
-from conformance.protocol import Action, EngineFailed, Poison
+from conformance.protocol import Action, EngineFailed, Poison, Poisonable
 from conformance.rungs import record, registry, shared_generators
 from conformance.rungs.coverage import Coverage
 from conformance.rungs.record import DrawRule
@@ -154,6 +154,8 @@ class Session:
         if isinstance(step, PoisonDead):
             if self.lockstep.overwrote:
                 self.campaign.coverage.poisoned()
+            elif step.kind is not Poison.STALE and isinstance(self.lockstep.engine, Poisonable):
+                self.campaign.coverage.poisoned_nothing += 1
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
             self.campaign.coverage.record(before, step, reasons, self.state)

@@ -124,7 +124,8 @@ def judge(
         few = f"{len(missing)} of {len(coverable)} required items were not reached"
         if COVERAGE not in known:
             undecided = dict.fromkeys(CLAUSES, f"undecided: {few}")
-        failing[COVERAGE] = f"{few} in {state.steps} steps: {', '.join(missing)}; give more seconds"
+        advice = state.advice(missing, one, given=alone)
+        failing[COVERAGE] = f"{few} in {state.steps} steps: {', '.join(missing)}; {advice}"
     return _answers(failing, clauses_not_judged(one), undecided)
 
 

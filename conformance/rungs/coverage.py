@@ -37,10 +37,14 @@ POISONED: Final = "poisoned dead cells read past"
 
 
 class Coverage:
-    """Counts of actions, outcomes and corner states of one run."""
+    """Counts of actions, outcomes and corner states of one run.
+
+    poisoned_nothing: how many poisonings that overwrite cells have changed none.
+    """
 
     def __init__(self) -> None:
         self.corners: Counter[str] = Counter()
+        self.poisoned_nothing = 0
         self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
         self._previous: dict[int, list[int]] = {}
         self._released: set[int] = set()

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,17 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
+from conformance.fuzzing.state_machine import Campaign, Session
+from conformance.history import PoisonDead
 from conformance.lockstep.called import called, notes_of
 from conformance.lockstep.lockstep import require_shown
 from conformance.lockstep.run import Finding, replay
-from conformance.protocol import AdapterMistake
+from conformance.protocol import AdapterMistake, Poison
+from conformance.rungs.coverage import POISONED
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
+OTHER_SIZES = "; give more seconds, or other sizes if these cannot reach it"
 SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
 
 
@@ -190,6 +195,54 @@ def test_a_poison_that_overwrites_nothing_is_not_counted(kind: str | None) -> No
 
     assert report.finding is None
     assert (kind is None) == (report.coverage.corners["poisoned dead cells read past"] > 0)
+
+
+@pytest.mark.parametrize(
+    ("others", "given", "sizes", "advice"),
+    [
+        ([], False, {}, ""),
+        (["Clone: done"], False, {}, "; give more seconds"),
+        (["Clone: done"], True, {}, OTHER_SIZES),
+        (["Clone: done"], False, {"slots": (3,)}, OTHER_SIZES),
+    ],
+)
+def test_the_advice_fits_what_was_not_reached(
+    *, others: list[str], given: bool, sizes: dict[str, tuple[int, ...]], advice: str
+) -> None:
+    """Seconds mend no poison; they may not help where the sizes are given or few."""
+    report, engine = campaign.Run(), toy()
+    engine.profile = evolve(engine.profile, sizes=sizes)
+    options = campaign.Options(geometry=USUAL, steps=300, ceiling=False)
+    campaign.run(PoisonsNothing, options, report=report, update=lambda *_: None)
+    times = report.coverage.poisoned_nothing
+
+    assert times > 0
+    assert (
+        f"{times} calls of the adapter's poison changed no dead cell that the view shows: "
+        f"mend it or leave it out{advice}"
+    ) == report.advice([*others, POISONED], engine, given=given)
+    assert advice.removeprefix("; ") == report.advice(others, engine, given=given)
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "times"),
+    [
+        (PoisonsNothing, Poison.NAN, 1),
+        (PoisonsNothing, Poison.STALE, 0),
+        (spec_engine.make, Poison.NAN, 0),
+        (Adapter, Poison.NAN, 0),
+    ],
+)
+def test_a_poison_is_blamed_if_it_should_overwrite(made: Any, kind: Poison, times: int) -> None:
+    """STALE leaves the cells as they are, and an adapter may have no poison."""
+    target = Campaign(make=partial(campaign.make, made, USUAL, CleanupMode.NONE))
+    Session(target, "lifecycle").take(PoisonDead(kind))
+
+    assert times == target.coverage.poisoned_nothing
+    report = campaign.Run(coverage=target.coverage)
+    advice = report.advice([POISONED], toy(), given=False)
+    assert (times > 0) == ("poison" in advice)
+    assert (times > 0) == ("give more seconds" not in advice)
 
 
 @pytest.mark.parametrize(
