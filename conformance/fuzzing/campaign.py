@@ -38,6 +38,8 @@ Setting = tuple[Geometry, CleanupMode]
 
 EXAMPLES: Final = 15
 STEPS: Final = 40
+LONGEST_ROW: Final = 160
+"""The most cells of a row that is made longer to show a lookahead."""
 HOME: Final = ".kvspec/hypothesis"
 """The folder of the files that Hypothesis keeps."""
 IDLE_EVERY: Final = 4
@@ -136,19 +138,33 @@ class Run:
         return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
 
 
-def geometries(main: Geometry) -> tuple[Setting, ...]:
+def geometries(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
     """The given geometry and two others that reach further corner states, each with its cleanup.
 
-    The second has pages of one cell, so that every cell is at a page boundary; the third has a pool
-    too small for its slots. In both, pages run out.
+    The first has longer rows if only they can tell this lookahead from others. The second has pages
+    of one cell, so that every cell is at a page boundary; the third has a pool too small for its
+    slots. In both, pages run out.
     """
     single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
     tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
     return (
-        (main, CleanupMode.INCREMENTAL),
+        (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL),
         (single, CleanupMode.END),
         (tight, CleanupMode.NONE),
     )
+
+
+def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
+    """The geometry with rows that end past a cell, its page and what is taken ahead of them.
+
+    The pool grows with the rows. The geometry as it is, if its rows suffice or would be too long.
+    """
+    cells = lookahead + main.page_size + 1
+    if not main.max_len < cells <= LONGEST_ROW:
+        return main
+    longer = main.pages_for(cells)
+    pages = main.pages * longer // main.pages_per_seq
+    return evolve(main, pages=pages, pages_per_seq=longer)
 
 
 def settings_of(factory: Factory, options: Options) -> tuple[Setting, ...]:
@@ -160,8 +176,19 @@ def settings_of(factory: Factory, options: Options) -> tuple[Setting, ...]:
         return tuple((options.geometry, cleanup) for cleanup in CleanupMode)
     return tuple(
         (_nearest_supported(factory, geometry, cleanup), cleanup)
-        for geometry, cleanup in geometries(options.geometry)
+        for geometry, cleanup in geometries(
+            options.geometry, lookahead=_lookahead(factory, options.geometry)
+        )
     )
+
+
+def _lookahead(factory: Factory, geometry: Geometry) -> int:
+    """The lookahead that an engine of about this geometry declares; 0 if none can be made."""
+    nearest = _nearest_supported(factory, geometry, CleanupMode.INCREMENTAL)
+    try:
+        return make(factory, nearest, CleanupMode.INCREMENTAL).profile.lookahead
+    except (Exception, SystemExit):  # whoever makes the engine next reports it
+        return 0
 
 
 def _nearest_supported(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Geometry:

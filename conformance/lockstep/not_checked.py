@@ -55,14 +55,25 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
     yield from _guarded(profile)
-    if profile.batches != "several slots":
-        yield "batches of several slots", f"the engine takes {profile.batches}: Profile.batches"
+    yield from _not_shown_by_sizes(profile)
     if profile.refuses == "may_refuse_more":
         yield "ATOMIC, refusal of legal actions", "the engine may refuse more"
     if not isinstance(engine, Poisonable):
         yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"
+
+
+def _not_shown_by_sizes(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What the profile declares and these sizes cannot show."""
+    sizes = profile.geometry
+    if profile.batches != "several slots":
+        yield "batches of several slots", f"the engine takes {profile.batches}: Profile.batches"
+    elif sizes.slots == 1:
+        yield "batches of several slots", "these sizes have one slot"
+    told = max(0, sizes.max_len - sizes.page_size - 1)
+    if profile.lookahead > told:
+        yield f"lookahead past {told} cells", "the rows of these sizes end there"
 
 
 def _guarded(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import cycle
+from typing import ClassVar
 
 import pytest
 from attrs import evolve
@@ -13,6 +14,7 @@ from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.lockstep.lockstep import Lockstep
 from conformance.lockstep.run import replay
+from conformance.protocol import Action, Result
 from conformance.rungs.coverage import Coverage, offered_by
 from spec import ladder
 from spec.machines import actions as act
@@ -22,6 +24,7 @@ from spec.vocabulary import (
     CleanupMode,
     Geometry,
     InvalidInput,
+    Limits,
     default_limits,
 )
 
@@ -193,3 +196,47 @@ def test_a_batch_of_one_slot_has_no_last_owner() -> None:
 
     assert corner in wanted_of(LAZY)
     assert corner not in Coverage().coverable(offered_by(alone, TURNS, poisonable=False))
+
+
+class Behind(SpecEngine):
+    """It takes 16 cells ahead, and its adapter declares more."""
+
+    declared: ClassVar[int]
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup, capacity=Capacity(lookahead=16))
+        self.profile = evolve(self.profile, lookahead=self.declared)
+
+    def apply(self, action: Action) -> Result:
+        """Report no result, so that the row alone tells."""
+        super().apply(action)
+        return None
+
+
+def behind(declared: int) -> type[Behind]:
+    """A factory of engines that declare this lookahead."""
+    return type("Behind", (Behind,), {"declared": declared})
+
+
+@pytest.mark.parametrize("declared", [17, 64, 128])
+def test_a_lookahead_that_is_declared_too_large_is_found(declared: int) -> None:
+    """The kit chooses rows that are long enough to tell what is taken from what is declared."""
+    report = campaign.Run()
+    options = campaign.Options(geometry=small(), steps=200, ceiling=False)
+    campaign.run(behind(declared), options, report=report, update=lambda *_: None)
+
+    assert report.finding is not None
+    assert "ROW" == report.finding.clause
+    assert [] == [what for what, _ in report.not_checked if what.startswith("lookahead")]
+
+
+def test_rows_are_not_made_too_long_to_step() -> None:
+    """A lookahead of a thousand cells is reported instead; so is one at sizes that are given."""
+    far, near = behind(1000), behind(64)
+    chosen = campaign.Options(geometry=small())
+    given = campaign.Options(geometry=small(), alone=True)
+
+    assert small() == campaign.settings_of(far, chosen)[0][0]
+    assert {small()} == {sizes for sizes, _ in campaign.settings_of(near, given)}
+    assert small(pages=72, pages_per_seq=18) == campaign.settings_of(near, chosen)[0][0]
+    assert campaign.geometries(small())[1:] == campaign.settings_of(near, chosen)[1:]

@@ -21,6 +21,7 @@ from spec.machines import actions as act
 from spec.view import View
 from spec.vocabulary import (
     INVALID,
+    Capacity,
     CleanupMode,
     FinishReason,
     Params,
@@ -213,6 +214,41 @@ def test_cleanup_of_what_never_finishes_is_reported(finishing: type) -> None:
 
     assert "no offered action finishes one" == dict(not_checked(idle))[what]
     assert what not in dict(not_checked(serving))
+
+
+@pytest.mark.parametrize(
+    ("lookahead", "pages_per_seq", "listed"),
+    [
+        (0, 1, []),
+        (1, 1, ["lookahead past 0 cells"]),
+        (5, 4, []),
+        (6, 4, ["lookahead past 5 cells"]),
+    ],
+)
+def test_a_lookahead_past_the_rows_is_reported(
+    lookahead: int, pages_per_seq: int, listed: list[str]
+) -> None:
+    """A lookahead is told from others if one cell, it, and another page fit a row."""
+    sizes = small(pages=6, page_size=2, slots=3, pages_per_seq=pages_per_seq)
+    capacity = Capacity(lookahead=lookahead)
+    engine = SpecEngine(sizes, default_limits(sizes), CleanupMode.NONE, capacity=capacity)
+    pages = {
+        other: [Capacity(lookahead=other).row_pages(sizes, cell) for cell in range(sizes.max_len)]
+        for other in (lookahead, lookahead + 1)
+    }
+
+    found = {what: why for what, why in not_checked(engine) if what.startswith("lookahead")}
+    assert dict.fromkeys(listed, "the rows of these sizes end there") == found
+    assert (lookahead > 0 and pages[lookahead] == pages[lookahead + 1]) == bool(listed)
+
+
+def test_batches_of_several_slots_need_several_slots() -> None:
+    """With one slot no batch has tokens of several."""
+    sizes = small(pages=6, page_size=2, slots=1, pages_per_seq=4)
+    alone = SpecEngine(sizes, default_limits(sizes), CleanupMode.NONE)
+
+    assert "these sizes have one slot" == dict(not_checked(alone))["batches of several slots"]
+    assert "batches of several slots" not in dict(not_checked(right()))
 
 
 def test_every_call_that_is_guarded_is_reported() -> None:
