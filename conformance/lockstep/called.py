@@ -12,12 +12,13 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from operator import index
+from functools import partial
+from operator import eq, index
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from attrs import asdict
+from attrs import asdict, evolve
 
 import spec
 from conformance.lockstep.lockstep import Violation
@@ -38,7 +39,7 @@ from conformance.protocol import (
 from conformance.runtime.optional_dependencies import extra_of
 from spec.table import BatchPlan
 from spec.view import View, plain
-from spec.vocabulary import Geometry, InvalidInput, Refused
+from spec.vocabulary import Geometry, InvalidInput, Refused, Tokens
 from spec.vocabulary.errors import shown
 
 OPTIONAL: Final[Mapping[str, type]] = {
@@ -52,6 +53,7 @@ _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
 _ADAPTERS: Final = str(_HOME / "conformance" / "engines")
 _STDLIB: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_COMPARED: Final = frozenset({int, float, bool, str, bytes, type(None)})
 _ARRAYS: Final = frozenset({"numpy", "jax", "jaxlib", "torch", "attr", "attrs"})
 """Libraries whose functions an adapter calls itself: an exception there is their caller's."""
 
@@ -101,7 +103,22 @@ class Called:
             view = self.adapter.observe()
         _require_kind("observe()", view, View)
         _require_sizes("observe()", view.geometry, self.profile.geometry)
-        return view
+        if view.cells is None:
+            return view
+        shown = evolve(view, expected=partial(self._expected, view))
+        with _told_apart("View.cells", self.adapter):
+            _require_comparable(shown)
+        return shown
+
+    def _expected(self, view: View, prefix: Tokens) -> object:
+        try:
+            content = view.expected(prefix)
+        except BaseException:  # not within the block below, which costs more than the call
+            with _told_apart("View.expected", self.adapter):
+                raise
+        if not _is_comparable(plain(content)):
+            raise _incomparable(f"View.expected({prefix})", content)
+        return content
 
     def _poison(self, kind: Poison) -> None:
         with _told_apart(f"poison({kind})", self.adapter):
@@ -163,6 +180,52 @@ def _require_sizes(call: str, seen: Geometry, given: Geometry) -> None:
         raise AdapterMistake(
             call, str(seen), line=None, allowed=f"{given}, as the kit has given it"
         )
+
+
+def _require_comparable(view: View) -> None:
+    """Raise AdapterMistake for a cell that cannot be compared.
+
+    Cells that are read one at a time are read where they are live, for the clauses to read again.
+    """
+    if isinstance(view.cells, list | tuple):
+        if _COMPARED.issuperset(map(type, view.cells)):
+            return
+        for cell, content in enumerate(view.cells):
+            if not _is_comparable(content):
+                page, offset = divmod(cell, view.geometry.page_size)
+                slots = [slot for slot, row in enumerate(view.rows) if page in row]
+                where = f"slot {slots[0]}" if slots else "no slot"
+                name = f"View.cells[{cell}] (page {page}, offset {offset}, of {where})"
+                raise _incomparable(name, content)
+        return
+    if view.written is None or max(view.written) > view.geometry.max_len:
+        return
+    for slot in range(len(view.rows)):
+        for position, content in enumerate(view.read(slot)):
+            if not _is_comparable(content):
+                raise _incomparable(f"View.cells (slot {slot} position {position})", content)
+
+
+def _is_comparable(content: object) -> bool:
+    """Whether a content can be compared with another one."""
+    if isinstance(content, tuple):
+        return _COMPARED.issuperset(map(type, content)) or all(map(_is_comparable, content))
+    if type(content) in _COMPARED:
+        return True
+    try:
+        bool(eq(content, content))
+    except Exception:
+        return False
+    return True
+
+
+def _incomparable(name: str, content: object) -> AdapterMistake:
+    return AdapterMistake(
+        name,
+        f"a {type(content).__name__}, whose == raises or is no truth value",
+        line=None,
+        allowed="numbers, text, or lists, tuples or arrays of them",
+    )
 
 
 class _Frame(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mistaken_adapters import (
     with_bug,
 )
 from spec_engine import SpecEngine, small
+from spec_tools import grown
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign
@@ -35,6 +37,7 @@ from conformance.lockstep.run import Finding, replay
 from conformance.protocol import AdapterMistake, Poison
 from conformance.rungs.coverage import POISONED
 from spec.machines import actions as act
+from spec.view import plain
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
 OTHER_SIZES = "; give more seconds, or other sizes if these cannot reach it"
@@ -195,6 +198,71 @@ def test_a_poison_that_overwrites_nothing_is_not_counted(kind: str | None) -> No
 
     assert report.finding is None
     assert (kind is None) == (report.coverage.corners["poisoned dead cells read past"] > 0)
+
+
+class Ambiguous:
+    """A content that raises when it is compared."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+
+class OneAtATime(Sequence[object]):
+    """Contents that are read one at a time."""
+
+    def __init__(self, content: object) -> None:
+        self._content = content
+
+    def __len__(self) -> int:
+        return SIZES.pages * SIZES.page_size
+
+    def __getitem__(self, _cell: Any) -> Any:
+        return self._content
+
+
+CONTENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a live cell": (
+        {"cells": [0] * 2 + [Ambiguous()] * 10},
+        "View.cells[2] (page 1, offset 0, of slot 2)",
+    ),
+    "a dead cell": (
+        {"cells": [0] * 4 + [Ambiguous()] * 8},
+        "View.cells[4] (page 2, offset 0, of no slot)",
+    ),
+    "an array inside": ({"cells": [(0, np.zeros(2))] * 12}, "View.cells[0] (page 0"),
+    "one at a time": ({"cells": OneAtATime(Ambiguous())}, "View.cells (slot 1 position 0)"),
+    "what is expected": ({"expected": lambda _: Ambiguous()}, "View.expected((1,))"),
+    "a lookup": ({"expected": lambda prefix: {}[prefix]}, "View.expected: saw 'KeyError: (1,)'"),
+}
+
+
+@pytest.mark.parametrize("which", CONTENTS)
+def test_contents_that_cannot_be_compared_are_a_mistake(which: str) -> None:
+    """The field, the cell and its slot are named, before a clause compares them."""
+    shown, message = CONTENTS[which]
+    inner = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.NONE)
+    for step in (*grown(1, 1), *grown(2, 1)):
+        inner.apply(step)
+    wrong = called(lambda: Shows(inner.profile, evolve(inner.observe(), **shown)))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(AdapterMistake) as told:
+        wrong.observe().expected((1,))
+    assert f"the adapter's {message}" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "cells", [np.zeros((12, 2)), [object()] * 12, [float("nan")] * 12, ["a"] * 12]
+)
+def test_contents_of_any_type_that_compares_will_do(cells: Any) -> None:
+    """Arrays become tuples; an object of the engine, NaN and a text are compared as they are."""
+    inner = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.NONE)
+    view = evolve(inner.observe(), cells=cells, expected=lambda _: np.zeros(2))
+    right = called(lambda: Shows(inner.profile, view))  # type: ignore[arg-type,return-value]
+
+    assert right.observe().cells == view.cells
+    assert (0.0, 0.0) == plain(right.observe().expected((1,)))
 
 
 @pytest.mark.parametrize(
