@@ -8,6 +8,7 @@ own code. Source: docs/sources.md, "Adapters".
 """
 
 import linecache
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -328,7 +329,7 @@ def _is_adapters(one: _Frame, engine: Engine) -> bool:
 
 def _is_nobodys(one: _Frame, beside: set[str]) -> bool:
     """Whether a function belongs to its caller: a library's, or a bare one in these modules."""
-    if _is_library(one.code.co_filename):
+    if _is_librarys(one):
         return True
     is_method = "." in one.code.co_qualname.rpartition("<locals>.")[2]
     return not is_method and _module(one) in beside
@@ -344,8 +345,21 @@ def _is_kits(one: _Frame) -> bool:
     return name.startswith(_KIT) and not name.startswith(_ADAPTERS)
 
 
+def _is_librarys(one: _Frame) -> bool:
+    """Whether a function is a library's. Code that is in no file is of the module of its globals,
+    but for methods that attrs makes, which are of none.
+    """
+    name = one.code.co_filename
+    if not name.startswith("<"):
+        return _is_library(name)
+    root = _module(one).partition(".")[0]
+    if name.startswith("<attrs generated ") or root in sys.stdlib_module_names | _ARRAYS:
+        return True
+    return _is_library(str(one.frame.f_globals.get("__file__", name)))
+
+
 def _is_library(name: str) -> bool:
-    if name.startswith(("<", *_KIT)):
+    if name.startswith(_KIT):
         return True
     parts = Path(name).parts
     if "site-packages" in parts:
@@ -370,8 +384,7 @@ def _adapters_line(frames: list[_Frame], engine: Engine | None) -> str | None:
     if engine is not None:
         own = [one for one in frames if _is_adapters(one, engine) and not _is_kits(one)]
     else:
-        files = [one.code.co_filename for one in frames]
-        first = next((name for name in files if not _is_library(name)), None)
+        first = next((one.code.co_filename for one in frames if not _is_librarys(one)), None)
         own = [one for one in frames if one.code.co_filename == first]
     return str(own[-1]) if own else None
 

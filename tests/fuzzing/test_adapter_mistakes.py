@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import spec_engine
 import toy_engine
-from attrs import evolve
+from attrs import evolve, field, frozen
 from counterexample_tools import USUAL
 from mistaken_adapters import (
     BUGS,
@@ -165,6 +166,67 @@ def test_an_engine_that_its_adapter_inherits_from_is_no_adapter() -> None:
 
     assert found is not None
     assert "the engine raised KeyError: 100" in found.message
+
+
+SOURCE = """
+def look(lengths):
+    return lengths[100]
+
+class Lengths:
+    def look(self, lengths):
+        return lengths[100]
+"""
+
+
+@frozen
+class Number:
+    """A class with methods that attrs makes."""
+
+    value: int = field(converter=int)
+
+
+def executed(**names: Any) -> dict[str, Any]:
+    """The names of code that is in no file, with these globals."""
+    exec(SOURCE, names)
+    return names
+
+
+class Calls(Adapter):
+    """An adapter whose release calls something that raises."""
+
+    look: Any = None
+
+    def apply(self, action: Any) -> Any:
+        """Call it."""
+        return self.look({}) if isinstance(action, act.Free) else super().apply(action)
+
+
+@pytest.mark.parametrize(
+    ("look", "is_engines"),
+    [
+        (executed()["look"], True),
+        (executed(__name__="engine.made")["look"], True),
+        (executed(__name__=__name__)["Lengths"]().look, True),
+        (executed(__name__=__name__)["look"], False),
+        (executed(__name__="numpy.made")["look"], False),
+        (executed(__name__="functools")["look"], False),
+        (executed(__name__="kit", __file__=campaign.__file__)["look"], False),
+        (lambda _: Number("text"), False),
+        (lambda _: import_module("no_such_module"), False),
+    ],
+)
+def test_code_in_no_file_is_of_the_module_of_its_globals(
+    look: Callable[[object], object], *, is_engines: bool
+) -> None:
+    """So is what it raises: the engine's, or of the library or the adapter that has the module."""
+    made = type("Calls", (Calls,), {"look": staticmethod(look), "__module__": __name__})
+    if is_engines:
+        found = fuzzed(made)
+        assert found is not None
+        assert "the engine raised KeyError: 100 (<string> line" in found.message
+    else:
+        with pytest.raises(AdapterMistake, match=r"in Calls\.apply"):
+            fuzzed(made)
 
 
 def test_an_adapter_without_mistakes_of_an_engine_without_bugs_holds() -> None:
