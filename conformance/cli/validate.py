@@ -196,7 +196,7 @@ def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Repo
         report.skip(", ".join(never), why=why)
     for kind in sorted(outcome.uncompared, key=lambda kind: kind.__name__):
         unseen = kind is Allocate
-        why = "some name pages that no row shows" if unseen else "the specification has no such"
+        why = "some name pages that no row shows" if unseen else "the specification has none"
         report.skip(f"results of {kind.__name__}", why=why)
     if not arguments.require and "Clone" not in outcome.coverage.actions:
         report.skip("pages that are shared", why="the recording has no Clone")

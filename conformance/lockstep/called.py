@@ -55,9 +55,10 @@ _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
 _ADAPTERS: Final = str(_HOME / "conformance" / "engines")
 _STDLIB: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-_COMPARED: Final = frozenset({int, float, bool, str, bytes, type(None)})
 _ARRAYS: Final = frozenset({"numpy", "jax", "jaxlib", "torch", "attr", "attrs"})
 """Libraries whose functions an adapter calls itself: an exception there is their caller's."""
+_COMPARED: Final = frozenset({int, float, bool, str, bytes, type(None)})
+"""The types of contents that can be compared with any other."""
 
 
 class Called:

@@ -310,7 +310,7 @@ def test_results_that_no_action_has_are_listed() -> None:
     status, told = ran(str(path), "--require", "nothing")
 
     assert 0 == status
-    assert "results of Free: the specification has no such" in told["not_checked"]
+    assert "results of Free: the specification has none" in told["not_checked"]
 
 
 @pytest.mark.parametrize("wrong", [False, 0.0])
