@@ -20,7 +20,7 @@ from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason
-from spec.vocabulary.capacity import COPIES, Copy
+from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
 from spec.vocabulary.errors import shown
 from spec.vocabulary.rules import INT32
 
@@ -35,6 +35,7 @@ _WORDS: Final = {
     "policy": get_args(Policy),
     "batches": get_args(Batches),
     "copy": COPIES,
+    "reserve": RESERVATIONS,
 }
 Answer = tuple[type, Reason]
 """An action and a reason for refusing it."""
@@ -168,13 +169,13 @@ class Profile:
 
     actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
     exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free pages, slots in ascending order, or any free pages. copy, lookahead: when it takes
-    pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the engine
-    rules out, for every action or as a pair for one; a call that the specification refuses for one
-    of them is not sent. batches: what one batch may have: the tokens of several slots; those of one
-    slot; or, for a slot that has cells already, one token. A larger batch is sent as several.
-    sizes: the values of fields of the geometry that the engine has, such as {"page_size": (16,
-    32)}; any value of other fields. Raises Unsupported if the geometry has another size, and
+    lowest free pages, slots in ascending order, or any free pages. copy, lookahead, reserve: when
+    it takes pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the
+    engine rules out, for every action or as a pair for one; a call that the specification refuses
+    for one of them is not sent. batches: what one batch may have: the tokens of several slots;
+    those of one slot; or, for a slot that has cells already, one token. A larger batch is sent as
+    several. sizes: the values of fields of the geometry that the engine has, such as {"page_size":
+    (16, 32)}; any value of other fields. Raises Unsupported if the geometry has another size, and
     InvalidInput for another word, for an action or a reason that is not one of the specification,
     or for Append beside an action of a rung with a queue.
     """
@@ -188,6 +189,7 @@ class Profile:
     policy: Policy = field(default="lowest", validator=_known_word)
     copy: Copy = field(default="eager", validator=_known_word)
     lookahead: int = field(default=0, validator=INT32)
+    reserve: Reservation = field(default="none", validator=_known_word)
     guarded: frozenset[Reason | Answer] = field(
         default=frozenset(), converter=_frozen, validator=_known_reasons
     )
@@ -197,7 +199,7 @@ class Profile:
     @property
     def capacity(self) -> Capacity:
         """The capacity policy."""
-        return Capacity(copy=self.copy, lookahead=self.lookahead)
+        return Capacity(copy=self.copy, lookahead=self.lookahead, reserve=self.reserve)
 
     @property
     def machine(self) -> Machine:

@@ -110,7 +110,8 @@ def _rows(view: View) -> Iterator[str]:
     assert view.allocated is not None
     for slot, row in enumerate(view.rows):
         allocated = view.allocated[slot] if view.used[slot] else 0
-        wanted = view.capacity.row_pages(view.geometry, allocated)
+        reserved = view.reserved[slot] if view.reserved and view.used[slot] else 0
+        wanted = view.capacity.row_pages(view.geometry, allocated, reserved)
         first = min(view.first_cell(slot) // view.geometry.page_size, wanted)
         valid = row[first:wanted]
         if INVALID in valid or len(valid) < wanted - first:
@@ -453,8 +454,8 @@ STATE_CLAUSES: Final = (
     Clause(
         "ROW",
         "a used slot's row has exactly the valid entries from `first_page` on that cover "
-        "`allocated` and what the policy takes ahead, none twice; everything else is invalid; "
-        "unused slots have none",
+        "`allocated` and what the policy takes ahead, and what is reserved, none twice; everything "
+        "else is invalid; unused slots have none",
         "Mapping",
         "state",
         ("allocated",),

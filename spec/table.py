@@ -25,14 +25,15 @@ Batch = tuple[Entry | None, ...]
 class Sequence:
     """The sequence in a used slot; its three lengths are `len(tokens)`, `allocated` and `written`.
 
-    row: pages, in order of position. allocated: cells the row covers. written: cells that hold K
-    and V.
+    row: pages, in order of position. allocated: cells that tokens may be written in. written: cells
+    that hold K and V. reserved: cells that the row covers whether or not they are allocated.
     """
 
     row: tuple[int, ...] = ()
     tokens: Tokens = ()
     allocated: int = 0
     written: int = 0
+    reserved: int = 0
 
     @property
     def pages(self) -> tuple[int, ...]:

@@ -39,8 +39,10 @@ class View:
     shorter row names no further page. tokens, proposed, allocated, written, committed, first_page:
     per slot (empty and 0 where unused). cells: per destination; the cell that ends a prefix should
     have the value `expected(prefix)`. capacity: the policy of the engine; the kit sets it, from the
-    profile. Lists and arrays become tuples, and their numbers Python's own. Raises InvalidInput for
-    a field with more or fewer entries, or with other values.
+    profile. reserved: the cells reserved for each slot, from the specification; the kit sets it
+    too, and it is empty if the policy reserves none. Lists and arrays become tuples, and their
+    numbers Python's own. Raises InvalidInput for a field with more or fewer entries, or with other
+    values.
     """
 
     geometry: Geometry
@@ -59,6 +61,7 @@ class View:
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = field(default=lambda prefix: prefix, eq=False)
     capacity: Capacity = STANDARD
+    reserved: tuple[int, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         for name, form in _FORMS.items():
@@ -258,8 +261,16 @@ def of(machine: Machine, state: State) -> View:
         one.name: one.of(state) for one in VIEWED if one.owner in machine.names
     }
     view = View.__new__(View)  # what comes from a state is in form: a search makes millions
-    vars(view).update(_HIDDEN, geometry=state.geometry, capacity=state.capacity, **shown)
+    given = {"geometry": state.geometry, "capacity": state.capacity, "reserved": reserved(state)}
+    vars(view).update(_HIDDEN, **given, **shown)
     return view
+
+
+def reserved(state: State) -> tuple[int, ...]:
+    """The cells reserved for each slot; empty if the policy reserves none."""
+    if state.capacity.reserve == "none":
+        return ()
+    return tuple(sequence.reserved if sequence else 0 for sequence in state.sequences)
 
 
 _HIDDEN: Final = {one.name: None if one.default is NOTHING else one.default for one in fields(View)}

@@ -37,7 +37,7 @@ from spec.vocabulary import (
     Limits,
     Reason,
 )
-from spec.vocabulary.capacity import Copy
+from spec.vocabulary.capacity import Copy, Reservation
 from spec.vocabulary.errors import shown
 
 VERSION: Final = 2
@@ -57,6 +57,7 @@ class ProfileData(TypedDict):
     batches: Batches
     copy: Copy
     lookahead: int
+    reserve: Reservation
 
 
 class InvalidData(TypedDict):
@@ -110,6 +111,7 @@ def profile_to_data(profile: Profile) -> ProfileData:
         "batches": profile.batches,
         "copy": profile.copy,
         "lookahead": profile.lookahead,
+        "reserve": profile.reserve,
     }
 
 
@@ -140,6 +142,7 @@ def profile_from_data(
         batches=data["batches"],
         copy=data["copy"],
         lookahead=data["lookahead"],
+        reserve=data["reserve"],
     )
 
 

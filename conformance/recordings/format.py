@@ -25,7 +25,7 @@ from conformance.history import Step
 from conformance.protocol import CALLS, Policy, Profile, Refuses
 from spec.fields import RECORDED
 from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
-from spec.vocabulary.capacity import COPIES, Copy
+from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
 from spec.vocabulary.rules import INT32
 
 T = TypeVar("T")
@@ -55,12 +55,14 @@ _HEADER: Final = {
     "refuses": decoder(str),
     "copy": decoder(str),
     "lookahead": decoder(int),
+    "reserve": decoder(str),
     "shows": decoder(tuple[str, ...]),
 }
 _CHOICES: Final = {
     "policy": get_args(Policy),
     "refuses": get_args(Refuses),
     "copy": COPIES,
+    "reserve": RESERVATIONS,
     "spec_version": (spec.SPEC_VERSION,),
 }
 
@@ -80,12 +82,13 @@ class Header:
     refuses: Refuses = "exact"
     copy: Copy = "eager"
     lookahead: int = field(default=0, validator=INT32)
+    reserve: Reservation = "none"
     shows: tuple[str, ...] = ()
 
     @property
     def capacity(self) -> Capacity:
         """The capacity policy."""
-        return Capacity(copy=self.copy, lookahead=self.lookahead)
+        return Capacity(copy=self.copy, lookahead=self.lookahead, reserve=self.reserve)
 
 
 class Line(NamedTuple):
@@ -129,6 +132,7 @@ def header_to_data(header: Header) -> dict[str, object]:
         "refuses": header.refuses,
         "copy": header.copy,
         "lookahead": header.lookahead,
+        "reserve": header.reserve,
         "shows": list(header.shows),
     }
 
@@ -199,6 +203,7 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
         refuses=profile.refuses,
         copy=profile.copy,
         lookahead=profile.lookahead,
+        reserve=profile.reserve,
         shows=shows,
     )
 
@@ -215,6 +220,7 @@ def profile_of(header: Header, *, actions: frozenset[type]) -> Profile:
         refuses=header.refuses,
         copy=header.copy,
         lookahead=header.lookahead,
+        reserve=header.reserve,
     )
 
 

@@ -28,15 +28,17 @@ class HistoryWriter:
         refuses: str = "exact",
         copy: str = "eager",
         lookahead: int = 0,
+        reserve: str = "none",
         shows: Sequence[str] = (),
         limits: Mapping[str, int] | None = None,
         **geometry: int,
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 2, "engine": engine, "geometry": geometry}
-        takes = {"policy": policy, "refuses": refuses, "copy": copy, "lookahead": lookahead}
-        more = {"shows": list(shows), **({"limits": dict(limits)} if limits else {})}
-        self._write({**header, **takes, **more})
+        takes = {"policy": policy, "copy": copy, "lookahead": lookahead, "reserve": reserve}
+        more = {"refuses": refuses, "shows": list(shows)}
+        given = {"limits": dict(limits)} if limits else {}
+        self._write({**header, **takes, **more, **given})
 
     def step(
         self,

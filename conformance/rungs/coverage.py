@@ -17,6 +17,7 @@ from conformance.rungs.record import (
     FULL_POOL,
     LAZY,
     REFUSAL,
+    RESERVED,
     SEVERAL_CELLS,
     SEVERAL_SLOTS,
     SHORT_POOL,
@@ -25,10 +26,10 @@ from conformance.rungs.record import (
 from conformance.rungs.registry import CORNERS, REFUSABLE, corners
 from conformance.rungs.sharing import SHARED
 from spec import ladder, pool
-from spec.machines.actions import Clone
+from spec.machines.actions import Assign, Clone
 from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import Geometry, Reason
+from spec.vocabulary import Capacity, Geometry, Reason
 
 POISON: Final = "PoisonDead"
 MACHINE: Final = ladder.machine(ladder.SERVING)
@@ -158,7 +159,12 @@ def offered_by(
     cells can be overwritten, its capacity policy, and what the sizes allow.
     """
     words = _sizes(geometries)
-    conditions = {POISON: poisonable, LAZY: profile.copy == "lazy", AHEAD: profile.lookahead > 0}
+    conditions = {
+        POISON: poisonable,
+        LAZY: profile.copy == "lazy",
+        AHEAD: profile.lookahead > 0,
+        RESERVED: profile.reserve == "request",
+    }
     words |= {word for word, holds in conditions.items() if holds}
     if profile.batches != "several slots":
         words.discard(SEVERAL_SLOTS)
@@ -178,8 +184,11 @@ def _cannot_be(kind: type, reason: Reason, words: set[str]) -> bool:
     """Whether an action is never refused so: pages cannot run out, or it takes none."""
     if reason is not Reason.OUT_OF_PAGES:
         return False
-    takes_none = kind is Clone and LAZY in words and AHEAD not in words
-    return SHORT_POOL not in words or takes_none
+    takes = {
+        Assign: RESERVED in words,
+        Clone: LAZY not in words or not words.isdisjoint((AHEAD, RESERVED)),
+    }
+    return SHORT_POOL not in words or not takes.get(kind, True)
 
 
 def _sizes(geometries: Iterable[Geometry]) -> set[str]:
@@ -209,6 +218,12 @@ def _short(state: State, action: Action) -> Iterator[str]:
     if MACHINE.pages_wanted(state, action) != free + 1:
         return
     yield SHORT
-    nothing_ahead = state._replace(capacity=evolve(state.capacity, lookahead=0))
-    if MACHINE.pages_wanted(nothing_ahead, action) <= free:
+    if MACHINE.pages_wanted(_nothing_ahead(state), action) <= free:
         yield SHORT_AHEAD
+
+
+def _nothing_ahead(state: State) -> State:
+    """The state with the same rows, under a policy that takes no page before its use."""
+    sequences = tuple(found and evolve(found, reserved=0) for found in state.sequences)
+    capacity = Capacity(copy=state.capacity.copy)
+    return state._replace(capacity=capacity, sequences=sequences)

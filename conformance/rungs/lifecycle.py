@@ -28,6 +28,7 @@ from conformance.rungs.shared_generators import (
 )
 from conformance.rungs.shared_moves import assign_again, assign_another, batches, fixed, slots_of
 from conformance.rungs.simpler import simpler_params
+from spec import pool
 from spec.fields import output_entry
 from spec.machines import actions as act
 from spec.machines import lifecycle
@@ -57,7 +58,10 @@ _PARAMS: Final = Params(max_new=1)
 
 
 def assign(state: State, drawn: int, serial: int) -> Assign:
-    """A prompt for a slot, and a limit that often ends exactly at a page boundary."""
+    """A prompt for a slot, and a limit that often ends exactly at a page boundary.
+
+    If its pages are reserved, often a limit that takes all free pages, or one page more.
+    """
     digits = Digits(drawn)
     details = state.details
     taken = sorted(lifecycle.taken_keys(state))
@@ -66,7 +70,17 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     slot = wild_slot(state, digits, bare or used_slots(state))
     prompt = prompt_of(state, digits)
     params = params_of(state, digits, prompt, choice=0)
+    if state.capacity.reserve == "request" and digits.below(2):
+        params = evolve(params, max_new=_filling(state, digits, slot, len(prompt)))
     return Assign(slot, prompt, params, *name)
+
+
+def _filling(state: State, digits: Digits, slot: int, prompt_len: int) -> int:
+    """A limit with which the reservation takes exactly the free pages, or one page more."""
+    sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
+    row = () if sequence is None else sequence.row
+    pages = len(row) + pool.free_count(state.counts) + digits.below(2)
+    return max(1, pages * state.geometry.page_size - prompt_len)
 
 
 def advance(session: Session, drawn: int) -> Step:
@@ -173,6 +187,7 @@ KIT: Final = RungKit(
                 Reason.SLOT_ASSIGNED,
                 Reason.TOO_LONG,
                 Reason.CHOICE_TAKEN,
+                Reason.OUT_OF_PAGES,
             ),
             simpler=_simpler_assign,
         ),

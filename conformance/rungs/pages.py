@@ -11,6 +11,7 @@ from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
     REFUSAL,
+    RESERVED,
     SEVERAL_SLOTS,
     SINGLE_CELLS,
     ActionKit,
@@ -358,6 +359,8 @@ def _always(before: State, _action: Action, after: State) -> Iterator[str]:
 
 _FILLS: Final = "Write|Prefill"
 _BATCH: Final = "Allocate|Write"
+_TAKES_RESERVED: Final = "Assign: OUT_OF_PAGES|Prefill: OUT_OF_PAGES"
+_SHORTAGES: Final = f"Allocate: OUT_OF_PAGES|{_TAKES_RESERVED}"
 KIT: Final = RungKit(
     rung="pages",
     actions={
@@ -397,7 +400,7 @@ KIT: Final = RungKit(
         "free a parent before its clone": ("Free", "Clone", _FILLS),
         "holes in the slot ids of a batch": (_BATCH,),
         FULL: ("Allocate|Prefill", FULL_POOL),
-        SHORT: ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES",),
+        SHORT: (_SHORTAGES,),
         REFUSED: (REFUSAL,),
         PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate"),
         SLOT_REUSED: (_FILLS,),
@@ -406,8 +409,8 @@ KIT: Final = RungKit(
         "several slots in one batch": (_BATCH, SEVERAL_SLOTS),
         "poisoned dead cells read past": ("PoisonDead",),
         SINGLE: (SINGLE_CELLS,),
-        FREED_AHEAD: ("Free", _FILLS, AHEAD),
-        SHORT_AHEAD: ("Allocate: OUT_OF_PAGES|Prefill: OUT_OF_PAGES", AHEAD),
+        FREED_AHEAD: ("Free", _FILLS, f"{AHEAD}|{RESERVED}"),
+        SHORT_AHEAD: (_SHORTAGES, f"{AHEAD}|{_TAKES_RESERVED}", f"{AHEAD}|{RESERVED}"),
     },
     always=_always,
     rules={

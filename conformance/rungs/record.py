@@ -22,6 +22,7 @@ SHORT_POOL: Final = "rows that need more than the pool"
 REFUSAL: Final = "a reason that is not guarded"
 LAZY: Final = "lazy copies"
 AHEAD: Final = "pages taken ahead"
+RESERVED: Final = "pages reserved for a request"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 
 

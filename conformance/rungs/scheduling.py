@@ -91,11 +91,12 @@ def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     most = min(state.limits.prefill_seqs, state.sequences.count(None))
     while free and left and len(requests) < most:
         length = min(left, longest, cells_in(state, free - 1) + 1)
-        if row_pages(state, length) > free:
+        wanted = row_pages(state, length, state.capacity.reserved_cells(length, 1))
+        if wanted > free:
             break
         request = Request(id=serial + len(requests), prompt=(0,) * length, params=Params(max_new=1))
         requests.append(request)
-        left, free = left - length, free - row_pages(state, length)
+        left, free = left - length, free - wanted
     return Prefill(tuple(requests)) if requests else prefill(state, drawn, serial)
 
 

@@ -129,6 +129,7 @@ def cells_in(state: State, pages: int, slot: int | None = None) -> int:
     """
     sequence = None if slot is None else state.sequences[slot]
     row, start = ((), 0) if sequence is None else (sequence.row, sequence.allocated)
+    reserved = 0 if sequence is None else sequence.reserved
     copied = len(copying(state, () if sequence is None or slot is None else (slot,)))
     most = (len(row) + pages - copied) * state.geometry.page_size - start
     return max(
@@ -136,7 +137,7 @@ def cells_in(state: State, pages: int, slot: int | None = None) -> int:
         bisect_right(
             range(most + 1),
             pages - copied,
-            key=lambda cells: row_pages(state, start + cells) - len(row),
+            key=lambda cells: row_pages(state, start + cells, reserved) - len(row),
         )
         - 1,
     )

@@ -120,6 +120,9 @@ class Clone:
 class Assign:
     """A slot is given a prompt, whose tokens become known. No cell is allocated or written.
 
+    With the capacity policy `reserve="request"` the row is extended by free pages until it covers
+    the prompt and its `max_new` tokens; otherwise no page is taken.
+
     slot: the slot. prompt: its tokens. params: when it stops and how it draws. request, choice: the
     pair that names the sequence and its output.
     """

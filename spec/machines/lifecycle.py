@@ -1,13 +1,17 @@
 """Rung lifecycle: sequences belong to requests, finish, leave their output behind, and are freed.
 
-The rung is an extension by construction. It adds that freed cells are never read again, and that
-outputs survive cleanup. Source: docs/sources.md, "Cleanup", "Reset invariants" and "Cleanup modes".
+The rung adds that freed cells are never read again, and that outputs survive cleanup. It is an
+extension by construction, except where the capacity policy reserves the pages of a request when its
+prompt is assigned: seen from sharing nothing is reserved, and each page is taken by the allocation
+or the clone that needs it. Source: docs/sources.md, "Cleanup", "Reset invariants", "Cleanup modes"
+and "Page budget".
 """
 
 from typing import Any, Final
 
 from attrs import evolve
 
+from spec import pool
 from spec.machines import naive
 from spec.machines.actions import (
     Action,
@@ -26,10 +30,15 @@ from spec.machines.actions import (
 from spec.machines.pages import (
     NO_SEQUENCE,
     SLOT_IN_USE,
+    pages_to_reserve,
+    release_row,
     reserved_slot,
+    row_pages,
     slots_of,
     used,
     with_entry,
+    with_reserved,
+    with_sequence,
 )
 from spec.rung import (
     Edge,
@@ -122,7 +131,26 @@ def _choice_unused(_machine: Machine, state: State, action: Assign) -> Faults:
         yield (action.request, action.choice), "an unused pair"
 
 
-def _assign(machine: Machine, state: State, action: Assign, _pages: Pages | None) -> State:
+@check(Reason.OUT_OF_PAGES)
+def _pages_free(machine: Machine, state: State, action: Assign) -> Faults:
+    """More pages are reserved than are free: those that the row lacks for the prompt and `max_new`
+    tokens. Without a reservation no page is taken.
+    """
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    if wanted > free:
+        yield wanted, f"at most {free} pages"
+
+
+def _pages_wanted(_machine: Machine, state: State, action: Assign) -> int:
+    return pages_to_reserve(state, action.slot, _reserved(state, action))
+
+
+def _reserved(state: State, action: Assign) -> int:
+    return state.capacity.reserved_cells(len(action.prompt), action.params.max_new)
+
+
+def _assign(machine: Machine, state: State, action: Assign, pages: Pages | None) -> State:
+    state = with_reserved(state, action.slot, _reserved(state, action), pages)
     state = machine.effect(state, Append(action.slot, action.prompt))
     detail = Detail(action.request, action.choice, len(action.prompt), action.params)
     return _with_detail(state, action.slot, detail)
@@ -239,11 +267,43 @@ def _frees(slots: tuple[int, ...]) -> tuple[Part, ...]:
     return tuple((Free(slot), None) for slot in slots)
 
 
-def _lower(
-    _machine: Machine, state: State, action: Action, pages: Pages | None
-) -> tuple[Part, ...]:
-    """Assign lowers to an append; a cleanup or reset frees one sequence after another."""
+def _nothing_reserved(state: State) -> State:
+    """The state in which rows cover what is allocated and taken ahead, and nothing else."""
+    if state.capacity.reserve == "none":
+        return state
+    state = state._replace(capacity=evolve(state.capacity, reserve="none"))
+    for slot, sequence in enumerate(state.sequences):
+        if sequence is not None:
+            kept = row_pages(state, sequence.allocated, 0)
+            shorter = evolve(sequence, row=sequence.row[:kept], reserved=0)
+            state = release_row(with_sequence(state, slot, shorter), sequence.row[kept:])
+    return state
+
+
+def _taken(before: State, after: State) -> Pages:
+    """The pages that an allocation or a clone takes where nothing is reserved, in order of taking.
+
+    They are those that rows name after it, and that were free before it.
+    """
+    counts = _nothing_reserved(before).counts
+    return tuple(
+        page
+        for sequence in _nothing_reserved(after).sequences
+        if sequence is not None
+        for page in sequence.pages
+        if pool.is_free(counts, page)
+    )
+
+
+def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
+    """Assign lowers to an append; a cleanup or reset frees one sequence after another.
+
+    What is reserved above is taken below by the action that needs it, in the same pages.
+    """
     match action:
+        case Allocate() | Clone() if state.capacity.reserve == "request":
+            after = machine.effect(state, action, pages)
+            return ((action, _taken(state, after)),)
         case Assign(slot, prompt):
             return ((Append(slot, prompt), None),)
         case FreeFinished():
@@ -267,8 +327,10 @@ RUNG = Rung(
                 *SLOT_IN_USE,
                 Stage((_no_prompt_yet, _request_fits, _choice_unused)),
                 Stage((_stops_fit,), unless=frozenset()),
+                *in_order(_pages_free),
             ),
             effect=_assign,
+            pages_wanted=_pages_wanted,
         ),
         FreeFinished: Rule(effect=_free_finished),
         Reset: Rule(effect=_reset),
@@ -287,7 +349,7 @@ RUNG = Rung(
     },
     follows={Clone: _clone_detail, Free: _free_detail, Sample: _finish},
     clauses=("OUT", "RESET"),
-    edges=(Edge(lower=_lower),),
+    edges=(Edge(abstract=_nothing_reserved, lower=_lower),),
     meets={
         "naive": "independent",
         "cache": "independent",

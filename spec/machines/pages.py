@@ -205,14 +205,30 @@ def _free(_machine: Machine, state: State, action: Free, _pages: Pages | None) -
     return release_row(with_sequence(state, slot, None), pages)
 
 
-def row_pages(state: State, allocated: int) -> int:
-    """The pages that a row covers with this many allocated cells, as the capacity policy says."""
-    return state.capacity.row_pages(state.geometry, allocated)
+def row_pages(state: State, allocated: int, reserved: int) -> int:
+    """The pages of a row with this many cells allocated, and reserved, as the policy says."""
+    return state.capacity.row_pages(state.geometry, allocated, reserved)
 
 
 def pages_lacking(state: State, slot: int, allocated: int) -> int:
     """The pages that the row of a slot lacks for this many allocated cells, beside a copy."""
-    return max(0, row_pages(state, allocated) - len(used(state, slot).row))
+    sequence = used(state, slot)
+    return max(0, row_pages(state, allocated, sequence.reserved) - len(sequence.row))
+
+
+def pages_to_reserve(state: State, slot: int, reserved: int) -> int:
+    """The pages that the row of a slot lacks for this many reserved cells."""
+    sequence = used(state, slot)
+    return row_pages(state, sequence.allocated, reserved) - len(sequence.row)
+
+
+def with_reserved(state: State, slot: int, reserved: int, pages: Pages | None) -> State:
+    """The state in which this many cells are reserved for a slot that had none reserved."""
+    taken = taken_pages(state, pages_to_reserve(state, slot, reserved), pages)
+    sequence = used(state, slot)
+    state = state._replace(counts=pool.hold(state.counts, taken))
+    longer = evolve(sequence, row=sequence.row + taken, reserved=reserved)
+    return with_sequence(state, slot, longer)
 
 
 def copying(state: State, slots: Iterable[int]) -> tuple[int, ...]:

@@ -124,10 +124,12 @@ def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages |
 def _cut(state: State, slot: int, length: int) -> State:
     """The state without the cells of a slot from `length` on.
 
-    The row then has the pages of a row of this length: what the policy takes ahead of it is kept.
+    The row then has the pages of a row of this length: what the policy takes ahead of it is kept,
+    and what is reserved.
     """
     sequence, size = used(state, slot), state.geometry.page_size
-    filled, kept = state.geometry.pages_for(length), row_pages(state, length)
+    filled = state.geometry.pages_for(length)
+    kept = _width(state, slot, length)
     cells = list(kill(state.cells, sequence.row[filled:kept]))
     if length % size:
         page = sequence.row[filled - 1]
@@ -226,10 +228,14 @@ def _committing(state: State, lengths: dict[int, int]) -> tuple[Part, ...]:
         page
         for slot, length in lengths.items()
         for page in used(state, slot).row[
-            row_pages(state, state.committed[slot]) : row_pages(state, length)
+            _width(state, slot, state.committed[slot]) : _width(state, slot, length)
         ]
     )
     return ((Allocate(batch), taken), (Write(batch), None)) if batch else ()
+
+
+def _width(state: State, slot: int, allocated: int) -> int:
+    return row_pages(state, allocated, used(state, slot).reserved)
 
 
 def _compared(state: State) -> object:

@@ -166,7 +166,9 @@ def _prefill_pages(_machine: Machine, state: State, action: Prefill) -> int:
     wanted = 0
     for request in action.requests:
         length = len(request.prompt)
-        row, shared = row_pages(state, length), state.capacity.shared_pages(state.geometry, length)
+        reserved = state.capacity.reserved_cells(length, request.params.max_new)
+        row = row_pages(state, length, reserved)
+        shared = state.capacity.shared_pages(state.geometry, length)
         wanted += row + (request.n_generations - 1) * (row - shared)
     return wanted
 

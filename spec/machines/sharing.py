@@ -1,10 +1,10 @@
 """Rung sharing: clones hold full pages together; a partial last page is copied.
 
 The capacity policy says when: by the clone, or lazily, by the first sequence that appends in the
-page. A clone takes pages ahead for itself. Seen from pages, each sequence has one private copy of
-everything, and takes nothing ahead: no sequence can observe that another one shares its pages, nor
-the policy. Source: docs/sources.md, "Clones", "Shared blocks" and "Count
-invariants".
+page. A clone takes pages ahead, and those that are reserved, for itself. Seen from pages, each
+sequence has one private copy of everything, and takes nothing ahead: no sequence can observe that
+another one shares its pages, nor the policy. Source: docs/sources.md, "Clones", "Shared blocks" and
+"Count invariants".
 """
 
 from attrs import evolve
@@ -60,7 +60,9 @@ def _pages_free(machine: Machine, state: State, action: Clone) -> Faults:
 
 def _pages_wanted(_machine: Machine, state: State, action: Clone) -> int:
     """What the child's row has beside the pages that it shares."""
-    return row_pages(state, used(state, action.parent).written) - _shared(state, action.parent)
+    parent = used(state, action.parent)
+    wanted = row_pages(state, parent.written, parent.reserved)
+    return wanted - _shared(state, action.parent)
 
 
 def _shared(state: State, parent: int) -> int:

@@ -82,5 +82,5 @@ class Request:
         shared = len(self.prompt) // geometry.page_size
         length = len(self.prompt) + self.params.max_new
         # A row ends at `max_len`; a request that is longer still needs what it would need.
-        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length))
+        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length, length))
         return shared + self.n_generations * (whole - shared)

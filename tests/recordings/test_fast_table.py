@@ -86,6 +86,7 @@ def beside(geometry: Geometry, limits: Limits, capacity: Capacity = STANDARD) ->
         policy="lowest",
         copy=capacity.copy,
         lookahead=capacity.lookahead,
+        reserve=capacity.reserve,
     )
     state = MACHINE.initial(geometry, limits, capacity=capacity)
     return Beside(MACHINE, state, Table(Ledger(header), header, Done([], ())))
@@ -130,6 +131,8 @@ POLICIES = (
     Capacity(copy="lazy"),
     Capacity(lookahead=1),
     Capacity(copy="lazy", lookahead=3),
+    Capacity(reserve="request"),
+    Capacity(copy="lazy", lookahead=1, reserve="request"),
 )
 
 
@@ -167,7 +170,7 @@ def unlisted(done: Done) -> Done:
     return Done(done.changes[1:], done.results)
 
 
-WIDTH: Callable[[Ledger, int], int] = Ledger._width
+WIDTH: Callable[[Ledger, int, int], int] = Ledger._width
 
 
 def every_slot(ledger: Ledger) -> dict[int, int]:
@@ -181,8 +184,14 @@ POLICY_PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
     "no lazy copy": ("_copying", lambda _ledger: {}),
     "a copy by the last owner": ("_copying", every_slot),
     "nothing is shared": ("_shared", lambda _ledger, _parent: 0),
-    "nothing is taken ahead": ("_width", lambda ledger, cells: ledger._geometry.pages_for(cells)),
-    "a page too many": ("_width", lambda ledger, cells: WIDTH(ledger, cells) + 1),
+    "nothing is taken ahead": (
+        "_width",
+        lambda ledger, cells, _reserved: ledger._geometry.pages_for(cells),
+    ),
+    "a page too many": (
+        "_width",
+        lambda ledger, cells, reserved: WIDTH(ledger, cells, reserved) + 1,
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from spec.vocabulary import Reason
 
 CONFIGURATION = {"geometry", "limits", "cleanup", "capacity"}
 """Components that no action changes, and that no rung owns."""
-GIVEN = {"geometry", "expected", "capacity"}
+GIVEN = {"geometry", "expected", "capacity", "reserved"}
 """Attributes of a view that an engine does not show."""
 
 

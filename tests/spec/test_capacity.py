@@ -4,15 +4,16 @@ The exhaustive searches take every move in every state of a small machine, and c
 random machines of test_machines.py and test_requests.py draw a policy too, at larger sizes.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 
 import pytest
 from attrs import evolve
+from capacity_tools import every_step, go, reasons, rows
 from spec_tools import SERVING, geometry, limits, sequence, span
 
-from spec import cells, clauses, ladder, view
+from spec import cells, ladder
 from spec.machines import pages, rollback, scheduling, sharing
 from spec.machines.actions import (
     Action,
@@ -54,18 +55,6 @@ SIZES = geometry(pages=9, page_size=4, slots=3, pages_per_seq=4)
 SIX = (10, 11, 12, 13, 14, 15)
 
 
-def go(machine: Machine, state: State, *actions: Action) -> State:
-    """Take actions; every edge and every clause is checked at each step."""
-    for action in actions:
-        after = machine.climb(state, action)
-        seen = view.of(machine, after)
-        wrong = list(clauses.violations(seen))
-        wrong += clauses.step_violations(view.of(machine, state), seen)
-        assert not wrong, (action, wrong)
-        state = after
-    return state
-
-
 def written(slot: int, tokens: tuple[int, ...]) -> tuple[Action, ...]:
     """A sequence of these tokens in a new slot."""
     batch = span(slot, 0, len(tokens))
@@ -76,16 +65,6 @@ def six(capacity: Capacity, machine: Machine = SHARING, sizes: Geometry = SIZES)
     """A machine with six tokens written in slot 0."""
     new = machine.initial(sizes, default_limits(sizes), capacity=capacity)
     return go(machine, new, *written(0, SIX))
-
-
-def rows(state: State) -> list[tuple[int, ...] | None]:
-    """The row of each slot, None where it is unused."""
-    return [None if found is None else found.row for found in state.sequences]
-
-
-def reasons(machine: Machine, state: State, action: Action) -> set[Reason]:
-    """Why an action is refused."""
-    return {refusal.reason for refusal in machine.refusals(state, action)}
 
 
 # Lazy copies.
@@ -153,7 +132,7 @@ def test_a_row_covers_what_is_taken_ahead(capacity: Capacity, wanted: tuple[int,
     """One cell, four, five, eight: the row covers those and `lookahead` more."""
     lengths = (1, 4, 5, 8)
 
-    assert wanted == tuple(capacity.row_pages(SIZES, length) for length in lengths)
+    assert wanted == tuple(capacity.row_pages(SIZES, length, 0) for length in lengths)
     for length, count in zip(lengths, wanted, strict=True):
         new = SHARING.initial(SIZES, default_limits(SIZES), capacity=capacity)
         state = go(SHARING, new, *written(0, tuple(range(length))))
@@ -293,23 +272,6 @@ def moves(state: State, *, drafts: bool, windowed: bool) -> Iterator[Action]:
         yield Allocate(tuple((slot, found.allocated) for slot, found in used.items()))
 
 
-def every_step(machine: Machine, sizes: Geometry, capacity: Capacity) -> tuple[int, int]:
-    """Climb every move from every reachable state. The numbers of states and of steps done."""
-    names = machine.names
-    new = machine.initial(sizes, default_limits(sizes), capacity=capacity)
-    waiting, seen, done = deque([new]), {new}, 0
-    while waiting:
-        state = waiting.popleft()
-        for action in moves(state, drafts="rollback" in names, windowed="window" in names):
-            if machine.refusals(state, action):
-                continue
-            done, after = done + 1, go(machine, state, action)
-            if after not in seen:
-                seen.add(after)
-                waiting.append(after)
-    return len(seen), done
-
-
 SMALL = geometry(pages=2, page_size=2, slots=2, pages_per_seq=2)
 LARGER = geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 SHORT = geometry(pages=2, page_size=2, slots=2, pages_per_seq=1)
@@ -333,7 +295,10 @@ def test_every_step_of_a_small_machine(
     machine: Machine, sizes: Geometry, capacity: Capacity, found: tuple[int, int]
 ) -> None:
     """In every state each step is what the rungs below make of it, and keeps every clause."""
-    assert found == every_step(machine, sizes, capacity)
+    new = machine.initial(sizes, default_limits(sizes), capacity=capacity)
+    drafts, windowed = "rollback" in machine.names, "window" in machine.names
+
+    assert found == every_step(machine, new, partial(moves, drafts=drafts, windowed=windowed))
 
 
 # Planted bugs.
@@ -347,8 +312,8 @@ def kept_count(state: State, slot: int, copy: int) -> State:
     return COPIED(state, slot, copy)._replace(counts=state.counts)
 
 
-def only_allocated(state: State, allocated: int) -> int:
-    """A row that covers nothing ahead."""
+def only_allocated(state: State, allocated: int, _reserved: int) -> int:
+    """A row that covers nothing ahead, and nothing that is reserved."""
     return state.geometry.pages_for(allocated)
 
 

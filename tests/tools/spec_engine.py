@@ -48,6 +48,7 @@ class SpecEngine:
             name="the specification",
             copy=capacity.copy,
             lookahead=capacity.lookahead,
+            reserve=capacity.reserve,
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
