@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import ModuleType
 
 import pytest
 from attrs import evolve
 from capacity_tools import every_step, go, reasons, rows
-from spec_tools import SERVING, geometry, limits, sequence, span
+from spec_tools import SERVING, geometry, limits, planted, sequence, span
 
 from spec import ladder, view
 from spec.machines import lifecycle, pages, rollback, scheduling, sharing
@@ -30,9 +31,17 @@ from spec.machines.actions import (
     Truncate,
     Write,
 )
-from spec.rung import Machine
+from spec.rung import Machine, Pages
 from spec.state import State
-from spec.vocabulary import Capacity, Geometry, Params, Reason, Request, default_limits
+from spec.vocabulary import (
+    Capacity,
+    Geometry,
+    InvalidInput,
+    Params,
+    Reason,
+    Request,
+    default_limits,
+)
 
 TABLES = ladder.machine("lifecycle")
 DRAFTS = ladder.machine("rollback", "lifecycle")
@@ -205,16 +214,16 @@ def test_an_admitted_request_is_served_in_its_worst_case(capacity: Capacity) -> 
 # Every step of small machines.
 
 
-def moves(state: State, *, begins: int, drafts: bool, windowed: bool) -> Iterator[Action]:
-    """Prompts with two limits, the next token and cell of each slot, clones, drafts, releases.
+def moves(
+    state: State, prompts: tuple[Assign, ...], *, drafts: bool, windowed: bool
+) -> Iterator[Action]:
+    """These prompts, the next token and cell of each slot, clones, drafts, releases.
 
-    A cell is also allocated before the prompt. A token names its slot. begins: in how many slots a
-    prompt begins; a clone goes into any.
+    A cell is also allocated before the prompt. A token names its slot.
     """
+    yield from prompts
+    yield from (Reserve(slot) for slot in sorted({prompt.slot for prompt in prompts}))
     slots = range(state.geometry.slots)
-    for slot in slots[:begins]:
-        yield Reserve(slot)
-        yield from (assign(slot, (slot,), max_new) for max_new in (1, 2))
     for slot in slots:
         yield Free(slot)
         yield from (Clone(slot, child, child) for child in slots)
@@ -247,27 +256,33 @@ LARGER = geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 CELLS = geometry(pages=3, page_size=1, slots=2, pages_per_seq=3)
 PARTIAL = geometry(pages=2, page_size=2, slots=2, pages_per_seq=1)
 SEEN = geometry(pages=4, page_size=1, slots=1, pages_per_seq=4, window=1)
+ONE = (assign(0, (0,), 2),)
+TWO = tuple(assign(slot, (slot,), max_new) for slot in (0, 1) for max_new in (1, 2))
 
 
 @pytest.mark.parametrize(
-    ("machine", "sizes", "capacity", "begins", "found"),
+    ("machine", "sizes", "capacity", "prompts", "found"),
     [
-        (TABLES, SMALL, WHOLE, 2, (1118, 3812)),
-        (TABLES, LARGER, LAZY, 1, (0, 0)),
-        (TABLES, LARGER, AHEAD, 1, (0, 0)),
-        (DRAFTS, CELLS, WHOLE, 2, (1634, 8930)),
-        (DRAFTS, PARTIAL, LAZY, 2, (0, 0)),
-        (DRAFTS, CELLS, AHEAD, 2, (170, 817)),
-        (WINDOWS, SEEN, WHOLE, 1, (118, 490)),
+        (TABLES, SMALL, WHOLE, TWO, (1118, 3812)),
+        (TABLES, SMALL, AHEAD, TWO, (462, 1494)),
+        (TABLES, LARGER, LAZY, ONE, (2325, 7944)),
+        (DRAFTS, CELLS, WHOLE, TWO, (1634, 8930)),
+        (DRAFTS, PARTIAL, LAZY, TWO, (408, 2578)),
+        (DRAFTS, CELLS, AHEAD, TWO, (170, 817)),
+        (WINDOWS, SEEN, WHOLE, TWO[:2], (118, 490)),
     ],
 )
 def test_every_step_of_a_small_machine(
-    machine: Machine, sizes: Geometry, capacity: Capacity, begins: int, found: tuple[int, int]
+    machine: Machine,
+    sizes: Geometry,
+    capacity: Capacity,
+    prompts: tuple[Assign, ...],
+    found: tuple[int, int],
 ) -> None:
     """In every state each step is what the rungs below make of it, and keeps every clause."""
     new = machine.initial(sizes, default_limits(sizes), capacity=capacity)
     drafts, windowed = "rollback" in machine.names, "window" in machine.names
-    tried = partial(moves, begins=begins, drafts=drafts, windowed=windowed)
+    tried = partial(moves, prompts=prompts, drafts=drafts, windowed=windowed)
 
     assert found == every_step(machine, new, tried)
 
@@ -275,5 +290,89 @@ def test_every_step_of_a_small_machine(
 # Planted bugs.
 
 
-RESERVED = pages.with_reserved
-CLONED = sharing._clone
+RESERVED, RELEASED = pages.with_reserved, pages.release_row
+
+
+def one_page_less(state: State, slot: int, reserved: int, taken: Pages | None) -> State:
+    """A reservation without its last page."""
+    right = RESERVED(state, slot, reserved, taken)
+    found = sequence(right, slot)
+    less = evolve(found, row=found.row[:-1])
+    return RELEASED(pages.with_sequence(right, slot, less), found.row[-1:])
+
+
+def allocated_too(state: State, slot: int, reserved: int, taken: Pages | None) -> State:
+    """A reservation whose cells count as allocated."""
+    right = RESERVED(state, slot, reserved, taken)
+    return pages.with_sequence(right, slot, evolve(sequence(right, slot), allocated=reserved))
+
+
+def only_allocated(state: State, allocated: int, _reserved: int) -> int:
+    """A row that covers nothing that is reserved."""
+    return state.geometry.pages_for(allocated)
+
+
+SHARED = sharing._shared
+
+
+def every_page(state: State, parent: int) -> int:
+    """The whole row of a parent, what is reserved included."""
+    found = sequence(state, parent)
+    return len(found.row) if found.reserved else SHARED(state, parent)
+
+
+PROMPT = (Reserve(1), assign(1, (5,), 8))
+DRAFT = (Propose(0, (7,)), Allocate(((0, 6),)), Truncate(0, 6))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong", "actions", "found"),
+    [
+        (lifecycle, "with_reserved", one_page_less, PROMPT, "ROW"),
+        (lifecycle, "with_reserved", allocated_too, PROMPT, "rollback on Assign"),
+        (sharing, "row_pages", only_allocated, (Clone(0, 1, 1),), "ROW"),
+        (sharing, "_shared", every_page, (Clone(0, 1, 1),), "SHARE"),
+        (rollback, "row_pages", only_allocated, DRAFT, "ROW"),
+        (
+            pages,
+            "release_row",
+            lambda state, row: RELEASED(state, row[:2]),
+            (Free(0),),
+            "to rollback on Free",
+        ),
+    ],
+)
+def test_a_planted_bug_of_a_reservation_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
+    wrong: Callable[..., object],
+    actions: tuple[Action, ...],
+    found: str,
+) -> None:
+    """Each breaks the edge or the clause of what goes wrong; without it the history holds."""
+    state = six(LAZY, DRAFTS)
+    go(DRAFTS, state, *actions)
+
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises(AssertionError, match=found):
+        go(DRAFTS, state, *actions)
+
+
+@pytest.mark.parametrize(
+    ("machine", "action"),
+    [(TABLES, assign(0, SIX, 7)), (SERVING, Prefill((evolve(twins_of(6, 7), n_generations=1),)))],
+)
+def test_a_reservation_that_is_not_counted_is_found(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine, action: Action
+) -> None:
+    """The prompt takes pages for which the check did not ask."""
+    sizes = evolve(SIZES, pages=3)
+    state = machine.initial(sizes, limits(sizes), capacity=WHOLE)
+    state = go(machine, state, *[Reserve(0)] * isinstance(action, Assign))
+    assert {Reason.OUT_OF_PAGES} == reasons(machine, state, action)
+
+    monkeypatch.setattr(scheduling, "row_pages", only_allocated)
+    unchecked = planted(machine, Assign, pages_wanted=lambda *_: 0)
+    with pytest.raises(InvalidInput, match="4 different free pages"):
+        go(unchecked, state, action)

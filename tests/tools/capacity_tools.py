@@ -1,4 +1,4 @@
-"""Tools for tests of capacity policies: steps with every check, and every step of small machines."""
+"""Tools for tests of capacity policies: steps with every check, and all steps of a machine."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
