@@ -7,10 +7,10 @@ page is read from the row that the engine shows. Until a row shows it, a negativ
 the page.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from attrs import define, evolve
+from attrs import define
 
 from conformance.lockstep.comparer import Difference
 from conformance.protocol import Action
@@ -57,16 +57,12 @@ NONE: Final[frozenset[Reason]] = frozenset()
 
 @define
 class Held:
-    """A used slot. row: its pages. key: (request, choice), None while there is no prompt.
-
-    reserved: the cells that the row covers whether or not they are allocated.
-    """
+    """A used slot. row: its pages. key: (request, choice), None while there is no prompt."""
 
     row: list[int]
     tokens: tuple[int, ...] = ()
     allocated: int = 0
     written: int = 0
-    reserved: int = 0
     key: tuple[int, int] | None = None
 
 
@@ -153,16 +149,17 @@ class Ledger:
         return frozenset(found)
 
     def _reservable(self, action: act.Assign) -> frozenset[Reason]:
-        held = self.held[action.slot]
-        wanted = self._width(held.allocated, self._reserved(action)) - len(held.row)
+        wanted = len(self._reserved(action))
         if wanted <= self.free:
             return NONE
         self._short(wanted, ahead=wanted)
         return frozenset([Reason.OUT_OF_PAGES])
 
-    def _reserved(self, action: act.Assign) -> int:
-        """The cells that are reserved for a prompt."""
-        return self._capacity.reserved_cells(len(action.prompt), action.params.max_new)
+    def _reserved(self, action: act.Assign) -> range:
+        """The places of the pages that a row gets with its prompt."""
+        held, geometry = self.held[action.slot], self._geometry
+        cells = self._capacity.reserved_cells(len(action.prompt), action.params.max_new)
+        return range(len(held.row), self._capacity.row_pages(geometry, held.allocated, cells))
 
     def _appendable(self, held: Held, tokens: tuple[int, ...]) -> frozenset[Reason]:
         if held.key is None:
@@ -212,10 +209,9 @@ class Ledger:
             return frozenset([Reason.TOO_LONG])
         wanted, ahead = len(self._copying()), 0
         for slot, positions in self._grouped.items():
-            held, length = self.held[slot], positions[-1] + 1
-            width, row = self._width(length, held.reserved), len(held.row)
-            wanted += width - row
-            ahead += width - max(row, self._geometry.pages_for(length))
+            length, row = positions[-1] + 1, len(self.held[slot].row)
+            wanted += max(0, self._width(length) - row)
+            ahead += max(0, self._width(length) - max(row, self._geometry.pages_for(length)))
         if wanted <= self.free:
             return NONE
         self._short(wanted, ahead=ahead)
@@ -227,9 +223,9 @@ class Ledger:
             self.reached.append(SHORT)
             self.reached += [SHORT_AHEAD] * (ahead > 0)
 
-    def _width(self, allocated: int, reserved: int) -> int:
-        """The pages of a row with this many cells allocated, and reserved."""
-        return self._capacity.row_pages(self._geometry, allocated, reserved)
+    def _width(self, allocated: int) -> int:
+        """The pages of a row with this many allocated cells; a reserved one may have more."""
+        return self._capacity.row_pages(self._geometry, allocated, 0)
 
     def _shared(self, parent: Held) -> int:
         """The pages that a clone shares with its parent."""
@@ -325,14 +321,9 @@ class Ledger:
     def _assign(self, action: act.Assign, saw: Saw) -> None:
         slot, held = action.slot, self.held[action.slot]
         held.tokens, held.key = action.prompt, (action.request, action.choice)
-        held.reserved = self._reserved(action)
         self._keys.add(held.key)
         self._changes.append(("tokens", slot))
-        self._grow(slot, held, (), saw)
-
-    def _grow(self, slot: int, held: Held, copied: Sequence[int], saw: Saw) -> None:
-        """Take the pages that a row lacks, and those for these places, which are copied."""
-        places = [*copied, *range(len(held.row), self._width(held.allocated, held.reserved))]
+        places = [*self._reserved(action)]
         if places:
             self._extend(slot, held.row, places, saw)
             self._changes.append(("rows", slot))
@@ -363,8 +354,12 @@ class Ledger:
             self.reached += self._lazy(copies)
         for slot, positions in self._grouped.items():
             held = self.held[slot]
+            new = range(len(held.row), self._width(positions[-1] + 1))
+            places = [copies[slot], *new] if slot in copies else [*new]
+            if places:
+                self._extend(slot, held.row, places, saw)
+                self._changes.append(("rows", slot))
             held.allocated += len(positions)
-            self._grow(slot, held, [copies[slot]] if slot in copies else [], saw)
             self._changes.append(("allocated", slot))
             row, first, end = self.known(held.row), positions[0], positions[-1] + 1
             for index in range(first // size, len(row)):
@@ -384,7 +379,7 @@ class Ledger:
         self.reached += [SHARED] * bool(row)
         key = (parent.key or (0, 0))[0], action.choice
         self._extend(child, row, [*range(len(row), len(parent.row))], saw)
-        held = evolve(parent, row=row, key=key)
+        held = Held(row, parent.tokens, parent.allocated, parent.written, key)
         self.held[child] = held
         self._keys.add(key)
         self._longer(child, held)

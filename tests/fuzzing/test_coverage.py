@@ -22,6 +22,7 @@ from conformance.rungs.record import (
     FULL_POOL,
     LAZY,
     REFUSAL,
+    RESERVED,
     SEVERAL_CELLS,
     SEVERAL_SLOTS,
     SINGLE_CELLS,
@@ -42,7 +43,7 @@ from spec.vocabulary import (
     default_limits,
 )
 
-CONDITIONS = {POISON, REFUSAL, LAZY, AHEAD}
+CONDITIONS = {POISON, REFUSAL, LAZY, AHEAD, RESERVED}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset({FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS})
@@ -181,7 +182,11 @@ def test_corners_are_counted_where_they_are(actions: tuple[Action, ...], corners
 
 
 AHEAD_SHORT = "one page short of what is taken ahead"
-POLICY_CORNERS = {name for name, needs in CORNERS.items() if {LAZY, AHEAD}.intersection(needs)}
+POLICY_CORNERS = {
+    name for name, needs in CORNERS.items() if any(LAZY in one or AHEAD in one for one in needs)
+}
+WHOLE = Capacity(reserve="request")
+FOUR = Request(id=9, prompt=(1, 2, 3, 4), params=ONE)
 TWINS = (*grown(0, 3), act.Clone(0, 1, 1))
 
 
@@ -208,6 +213,13 @@ TWINS = (*grown(0, 3), act.Clone(0, 1, 1))
         (Capacity(lookahead=1), (*grown(0, 1), act.Free(0)), set()),
         (Capacity(lookahead=1), (*grown(0, 7), *grown(1, 4)), {"one page short", AHEAD_SHORT}),
         (Capacity(lookahead=1), (*grown(0, 7), *grown(1, 5)), {"one page short"}),
+        (WHOLE, (*grown(0, 4), act.Free(0)), {"free a row with pages taken ahead"}),
+        (WHOLE, (*grown(0, 3), act.Free(0)), set()),
+        (WHOLE, (*grown(0, 7), *grown(1, 4)), {"one page short", AHEAD_SHORT}),
+        (WHOLE, (*grown(0, 7), *grown(1, 3)), set()),
+        (WHOLE, (*grown(0, 7), *grown(1, 6)), {"one page short"}),
+        (WHOLE, (*grown(0, 4), *grown(1, 4), act.Clone(0, 2, 1)), {"one page short", AHEAD_SHORT}),
+        (WHOLE, (*grown(0, 7), act.Prefill((FOUR,))), {"one page short", AHEAD_SHORT}),
     ],
 )
 def test_corners_of_a_policy_are_counted(

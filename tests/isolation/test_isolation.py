@@ -143,9 +143,11 @@ def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> N
 def test_a_capacity_policy_is_sent(there: Make) -> None:
     """A remote engine is held to the policy that its adapter declares."""
     lazy, ahead = there("capacity_toys:make_lazy"), there("capacity_toys:make_ahead")
+    whole = there("capacity_toys:make_whole")
 
     assert Capacity(copy="lazy") == made(lazy).profile.capacity
     assert Capacity(lookahead=3) == made(ahead).profile.capacity
+    assert Capacity(reserve="request") == made(whole).profile.capacity
     for factory in (lazy, ahead):
         target, report = Campaign(make=partial(made, factory)), campaign.Run()
         campaign._take_turn(target, "lifecycle", 1, report)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 from attrs import evolve
-from capacity_toys import AHEAD, BOTH, LAZY, FrugalAdapter
+from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE, FrugalAdapter
 from spec_engine import SpecEngine, small
 from spec_tools import grown
 
@@ -31,7 +31,7 @@ from spec.vocabulary import (
 SIZES = small(pages=9, page_size=4, slots=4, pages_per_seq=3)
 TURNS = (SIZES, evolve(SIZES, page_size=1, pages_per_seq=6), evolve(SIZES, pages=5, page_size=3))
 """The sizes of the turns of a fuzzing run, as those of `campaign.geometries`."""
-POLICIES = {"lazy": LAZY, "ahead": AHEAD, "both": BOTH}
+POLICIES = {"lazy": LAZY, "ahead": AHEAD, "both": BOTH, "whole": WHOLE, "lazy whole": LAZY_WHOLE}
 
 
 def frugal(
@@ -94,6 +94,15 @@ def test_an_engine_with_a_policy_holds(policy: str) -> None:
         (AHEAD, "keeps the blocks ahead", {"CONS"}),
         (AHEAD, "takes blocks past the longest", {"ROW"}),
         (AHEAD, "does not count the blocks ahead", {"ATOMIC", "ROW"}),
+        (WHOLE, "reserves a block too few", {"ROW"}),
+        (WHOLE, "reserves a block too many", {"ROW"}),
+        (WHOLE, "reserves for the prompt alone", {"ROW"}),
+        (WHOLE, "a clone reserves nothing", {"ROW", "ATOMIC"}),
+        (WHOLE, "shares a reserved block", {"SHARE", "ATOMIC"}),
+        (LAZY_WHOLE, "shares a reserved block", {"SHARE", "ATOMIC"}),
+        (WHOLE, "keeps the blocks ahead", {"CONS"}),
+        (WHOLE, "keeps what it took", {"ROW"}),
+        (WHOLE, "takes what there is", {"ATOMIC"}),
     ],
 )
 def test_a_bug_of_a_policy_is_found(capacity: Capacity, bug: str, clauses: set[str]) -> None:
@@ -112,6 +121,11 @@ def test_a_bug_of_a_policy_is_found(capacity: Capacity, bug: str, clauses: set[s
         (AHEAD, STANDARD, {"ROW"}),
         (STANDARD, AHEAD, {"ROW"}),
         (AHEAD, Capacity(lookahead=4), {"ROW"}),
+        (WHOLE, STANDARD, {"ROW"}),
+        (STANDARD, WHOLE, {"ROW"}),
+        (WHOLE, AHEAD, {"ROW"}),
+        (LAZY_WHOLE, evolve(LAZY_WHOLE, lookahead=0), {"ROW"}),
+        (LAZY_WHOLE, evolve(LAZY_WHOLE, copy="eager"), {"SHARE", "ATOMIC"}),
     ],
 )
 def test_another_policy_than_the_declared_one_is_found(
@@ -135,18 +149,32 @@ def test_the_kit_sets_the_policy_of_a_view() -> None:
     assert 2 == lockstep.seen.named[lockstep.seen.rows[0][0]]
 
 
+def test_the_kit_sets_the_reserved_cells_of_a_view() -> None:
+    """They come from the specification, before and after a refusal, and not from the adapter."""
+    lockstep = Lockstep(frugal(WHOLE))
+    assert (0, 0, 0, 0) == lockstep.seen.reserved
+    for action in (*grown(0, 3), act.Clone(0, 1, 1), act.Free(0)):
+        lockstep.do(action)
+
+    assert () == lockstep.engine.observe().reserved
+    assert (0, 4, 0, 0) == lockstep.seen.reserved
+    lockstep.do(act.Free(0))
+    assert (0, 4, 0, 0) == lockstep.seen.reserved
+    assert () == Lockstep(frugal(STANDARD)).seen.reserved
+
+
 def test_a_history_replays_under_the_policy_of_its_engine() -> None:
     """The profile of the engine declares the policy, so a history needs no record of it."""
     history = (*grown(0, 3), act.Clone(0, 1, 1), act.Allocate(((1, 3), (0, 3))))
 
-    for capacity in (LAZY, AHEAD, BOTH):
+    for capacity in (LAZY, AHEAD, BOTH, WHOLE, LAZY_WHOLE):
         assert None is replay(partial(frugal, capacity), history)
     finding = replay(partial(frugal, LAZY, "appends in place"), history)
     assert finding is not None
     assert (history, "SHARE") == (finding.history, finding.clause)
 
 
-@pytest.mark.parametrize("capacity", [LAZY, AHEAD, BOTH, Capacity(lookahead=99)])
+@pytest.mark.parametrize("capacity", [LAZY, AHEAD, BOTH, Capacity(lookahead=99), WHOLE, LAZY_WHOLE])
 def test_the_specification_serves_under_a_policy(capacity: Capacity) -> None:
     """At each level the specification agrees with itself, prefills, rounds and drafts included."""
     sizes = small(pages=7, page_size=3)
@@ -179,8 +207,32 @@ def test_a_clone_that_takes_no_page_need_not_be_refused_for_pages() -> None:
     assert eager | wanted["lazy"] | wanted["ahead"] == wanted["both"]
 
 
+def test_a_prompt_must_be_refused_for_pages_exactly_where_they_are_reserved() -> None:
+    """The corners of pages taken ahead are those of reserved pages too."""
+    eager, both = set(wanted_of(STANDARD)), set(wanted_of(BOTH))
+    whole, lazy = set(wanted_of(WHOLE)), set(wanted_of(LAZY_WHOLE))
+
+    assert {
+        "Assign: OUT_OF_PAGES",
+        "free a row with pages taken ahead",
+        "one page short of what is taken ahead",
+    } == whole - eager
+    assert {"Assign: OUT_OF_PAGES"} == lazy - both
+    roomy = [evolve(one, pages=one.slots * one.pages_per_seq) for one in TURNS]
+    offered = offered_by(frugal(WHOLE).profile, roomy, poisonable=False)
+    assert "Assign: OUT_OF_PAGES" not in Coverage().coverable(offered)
+
+
 @pytest.mark.parametrize(
-    ("field", "value"), [("copy", "lasy"), ("copy", None), ("lookahead", -1), ("lookahead", True)]
+    ("field", "value"),
+    [
+        ("copy", "lasy"),
+        ("copy", None),
+        ("lookahead", -1),
+        ("lookahead", True),
+        ("reserve", "all"),
+        ("reserve", True),
+    ],
 )
 def test_a_profile_has_known_policies_alone(field: str, value: object) -> None:
     """A misspelt policy is bad input."""

@@ -21,6 +21,7 @@ from conformance.recordings.format import Header, Line
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import header_and_lines
 from conformance.rungs.coverage import Coverage, offered_by
+from conformance.rungs.pages import FREED_AHEAD, SHORT_AHEAD
 from conformance.rungs.registry import CORNERS
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from conformance.vectors.suites import table_moves
@@ -170,7 +171,7 @@ def unlisted(done: Done) -> Done:
     return Done(done.changes[1:], done.results)
 
 
-WIDTH: Callable[[Ledger, int, int], int] = Ledger._width
+WIDTH: Callable[[Ledger, int], int] = Ledger._width
 
 
 def every_slot(ledger: Ledger) -> dict[int, int]:
@@ -184,14 +185,8 @@ POLICY_PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
     "no lazy copy": ("_copying", lambda _ledger: {}),
     "a copy by the last owner": ("_copying", every_slot),
     "nothing is shared": ("_shared", lambda _ledger, _parent: 0),
-    "nothing is taken ahead": (
-        "_width",
-        lambda ledger, cells, _reserved: ledger._geometry.pages_for(cells),
-    ),
-    "a page too many": (
-        "_width",
-        lambda ledger, cells, reserved: WIDTH(ledger, cells, reserved) + 1,
-    ),
+    "nothing is taken ahead": ("_width", lambda ledger, cells: ledger._geometry.pages_for(cells)),
+    "a page too many": ("_width", lambda ledger, cells: WIDTH(ledger, cells) + 1),
 }
 
 
@@ -204,6 +199,28 @@ def test_a_wrong_policy_of_the_table_is_found(plant: str, monkeypatch: pytest.Mo
 
     with pytest.raises(AssertionError):
         every_transition(beside(FEW[0], chosen.limits, POLICIES[2]), alphabet(chosen))
+
+
+RESERVED: Callable[[Ledger, act.Assign], range] = Ledger._reserved
+RESERVATION_PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
+    "nothing is reserved": ("_reserved", lambda _ledger, _action: range(0)),
+    "a prompt is never refused for pages": ("_reservable", lambda _ledger, _action: frozenset()),
+    "a page too few": ("_reserved", lambda ledger, action: RESERVED(ledger, action)[:-1]),
+    "no row is longer than what is allocated": ("_width", lambda _ledger, _cells: 0),
+}
+
+
+@pytest.mark.parametrize("plant", RESERVATION_PLANTS)
+def test_a_wrong_reservation_of_the_table_is_found(
+    plant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake in what is reserved does not pass the harness."""
+    chosen = instance("lifecycle", FEW[0])
+    name, wrong = RESERVATION_PLANTS[plant]
+    monkeypatch.setattr(Ledger, name, wrong)
+
+    with pytest.raises(AssertionError):
+        every_transition(beside(FEW[0], chosen.limits, POLICIES[3]), alphabet(chosen))
 
 
 PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
@@ -230,7 +247,7 @@ def test_a_wrong_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("engine", [table, appending])
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", range(18))
 def test_random_histories_of_larger_tables(
     engine: Callable[[Geometry, Capacity], SpecEngine], seed: int
 ) -> None:
@@ -245,11 +262,12 @@ def test_random_histories_of_larger_tables(
     assert taken > 30
 
 
-def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> None:
-    """After every line the fast table has reached the same corners and outcomes."""
+def corners_of(path: Path, capacity: Capacity, seeds: int) -> Counter[str]:
+    """The corners of recordings under a policy, which both judges must count on the same lines."""
     corners = Counter[str]()
-    for seed, engine in product(range(20), (table, appending)):
-        path = recorded(tmp_path / "r.jsonl", engine(SIZES[seed % len(SIZES)]), "lifecycle", seed)
+    for seed, engine in product(range(seeds), (table, appending)):
+        under = engine(SIZES[seed % len(SIZES)], capacity)
+        recorded(path, under, "lifecycle", seed)
         with path.open("rb") as file:
             header, _ = header_and_lines(file, path)
         both = [judge(header, machine=machine) for machine in (None, MACHINE)]
@@ -259,7 +277,22 @@ def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> N
             assert both[0].coverage.corners == both[1].coverage.corners, line
         assert both[0].coverage.outcomes == both[1].coverage.outcomes
         corners += both[0].coverage.corners
+    return corners
+
+
+def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> None:
+    """After every line the fast table has reached the same corners and outcomes."""
+    corners = corners_of(tmp_path / "r.jsonl", STANDARD, 20)
 
     profile = appending(SIZES[0]).profile
     theirs = offered_by(profile, SIZES, poisonable=False)
     assert corners.keys() == {*Coverage().coverable(theirs)} & CORNERS.keys()
+
+
+@pytest.mark.parametrize("capacity", POLICIES, ids=str)
+def test_the_table_counts_the_corners_of_a_policy(tmp_path: Path, capacity: Capacity) -> None:
+    """The same under a policy, with the corners of what is taken ahead where it takes any."""
+    corners = corners_of(tmp_path / "r.jsonl", capacity, 10)
+
+    ahead = capacity.lookahead > 0 or capacity.reserve == "request"
+    assert ({FREED_AHEAD, SHORT_AHEAD} <= corners.keys()) == ahead

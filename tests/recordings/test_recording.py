@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from capacity_toys import AHEAD, BOTH, LAZY, FrugalAdapter
+from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE, FrugalAdapter
 from recording_tools import appending, drafting, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
@@ -58,7 +58,12 @@ def test_what_the_specification_does_is_legal(
     assert outcome.events == len(path.read_text(encoding="utf-8").splitlines()) - 1
 
 
-POLICIES = (Capacity(copy="lazy"), Capacity(lookahead=3), Capacity(copy="lazy", lookahead=1))
+POLICIES = (
+    Capacity(copy="lazy"),
+    Capacity(lookahead=3),
+    Capacity(copy="lazy", lookahead=1),
+    Capacity(reserve="request"),
+)
 
 
 @pytest.mark.parametrize("capacity", POLICIES, ids=str)
@@ -67,12 +72,12 @@ def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
     tmp_path: Path, engine: Callable[..., Engine], level: str, capacity: Capacity
 ) -> None:
     """The header carries the policy; under the standard one some recording is illegal."""
-    illegal = 0
+    illegal, standard = 0, {"copy": "eager", "lookahead": 0, "reserve": "none"}
     for seed in range(4):
         path = recorded(tmp_path / f"{seed}.jsonl", engine(SIZES[0], capacity), level, seed)
         outcome = validate(path)
         assert (capacity, None) == (outcome.header.capacity, outcome.found)
-        rewrite(path, 1, lambda header: header.update(copy="eager", lookahead=0))
+        rewrite(path, 1, lambda header: header.update(standard))
         illegal += validate(path).found is not None
 
     assert illegal
@@ -88,6 +93,15 @@ def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
         (LAZY, "copies its own block"),
         (AHEAD, "keeps the blocks ahead"),
         (AHEAD, "does not count the blocks ahead"),
+        (WHOLE, ""),
+        (LAZY_WHOLE, ""),
+        (WHOLE, "reserves a block too few"),
+        (WHOLE, "reserves a block too many"),
+        (WHOLE, "a clone reserves nothing"),
+        (WHOLE, "shares a reserved block"),
+        (WHOLE, "keeps the blocks ahead"),
+        (WHOLE, "keeps what it took"),
+        (WHOLE, "takes what there is"),
     ],
 )
 def test_an_engine_with_a_policy_and_pages_of_its_own_choice(
@@ -317,6 +331,7 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
         ({"policy": "best"}, "policy is 'best', allowed: lowest, any"),
         ({"copy": "late"}, "copy is 'late', allowed: eager, lazy"),
         ({"lookahead": -1}, "Header.lookahead is -1"),
+        ({"reserve": "all"}, "reserve is 'all', allowed: none, request"),
         ({"refuses": "never"}, "refuses is 'never'"),
         ({"shows": ["pages"]}, "shows ['pages'], allowed: "),
         ({"colour": 1}, "there is no field 'colour'"),

@@ -45,9 +45,9 @@ from spec.machines.actions import (
     Write,
 )
 from spec.state import State
-from spec.table import by_slot
+from spec.table import Sequence, by_slot
 from spec.vocabulary import INVALID, Capacity, CleanupMode, InvalidInput, Reason, Refused
-from spec.vocabulary.capacity import COPIES
+from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -71,7 +71,7 @@ def canonical(state: State) -> Hashable:
 def pages_taken(state: State, action: Action) -> int:
     """How many free pages an action takes."""
     match action:
-        case Allocate() | Clone() | Prefill():
+        case Assign() | Allocate() | Clone() | Prefill():
             return MACHINE.pages_wanted(state, action)
         case Round():
             return sum(
@@ -103,6 +103,11 @@ LANDMARKS = (
     "last owner keeps the page",
     "truncate with pages taken ahead",
     "clone with pages taken ahead",
+    "reservation",
+    "reservation for allocated cells",
+    "clone with reserved pages",
+    "truncate with reserved pages",
+    "allocation past the reservation",
 )
 
 
@@ -155,6 +160,32 @@ def by_policy(before: State, action: Action) -> Iterator[str]:
             yield "truncate with pages taken ahead"
         case Clone() if before.capacity.lookahead:
             yield "clone with pages taken ahead"
+    if before.capacity.reserve == "request":
+        yield from by_reservation(before, action)
+
+
+def by_reservation(before: State, action: Action) -> Iterator[str]:
+    """The landmarks of reservations that a step which was done has reached."""
+    match action:
+        case Assign(slot):
+            taken = MACHINE.pages_wanted(before, action)
+            again = " for allocated cells" if sequence(before, slot).row else ""
+            yield f"reservation{again}" if taken else "no reservation"
+        case Clone(slot):
+            found = sequence(before, slot)
+            yield "clone with reserved pages" if unused(before, found) else "no reservation"
+        case Truncate(slot):
+            found = sequence(before, slot)
+            yield "truncate with reserved pages" if unused(before, found) else "no reservation"
+        case Allocate(batch):
+            for slot, at in by_slot(batch).items():
+                past = 0 < sequence(before, slot).reserved <= at[-1]
+                yield "allocation past the reservation" if past else "no reservation"
+
+
+def unused(state: State, found: Sequence) -> bool:
+    """Whether a row has pages beyond those of its allocated cells."""
+    return len(found.row) > state.geometry.pages_for(found.allocated)
 
 
 def copied(state: State, slots: list[int], where: str) -> Iterator[str]:
@@ -201,7 +232,8 @@ class SchedulingMachine(RuleBasedStateMachine):
         widths = {"round_tokens": one_of(rng, slots, 1), "rounds": one_of(rng, 2, 1, 5)}
         cleanup = rng.choice(list(CleanupMode))
         lookahead = one_of(rng, 0, 1, sizes.page_size, sizes.max_len)
-        capacity = Capacity(copy=rng.choice(COPIES), lookahead=lookahead)
+        copy, reserve = rng.choice(COPIES), rng.choice(RESERVATIONS)
+        capacity = Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
         self.steps, self.rng, self.salt = 0, rng, seed
         given = limits(sizes, **changed, **widths)
         self.state = MACHINE.initial(sizes, given, cleanup, capacity)
@@ -236,7 +268,7 @@ class SchedulingMachine(RuleBasedStateMachine):
         wanted = pages_taken(self.elsewhere, action)
         free = pool.free_pages(self.elsewhere.counts)
         choice = tuple(self.rng.sample(free, wanted))
-        if isinstance(action, Allocate | Clone) and wanted:
+        if isinstance(action, Assign | Allocate | Clone) and wanted:
             with pytest.raises(InvalidInput, match="pages: saw"):
                 MACHINE.step(self.elsewhere, action, (*choice[1:], before.geometry.pages))
         self.elsewhere = MACHINE.step(self.elsewhere, action, choice)

@@ -43,7 +43,7 @@ from spec.vocabulary import (
     Tokens,
     default_limits,
 )
-from spec.vocabulary.capacity import COPIES
+from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
 Outputs = dict[tuple[int, int], tuple[Tokens, FinishReason]]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -188,7 +188,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             pages_per_seq=one_of(rng, 3, 4),
         )
         ahead = one_of(rng, 0, 1, sizes.max_len)
-        capacity = Capacity(copy=rng.choice(COPIES), lookahead=ahead)
+        copy, reserve = rng.choice(COPIES), rng.choice(RESERVATIONS)
+        capacity = Capacity(copy=copy, lookahead=ahead, reserve=reserve)
         cleanup = rng.choice(CLEANING)
         self.state = SERVING.initial(sizes, limits(sizes, rounds=2), cleanup, capacity)
         self.arrived: tuple[Request, ...] = ()

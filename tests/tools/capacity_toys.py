@@ -3,7 +3,7 @@
 from typing import Final
 
 from attrs import evolve
-from toy_engine import Adapter, Allocator, Seq
+from toy_engine import Adapter, Allocator, No, Seq
 
 from spec.table import Batch
 from spec.view import View
@@ -12,6 +12,8 @@ from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits
 LAZY: Final = Capacity(copy="lazy")
 AHEAD: Final = Capacity(lookahead=3)
 BOTH: Final = Capacity(copy="lazy", lookahead=3)
+WHOLE: Final = Capacity(reserve="request")
+LAZY_WHOLE: Final = Capacity(copy="lazy", lookahead=1, reserve="request")
 
 
 class Frugal(Allocator):
@@ -23,6 +25,7 @@ class Frugal(Allocator):
     def __init__(self, capacity: Capacity, sizes: Geometry, batch: int) -> None:
         super().__init__(sizes, batch)
         self.lazy, self.ahead = capacity.copy == "lazy", capacity.lookahead
+        self.whole = capacity.reserve == "request"
         self.cells: list[tuple[int, ...]] = [()] * (sizes.pages * sizes.page_size)
         self._origin: dict[int, int] = {}
 
@@ -39,6 +42,7 @@ class Frugal(Allocator):
     def clone(self, parent: int, child: int | None, choice: int) -> int:
         """Begin a second sequence; a partial block that it does not share is copied."""
         slot = super().clone(parent, child, choice)
+        self.seqs[slot].reserved = self.seqs[parent].reserved
         for source, copy in zip(self.seqs[parent].blocks, self.seqs[slot].blocks, strict=False):
             self._copy(source, copy)
         return slot
@@ -50,10 +54,25 @@ class Frugal(Allocator):
             seq.blocks = seq.blocks[: -(-seq.cells // self.size)]
         super().release(slot)
 
-    def _width(self, cells: int) -> int:
-        """The blocks of a sequence with this many cells."""
+    def _admit(self, seq: Seq, prompt_len: int, most: int) -> None:
+        """Take the blocks of the whole request, if that is the policy."""
+        if not self.whole:
+            return
+        cells = prompt_len + (0 if self.bug == "reserves for the prompt alone" else most)
+        missing = self._width(seq.cells, cells) - len(seq.blocks)
+        missing += _MISCOUNTED.get(self.bug, 0) if missing else 0
+        short = missing > len(self.free)
+        if short and self.bug == "keeps what it took":
+            seq.blocks += [self._take() for _ in range(len(self.free))]
+        if short and self.bug != "takes what there is":
+            raise No("OUT_OF_PAGES")
+        seq.blocks += [self._take() for _ in range(min(missing, len(self.free)))]
+        seq.reserved = cells
+
+    def _width(self, cells: int, reserved: int) -> int:
+        """The blocks of a sequence with so many cells in use and reserved."""
         most = self.longest + self.size * (self.bug == "takes blocks past the longest")
-        return -(-min(cells + self.ahead * (cells > 0), most) // self.size)
+        return -(-min(max(cells + self.ahead * (cells > 0), reserved), most) // self.size)
 
     def _wanted(self, grouped: dict[int, list[int]]) -> int:
         refs, wanted = list(self.refs), 0
@@ -65,12 +84,15 @@ class Frugal(Allocator):
             if self.bug == "does not count the blocks ahead":
                 wanted += sum(at % self.size == 0 for at in positions)
             else:
-                wanted += self._width(positions[-1] + 1) - len(seq.blocks)
+                wanted += self._width(positions[-1] + 1, seq.reserved) - len(seq.blocks)
         return wanted
 
     def _split(self, source: Seq) -> tuple[int, int]:
         shared = -(-source.filled // self.size) if self.lazy else source.filled // self.size
-        return shared, self._width(source.filled) - shared
+        if self.bug == "shares a reserved block":
+            shared = max(shared, min(len(source.blocks), shared + 2))
+        reserved = 0 if self.bug == "a clone reserves nothing" else source.reserved
+        return shared, max(0, self._width(source.filled, reserved) - shared)
 
     def _copies(self, seq: Seq, refs: list[int]) -> bool:
         """Whether a sequence that appends has to copy a block first."""
@@ -89,13 +111,16 @@ class Frugal(Allocator):
             if self.bug not in {"keeps the count", "copies its own block and keeps it"}:
                 self._drop(source)
         seq.cells += len(positions)
-        missing = self._width(seq.cells) - len(seq.blocks)
+        missing = self._width(seq.cells, seq.reserved) - len(seq.blocks)
         seq.blocks += [self._take() for _ in range(min(missing, len(self.free)))]
 
     def _copy(self, source: int, block: int) -> None:
         size = self.size
         cells = self.cells[source * size : (source + 1) * size]
         self.cells[block * size : (block + 1) * size] = cells
+
+
+_MISCOUNTED: Final = {"reserves a block too few": -1, "reserves a block too many": 1}
 
 
 class FrugalAdapter(Adapter):
@@ -118,7 +143,12 @@ class FrugalAdapter(Adapter):
     ) -> None:
         super().__init__(geometry, limits, cleanup)
         declared = capacity if declared is None else declared
-        self.profile = evolve(self.profile, copy=declared.copy, lookahead=declared.lookahead)
+        self.profile = evolve(
+            self.profile,
+            copy=declared.copy,
+            lookahead=declared.lookahead,
+            reserve=declared.reserve,
+        )
         self.allocator = Frugal(capacity, geometry, limits.prefill_tokens)
         self.allocator.bug = bug
 
@@ -137,3 +167,8 @@ def make_lazy(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Fruga
 def make_ahead(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> FrugalAdapter:
     """A factory for `--engine`: three cells are taken ahead."""
     return FrugalAdapter(geometry, limits, cleanup, capacity=AHEAD)
+
+
+def make_whole(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> FrugalAdapter:
+    """A factory for `--engine`: the blocks of a request are reserved with its prompt."""
+    return FrugalAdapter(geometry, limits, cleanup, capacity=WHOLE)

@@ -33,13 +33,13 @@ class No(Exception):
 
 
 class Seq:
-    """A sequence: its blocks, its prompt, and the number of cells in use."""
+    """A sequence: its blocks, its prompt, and the numbers of cells in use and reserved."""
 
     def __init__(self) -> None:
         self.blocks: list[int] = []
         self.prompt: tuple[int, ...] = ()
         self.name: tuple[int, int] | None = None
-        self.cells = self.filled = 0
+        self.cells = self.filled = self.reserved = 0
 
 
 class Allocator:
@@ -69,6 +69,7 @@ class Allocator:
         _require("SLOT_ASSIGNED", seq.name is None)
         _require("TOO_LONG", len(prompt) + most <= self.longest)
         _require("CHOICE_TAKEN", all(other.name != name for other in self.seqs.values()))
+        self._admit(seq, len(prompt), most)
         seq.prompt, seq.name = prompt, name
 
     def allocate(self, batch: Batch) -> None:
@@ -136,6 +137,9 @@ class Allocator:
         if seq.blocks and self.refs[seq.blocks[0]] == 1:
             old, seq.blocks[0] = seq.blocks[0], self._take()
             self._drop(old)
+
+    def _admit(self, seq: Seq, prompt_len: int, most: int) -> None:
+        """Take the blocks that a sequence gets with its prompt: none."""
 
     def _wanted(self, grouped: dict[int, list[int]]) -> int:
         """The blocks that a batch takes."""
