@@ -81,6 +81,7 @@ class Request:
         a(Capacity).require("capacity", capacity)
         shared = len(self.prompt) // geometry.page_size
         length = len(self.prompt) + self.params.max_new
-        # A row ends at `max_len`; a request that is longer still needs what it would need.
-        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length, length))
+        # A row ends at `max_len`; a request that is longer still needs what it would need. What is
+        # reserved for it is no more than `length` cells.
+        whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length, 0))
         return shared + self.n_generations * (whole - shared)

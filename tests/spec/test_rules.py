@@ -32,7 +32,7 @@ from spec.vocabulary import (
     default_limits,
     refused,
 )
-from spec.vocabulary.capacity import Copy
+from spec.vocabulary.capacity import Copy, Reservation
 from spec.vocabulary.rules import Rule
 
 PARAMS = Params(max_new=1)
@@ -52,6 +52,7 @@ GOOD: dict[Any, Any] = {
     ResetMode: ResetMode.PHYSICAL,
     Reason: Reason.TOO_LONG,
     Copy: "lazy",
+    Reservation: "request",
     object: "anything",
 }
 """One value for each type of field."""
@@ -88,6 +89,7 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     ResetMode: (None, "logical", 1, ResetMode, CleanupMode.NONE),
     Reason: (None, 1, "TOO_LONG", Reason),
     Copy: (None, 1, "lasy", True, ["lazy"], ("eager", "lazy")),
+    Reservation: (None, 1, "requests", True, ["request"], ("none", "request")),
     object: (),
 }
 """Values that a field of a type must refuse. A field of type object may have any value."""
