@@ -233,8 +233,10 @@ def test_a_lookahead_past_the_rows_is_reported(
     capacity = Capacity(lookahead=lookahead)
     engine = SpecEngine(sizes, default_limits(sizes), CleanupMode.NONE, capacity=capacity)
     pages = {
-        other: [Capacity(lookahead=other).row_pages(sizes, cell) for cell in range(sizes.max_len)]
-        for other in (lookahead, lookahead + 1)
+        ahead: [
+            Capacity(lookahead=ahead).row_pages(sizes, cell, 0) for cell in range(sizes.max_len)
+        ]
+        for ahead in (lookahead, lookahead + 1)
     }
 
     found = {what: why for what, why in not_checked(engine) if what.startswith("lookahead")}
