@@ -28,7 +28,14 @@ from conformance.rungs.pages import (
     batch_corners,
     free_corners,
 )
-from conformance.rungs.sharing import LAZY_COPY, LAZY_KEPT, SHARED, clone_corner
+from conformance.rungs.sharing import (
+    LAZY_COPIES,
+    LAZY_COPY,
+    LAZY_KEPT,
+    SHARED,
+    clone_corner,
+    edge_corners,
+)
 from spec import ladder
 from spec.fields import BY_NAME, RECORDED, entries
 from spec.machines import actions as act
@@ -207,14 +214,15 @@ class Ledger:
     def _allocate_room(self) -> frozenset[Reason]:
         if any(positions[-1] >= self._longest for positions in self._grouped.values()):
             return frozenset([Reason.TOO_LONG])
-        wanted, ahead = len(self._copying()), 0
+        copies, each, ahead = self._copying(), list[int](), 0
         for slot, positions in self._grouped.items():
             length, row = positions[-1] + 1, len(self.held[slot].row)
-            wanted += max(0, self._width(length) - row)
+            each.append(max(0, self._width(length) - row) + (slot in copies))
             ahead += max(0, self._width(length) - max(row, self._geometry.pages_for(length)))
-        if wanted <= self.free:
+        self.reached += edge_corners(each, len(copies), self.free)
+        if sum(each) <= self.free:
             return NONE
-        self._short(wanted, ahead=ahead)
+        self._short(sum(each), ahead=ahead)
         return frozenset([Reason.OUT_OF_PAGES])
 
     def _short(self, wanted: int, *, ahead: int) -> None:
@@ -257,7 +265,8 @@ class Ledger:
             and self.page(held[slot].row[held[slot].allocated // size]) in left
             for slot in self._grouped
         )
-        return [LAZY_COPY, *[LAZY_KEPT] * keeps]
+        several = len(copies) > 1
+        return [LAZY_COPY, *[LAZY_COPIES] * several, *[LAZY_KEPT] * keeps]
 
     def _write_room(self) -> frozenset[Reason]:
         found = set()

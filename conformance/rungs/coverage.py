@@ -11,7 +11,15 @@ from typing import Final
 from attrs import evolve
 
 from conformance.protocol import Action, Profile
-from conformance.rungs.pages import PAGE_REUSED, REFUSED, SHORT, SHORT_AHEAD, SLOT_REUSED
+from conformance.rungs.pages import (
+    PAGE_REUSED,
+    REFUSED,
+    SHORT,
+    SHORT_AHEAD,
+    SLOT_REUSED,
+    appended,
+    pages_of,
+)
 from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
@@ -19,14 +27,18 @@ from conformance.rungs.record import (
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
+    SEVERAL_PAGES,
     SEVERAL_SLOTS,
+    SHARED_FULL,
     SHORT_POOL,
     SINGLE_CELLS,
+    THREE_OWNERS,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE, corners
-from conformance.rungs.sharing import SHARED
+from conformance.rungs.sharing import SHARED, edge_corners
 from spec import ladder, pool
 from spec.machines.actions import Assign, Clone
+from spec.machines.pages import copying
 from spec.state import State
 from spec.table import Sequence
 from spec.vocabulary import Capacity, Geometry, Reason
@@ -89,6 +101,7 @@ class Coverage:
             self.count(type(action), reasons, short)
             return
         found = [*corners(before, action, after), *self._reuse(before, after)]
+        found += _at_edge(before, action)
         self.count(type(action), reasons, [*found, *self._pages(before, after)])
 
     def count(self, kind: type, reasons: frozenset[Reason], found: Iterable[str]) -> None:
@@ -202,6 +215,12 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
             words.add(SHORT_POOL)
         if sizes.slots > 1:
             words.add(SEVERAL_SLOTS)
+        if sizes.pages > 1:
+            words.add(SEVERAL_PAGES)
+        if sizes.page_size > 1 and 1 < sizes.pages <= rows - sizes.pages_per_seq:
+            words.add(SHARED_FULL)
+        if sizes.page_size > 1 and min(sizes.slots, sizes.pages) > 2:
+            words.add(THREE_OWNERS)
     return words
 
 
@@ -210,11 +229,21 @@ def _ended(old: Sequence, new: Sequence | None) -> bool:
     return new is None or new.tokens[: len(old.tokens)] != old.tokens
 
 
+def _at_edge(state: State, action: Action) -> list[str]:
+    """The corners of a batch that nothing but a lack of pages refuses."""
+    ends = appended(state, action)
+    if not ends:
+        return []
+    copies, free = copying(state, ends), pool.free_count(state.counts)
+    return edge_corners(pages_of(state, ends), len(copies), free)
+
+
 def _short(state: State, action: Action) -> Iterator[str]:
     """The corners of an action that is refused for lack of pages, by an engine."""
     free = pool.free_count(state.counts)
     if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:
         return
+    yield from _at_edge(state, action)
     if MACHINE.pages_wanted(state, action) != free + 1:
         return
     yield SHORT

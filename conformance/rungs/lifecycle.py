@@ -9,7 +9,14 @@ from attrs import evolve
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
 from conformance.rungs import scheduling
-from conformance.rungs.pages import SLOT_REASONS, append, boundary, needs_page
+from conformance.rungs.pages import (
+    SLOT_REASONS,
+    append,
+    boundary,
+    fitted,
+    needs_page,
+    together,
+)
 from conformance.rungs.record import ActionKit, DrawRule, Move, RungKit, Session
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.shared_generators import (
@@ -108,17 +115,19 @@ def advance(session: Session, drawn: int) -> Step:
     return (append if "append" in session.rules else enqueue)(state, drawn)
 
 
-def overfill(state: State, drawn: int, serial: int) -> Action:
-    """A clone, an allocation or a prefill that needs one page more than a full pool has."""
-    digits = Digits(drawn)
-    size = state.geometry.page_size
+def taking(session: Session, drawn: int) -> Action:
+    """A clone, an allocation of one slot or of several, or a prefill; each takes pages."""
+    digits, serial = Digits(drawn), session.next_id()
+    wanted = digits.below(6)
+    if wanted > 3 and (slots := _several(session, digits)):
+        return Allocate(tuple(fitted(session.state, slots, len(slots))))
+    state, size = session.state, session.state.geometry.page_size
     partial = [slot for slot in state.live if needs_page(state, slot)]
     grows = [
         slot
         for slot in used_slots(state)
         if slot not in state.finished and allocated(state, slot) + size <= state.geometry.max_len
     ]
-    wanted = digits.below(3)
     if wanted != 1 and partial:
         return Clone(digits.one_of(partial), None, 1 + digits.below(5))
     if wanted != 2 and grows:
@@ -126,6 +135,16 @@ def overfill(state: State, drawn: int, serial: int) -> Action:
         start = allocated(state, slot)
         return Allocate(tuple((slot, start + step) for step in range(cells_in(state, 0, slot) + 1)))
     return Prefill((Request(id=serial, prompt=(0,), params=Params(max_new=1)),))
+
+
+def _several(session: Session, digits: Digits) -> tuple[int, ...]:
+    """Several slots for one batch, some of them reserved for it; none while the pool is full."""
+    if not pool.free_count(session.state.counts):
+        return ()
+    for _ in range(session.state.sequences.count(None) - 1):
+        if not together(session.state, digits):
+            session.take(Reserve())
+    return together(session.state, digits)
 
 
 def _simpler_assign(action: Assign) -> Iterator[Step]:
@@ -200,12 +219,12 @@ KIT: Final = RungKit(
             "assign": named(assign),
             "advance": advance,
             "advance_again": advance,
-            "boundary": boundary("advance", named(overfill)),
-            "boundary_again": boundary("advance", named(overfill)),
+            "boundary": boundary("advance", taking),
+            "boundary_again": boundary("advance", taking),
             "reset": _or_clean_up(rarely(8, RESET, "allocate")),
         },
         "scheduling": {
-            "boundary": boundary("prefill", named(overfill)),
+            "boundary": boundary("prefill", taking),
             "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
             "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
             "reset": rarely(8, RESET, "prefill"),

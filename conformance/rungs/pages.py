@@ -1,6 +1,6 @@
 """Rung pages: generators of batches, boundary cases of the pool, and the outcomes to reach."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from attrs import evolve
@@ -12,6 +12,7 @@ from conformance.rungs.record import (
     FULL_POOL,
     REFUSAL,
     RESERVED,
+    SEVERAL_PAGES,
     SEVERAL_SLOTS,
     SINGLE_CELLS,
     ActionKit,
@@ -34,8 +35,9 @@ from conformance.rungs.shared_generators import (
 )
 from spec import ladder, pool, table
 from spec.machines import actions as act
+from spec.machines import scheduling
 from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
-from spec.machines.pages import reserved_slot, used
+from spec.machines.pages import copying, pages_lacking, reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, by_slot
@@ -43,13 +45,17 @@ from spec.vocabulary import INVALID, Reason
 
 B = TypeVar("B", Allocate, Write)
 MACHINE: Final = ladder.machine("sharing")
+SERVING: Final = ladder.machine(ladder.SERVING)
 _ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
-"""The most steps that the rule `boundary` takes to fill the pool."""
+"""The most steps that are taken to fill the pool."""
 FULL: Final = "pool exactly full"
 SHORT: Final = "one page short"
 SHORT_AHEAD: Final = "one page short of what is taken ahead"
+SEVERAL: Final = "several slots in one batch"
+SEVERAL_LAST: Final = "several slots of one batch take the last free pages"
+SEVERAL_SHORT: Final = "a batch of several slots is one page short"
 FREED_AHEAD: Final = "free a row with pages taken ahead"
 REFUSED: Final = "an action refused"
 PAGE_REUSED: Final = "page taken again after its release"
@@ -81,14 +87,14 @@ def append(state: State, drawn: int) -> Append:
 def allocate(state: State, drawn: int) -> Allocate:
     """Allocate the next cells of some slots, up to, past or short of a page boundary.
 
-    Often one cell for each owner of a lazily shared page, if there is one.
+    Often those of several slots that each take a page, or copy one.
     """
     digits = Digits(drawn)
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
-    owners = lazy_owners(state)
-    if owners and digits.below(2):
-        batch += [(slot, allocated(state, slot)) for slot in owners]
+    if digits.below(2) and (slots := together(state, digits)):
+        batch += fitted(state, slots, pool.free_count(state.counts) + digits.below(2))
+    if batch:
         return Allocate(_arranged(state, Digits(arrangement), batch))
     for slot in used_slots(state):
         sequence = state.sequences[slot]
@@ -98,8 +104,52 @@ def allocate(state: State, drawn: int) -> Allocate:
     return Allocate(_arranged(state, Digits(arrangement), batch))
 
 
+def together(state: State, digits: Digits) -> tuple[int, ...]:
+    """Several slots for one batch; none if fewer than two have room.
+
+    Mostly the owners of a lazily shared page, if there is one.
+    """
+    owners = lazy_owners(state)
+    if owners and not digits.rarely(4):
+        return owners
+    longest = state.geometry.max_len
+    running = [slot for slot in used_slots(state) if slot not in state.finished]
+    room = [slot for slot in running if allocated(state, slot) < longest]
+    first = digits.below(max(1, len(room)))
+    chosen = (room[first:] + room[:first])[: 2 + digits.below(3)]
+    return tuple(sorted(chosen)) if len(chosen) > 1 else ()
+
+
+def fitted(state: State, slots: Iterable[int], pages: int) -> list[tuple[int, int]]:
+    """The next cells of these slots, as many as take this number of pages together.
+
+    First each slot takes one page or one copy, as long as the number allows it. Then they take
+    what is left, as far as their rows and the width of a batch allow it.
+    """
+    longest, width = state.geometry.max_len, state.limits.prefill_tokens
+    start = {slot: allocated(state, slot) for slot in slots}
+    ends = dict[int, int]()
+    for slot, cells in start.items():
+        end = min(longest, cells + cells_in(state, 0, slot) + 1)
+        more = {**ends, slot: end}
+        if sum(pages_of(state, more)) <= pages and _cells(start, more) <= width:
+            ends = more
+    for slot in ends:
+        while ends[slot] < longest and _cells(start, ends) < width:
+            if sum(pages_of(state, ends)) == pages:
+                break
+            ends[slot] += 1
+    return [(slot, position) for slot, end in ends.items() for position in range(start[slot], end)]
+
+
+def _cells(start: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    return sum(end - start[slot] for slot, end in ends.items())
+
+
 def lazy_owners(state: State) -> tuple[int, ...]:
     """Every owner of one lazily shared page, slots ascending; none if there is no such page."""
+    if state.capacity.copy == "eager":
+        return ()
     owners: dict[int, list[int]] = {}
     for slot in used_slots(state):
         page = appended_page(state, slot)
@@ -196,22 +246,29 @@ def _spoiled(
     return [*batch, wrong] if digits.below(2) == 0 else [*batch[:at], wrong, *batch[at + 1 :]]
 
 
-def fill(state: State, drawn: int) -> Action | None:
-    """A step towards a full pool; None if no page is free, or if there is no slot for its cells.
+def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None:
+    """A step towards a pool with this many free pages; None if there is no such step.
 
-    Slots without a prompt take the pages. The last free slot stays free, so that a clone can be
-    tried when the pool is full.
+    Slots without a prompt take the pages. last: the action for which the pool is filled. If it is
+    an allocation or a round, its slots take none, and other slots with a prompt take some, unless
+    they have queued tokens. Before any other action the last free slot stays free.
     """
-    longest, free = state.geometry.max_len, pool.free_count(state.counts)
-    bare = [slot for slot in used_slots(state) if state.details[slot] is None]
-    room = [
-        slot for slot in bare if allocated(state, slot) < longest and cells_in(state, free, slot)
-    ]
-    another = state.sequences.count(None) > 1 and cells_in(state, free)
-    if not free or not (room or another):
+    longest, free = state.geometry.max_len, pool.free_count(state.counts) - spare
+    if free < 1:
         return None
-    if not room:
+    kept = not isinstance(last, Allocate | act.Round)
+    apart = {*appended(state, last), *(queued.slot for queued in state.queue)}
+    room = [
+        slot
+        for slot in used_slots(state)
+        if slot not in apart and allocated(state, slot) < longest and cells_in(state, free, slot)
+    ]
+    bare = [slot for slot in room if state.details[slot] is None]
+    if not bare and state.sequences.count(None) > kept and cells_in(state, free):
         return Reserve()
+    room = bare or ([] if kept else room)
+    if not room:
+        return None
     slot = Digits(drawn).one_of(room)
     start = allocated(state, slot)
     most = min(state.limits.prefill_tokens, longest - start)
@@ -219,28 +276,79 @@ def fill(state: State, drawn: int) -> Action | None:
     return Allocate(tuple((slot, start + step) for step in range(cells)))
 
 
-def boundary(first: str, overfill: DrawRule) -> DrawRule:
-    """Fill the pool, then take the step of `overfill`, which needs one page more.
+def boundary(first: str, taking: Callable[[Session, int], Action]) -> DrawRule:
+    """Fill the pool up to the pages that an action takes, or mostly to a page less; then take it.
 
-    first: the rule that is mostly taken instead while no clone would need a page of its own.
+    first: the rule that is mostly taken instead while `has_partial` is false. taking: draws the
+    action.
     """
 
     def chosen(session: Session, drawn: int) -> Step:
         if drawn % 3 and not has_partial(session.state):
             return session.rules[first](session, drawn // 3)
-        for _ in range(FILLING):
-            step = fill(session.state, drawn)
-            if step is None:
-                break
-            session.take(step)
-        return overfill(session, drawn)
+        return at_edge(session, drawn // 9, taking(session, drawn // 9), short=drawn // 3 % 3 > 0)
 
     return chosen
 
 
+def at_edge(session: Session, drawn: int, last: Action, *, short: bool) -> Action:
+    """The last action, after the pool is filled up to the pages that it takes.
+
+    short: leave one page less. If the pool cannot be filled so far, or has too few free pages, an
+    allocation of several slots is fitted to the pool instead.
+    """
+    wanted = _wanted(session.state, last)
+    _make_room(session, last, spare=max(0, wanted - short))
+    for _ in range(FILLING):
+        step = fill(session.state, drawn, spare=max(0, wanted - short), last=last)
+        if step is None:
+            break
+        session.take(step)
+    free = pool.free_count(session.state.counts)
+    if free != wanted - short and isinstance(last, Allocate) and len(by_slot(last.batch)) > 1:
+        batch = fitted(session.state, by_slot(last.batch), free + short)
+        return Allocate(tuple(batch)) if batch else last
+    return last
+
+
+def _make_room(session: Session, last: Action, *, spare: int) -> None:
+    """Free slots that the last action does not need, if the pool can be filled only then."""
+    needed = [*appended(session.state, last)]
+    if isinstance(last, Clone):
+        needed = [last.parent]
+    elif isinstance(last, act.Round):
+        needed = needed[:1]  # one sequence that takes a page is enough
+    if Free not in session.actions:
+        return
+    others = [slot for slot in used_slots(session.state) if slot not in needed]
+    alone = session.state
+    for slot in others:
+        alone = SERVING.effect(alone, Free(slot))
+    if _fillable(alone, last) < pool.free_count(alone.counts) - spare:
+        return
+    for slot in others:
+        if _fillable(session.state, last) < pool.free_count(session.state.counts) - spare:
+            session.take(Free(slot))
+
+
+def _fillable(state: State, last: Action) -> int:
+    """How many pages slots without a prompt can take before the last action."""
+    longest = state.geometry.pages_per_seq
+    bare = [slot for slot in used_slots(state) if state.details[slot] is None]
+    fresh = state.sequences.count(None) - isinstance(last, Clone)
+    return max(0, fresh) * longest + sum(longest - len(used(state, slot).row) for slot in bare)
+
+
+def _wanted(state: State, action: Action) -> int:
+    """The pages that an action takes, if nothing but a lack of them may refuse it."""
+    if isinstance(action, act.Round):
+        return sum(pages_of(state, appended(state, action)))
+    return SERVING.pages_wanted(state, action)
+
+
 def has_partial(state: State) -> bool:
-    """Whether a clone of some slot would need a page of its own."""
-    return any(needs_page(state, slot) for slot in state.live)
+    """Whether a clone would need a page of its own, or a partial page is shared lazily."""
+    return bool(lazy_owners(state)) or any(needs_page(state, slot) for slot in state.live)
 
 
 def needs_page(state: State, slot: int) -> bool:
@@ -320,10 +428,29 @@ def batch_corners(batch: Batch, slots: Collection[int]) -> list[str]:
     if len(entries) > 1 and list(entries) != sorted(filter(None, entries)):
         found.append("batch not sorted")
     if len(slots) > 1:
-        found.append("several slots in one batch")
+        found.append(SEVERAL)
     if slots and [*slots][-1] != len(slots) - 1:  # ascending, so none is left out below the last
         found.append("holes in the slot ids of a batch")
     return found
+
+
+def appended(state: State, action: Action) -> dict[int, int]:
+    """The slots in which an Allocate or a Round appends, ascending, each with its cells after it.
+
+    Nothing but a lack of pages may refuse the action. Empty for any other action.
+    """
+    if isinstance(action, Allocate):
+        return {slot: positions[-1] + 1 for slot, positions in by_slot(action.batch).items()}
+    if isinstance(action, act.Round):
+        slots = sorted({queued.slot for queued in scheduling.packed(state)})
+        return {slot: allocated(state, slot) + 1 for slot in slots}
+    return {}
+
+
+def pages_of(state: State, ends: Mapping[int, int]) -> list[int]:
+    """The pages that each slot of a batch takes, its copy included. ends: see `appended`."""
+    copies = copying(state, ends)
+    return [pages_lacking(state, slot, end) + (slot in copies) for slot, end in ends.items()]
 
 
 def _free_corners(before: State, action: Free, _after: State) -> Iterator[str]:
@@ -406,7 +533,9 @@ KIT: Final = RungKit(
         SLOT_REUSED: (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),
-        "several slots in one batch": (_BATCH, SEVERAL_SLOTS),
+        SEVERAL: (_BATCH, SEVERAL_SLOTS),
+        SEVERAL_LAST: ("Allocate", SEVERAL_SLOTS, SEVERAL_PAGES, FULL_POOL),
+        SEVERAL_SHORT: ("Allocate: OUT_OF_PAGES", SEVERAL_SLOTS),
         "poisoned dead cells read past": ("PoisonDead",),
         SINGLE: (SINGLE_CELLS,),
         FREED_AHEAD: ("Free", _FILLS, f"{AHEAD}|{RESERVED}"),

@@ -6,8 +6,8 @@ from typing import Final
 
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
-from conformance.rungs.pages import SLOT_REASONS, reserve
-from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit
+from conformance.rungs.pages import SLOT_REASONS, appended, at_edge, pages_of, reserve
+from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -142,6 +142,24 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
 PROMPTS: Final = ((1,), (2, 1))
 
 
+def round_at_edge(session: Session, drawn: int) -> Step:
+    """A round; sometimes where the pool has exactly the pages that it takes, or one less."""
+    digits = Digits(drawn)
+    if digits.below(4) or not _takes_pages(session):
+        return Round()
+    return at_edge(session, digits.below(64), Round(), short=digits.below(3) > 0)
+
+
+def _takes_pages(session: Session) -> bool:
+    """Whether the next round takes pages, after as many rounds as that needs."""
+    for _ in range(session.state.geometry.page_size):
+        ends = appended(session.state, Round())
+        if not ends or any(pages_of(session.state, ends)):
+            return bool(ends)
+        session.take(Round())
+    return False
+
+
 def alphabet(geometry: Geometry) -> Iterator[Move]:
     """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
 
@@ -219,7 +237,7 @@ KIT: Final = RungKit(
         },
         "scheduling": {
             "prefill": named(prefill),
-            "round": when(has_queued, constant(Round()), "prefill"),
+            "round": when(has_queued, round_at_edge, "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),

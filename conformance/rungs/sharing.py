@@ -1,38 +1,115 @@
 """Rung sharing: generators of clones, and the outcomes that fuzzing must reach."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result
-from conformance.rungs.pages import SLOT_REASONS, appended_page, place
-from conformance.rungs.record import LAZY, SEVERAL_CELLS, SEVERAL_SLOTS, ActionKit, RungKit
+from conformance.rungs.pages import (
+    SEVERAL_LAST,
+    SEVERAL_SHORT,
+    SLOT_REASONS,
+    appended,
+    appended_page,
+    at_edge,
+    lazy_owners,
+    needs_page,
+    place,
+)
+from conformance.rungs.record import (
+    LAZY,
+    SEVERAL_CELLS,
+    SEVERAL_SLOTS,
+    SHARED_FULL,
+    THREE_OWNERS,
+    ActionKit,
+    RungKit,
+    Session,
+)
 from conformance.rungs.shared_generators import (
+    ALPHABET,
     Digits,
+    allocated,
     free_slots,
     has_settled,
-    one,
+    used_slots,
     when,
     wild_slot,
 )
-from spec.machines import scheduling
-from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Round, Write
+from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, reserved_slot
 from spec.rung import Machine
 from spec.state import State
-from spec.table import by_slot
 from spec.vocabulary import Params, Reason
 
 
 def clone(state: State, drawn: int) -> Clone:
-    """A clone of a slot, mostly of one that can be cloned, into any free slot or a given one."""
+    """A clone of a slot, mostly of one that can be cloned, into any free slot or a given one.
+
+    Often of a slot that shares a page lazily, so that the page has three owners.
+    """
     digits = Digits(drawn)
     child = None if digits.below(2) == 0 else wild_slot(state, digits, free_slots(state))
     live = [slot for slot in state.live if state.details[slot]]
     settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
-    return Clone(wild_slot(state, digits, settled or live), child, 1 + digits.below(5))
+    owners = [slot for slot in lazy_owners(state) if slot in settled]
+    parents = owners if owners and digits.below(2) else settled or live
+    return Clone(wild_slot(state, digits, parents), child, 1 + digits.below(5))
+
+
+def clone_at_edge(session: Session, drawn: int) -> Step:
+    """A clone; often where the pool has exactly the page that it takes, or none."""
+    digits = Digits(drawn)
+    partial = [slot for slot in session.state.live if needs_page(session.state, slot)]
+    if not partial or digits.below(2):
+        return clone(session.state, drawn // 2)
+    last = Clone(digits.one_of(partial), None, 1 + digits.below(5))
+    return at_edge(session, digits.below(64), last, short=digits.below(3) > 0)
+
+
+def append_together(session: Session, drawn: int) -> Step:
+    """With lazy copies often a batch of all owners of one page, at the edge of the pool.
+
+    If no partial page is shared, a prompt is written and cloned first, once or twice. Otherwise a
+    clone.
+    """
+    digits = Digits(drawn)
+    lazily = session.state.capacity.copy == "lazy" and session.state.geometry.page_size > 1
+    if not lazily or digits.below(2):
+        return clone(session.state, drawn)
+    for step in _shared_prompt(session, digits):
+        session.take(step)
+    owners = lazy_owners(session.state)
+    if not owners:
+        return clone(session.state, drawn)
+    batch = tuple((slot, allocated(session.state, slot)) for slot in owners)
+    return at_edge(session, digits.below(64), Allocate(batch), short=digits.below(3) > 0)
+
+
+def _shared_prompt(session: Session, digits: Digits) -> Iterator[Step]:
+    """Steps that write a prompt and clone it; none if a partial page is shared lazily.
+
+    The prompt ends in the last page of its row, so that the pool can be filled beside few rows.
+    """
+    sizes, clones = session.state.geometry, 1 + (digits.below(3) > 0)
+    if lazy_owners(session.state):
+        return
+    for slot in used_slots(session.state)[digits.below(2) :]:
+        if session.state.sequences.count(None) <= clones:
+            yield Free(slot)
+    if session.state.sequences.count(None) <= clones:
+        return
+    parent, serial = free_slots(session.state)[0], session.next_id()
+    length = sizes.max_len - 1 - digits.below(sizes.page_size - 1)
+    cells = tuple((parent, position) for position in range(length))
+    yield Reserve(parent)
+    yield Assign(parent, (digits.below(ALPHABET),) * length, Params(max_new=1), serial)
+    yield Allocate(cells)
+    yield Write(cells)
+    for choice in range(1, 1 + clones):
+        yield Clone(parent, None, choice)
 
 
 def _child(_machine: Machine, before: State, action: Clone, _after: State) -> tuple[Result, ...]:
@@ -65,21 +142,37 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
     """The lazy copies of an action that appends in the pages of several slots."""
     if before.capacity.copy == "eager":
         return
-    slots: list[int] = []
-    if isinstance(action, Allocate):
-        slots = list(by_slot(action.batch))
-    elif isinstance(action, Round):
-        slots = sorted({queued.slot for queued in scheduling.packed(before)})
-    copies = copying(before, slots)
-    if copies:
-        yield LAZY_COPY
+    ends = appended(before, action)
+    copies = copying(before, ends)
+    if not copies:
+        return
+    yield LAZY_COPY
+    if len(copies) > 1:
+        yield LAZY_COPIES
     left = {appended_page(before, slot) for slot in copies}
-    if any(appended_page(before, slot) in left for slot in slots if slot not in copies):
+    if any(appended_page(before, slot) in left for slot in ends if slot not in copies):
         yield LAZY_KEPT
+
+
+def edge_corners(wanted: Collection[int], copies: int, free: int) -> list[str]:
+    """The corner states of a batch that takes the last free pages, or is one page short.
+
+    wanted: the pages that each slot takes, copies included. copies: how many slots copy a page.
+    free: the free pages.
+    """
+    pages, several = sum(wanted), sum(map(bool, wanted)) > 1
+    if pages == free:
+        return [SEVERAL_LAST] * several + [LAZY_LAST] * (0 < copies == pages)
+    if pages == free + 1:
+        return [SEVERAL_SHORT] * several + [LAZY_SHORT] * (copies > 0)
+    return []
 
 
 SHARED: Final = "page shared"
 LAZY_COPY: Final = "append in a lazily shared page"
+LAZY_COPIES: Final = "several lazy copies in one batch"
+LAZY_LAST: Final = "lazy copies take the last free pages"
+LAZY_SHORT: Final = "one page short of a lazy copy"
 LAZY_KEPT: Final = "the last owner keeps a lazily shared page"
 _FILLS: Final = "Write|Prefill"
 KIT: Final = RungKit(
@@ -113,14 +206,24 @@ KIT: Final = RungKit(
             SEVERAL_CELLS,
             f"{SEVERAL_SLOTS}|Round",
         ),
+        LAZY_COPIES: (
+            "Clone|Prefill",
+            _FILLS,
+            "Allocate|Round",
+            LAZY,
+            f"{SEVERAL_SLOTS}|Round",
+            THREE_OWNERS,
+        ),
+        LAZY_LAST: ("Clone", _FILLS, "Allocate", LAZY, SHARED_FULL),
+        LAZY_SHORT: ("Clone", _FILLS, "Allocate: OUT_OF_PAGES", LAZY, SHARED_FULL),
     },
     always=_always,
     rules={
         "lifecycle": {
-            "clone": when(has_settled, one(clone), "advance"),
-            "clone_again": when(has_settled, one(clone), "advance"),
+            "clone": when(has_settled, clone_at_edge, "advance"),
+            "clone_again": when(has_settled, append_together, "advance"),
         },
-        "scheduling": {"clone": when(has_settled, one(clone), "prefill")},
+        "scheduling": {"clone": when(has_settled, clone_at_edge, "prefill")},
     },
     warmup=(
         Reserve(),

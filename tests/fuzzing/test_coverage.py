@@ -16,7 +16,7 @@ from conformance.protocol import Action, Poison
 from conformance.recordings.fast_table import APPENDING
 from conformance.rungs.coverage import POISON, Coverage, offered_by
 from conformance.rungs.lifecycle import CLEANUPS
-from conformance.rungs.pages import PAGE_REUSED, REFUSED
+from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_SHORT
 from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
@@ -24,8 +24,11 @@ from conformance.rungs.record import (
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
+    SEVERAL_PAGES,
     SEVERAL_SLOTS,
+    SHARED_FULL,
     SINGLE_CELLS,
+    THREE_OWNERS,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from conformance.rungs.sharing import SHARED
@@ -46,7 +49,17 @@ from spec.vocabulary import (
 CONDITIONS = {POISON, REFUSAL, LAZY, AHEAD, RESERVED}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
-SIZES = frozenset({FULL_POOL, SEVERAL_CELLS, SEVERAL_SLOTS, SINGLE_CELLS})
+SIZES = frozenset(
+    {
+        FULL_POOL,
+        SEVERAL_CELLS,
+        SEVERAL_PAGES,
+        SEVERAL_SLOTS,
+        SHARED_FULL,
+        SINGLE_CELLS,
+        THREE_OWNERS,
+    }
+)
 """The other words that corner states ask for."""
 
 
@@ -181,6 +194,31 @@ def test_corners_are_counted_where_they_are(actions: tuple[Action, ...], corners
     assert corners == alone(covered(*actions))
 
 
+@pytest.mark.parametrize(
+    ("batch", "corners"),
+    [
+        (((0, 6), (1, 3), (1, 4)), {SEVERAL_LAST, "pool exactly full"}),
+        (((0, 6), (1, 3)), set()),
+        (((1, 3), (1, 4), (1, 5), (1, 6)), {"pool exactly full"}),
+        (((0, 6), (1, 3), (1, 4), (1, 5), (1, 6)), {SEVERAL_SHORT, "one page short"}),
+        (((0, 6), (2, 0), (2, 1), (2, 2)), {SEVERAL_SHORT, "one page short"}),
+        (((1, 3), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4)), {"one page short"}),
+        (((0, 6), (1, 3), (1, 4), (2, 0), (2, 1), (2, 2)), set()),
+    ],
+)
+def test_several_slots_at_the_edge_of_the_pool_are_counted(
+    batch: tuple[tuple[int, int], ...], corners: set[str]
+) -> None:
+    """Slots 0 to 2 have six, three and no cells in pages of two, and two pages are free."""
+    sizes = small(pages=7, page_size=2, slots=3, pages_per_seq=4)
+    begun = (*grown(0, 6), *grown(1, 3), act.Reserve(2))
+
+    counted = covered(*begun, act.Allocate(batch), sizes=sizes)
+
+    several = {SEVERAL_LAST, SEVERAL_SHORT, "one page short", "pool exactly full"}
+    assert corners == several & counted.corners.keys()
+
+
 AHEAD_SHORT = "one page short of what is taken ahead"
 POLICY_CORNERS = {
     name for name, needs in CORNERS.items() if any(LAZY in one or AHEAD in one for one in needs)
@@ -188,6 +226,8 @@ POLICY_CORNERS = {
 WHOLE = Capacity(reserve="request")
 FOUR = Request(id=9, prompt=(1, 2, 3, 4), params=ONE)
 TWINS = (*grown(0, 3), act.Clone(0, 1, 1))
+TAKEN = (act.Reserve(2), act.Allocate(tuple((2, at) for at in range(6))))
+"""Three more pages are taken, so that one of six is free beside those of TWINS."""
 
 
 @pytest.mark.parametrize(
@@ -202,6 +242,26 @@ TWINS = (*grown(0, 3), act.Clone(0, 1, 1))
             Capacity(copy="lazy"),
             (*TWINS, act.Allocate(((1, 3), (0, 3)))),
             {"append in a lazily shared page", "the last owner keeps a lazily shared page"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, act.Clone(0, 2, 2), act.Allocate(((0, 3), (1, 3)))),
+            {"append in a lazily shared page", "several lazy copies in one batch"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, *TAKEN, act.Allocate(((2, 6),)), act.Allocate(((0, 3),))),
+            {"one page short of a lazy copy", "one page short"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, *TAKEN, act.Allocate(((0, 3),))),
+            {"append in a lazily shared page", "lazy copies take the last free pages"},
+        ),
+        (
+            Capacity(copy="lazy"),
+            (*TWINS, *TAKEN, act.Allocate(((0, 3), (0, 4)))),
+            {"one page short of a lazy copy", "one page short"},
         ),
         (
             Capacity(copy="lazy"),
@@ -226,9 +286,9 @@ def test_corners_of_a_policy_are_counted(
     capacity: Capacity, actions: tuple[Action, ...], corners: set[str]
 ) -> None:
     """Each corner of a policy is counted on a history that reaches it, and on no other."""
-    seen = alone(covered(*actions, capacity=capacity))
+    seen = covered(*actions, capacity=capacity).corners
 
-    assert corners == seen & {*POLICY_CORNERS, "one page short"}
+    assert corners == seen.keys() & {*POLICY_CORNERS, "one page short"}
 
 
 @pytest.mark.parametrize(
@@ -271,13 +331,17 @@ def words(*kinds: type, poison: bool = False, **sizes: int) -> frozenset[str]:
     return offered_by(profile, geometries, poisonable=poison)
 
 
+SHORT_OF_PAGES = {"one page short", SEVERAL_SHORT, "Allocate: OUT_OF"}
+
+
 @pytest.mark.parametrize(
     ("sizes", "missing"),
     [
         ({"pages": 15}, {"page size 1"}),
         ({"pages": 15, "page_size": 1}, {"clone inside a page"}),
-        ({"pages": 16}, {"page size 1", "one page short", "Allocate: OUT_OF"}),
-        ({"pages": 17}, {"page size 1", "one page short", "Allocate: OUT_OF", "pool exactly full"}),
+        ({"pages": 16}, {"page size 1", *SHORT_OF_PAGES}),
+        ({"pages": 17}, {"page size 1", *SHORT_OF_PAGES, "pool exactly full", SEVERAL_LAST}),
+        ({"pages": 1, "page_size": 1}, {"clone inside a page", SEVERAL_LAST}),
     ],
 )
 def test_what_must_be_reached_depends_on_the_sizes(

@@ -1,12 +1,17 @@
 """Generators of boundary cases: they reach the edge of the pool exactly."""
 
-from spec_engine import small
+from functools import partial
+
+import pytest
+from spec_engine import make, small
 from spec_tools import MACHINE, SERVING
 
-from conformance.fuzzing.state_machine import spread
+from conformance.fuzzing import campaign
+from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.rungs import admission
+from conformance.rungs import pages as pages_kit
 from conformance.rungs import scheduling as scheduling_kit
-from spec.machines.actions import Admit
+from spec.machines.actions import Admit, Allocate, Reserve
 from spec.state import State
 from spec.vocabulary import CleanupMode, default_limits
 
@@ -62,3 +67,31 @@ def test_what_is_reserved_can_be_admitted() -> None:
     for drawn in DRAWS:
         state = SERVING.step(initial(), admission.reserving(initial(), drawn, 1))
         assert () == tuple(SERVING.refusals(state, Admit()))
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3, 4, 5])
+def test_a_batch_is_fitted_to_a_number_of_pages(pages: int) -> None:
+    """Slots with room take exactly so many pages together; each takes one if there are enough."""
+    state = SERVING.step(SERVING.step(initial(), Reserve(0)), Reserve(2))
+    state = SERVING.step(state, Allocate(((0, 0), (0, 1))))
+
+    fitted = Allocate(tuple(pages_kit.fitted(state, (0, 2), pages)))
+
+    assert () == tuple(SERVING.refusals(state, fitted))
+    assert min(pages, 4) == SERVING.pages_wanted(state, fitted)
+    assert pages == 1 or {0, 2} == {entry[0] for entry in fitted.batch if entry}
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_the_pool_is_filled_up_to_what_an_action_takes(lacking: int) -> None:
+    """Two slots without a page take the last free pages together, or are one page short."""
+    target = Campaign(make=partial(campaign.make, make, TIGHT, CleanupMode.NONE))
+    session = Session(target, "lifecycle")
+    for _ in range(2):
+        session.take(Reserve())
+
+    last = pages_kit.at_edge(session, 0, Allocate(((0, 0), (1, 0))), short=lacking > 0)
+
+    assert {0, 1} == pages_kit.appended(session.state, last).keys()
+    free = session.state.counts.count(0)
+    assert free + lacking == SERVING.pages_wanted(session.state, last)

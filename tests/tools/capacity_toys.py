@@ -28,6 +28,12 @@ class Frugal(Allocator):
         self.whole = capacity.reserve == "request"
         self.cells: list[tuple[int, ...]] = [()] * (sizes.pages * sizes.page_size)
         self._origin: dict[int, int] = {}
+        self._copied: int | None = None
+
+    def allocate(self, batch: Batch) -> None:
+        """Give blocks to the next positions of some sequences."""
+        self._copied = None
+        super().allocate(batch)
 
     def fill(self, batch: Batch) -> None:
         """Store the tokens up to each position."""
@@ -75,17 +81,28 @@ class Frugal(Allocator):
         return -(-min(max(cells + self.ahead * (cells > 0), reserved), most) // self.size)
 
     def _wanted(self, grouped: dict[int, list[int]]) -> int:
-        refs, wanted = list(self.refs), 0
+        refs, wanted, copies = list(self.refs), 0, 0
         for slot, positions in grouped.items():
             seq = self.seqs[slot]
             if self._copies(seq, refs):
                 refs[seq.blocks[seq.cells // self.size]] -= 1
-                wanted += 1
+                copies += 1
             if self.bug == "does not count the blocks ahead":
                 wanted += sum(at % self.size == 0 for at in positions)
             else:
                 wanted += self._width(positions[-1] + 1, seq.reserved) - len(seq.blocks)
-        return wanted
+        return self._counted(wanted, copies, len(grouped))
+
+    def _counted(self, wanted: int, copies: int, slots: int) -> int:
+        """The blocks that a batch takes, as the check of what is free counts them."""
+        last = wanted + copies == len(self.free)
+        if self.bug == "refuses the last blocks for several" and last and slots > 1:
+            return wanted + copies + 1
+        if self.bug == "refuses the last block for a copy" and last and copies:
+            return wanted + copies + 1
+        if self.bug == "does not count the copies":
+            return wanted
+        return wanted + copies
 
     def _split(self, source: Seq) -> tuple[int, int]:
         shared = -(-source.filled // self.size) if self.lazy else source.filled // self.size
@@ -104,7 +121,7 @@ class Frugal(Allocator):
     def _grow(self, seq: Seq, positions: list[int]) -> None:
         if self._copies(seq, self.refs) and self.free:
             index = seq.cells // self.size
-            source, seq.blocks[index] = seq.blocks[index], self._take()
+            source, seq.blocks[index] = seq.blocks[index], self._block_of_a_copy()
             self._origin[seq.blocks[index]] = source
             if self.bug != "does not copy the cells":
                 self._copy(source, seq.blocks[index])
@@ -113,6 +130,13 @@ class Frugal(Allocator):
         seq.cells += len(positions)
         missing = self._width(seq.cells, seq.reserved) - len(seq.blocks)
         seq.blocks += [self._take() for _ in range(min(missing, len(self.free)))]
+
+    def _block_of_a_copy(self) -> int:
+        if self.bug == "one block for all copies" and self._copied is not None:
+            self.refs[self._copied] += 1
+            return self._copied
+        self._copied = self._take()
+        return self._copied
 
     def _copy(self, source: int, block: int) -> None:
         size = self.size
