@@ -18,15 +18,20 @@ _INTEGERS: Final = frozenset({int})
 
 
 class Difference(NamedTuple):
-    """A wrong answer. clause: the id of the invariant that it violates. what: the wrong part."""
+    """A wrong answer. clause: the id of the invariant that it violates. what: the wrong part.
+
+    note: what else explains it, or what to do about it; may be empty.
+    """
 
     clause: str
     what: str
     seen: object
     expected: object
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} is {self.seen}, should be {self.expected}"
+        told = f"{self.what} is {self.seen}, should be {self.expected}"
+        return f"{told}; {self.note}" if self.note else told
 
 
 def refusal_difference(

@@ -1,7 +1,7 @@
 """Answers of a judge of recordings: the changes of an action, or the error in a line."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from attrs import define, frozen
 
@@ -10,6 +10,8 @@ from conformance.lockstep.comparer import Difference
 
 Change = tuple[str, int]
 """A field, and the slot or page whose value has changed."""
+NOT_SHOWN: Final = "not shown: unchanged"
+"""The observed value of an entry that has changed and is missing from its line."""
 
 
 def no_such(field: str) -> str:
@@ -36,15 +38,19 @@ class Illegal(Exception):
 
 @frozen
 class Found:
-    """The first illegal line of a recording. line: its number in the file, from 1."""
+    """The first illegal line of a recording. line: its number in the file, from 1.
+
+    The others are those of a `Difference`.
+    """
 
     line: int
     clause: str
     what: str
     seen: object
     expected: object
+    note: str = ""
 
     def __str__(self) -> str:
         seen, expected = clipped(str(self.seen)), clipped(str(self.expected))
-        wrong = Difference(self.clause, self.what, seen, expected)
+        wrong = Difference(self.clause, self.what, seen, expected, self.note)
         return f"line {self.line}: {self.clause}: {wrong}"

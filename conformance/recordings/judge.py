@@ -3,6 +3,7 @@
 The accelerator is the ledger of `fast_table`, for recordings of the actions of a table alone.
 """
 
+from collections.abc import Callable, Container, Mapping
 from typing import Final, Never, Protocol
 
 from attrs import field, frozen
@@ -15,17 +16,25 @@ from conformance.lockstep.comparer import (
     wrong_entry,
 )
 from conformance.protocol import Action
-from conformance.recordings.answers import Done, Illegal
+from conformance.recordings.answers import NOT_SHOWN, Change, Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import NONE, Ledger
-from conformance.recordings.format import Header, Line
+from conformance.recordings.format import FIELDS, Header, Line
+from conformance.recordings.slots import slots_of
 from conformance.rungs.coverage import Coverage
 from conformance.rungs.pages import REFUSED
 from spec import rung
+from spec.fields import BY_NAME
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], ())
 _HARNESS: Final = (PoisonDead, Attend)
+_LEAST: Final = ("used", "free")
+_ORDER: Final = (*(name for name in FIELDS if name not in _LEAST), *_LEAST)
+"""The fields of which a wrong entry is told first, for what it says about the others."""
+
+Entry = tuple[str, int, object]
+"""A field, a slot or page, and the value seen."""
 
 
 class Machine(Protocol):
@@ -74,23 +83,31 @@ class Judge:
                 self.coverage.poisoned()
         else:
             reasons, done = self._act(line, step)
-        _require_none(result_difference(step, result, done.results))
         if result is not None and not done.results:
             self.uncompared.add(type(step))
         agrees = self.machine.agrees
         for name, values in saw.items():
             for index, seen in values.items():
                 if not agrees(name, index, seen):
-                    self._wrong(line, name, index, seen)
+                    self._wrong(line, done.changes, (name, index, seen))
         shows = self.header.shows
         for name, index in done.changes:
             if name in shows and index not in saw.get(name, ()):
-                self._wrong(line, name, index, "not shown: unchanged")
+                self._wrong(line, done.changes, (name, index, NOT_SHOWN))
         if reasons is not None and not isinstance(step, _HARNESS):
             self.machine.count(self.coverage, step, reasons)
 
     def _act(self, line: Line, action: Action) -> tuple[frozenset[Reason] | None, Done]:
         """Why the action was refused, None if for no reason at all; and its effect."""
+        try:
+            reasons, done = self._answered(line, action)
+            _require_none(result_difference(action, line.result, done.results))
+        except Illegal:
+            self._require_others_untouched(line)
+            raise
+        return reasons, done
+
+    def _answered(self, line: Line, action: Action) -> tuple[frozenset[Reason] | None, Done]:
         expected = self.machine.reasons(action)
         _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
         if line.refused is None:
@@ -100,7 +117,58 @@ class Judge:
             return None, _NOTHING
         return line.refused or expected, _NOTHING
 
-    def _wrong(self, line: Line, name: str, index: int, seen: object) -> Never:
+    def _require_others_untouched(self, line: Line) -> None:
+        """Raise Illegal if a line shows that another slot than its own has changed.
+
+        An action that is not recorded shows up so, and it explains what is wrong with this one.
+        """
+        slots = slots_of(line)
+        if not slots or -1 in slots:
+            return
+        wrong = [
+            (name, index, seen)
+            for name, values in line.saw.items()
+            if BY_NAME[name].index == "slot"
+            for index, seen in values.items()
+            if index not in slots and not self.machine.agrees(name, index, seen)
+        ]
+        if wrong:
+            self._tell(line, min(wrong, key=_rank))
+
+    def _wrong(self, line: Line, changes: list[Change], first: Entry) -> Never:
+        """Raise Illegal for the entry of a line that says most about what went wrong.
+
+        It is one that the action does not touch, if there is any. Then rows come before counts,
+        lengths and tokens, which are before `used`; the number of free pages says least. first: a
+        wrong entry.
+        """
+        agrees, saw, shows = self.machine.agrees, line.saw, self.header.shows
+        wrong = [
+            (name, index, seen)
+            for name, values in saw.items()
+            for index, seen in values.items()
+            if not agrees(name, index, seen)
+        ]
+        wrong += [
+            (name, index, NOT_SHOWN)
+            for name, index in changes
+            if name in shows and index not in saw.get(name, ())
+        ]
+        touched = self._touched(line, changes)
+        self._tell(line, min([first, *wrong], key=lambda entry: (touched(entry), _rank(entry))))
+
+    def _touched(self, line: Line, changes: list[Change]) -> Callable[[Entry], bool]:
+        """Whether the action of a line concerns an entry."""
+        slots = {index for name, index in changes if BY_NAME[name].index == "slot"}
+        slots.update(slots_of(line))
+        rows = line.saw.get("rows", {})
+        pages = {page for slot in slots for page in rows.get(slot, ())}
+        pages.update(index for name, index in changes if name == "counts")
+        concerned: Mapping[str, Container[int]] = {"slot": slots, "page": pages, "whole": (0,)}
+        return lambda entry: entry[1] in concerned[BY_NAME[entry[0]].index]
+
+    def _tell(self, line: Line, entry: Entry) -> Never:
+        name, index, seen = entry
         expected = self.machine.expected(name, index)
         raise Illegal(wrong_entry(line.step, name, index, seen=seen, expected=expected))
 
@@ -108,6 +176,10 @@ class Judge:
 def judge(header: Header, *, machine: rung.Machine | None) -> Judge:
     """A judge in the initial state. machine: of the specification; None for the fast table."""
     return Judge(Ledger(header) if machine is None else BySpec(header, machine), header)
+
+
+def _rank(entry: Entry) -> int:
+    return _ORDER.index(entry[0])
 
 
 def _require_none(found: Difference | None) -> None:

@@ -1,8 +1,9 @@
 """Shrinking of an illegal recording, within a time limit, to a short one with the same cause.
 
-The engine is not available, so shrinking only removes lines. The remaining lines must form a
-recording whose first illegal line is its last, for the same cause: see `Cause`. Every candidate is
-judged as a recording of its own.
+The engine is not available, so shrinking only removes lines, and observed values. The rest must
+form a recording whose first illegal line is its last, for the same cause: see `Cause`. Every
+candidate is judged as a recording of its own. Values that are not the cause are removed early: the
+number of free pages, say, is right only after all that happened, whatever it has to do with it.
 """
 
 import time
@@ -14,9 +15,10 @@ from attrs import evolve, frozen
 
 from conformance.history import Attend, PoisonDead
 from conformance.lockstep.comparer import Difference
-from conformance.recordings.answers import Illegal
+from conformance.recordings.answers import NOT_SHOWN, Illegal
 from conformance.recordings.format import Header, Line
 from conformance.recordings.judge import Judge, judge
+from conformance.recordings.slots import slots_of
 from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.rung import Machine
@@ -24,6 +26,9 @@ from spec.vocabulary import INVALID
 
 MOST: Final = 200_000
 """Greatest number of lines that are shrunk."""
+
+Entry = tuple[str, int]
+"""A field, and a slot or page."""
 
 
 @frozen
@@ -50,24 +55,52 @@ def shortest(
     told = _illegal(judge(header, machine=machine), lines)
     assert told is not None
     watch = _watched(told, lines[-1])
-    headers = (header,) if machine else (_promising_nothing(header), header)
-    guesses = (_lifetimes(lines, _slots(lines[-1])), _lifetimes(lines), lines)
+    guesses = (_lifetimes(lines, slots_of(lines[-1])), _lifetimes(lines), lines)
     cause = _cause(header, lines, machine, watch)
-    for promised in headers:
+    for promised in (_promising_less(header, told, machine), header):
         search = _Search(promised, machine, watch, cause, deadline)
         for guess in (kept for lines in guesses for kept in (_changing(lines), lines)):
-            if search.fails(guess):
-                return search.shrink(guess)
+            for shown in (_showing_less(guess, told, promised), guess):
+                if search.fails(shown):
+                    return search.shrink(shown)
     raise AssertionError("the whole recording is illegal")
 
 
-def _promising_nothing(header: Header) -> Header:
-    """The header without a policy and without `shows`: lines can then be removed."""
-    return evolve(header, policy="any", shows=())
+def _promising_less(header: Header, found: Difference, machine: Machine | None) -> Header:
+    """The header without a policy, and with only the field in `shows` that is not shown.
+
+    Lines and values can then be removed. The specification judges under its own policy alone.
+    """
+    shows = (_field(found),) if found.seen == NOT_SHOWN else ()
+    return evolve(header, policy=header.policy if machine else "any", shows=shows)
 
 
-Entry = tuple[str, int]
-"""A field, and a slot or page."""
+def _field(found: Difference) -> str:
+    """The field of a wrong entry; another word if it is no entry."""
+    return found.what.partition("[")[0]
+
+
+def _showing_less(lines: Sequence[Line], found: Difference, header: Header) -> list[Line]:
+    """The lines with the field that is wrong, those that are promised, and the rows.
+
+    The last line has of the field that is wrong that entry alone. Rows name the pages that an
+    engine chose.
+    """
+    kept = {"rows", _field(found), *header.shows}
+    fewer = [_with_fields(line, kept) for line in lines]
+    saw = fewer[-1].saw
+    if _field(found) in saw and found.seen != NOT_SHOWN:
+        (entry,) = _entries(found)
+        only = {entry[0]: {entry[1]: saw[entry[0]][entry[1]]}}
+        fewer[-1] = fewer[-1]._replace(saw={**saw, **only})
+    return fewer
+
+
+def _with_fields(line: Line, kept: Container[str]) -> Line:
+    """A line with these observed fields alone."""
+    if all(name in kept for name in line.saw):
+        return line
+    return line._replace(saw={name: value for name, value in line.saw.items() if name in kept})
 
 
 @frozen
@@ -131,7 +164,7 @@ def _without_sequence(lines: Sequence[Line], at: int) -> list[Line]:
         return list(lines)
     kept = list(lines[:at])
     for number, line in enumerate(lines[at + 1 : -1], start=at + 1):
-        slots = _slots(line)
+        slots = slots_of(line)
         if slots == (slot,) and isinstance(line.step, act.Free) and line.refused is None:
             return [*kept, *lines[number + 1 :]]
         others = set(slots) - {slot}
@@ -144,7 +177,7 @@ def _begun(line: Line) -> int | None:
     """The slot in which a line begins a sequence."""
     match line.step:
         case act.Reserve() | act.Clone() if line.refused is None:
-            return _slots(line)[-1]
+            return slots_of(line)[-1]
         case _:
             return None
 
@@ -196,14 +229,19 @@ def _watched(found: Difference, last: Line) -> dict[Entry, object]:
     They are the entry itself and its observed value; the slots of the line, which may have been in
     use; and the pages of an observed row, which may have been shared.
     """
-    watch: dict[Entry, object] = {("used", slot): True for slot in _slots(last) if slot >= 0}
+    watch: dict[Entry, object] = {("used", slot): True for slot in slots_of(last) if slot >= 0}
     for page in found.seen if isinstance(found.seen, list | tuple) else ():
         if found.what.startswith("rows[") and page in range(INVALID):
             watch["counts", page] = 2
-    name, _, index = found.what.partition("[")
-    if name in BY_NAME and isinstance(found.seen, Hashable):
-        watch[name, int(index.rstrip("]") or 0)] = found.seen
+    if isinstance(found.seen, Hashable):
+        watch.update(dict.fromkeys(_entries(found), found.seen))
     return watch
+
+
+def _entries(found: Difference) -> list[Entry]:
+    """The entry that an error is about, if it is about one."""
+    name, _, index = found.what.partition("[")
+    return [(name, int(index.rstrip("]") or 0))] if name in BY_NAME else []
 
 
 def _changing(lines: Sequence[Line]) -> list[Line]:
@@ -230,7 +268,7 @@ def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> 
     began: dict[int, int] = {}
     touching: list[tuple[int, ...]] = []
     for number, line in enumerate(lines):
-        slots = _slots(line)
+        slots = slots_of(line)
         touching.append(slots)
         for slot in slots[:1] if isinstance(line.step, act.Reserve) else ():
             began[slot] = number
@@ -244,24 +282,6 @@ def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> 
         if any(slot in only and number >= began.get(slot, len(lines)) for slot in slots)
     ]
     return [*kept, lines[-1]]
-
-
-def _slots(line: Line) -> tuple[int, ...]:
-    """The slots that a line is about. A slot that the engine chose is taken from the result."""
-    chosen = line.result if isinstance(line.result, int) else -1
-    match line.step:
-        case act.Allocate(batch) | act.Write(batch):
-            return tuple(dict.fromkeys(slot for slot, _ in filter(None, batch)))
-        case act.Reserve(slot):
-            return (slot if isinstance(slot, int) else chosen,)
-        case act.Clone(parent, child):
-            return (parent, chosen if child is None else child)
-        case act.Free(int(slot)) | act.Append(int(slot)) | act.Assign(slot) | act.Enqueue(slot):
-            return (slot,)
-        case act.Purge(slot) | act.Propose(slot) | act.Commit(slot) | act.Truncate(slot):
-            return (slot,)
-        case _:
-            return ()
 
 
 def _only(line: Line, slots: Container[int]) -> Line:

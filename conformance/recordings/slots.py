@@ -1,0 +1,25 @@
+"""The slots that a line of a recording is about."""
+
+from conformance.recordings.format import Line
+from spec.machines import actions as act
+
+
+def slots_of(line: Line) -> tuple[int, ...]:
+    """The slots that a line is about. A slot that the engine chose is taken from the result.
+
+    It is -1 if there is no result. Empty for an action that names no slot.
+    """
+    chosen = line.result if isinstance(line.result, int) else -1
+    match line.step:
+        case act.Allocate(batch) | act.Write(batch):
+            return tuple(dict.fromkeys(slot for slot, _ in filter(None, batch)))
+        case act.Reserve(slot):
+            return (slot if isinstance(slot, int) else chosen,)
+        case act.Clone(parent, child):
+            return (parent, chosen if child is None else child)
+        case act.Free(int(slot)) | act.Append(int(slot)) | act.Assign(slot) | act.Enqueue(slot):
+            return (slot,)
+        case act.Purge(slot) | act.Propose(slot) | act.Commit(slot) | act.Truncate(slot):
+            return (slot,)
+        case _:
+            return ()
