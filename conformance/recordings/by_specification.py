@@ -61,6 +61,11 @@ class BySpec:
         values = self.fields[field]
         return values.get(index, no_such(field))
 
+    def holder(self, page: int) -> int | None:
+        """A slot whose row names the page; None if no row does."""
+        sequences = enumerate(self._state.sequences)
+        return next((slot for slot, one in sequences if one and page in one.row), None)
+
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether a value is the expected one."""
         return seen == self.expected(field, index)

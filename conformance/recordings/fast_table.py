@@ -455,9 +455,14 @@ class Ledger:
                 below = f"pages below {self._geometry.pages}"
                 raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), below))
             if page in self.counts:
-                held = f"free pages: page {page} is held already"
-                raise Illegal(Difference("SHARE", f"rows[{slot}]", list(seen), held))
+                raise Illegal(self._held_already(slot, seen, page))
             yield page
+
+    def _held_already(self, slot: int, seen: Iterable[int], page: int) -> Difference:
+        holder = self.holder(page)
+        where = "stands twice in it" if holder is None else f"is in rows[{holder}]"
+        free = f"free pages: page {page} {where}"
+        return Difference("SHARE", f"rows[{slot}]", list(seen), free)
 
     def _reused(self) -> None:
         """A page is taken that was taken before. Once an action."""
@@ -499,6 +504,11 @@ class Ledger:
     def known(self, row: list[int]) -> list[int]:
         """A row with the pages that were shown later."""
         return [self.page(page) for page in row] if self._seen_later else row
+
+    def holder(self, page: int) -> int | None:
+        """A slot whose row names the page; None if no row does."""
+        holders = (slot for slot, held in self.held.items() if page in self.known(held.row))
+        return next(holders, None)
 
     def _has(self, field: str, index: int) -> bool:
         """Whether a field has an entry with this index."""

@@ -4,11 +4,11 @@ The accelerator is the ledger of `fast_table`, for recordings of the actions of 
 """
 
 from collections.abc import Callable, Container, Mapping
-from typing import Final, Never, Protocol
+from typing import Any, Final, Never, Protocol
 
 from attrs import field, frozen
 
-from conformance.history import Attend, PoisonDead
+from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import (
     Difference,
     refusal_difference,
@@ -25,6 +25,7 @@ from conformance.rungs.coverage import Coverage
 from conformance.rungs.pages import REFUSED
 from spec import rung
 from spec.fields import BY_NAME
+from spec.machines.actions import Clone
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], ())
@@ -32,6 +33,8 @@ _HARNESS: Final = (PoisonDead, Attend)
 _LEAST: Final = ("used", "free")
 _ORDER: Final = (*(name for name in FIELDS if name not in _LEAST), *_LEAST)
 """The fields of which a wrong entry is told first, for what it says about the others."""
+
+NO_CHANGE: Final = "a refused call changes nothing"
 
 Entry = tuple[str, int, object]
 """A field, a slot or page, and the value seen."""
@@ -54,6 +57,10 @@ class Machine(Protocol):
 
     def agrees(self, field: str, index: int, seen: object) -> bool:
         """Whether an observed value is right."""
+        ...
+
+    def holder(self, page: int) -> int | None:
+        """A slot whose row names the page; None if no row does."""
         ...
 
     def count(self, coverage: Coverage, action: Action, reasons: frozenset[Reason]) -> None:
@@ -109,13 +116,35 @@ class Judge:
 
     def _answered(self, line: Line, action: Action) -> tuple[frozenset[Reason] | None, Done]:
         expected = self.machine.reasons(action)
-        _require_none(refusal_difference(line.refused, expected, refuses=self.header.refuses))
+        wrong = refusal_difference(line.refused, expected, refuses=self.header.refuses)
+        if wrong is not None:
+            short = line.refused is None and Reason.OUT_OF_PAGES in expected
+            raise Illegal(wrong._replace(note=self._taken_twice(line) if short else ""))
         if line.refused is None:
             return NONE, self.machine.do(line)
         if not line.refused and not expected:
             self.coverage.corners[REFUSED] += 1
             return None, _NOTHING
         return line.refused or expected, _NOTHING
+
+    def _taken_twice(self, line: Line) -> str:
+        """Which page a line without a free page shows as new; empty if it shows none."""
+        rows = line.saw.get("rows", {})
+        for slot in slots_of(line):
+            for page in rows.get(slot, ())[self._kept(line.step, slot) :]:
+                holder = self.machine.holder(page)
+                if holder is not None:
+                    return f"page {page} is in rows[{holder}]"
+        return ""
+
+    def _kept(self, step: Step, slot: int) -> int:
+        """The number of pages that a row has before its new ones."""
+        expected = self.machine.expected
+        if isinstance(step, Clone) and slot != step.parent:
+            written: Any = expected("written", step.parent)
+            return self.header.capacity.shared_pages(self.header.geometry, written)
+        row: Any = expected("rows", slot)
+        return len(row)
 
     def _require_others_untouched(self, line: Line) -> None:
         """Raise Illegal if a line shows that another slot than its own has changed.
@@ -170,7 +199,8 @@ class Judge:
     def _tell(self, line: Line, entry: Entry) -> Never:
         name, index, seen = entry
         expected = self.machine.expected(name, index)
-        raise Illegal(wrong_entry(line.step, name, index, seen=seen, expected=expected))
+        wrong = wrong_entry(line.step, name, index, seen=seen, expected=expected)
+        raise Illegal(wrong._replace(note=NO_CHANGE * (line.refused is not None)))
 
 
 def judge(header: Header, *, machine: rung.Machine | None) -> Judge:

@@ -112,7 +112,10 @@ def test_a_page_belongs_to_the_row_that_shows_it(tmp_path: Path) -> None:
     saw = {"rows": {"1": [4, 5]}, "counts": {"5": 1}}
     refused = {"step": "Allocate", "batch": wide, "refused": ["TOO_LONG"], "saw": saw}
 
-    assert "rows[1]" == told(tmp_path, *TWO, refused, shows=SHOWS).what
+    found = told(tmp_path, *TWO, refused, shows=SHOWS)
+
+    unchanged = "line 6: ROW: rows[1] is (4, 5), should be (4,); a refused call changes nothing"
+    assert unchanged == str(found)
 
 
 @pytest.mark.parametrize("pages", [[4, 3], [4, 2, 3]])
@@ -184,3 +187,59 @@ def test_the_number_of_free_pages_stays_where_it_is_the_cause(tmp_path: Path) ->
 
     assert least is not None
     assert {"free": {0: 4}} == least.lines[-1].saw
+
+
+def filled(*rows: list[int], written: int = 0) -> list[dict[str, Any]]:
+    """A sequence for each of these rows. written: how many cells of slot 0 are written."""
+    lines: list[dict[str, Any]] = []
+    for slot, row in enumerate(rows):
+        cells = written if written and not slot else 2 * len(row)
+        batch = [[slot, at] for at in range(cells)]
+        saw = {"rows": {str(slot): row}}
+        lines += {"step": "Reserve", "slot": slot}, {"step": "Allocate", "batch": batch, "saw": saw}
+    prompt = {"prompt": [7] * written, "params": {"max_new": 1}, "request": 1}
+    if written:
+        lines.append({"step": "Assign", "slot": 0, **prompt})
+        lines.append({"step": "Write", "batch": [[0, at] for at in range(written)]})
+    return lines
+
+
+BY_SPECIFICATION = {"step": "Pack"}
+"""A line that the fast table does not judge."""
+NONE_LEFT = "the action is done, should be refused: OUT_OF_PAGES; page 1 is in rows[0]"
+
+
+@pytest.mark.parametrize("first", [[], [BY_SPECIFICATION]])
+def test_a_page_that_is_handed_out_twice_is_named_with_its_row(
+    tmp_path: Path, first: list[dict[str, Any]]
+) -> None:
+    """In a full pool the page that a line shows as new is in a row already."""
+    begun = [*first, *filled([0, 1], [2], [3, 4, 5])]
+    twice = {"step": "Allocate", "batch": [[1, 2], [1, 3]], "saw": {"rows": {"1": [2, 1]}}}
+
+    assert str(told(tmp_path, *begun, twice, policy="lowest")).endswith(NONE_LEFT)
+    own = {**twice, "saw": {"rows": {"1": [2]}}}
+    assert str(told(tmp_path, *begun, own, policy="lowest")).endswith("OUT_OF_PAGES")
+
+
+def test_a_page_that_a_clone_may_not_share_is_named_in_a_full_pool(tmp_path: Path) -> None:
+    """The partial last page of the parent needs a copy; its full pages are no mistake."""
+    begun = filled([0, 1], [2], [3, 4, 5], written=3)
+    clone = {"step": "Clone", "parent": 0, "child": 3, "choice": 1, "saw": {"rows": {"3": [0, 1]}}}
+
+    assert str(told(tmp_path, *begun, clone)).endswith(NONE_LEFT)
+
+
+@pytest.mark.parametrize(
+    ("row", "where"), [([2, 1], "page 1 is in rows[0]"), ([2, 5, 5], "page 5 stands twice in it")]
+)
+def test_a_page_that_is_not_free_is_named_with_its_row(
+    tmp_path: Path, row: list[int], where: str
+) -> None:
+    """SHARE: where pages are free, one is taken that a row names."""
+    batch = [[1, at] for at in range(2, 2 * len(row))]
+    twice = {"step": "Allocate", "batch": batch, "saw": {"rows": {"1": row}}}
+
+    found = told(tmp_path, *filled([0, 1], [2]), twice)
+
+    assert ("SHARE", f"free pages: {where}") == (found.clause, found.expected)
