@@ -6,7 +6,7 @@ number.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,7 +18,7 @@ import spec
 from conformance.files import kinds
 from conformance.files.geometries import geometry_to_data
 from conformance.files.jsonl import Lines, open_file
-from conformance.files.serialisation import decoder, encode, shown, text
+from conformance.files.serialisation import Malformed, decoder, encode, shown, text
 from conformance.history import Attend, History, PoisonDead, Step
 from conformance.protocol import CALLS
 from spec.vocabulary import CleanupMode, Geometry, Limits
@@ -120,15 +120,15 @@ def step_from_data(data: Mapping[str, object]) -> Step:
     """The step that plain data describes. Raises ValueError, TypeError or InvalidInput."""
     name = data.get("step")
     if type(name) is not str or name not in STEPS:
-        raise unknown_step(name)
+        raise unknown_step(name, allowed=STEPS)
     fields = {key: value for key, value in data.items() if key != "step"}
     made: Step = decoder(STEPS[name])(fields)
     return made
 
 
-def unknown_step(name: object) -> ValueError:
-    """The error for a name that is no step."""
-    return ValueError(f"step {shown(name)} is not one of {', '.join(sorted(STEPS))}")
+def unknown_step(name: object, *, allowed: Iterable[str]) -> Malformed:
+    """The error for a name that is no step of a file. allowed: the names of its steps."""
+    return Malformed(f"step {shown(name)}", allowed=", ".join(sorted(allowed)))
 
 
 def _recorded(data: Mapping[str, object]) -> Recorded:

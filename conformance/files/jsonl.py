@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, Never, TypeVar
 
-from conformance.files.serialisation import clipped, shown
+from conformance.files.serialisation import Malformed, clipped, shown
 from spec.vocabulary import InvalidInput
 
 T = TypeVar("T")
@@ -23,11 +23,13 @@ ENDS: Final = frozenset({"\n", "", "\r\n"})
 class Lines:
     """The objects of a file, one by one. name: of the file, for messages. written_by: the remedy.
 
-    number: of the last line returned, from 1. offset: the byte after that line.
+    number: of the last line returned, from 1. offset: the byte after that line. cut: whether the
+    last line read has no end.
     """
 
     def __init__(self, file: BinaryIO, *, name: str, written_by: str) -> None:
         self.number, self.offset = 0, file.tell() if file.seekable() else 0
+        self.cut = False
         self._file, self._name, self._written_by = file, name, written_by
 
     def read(self, build: Callable[[dict[str, object]], T], *, ahead: int = 1) -> Iterator[T]:
@@ -45,6 +47,7 @@ class Lines:
                 yield value
             if problem is not None:
                 self.number += 1
+                self.cut = not block[len(values)].endswith(b"\n")
                 raise self.bad(*problem)
 
     def _line(self) -> bytes:
@@ -135,6 +138,8 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def told(error: Exception, allowed: str) -> tuple[str, str]:
     """The value seen and the value allowed, in plain words."""
+    if isinstance(error, Malformed):
+        return clipped(error.what), clipped(error.allowed)
     if isinstance(error, InvalidInput):
         return clipped(f"{error.name} is {shown(error.seen)}"), clipped(error.allowed)
     if isinstance(error, RecursionError):

@@ -19,6 +19,11 @@ KINDS: Final = {
     "checkpoint": ("an archive, as of kvspec explore", "It is for --checkpoint."),
 }
 """From each kind to its description, and the command that reads it."""
+_ENCODED: Final = (
+    (b"\x1f\x8b", "a gzip file", "Decompress it first: zcat FILE."),
+    (b"\xef\xbb\xbf", "a UTF-8 byte order mark", "Write the file without it."),
+)
+"""The first bytes of files in another encoding, what they are, and the remedy."""
 _KEY: Final = re.compile(rb'\s*\{\s*"(kvspec|stamp|command|#meta|vars|states)"\s*:\s*("?)([^",]*)')
 
 
@@ -42,9 +47,16 @@ def kind_of(head: bytes) -> str | None:
 
 
 def require(file: BinaryIO, kind: str, *, name: str) -> None:
-    """Raises InvalidInput if the file is one of ours of another kind. Reads from its start."""
-    found = kind_of(file.read(HEAD))
+    """Raises InvalidInput if the file is one of ours of another kind, or is encoded otherwise.
+
+    Reads from its start.
+    """
+    head = file.read(HEAD)
     file.seek(0)
+    for start, what, remedy in _ENCODED:
+        if head.startswith(start):
+            raise InvalidInput(name, seen=what, allowed=KINDS[kind][0], remedy=remedy)
+    found = kind_of(head)
     if found is not None and found != kind:
         what, remedy = KINDS[found]
         raise InvalidInput(name, seen=what, allowed=KINDS[kind][0], remedy=remedy)

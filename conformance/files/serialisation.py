@@ -37,6 +37,28 @@ LARGEST: Final = 1 << 1000
 """The limit of integers where fractions are allowed too."""
 
 
+class Malformed(ValueError):
+    """Plain data that describes no value. where: its field, which may be empty.
+
+    seen: what is wrong. allowed: what may stand there.
+    """
+
+    def __init__(self, seen: str, *, allowed: str, where: str = "") -> None:
+        self.where, self.seen, self.allowed = where, seen, allowed
+        super().__init__(f"{self.what}, allowed: {allowed}")
+
+    @property
+    def what(self) -> str:
+        """What is wrong, with its field."""
+        return f"{self.where}: {self.seen}" if self.where else self.seen
+
+
+def inside(where: str, error: Malformed) -> Malformed:
+    """The error of a part, with the field or the index that the part has in the whole."""
+    dot = "." if error.where and not error.where.startswith("[") else ""
+    return Malformed(error.seen, allowed=error.allowed, where=f"{where}{dot}{error.where}")
+
+
 def encode(value: attrs.AttrsInstance) -> dict[str, object]:
     """The fields of an attrs object as plain data; an enum is its value."""
     return attrs.asdict(value, value_serializer=_serialize)
@@ -59,7 +81,7 @@ def choices(kind: type[Enum]) -> Decode:
 
     def decode(value: object) -> object:
         if type(value) not in (str, int) or value not in by_value:
-            raise ValueError(f"{shown(value)} is no {kind.__name__}; there are {names}")
+            raise Malformed(f"{shown(value)} is no {kind.__name__}", allowed=names)
         return by_value[value]
 
     return decode
@@ -82,9 +104,9 @@ def decoder(kind: object) -> Decode:
 
 
 def checked(value: object, kind: type[T]) -> T:
-    """The value, if it has exactly this type; else TypeError."""
+    """The value, if it has exactly this type. Raises Malformed."""
     if type(value) is not kind:
-        raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
+        raise Malformed(shown(value), allowed=_NAMES[kind])
     return value
 
 
@@ -95,7 +117,7 @@ def _float(value: object) -> float:
 
 
 def text(value: object) -> str:
-    """The value, if it is printable text; else TypeError or ValueError."""
+    """The value, if it is printable text. Raises ValueError."""
     given = checked(value, str)
     if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
         raise ValueError(f"{shown(given)} contains half of a surrogate pair")
@@ -108,7 +130,7 @@ def _plain_decoder(kind: type) -> Decode:
 
     def decode(value: object) -> object:
         if type(value) is not kind:
-            raise TypeError(f"{shown(value)} should be {_NAMES[kind]}")
+            raise Malformed(shown(value), allowed=_NAMES[kind])
         return value
 
     return decode
@@ -118,18 +140,23 @@ def _class_decoder(cls: type[attrs.AttrsInstance]) -> Decode:
     attrs.resolve_types(cls)
     decoders = {attribute.name: decoder(attribute.type) for attribute in attrs.fields(cls)}
     needed = [field.name for field in attrs.fields(cls) if field.default is attrs.NOTHING]
+    optional = [name for name in decoders if name not in needed]
+    names = ", ".join([*needed, *[f"{name} if wanted" for name in optional]]) or "none"
 
     def build(value: object) -> object:
         given = {}
         for name, item in checked(value, dict).items():
             decode = decoders.get(name)
             if decode is None:
-                raise ValueError(f"{cls.__name__} has no field {shown(name)}")
-            given[name] = decode(item)
+                raise Malformed(f"{cls.__name__} has no field {shown(name)}", allowed=names)
+            try:
+                given[name] = decode(item)
+            except Malformed as error:
+                raise inside(name, error) from None
         if len(given) < len(decoders):
             for name in needed:
                 if name not in given:
-                    raise ValueError(f"{cls.__name__} lacks the field {name}")
+                    raise Malformed(f"{cls.__name__} lacks the field {name}", allowed=names)
         return cls(**given)
 
     return build
@@ -154,7 +181,7 @@ def _tuple_decoder(kinds: tuple[object, ...]) -> Decode:
     def decode(value: object) -> object:
         given = checked(value, list)
         if len(given) != len(decoders):
-            raise ValueError(f"{shown(given)} should have {len(decoders)} entries")
+            raise Malformed(shown(given), allowed=f"{len(decoders)} entries")
         return tuple([each(item) for each, item in zip(decoders, given, strict=True)])
 
     return decode
@@ -165,12 +192,12 @@ def _integers_decoder(length: int | None) -> Decode:
 
     def decode(value: object) -> object:
         if type(value) is not list:
-            raise TypeError(f"{shown(value)} should be a list")
+            raise Malformed(shown(value), allowed="a list")
         if length is not None and len(value) != length:
-            raise ValueError(f"{shown(value)} should have {length} entries")
+            raise Malformed(shown(value), allowed=f"{length} entries")
         for item in value:
             if type(item) is not int:
-                raise TypeError(f"{shown(item)} should be an integer")
+                raise Malformed(shown(item), allowed="an integer")
         return tuple(value)
 
     return decode

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from conformance.files.serialisation import Decode, Malformed, decoder, inside
 from conformance.protocol import Result, Rounds
 from conformance.recordings.answers import Change
 from conformance.recordings.format import Saw
@@ -54,6 +55,27 @@ PLAIN_RESULTS: Final[Mapping[type, str]] = {
     act.Generate: "`[rounds, reason]`, with null if no round was refused",
 }
 """The form of each result in a recording, in words."""
+
+
+_RESULTS: Final[Mapping[type, Decode]] = {
+    act.Reserve: decoder(int),
+    act.Clone: decoder(int),
+    act.Allocate: decoder(tuple[int, ...]),
+    act.Pack: decoder(tuple[tuple[int, int, int], ...]),
+    act.TakeOutputs: decoder(tuple[tuple[int, int, tuple[int, ...], str], ...]),
+    act.Generate: decoder(tuple[int, str | None]),
+}
+
+
+def require_result(step: object, result: object) -> None:
+    """Raises Malformed for a result that no action of this class has."""
+    decode = _RESULTS.get(type(step))
+    if decode is None:
+        return
+    try:
+        decode(result)
+    except Malformed as error:
+        raise inside("result", error) from None
 
 
 def plain_result(result: Result) -> object:

@@ -18,9 +18,18 @@ from attrs import field, frozen
 
 import spec
 from conformance.files import atomic
-from conformance.files.geometries import geometry_to_data
+from conformance.files.geometries import NEEDED, geometry_to_data
 from conformance.files.histories import STEPS, check_version, step_to_data, unknown_step
-from conformance.files.serialisation import Decode, checked, clipped, decoder, shown
+from conformance.files.serialisation import (
+    SHOWN,
+    Decode,
+    Malformed,
+    checked,
+    clipped,
+    decoder,
+    inside,
+    shown,
+)
 from conformance.history import Step
 from conformance.protocol import CALLS, Policy, Profile, Refuses
 from spec.fields import RECORDED
@@ -44,7 +53,9 @@ WHOLE: Final[Mapping[str, Decode]] = {
 FIELDS: Final = tuple(field.name for field in RECORDED)
 """The fields that can be observed. An entry of `rows` lists its pages, without padding."""
 
+_ABSENT: Final = object()
 _STEPS: Final = {name: decoder(kind) for name, kind in STEPS.items()}
+_ACTIONS: Final = tuple(kind.__name__ for kind in CALLS)
 _HEADER: Final = {
     "spec_version": decoder(str),
     "engine": decoder(str),
@@ -158,16 +169,18 @@ def header_from_data(data: Mapping[str, Any]) -> Header:
     """The header that plain data describes. Raises ValueError, TypeError or InvalidInput."""
     check_version(data, "recording", VERSION)
     if "geometry" not in data:
-        raise ValueError("the header lacks the field geometry")
+        raise Malformed(
+            "the header lacks the field geometry", allowed=f"geometry: {', '.join(NEEDED)}"
+        )
     given = {name: value for name, value in data.items() if name not in {"kvspec", "version"}}
-    fields = {name: _known(_HEADER, name)(value) for name, value in given.items()}
+    fields = {name: _of_header(name, value) for name, value in given.items()}
     for name, allowed in _CHOICES.items():
         if name in fields and fields[name] not in allowed:
             seen = shown(fields[name])
-            raise ValueError(f"{name} is {seen}, allowed: {', '.join(allowed)}")
+            raise Malformed(seen, allowed=", ".join(allowed), where=name)
     unknown = sorted(set(fields.get("shows", ())) - set(FIELDS))
     if unknown:
-        raise ValueError(f"shows {shown(unknown)}, allowed: {', '.join(FIELDS)}")
+        raise Malformed(shown(unknown), allowed=", ".join(FIELDS), where="shows")
     fields.pop("spec_version", None)
     fields.setdefault("limits", default_limits(fields["geometry"]))
     fields["limits"].check(fields["geometry"])
@@ -179,16 +192,23 @@ def line_from_data(data: dict[str, Any]) -> Line:
 
     Raises ValueError, TypeError or InvalidInput.
     """
-    name, refused = data.pop("step", None), data.pop("refused", None)
-    result, saw = data.pop("result", None), data.pop("saw", None)
+    name, refused = data.pop("step", None), data.pop("refused", _ABSENT)
+    result, saw = data.pop("result", _ABSENT), data.pop("saw", _ABSENT)
     decode = _STEPS.get(name) if type(name) is str else None
+    if decode is None and "kvspec" in data:
+        raise Malformed("a second header", allowed="one, on line 1")
     if decode is None:
-        raise unknown_step(name)
+        raise unknown_step(name, allowed=_ACTIONS)
+    step = decode(data)
+    if result is None:
+        raise Malformed("None", allowed="a result, or no such field", where="result")
+    if result is not _ABSENT and refused is not _ABSENT:
+        raise Malformed("a refused action has none", allowed="no such field", where="result")
     return Line(
-        decode(data),
-        None if refused is None else reasons_from_data(refused),
-        result,
-        {} if saw is None else saw_from_data(saw),
+        step,
+        None if refused is _ABSENT else reasons_from_data(refused),
+        None if result is _ABSENT else result,
+        {} if saw is _ABSENT else saw_from_data(saw),
     )
 
 
@@ -235,29 +255,41 @@ def saw_to_data(saw: Saw) -> dict[str, object]:
 
 
 def reasons_from_data(value: Any) -> frozenset[Reason]:
-    """The reasons that a line names. Raises ValueError or TypeError."""
-    return frozenset([_reason(name) for name in checked(value, list)])
+    """The reasons that a line names. Raises Malformed."""
+    try:
+        reasons = [_reason(name) for name in checked(value, list)]
+    except Malformed as error:
+        raise inside("refused", error) from None
+    found = frozenset(reasons)
+    if len(found) < len(reasons):
+        raise Malformed(shown(value), allowed="each reason once", where="refused")
+    return found
 
 
 def _reason(name: Any) -> Reason:
     found = Reason.__members__.get(checked(name, str))
     if found is None:
-        every = ", ".join(Reason.__members__)
-        raise ValueError(f"refused as {clipped(shown(name), 30)}, which is none of {every}")
+        raise Malformed(clipped(shown(name), 30), allowed=", ".join(Reason.__members__))
     return found
 
 
 def saw_from_data(value: Any) -> Saw:
     """The observed values that a line names. Raises ValueError, TypeError or InvalidInput."""
     fields: dict[str, Mapping[int, Any]] = {}
-    for name, values in checked(value, dict).items():
-        decode = INDEXED.get(name)
-        if decode is None:
-            fields[name] = {0: _known(WHOLE, name)(values)}
-            continue
-        found = fields[name] = {}
-        for index, item in checked(values, dict).items():
-            found[_index(index)] = decode(item)
+    name = index = ""
+    try:
+        for name, values in checked(value, dict).items():
+            index = ""
+            decode = INDEXED.get(name)
+            if decode is None:
+                fields[name] = {0: _known(WHOLE, name, allowed=FIELDS)(values)}
+                continue
+            found = fields[name] = {}
+            for index, item in checked(values, dict).items():
+                found[_index(index)] = decode(item)
+    except Malformed as error:
+        where = f"{name}[{clipped(index, SHOWN)}]" if index else clipped(name, SHOWN)
+        raise inside("saw", inside(where, error) if name else error) from None
     return fields
 
 
@@ -267,11 +299,18 @@ def _index(text: str) -> int:
     no index can be given twice.
     """
     if not text.isdecimal() or not text.isascii() or str(int(text[:20])) != text:
-        raise ValueError(f"{shown(text)} is not a slot or page")
+        raise Malformed("no slot or page", allowed="its number, as 5")
     return int(text)
 
 
-def _known(table: Mapping[str, T], name: str) -> T:
+def _known(table: Mapping[str, T], name: str, *, allowed: Iterable[str]) -> T:
     if name not in table:
-        raise ValueError(f"there is no field {shown(name)}")
+        raise Malformed("no such field", allowed=", ".join(allowed))
     return table[name]
+
+
+def _of_header(name: str, value: object) -> Any:
+    try:
+        return _known(_HEADER, name, allowed=_HEADER)(value)
+    except Malformed as error:
+        raise inside(clipped(name, SHOWN), error) from None

@@ -10,7 +10,6 @@ from attrs import field, frozen
 
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.comparer import (
-    Difference,
     refusal_difference,
     result_difference,
     wrong_entry,
@@ -19,6 +18,7 @@ from conformance.protocol import Action
 from conformance.recordings.answers import NOT_SHOWN, Change, Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import NONE, Ledger
+from conformance.recordings.fields import require_result
 from conformance.recordings.format import FIELDS, Header, Line
 from conformance.recordings.slots import slots_of
 from conformance.rungs.coverage import Coverage
@@ -82,7 +82,7 @@ class Judge:
     uncompared: set[type] = field(factory=set)
 
     def take(self, line: Line) -> None:
-        """Judge a line and take its action. Raises Illegal."""
+        """Judge a line and take its action. Raises Illegal, or Malformed for its result."""
         step, _, result, saw = line
         if isinstance(step, _HARNESS):
             reasons, done = None, _NOTHING
@@ -91,6 +91,7 @@ class Judge:
         else:
             reasons, done = self._act(line, step)
         if result is not None and not done.results:
+            require_result(step, result)
             self.uncompared.add(type(step))
         agrees = self.machine.agrees
         for name, values in saw.items():
@@ -108,7 +109,10 @@ class Judge:
         """Why the action was refused, None if for no reason at all; and its effect."""
         try:
             reasons, done = self._answered(line, action)
-            _require_none(result_difference(action, line.result, done.results))
+            wrong = result_difference(action, line.result, done.results)
+            if wrong is not None:
+                require_result(action, line.result)
+                raise Illegal(wrong)
         except Illegal:
             self._require_others_untouched(line)
             raise
@@ -210,8 +214,3 @@ def judge(header: Header, *, machine: rung.Machine | None) -> Judge:
 
 def _rank(entry: Entry) -> int:
     return _ORDER.index(entry[0])
-
-
-def _require_none(found: Difference | None) -> None:
-    if found is not None:
-        raise Illegal(found)

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from conformance.files import kinds
 from conformance.files.jsonl import Lines, open_file
+from conformance.files.serialisation import Malformed
 from conformance.history import Attend, PoisonDead
 from conformance.recordings.answers import Found, Illegal
 from conformance.recordings.fast_table import APPENDING
@@ -126,7 +127,7 @@ class _Pass:
         Returns the machine for a pass from the beginning, at a line that this judge cannot take.
         """
         take, observed, events, kinds = self._judge.take, self._observed, 0, self._kinds
-        lines = self._lines.read(line_from_data, ahead=AHEAD)
+        lines = self._whole_lines()
         for events, line in enumerate(lines, start=1):
             if type(line.step) not in kinds:
                 machine = self._new(type(line.step))
@@ -140,11 +141,26 @@ class _Pass:
                 if self._appends_later(lines):
                     return ladder.whole_appending()
                 return self._outcome(events, Found(number, *illegal.difference))
+            except Malformed as error:
+                raise self._lines.bad(error.what, error.allowed) from None
             if type(line.step) is Reset and line.refused is None:
                 self._part = Part(self._lines.number + 1, self._lines.offset)
             if events % EVERY == 0:
                 update(self._lines.offset)
         return self._outcome(events, None)
+
+    def _whole_lines(self) -> Iterator[Line]:
+        """The lines. Raises InvalidInput; if the file was cut, with what is known of the rest."""
+        try:
+            yield from self._lines.read(line_from_data, ahead=AHEAD)
+        except InvalidInput:
+            if not self._lines.cut:
+                raise
+            number = self._lines.number
+            before = f"the {number - 1} lines before it are legal"
+            raise self._lines.bad(
+                f"the file ends inside line {number}: it was cut; {before}", "whole lines"
+            ) from None
 
     def _new(self, kind: type) -> Machine | None:
         """The machine for a new pass, if this one cannot judge a further class of step.

@@ -91,7 +91,8 @@ def altered(data: Any) -> Iterator[Any]:
 def lines() -> list[dict[str, Any]]:
     """One line for each class of step."""
     by_name = {type(step).__name__: step_to_data(step) for step in WARMUP}
-    by_name["Free"] |= {"refused": ["SLOT_UNUSED"], "result": [1, None]}
+    by_name["Free"] |= {"refused": ["SLOT_UNUSED", "SLOT_RANGE"]}
+    by_name["Write"] |= {"result": [1, None]}
     found: list[dict[str, Any]] = json.loads(json.dumps(list(by_name.values())))
     assert STEPS.keys() == by_name.keys()
     return found
@@ -122,7 +123,8 @@ def test_a_line_is_refused_by_the_schema_where_the_parser_refuses_it(line: dict[
     assert parses(line_from_data, line)
 
     outcomes = set()
-    for data in altered(line):
+    twice = {**line, "refused": ["SLOT_RANGE", "SLOT_RANGE"]}
+    for data in (*altered(line), twice, {**line, "refused": [], "result": 1}):
         accepted = parses(line_from_data, data)
         outcomes.add(accepted)
         assert accepted == schema.is_valid(data), data

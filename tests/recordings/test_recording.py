@@ -193,7 +193,7 @@ def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Pat
     changes: list[tuple[int, Callable[[dict[str, Any]], object]]] = [
         (refused[0], lambda data: data.pop("refused")),
         (refused[1], lambda data: data.update(refused=["STOPS"])),
-        (next(n for n in done if n not in refused), lambda data: data.update(refused=[])),
+        (next(n for n in done if n not in refused), refuse),
     ]
     for number, change in changes:
         rewrite(path, number, change)
@@ -201,6 +201,12 @@ def test_a_refusal_too_many_too_few_or_for_another_reason_is_found(tmp_path: Pat
         path.write_text(text, encoding="utf-8")
     rewrite(path, refused[0], lambda data: data.update(refused=[]))
     assert validate(path).found is None, "a refusal without a named reason is legal"
+
+
+def refuse(data: dict[str, Any]) -> None:
+    """The line of an action that was done says that it was refused."""
+    data.pop("result", None)
+    data["refused"] = []
 
 
 SEEN = {"leak", "double free", "rename", "refuses what is legal", "does what is illegal",
@@ -289,21 +295,59 @@ def test_memory_does_not_grow_with_the_recording() -> None:
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ('{"step": "Free", "slot": 0, "saw": {"pages": {}}}', "there is no field 'pages'"),
-        ('{"step": "Free", "slot": 0, "saw": []}', "[] should be an object"),
-        ('{"step": "Free", "slot": 0, "saw": {"used": {"0": 1}}}', "1 should be true or false"),
-        ('{"step": "Free", "slot": 0, "saw": {"used": {"00": true}}}', "is not a slot or page"),
-        ('{"step": "Free", "slot": 0, "saw": {"used": {"x": true}}}', "'x' is not a slot or page"),
+        (
+            '{"step": "Free", "slot": 0, "saw": {"pages": {}}}',
+            "'saw.pages: no such field', allowed: used, rows",
+        ),
+        ('{"step": "Free", "slot": 0, "saw": []}', "'saw: []', allowed: an object"),
+        (
+            '{"step": "Free", "slot": 0, "saw": {"used": {"0": 1}}}',
+            "'saw.used[0]: 1', allowed: true or false",
+        ),
+        (
+            '{"step": "Free", "slot": 0, "saw": {"used": {"00": true}}}',
+            "saw.used[00]: no slot or page",
+        ),
+        (
+            '{"step": "Free", "slot": 0, "saw": {"used": {"x": true}}}',
+            "'saw.used[x]: no slot or page'",
+        ),
         (
             '{"step": "Free", "slot": 0, "saw": {"rows": {"0": [true]}}}',
-            "True should be an integer",
+            "'saw.rows[0]: True', allowed: an integer",
         ),
-        ('{"step": "Free", "slot": 0, "refused": "SLOT_RANGE"}', "should be a list"),
+        (
+            '{"step": "Free", "slot": 0, "refused": "SLOT_RANGE"}',
+            "refused: 'SLOT_RANGE'\", allowed: a list",
+        ),
         (
             '{"step": "Free", "slot": 0, "refused": ["LATE"]}',
-            "refused as 'LATE', which is none of SLOT_",
+            "refused: 'LATE'\", allowed: SLOT_RANGE, ",
         ),
-        ('{"step": "Free", "slot": 0, "because": 1}', "Free has no field 'because'"),
+        (
+            '{"step": "Free", "slot": 0, "because": 1}',
+            "Free has no field 'because'\", allowed: slot. ",
+        ),
+        (
+            '{"step": "Append", "seq": 0, "tokens": [1]}',
+            "Append has no field 'seq'\", allowed: slot, tokens. ",
+        ),
+        ('{"step": "Free"}', "'Free lacks the field slot', allowed: slot. "),
+        ('{"step": "Assign", "params": 1}', "'params: 1', allowed: an object"),
+        ('{"step": "Assign", "params": {"stops": [[true]]}}', "'params.stops: True', allowed: "),
+        ('{"step": "Fork"}', "step 'Fork'\", allowed: Admit, Allocate, Append, Assign, Clone, "),
+        ('{"kvspec": "recording", "version": 1}', "'a second header', allowed: one, on line 1"),
+        ('{"step": "Free", "slot": 0, "saw": null}', "'saw: None', allowed: an object"),
+        ('{"step": "Free", "slot": 0, "refused": null}', "'refused: None', allowed: a list"),
+        ('{"step": "Free", "slot": 0, "result": null}', "'result: None', allowed: a result"),
+        (
+            '{"step": "Reserve", "refused": [], "result": 0}',
+            "'result: a refused action has none', allowed: no such field",
+        ),
+        (
+            '{"step": "Free", "slot": 0, "refused": ["SLOT_RANGE", "SLOT_RANGE"]}',
+            "allowed: each reason once",
+        ),
         ('{"step": "Free", "slot": 0} {}', "something follows"),
         ('{"step": "Free", "slot": 0, "result": NaN}', "NaN is not a number"),
         ("\xff", "no JSON: expecting value at character 1"),
@@ -327,14 +371,15 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
         ({"version": 1}, "a recording of version 1; version 2 is read here"),
         ({"version": True}, "a recording of version True"),
         ({"kvspec": "notes"}, "not the header of a recording"),
-        ({"spec_version": "9"}, "spec_version is '9', allowed: "),
-        ({"policy": "best"}, "policy is 'best', allowed: lowest, any"),
-        ({"copy": "late"}, "copy is 'late', allowed: eager, lazy"),
+        ({"spec_version": "9"}, "spec_version: '9'\", allowed: "),
+        ({"policy": "best"}, "policy: 'best'\", allowed: lowest, any"),
+        ({"copy": "late"}, "copy: 'late'\", allowed: eager, lazy"),
         ({"lookahead": -1}, "Header.lookahead is -1"),
-        ({"reserve": "all"}, "reserve is 'all', allowed: none, request"),
-        ({"refuses": "never"}, "refuses is 'never'"),
-        ({"shows": ["pages"]}, "shows ['pages'], allowed: "),
-        ({"colour": 1}, "there is no field 'colour'"),
+        ({"reserve": "all"}, "reserve: 'all'\", allowed: none, request"),
+        ({"refuses": "never"}, "refuses: 'never'"),
+        ({"shows": ["pages"]}, "shows: ['pages']\", allowed: used, rows, "),
+        ({"shows": "used"}, "shows: 'used'\", allowed: a list"),
+        ({"colour": 1}, "'colour: no such field', allowed: "),
         ({"geometry": {"pages": 1}}, "Geometry lacks the field page_size"),
         ({"geometry": {"pages": 2**40, "page_size": 1, "slots": 1, "pages_per_seq": 1}},
          "Geometry.pages"),

@@ -1,9 +1,11 @@
 """Files of recordings: the command, the writer for other projects, and traces in ITF."""
 
 import ast
+import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +173,14 @@ def test_an_illegal_trace_is_told_by_its_state() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("[]", "[] should be an object"),
+        ("[]", "'[]', allowed: an object"),
         ("{", "xpecting property name"),
         ('{"vars": [], "states": []}', "a trace without states"),
         ('{"vars": [], "states": [{"rows": 1}]}', "no field header"),
-        ('{"vars": [], "states": [{"header": {"geometry": 3}}]}', "3 should be an object"),
+        (
+            '{"vars": [], "states": [{"header": {"geometry": 3}}]}',
+            "'geometry: 3', allowed: an object",
+        ),
     ],
 )
 def test_a_malformed_trace_is_bad_input(text: str, part: str) -> None:
@@ -313,7 +318,7 @@ def test_results_that_no_action_has_are_listed() -> None:
     assert "results of Free: the specification has none" in told["not_checked"]
 
 
-@pytest.mark.parametrize("wrong", [False, 0.0])
+@pytest.mark.parametrize("wrong", [False, 0.0, "0"])
 @pytest.mark.parametrize(
     "before",
     [
@@ -335,8 +340,10 @@ def test_results_that_no_action_has_are_listed() -> None:
         [{"step": "Generate"}],
     ],
 )
-def test_a_result_of_another_type_is_illegal(before: list[dict[str, Any]], wrong: object) -> None:
-    """Neither false nor 0.0 is slot 0, destination 0 or no round."""
+def test_a_result_of_another_type_is_bad_input(
+    before: list[dict[str, Any]], wrong: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither false nor 0.0 nor "0" is slot 0, destination 0 or no round."""
     step = before[-1]["step"]
     right, result = {
         "Allocate": ([0], [wrong]),
@@ -346,10 +353,55 @@ def test_a_result_of_another_type_is_illegal(before: list[dict[str, Any]], wrong
     assert 0 == ran(str(by_hand({"policy": "lowest"}, *lines)), "--require", "nothing")[0]
 
     lines = (*before[:-1], {**before[-1], "result": result})
-    status, told = ran(str(by_hand({"policy": "lowest"}, *lines)), "--require", "nothing")
+    Path("result.json").unlink()
 
-    assert (1, len(before) + 1) == (status, told["first_illegal"]["line"])
-    assert "the result is" in told["first_illegal"]["reason"]
+    assert (2, {}) == ran(str(by_hand({"policy": "lowest"}, *lines)), "--require", "nothing")
+    told = capsys.readouterr().err
+    assert f"by_hand.jsonl line {len(before) + 1}: saw " in told
+    assert f"result: {wrong!r}" in told
+    assert ", allowed: an integer. " in told
+
+
+def test_a_result_that_nothing_is_compared_with_has_its_type() -> None:
+    """Destinations in pages that no row shows are numbers all the same."""
+    begun = {"step": "Reserve", "slot": 0}
+    line = {"step": "Allocate", "batch": [[0, 0]], "result": ["0"]}
+
+    with pytest.raises(InvalidInput, match="result: '0'"):
+        validate(by_hand({}, begun, line))
+
+
+def test_a_file_that_was_cut_says_what_is_known_of_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A cut file is bad input, and the lines before it are legal, or the illegal one is told."""
+    lines = [{"step": "Reserve", "slot": 0}, {"step": "Free", "slot": 0}]
+    whole = by_hand({}, *lines).read_bytes()
+    for end in (1, 9, len(json.dumps(lines[-1]))):
+        Path("cut.jsonl").write_bytes(whole[:-end])
+        assert 2 == ran("cut.jsonl")[0]
+        cut = "the file ends inside line 3: it was cut; the 2 lines before it are legal"
+        assert f"cut.jsonl line 3: saw '{cut}', allowed: whole lines." in capsys.readouterr().err
+
+    Path("cut.jsonl").write_bytes(by_hand({}, lines[1], *lines).read_bytes()[:-9])
+    status, told = ran("cut.jsonl")
+    assert (1, 2) == (status, told["first_illegal"]["line"])
+    Path("cut.jsonl").write_bytes(whole.replace(b"}\n", b"\n", 2)[:-9])
+    assert 2 == ran("cut.jsonl")[0]
+    assert "was cut" not in capsys.readouterr().err, "a line before it is malformed"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [(gzip.compress, "a gzip file"), (b"\xef\xbb\xbf".__add__, "a UTF-8 byte order mark")],
+)
+def test_a_file_in_another_encoding_is_named(change: Callable[[bytes], bytes], what: str) -> None:
+    """A compressed file, or one with a byte order mark, is told by what it is."""
+    path = by_hand({})
+    path.write_bytes(change(path.read_bytes()))
+
+    with pytest.raises(InvalidInput, match=rf"by_hand\.jsonl: saw '{what}'"):
+        validate(path)
 
 
 def test_an_action_beyond_a_table_needs_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
