@@ -59,7 +59,10 @@ def _drawn(schema: Schema, home: str) -> st.SearchStrategy[object]:
     if schema is True or schema == {}:
         return st.one_of(st.none(), INTEGERS, st.lists(INTEGERS, max_size=3))
     if "$ref" in schema:
-        return _referred(schema["$ref"], home)
+        return _referred(schema, home)
+    if "not" in schema:
+        rest = {key: value for key, value in schema.items() if key != "not"}
+        return _without_both(_drawn(rest, home), schema["not"]["required"])
     for several in ("oneOf", "anyOf"):
         if several in schema:
             return st.one_of([_drawn(one, home) for one in schema[several]])
@@ -73,13 +76,20 @@ def _drawn(schema: Schema, home: str) -> st.SearchStrategy[object]:
     return st.one_of([_of_type(kind, schema, home) for kind in kinds])
 
 
-def _referred(reference: str, home: str) -> st.SearchStrategy[object]:
-    place, _, path = reference.partition("#")
+def _referred(schema: Schema, home: str) -> st.SearchStrategy[object]:
+    """Values of the schema that is referred to, with what stands beside the reference."""
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    place, _, path = schema["$ref"].partition("#")
     found = _held(place or home)
     for key in path.strip("/").split("/"):
         found = found[key]
     name = path.rpartition("/")[2]
-    return GIVEN[name] if name in GIVEN else _drawn(found, place or home)
+    return GIVEN[name] if name in GIVEN else _drawn({**found, **beside}, place or home)
+
+
+def _without_both(drawn: st.SearchStrategy[object], apart: list[str]) -> st.SearchStrategy[object]:
+    """Objects that have not all of these properties."""
+    return drawn.filter(lambda value: isinstance(value, dict) and not set(apart) <= value.keys())
 
 
 def _without_refused(schemas: list[Schema], home: str) -> st.SearchStrategy[object]:
@@ -101,7 +111,9 @@ def _of_type(kind: str, schema: Schema, home: str) -> st.SearchStrategy[object]:
         if fixed:
             return st.tuples(*fixed).map(list)
         least = schema.get("minItems", 0)
-        return st.lists(_drawn(schema.get("items", True), home), min_size=least, max_size=4)
+        unique = json.dumps if schema.get("uniqueItems") else None
+        items = _drawn(schema.get("items", True), home)
+        return st.lists(items, min_size=least, max_size=4, unique_by=unique)
     least, most = schema.get("minimum", -(10**31)), schema.get("maximum", 10**31)
     return {
         "integer": INTEGERS.filter(lambda value: least <= value <= most),

@@ -173,6 +173,8 @@ def header_from_data(data: Mapping[str, Any]) -> Header:
             "the header lacks the field geometry", allowed=f"geometry: {', '.join(NEEDED)}"
         )
     given = {name: value for name, value in data.items() if name not in {"kvspec", "version"}}
+    geometry: Geometry = _of_header("geometry", given["geometry"])
+    given["limits"] = _with_defaults(given.get("limits", {}), geometry)
     fields = {name: _of_header(name, value) for name, value in given.items()}
     for name, allowed in _CHOICES.items():
         if name in fields and fields[name] not in allowed:
@@ -182,9 +184,15 @@ def header_from_data(data: Mapping[str, Any]) -> Header:
     if unknown:
         raise Malformed(shown(unknown), allowed=", ".join(FIELDS), where="shows")
     fields.pop("spec_version", None)
-    fields.setdefault("limits", default_limits(fields["geometry"]))
-    fields["limits"].check(fields["geometry"])
+    fields["limits"].check(geometry)
     return Header(**fields)
+
+
+def _with_defaults(limits: object, geometry: Geometry) -> object:
+    """The limits of a header; one that it leaves out has its default for this geometry."""
+    if not isinstance(limits, dict):
+        return limits
+    return {**attrs.asdict(default_limits(geometry)), **limits}
 
 
 def line_from_data(data: dict[str, Any]) -> Line:

@@ -365,9 +365,29 @@ def test_a_malformed_line_is_told(tmp_path: Path, line: str, part: str) -> None:
     assert part in str(caught.value)
 
 
+def test_a_limit_that_a_header_leaves_out_has_its_default(tmp_path: Path) -> None:
+    """A batch is limited by the one field that the header gives."""
+    wide: list[dict[str, Any]] = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Allocate", "batch": [[0, 0], [0, 1]]},
+    ]
+    for limits, legal in (
+        ({}, True),
+        ({"prefill_tokens": 2}, True),
+        ({"prefill_tokens": 1}, False),
+    ):
+        outcome = validate(of_lines(tmp_path / "r.jsonl", *wide, limits=limits))
+        default = default_limits(outcome.header.geometry)
+        assert evolve(default, **limits) == outcome.header.limits
+        assert legal == (outcome.found is None)
+
+
 @pytest.mark.parametrize(
     ("change", "part"),
     [
+        ({"limits": {"queue": 1}}, "Limits.queue is 1"),
+        ({"limits": {"pages": 1}}, "Limits has no field 'pages'"),
+        ({"limits": None}, "'limits: None', allowed: an object"),
         ({"version": 1}, "a recording of version 1; version 2 is read here"),
         ({"version": True}, "a recording of version True"),
         ({"kvspec": "notes"}, "not the header of a recording"),
@@ -415,10 +435,10 @@ GROWS: list[dict[str, Any]] = [
 ]
 
 
-def of_lines(path: Path, *lines: dict[str, Any]) -> Path:
+def of_lines(path: Path, *lines: dict[str, Any], **header: Any) -> Path:
     """A recording of these lines."""
     sizes = {"pages": 4, "page_size": 2, "slots": 2, "pages_per_seq": 3}
-    texts = [json.dumps(line) + "\n" for line in ({**HEAD, "geometry": sizes}, *lines)]
+    texts = [json.dumps(line) + "\n" for line in ({**HEAD, "geometry": sizes, **header}, *lines)]
     path.write_text("".join(texts), encoding="utf-8")
     return path
 
