@@ -14,6 +14,7 @@ from conformance.verdict import Scope, Verdict
 from spec.vocabulary import InvalidInput
 
 if TYPE_CHECKING:
+    from conformance.recordings.shrinking import Least
     from conformance.recordings.validate import Outcome
 
 NAME: Final = "validate"
@@ -31,6 +32,8 @@ ILLEGAL: Final = ".kvspec/illegal"
 """Not verified before the work: a legal recording writes nothing."""
 SHOWN: Final = 20
 """How many lines of the shortest part are printed; the file has all."""
+WIDTH: Final = 160
+"""Characters of a printed line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,7 +216,13 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
 
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, machine=outcome.machine, seconds=arguments.shorten)
+    least = shortest(
+        outcome.header,
+        past,
+        first=outcome.part.first_line,
+        machine=outcome.machine,
+        seconds=arguments.shorten,
+    )
     if least is None:
         report.skip("a shorter recording", why=f"its past has more than {MOST} lines")
         return
@@ -233,7 +242,18 @@ def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", repo
     _write_itf(arguments.itf, target, str(target))
     if not least.done:
         report.skip("whether it could be shorter", why="the time was up; increase --shorten")
-    first = max(1, len(least.lines) - SHOWN + 1)
-    for at, line in enumerate(least.lines[first - 1 :], start=first):
-        report.say(f"  {at}. {line.step}{'' if line.refused is None else ' is refused'}")
+    _say_lines(least, report)
     report.say(f"  again: kvspec validate {target}")
+
+
+def _say_lines(least: "Least", report: Report) -> None:
+    """The last lines of the shortest part, each with its number in the recording."""
+    from conformance.files.serialisation import clipped
+    from conformance.recordings.format import line_to_data
+
+    more = len(least.lines) - SHOWN
+    if more > 0:
+        report.say(f"  the shortest part begins with {more} lines more, which are in its file")
+    for at, line in list(zip(least.numbers, least.lines, strict=True))[-SHOWN:]:
+        text = json.dumps(line_to_data(line), separators=(",", ":"))
+        report.say(clipped(f"  line {at}: {text}", WIDTH))

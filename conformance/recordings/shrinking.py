@@ -9,7 +9,7 @@ number of free pages, say, is right only after all that happened, whatever it ha
 import time
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import evolve, frozen
 
@@ -33,20 +33,31 @@ Entry = tuple[str, int]
 
 @frozen
 class Least:
-    """The shortest recording found, with the same cause. done: whether every line is needed."""
+    """The shortest recording found, with the same cause. done: whether every line is needed.
+
+    numbers: of its lines in the recording that was shrunk.
+    """
 
     header: Header
     lines: tuple[Line, ...]
+    numbers: tuple[int, ...]
     done: bool
 
 
+class Kept(NamedTuple):
+    """A line, and its number in the file."""
+
+    number: int
+    line: Line
+
+
 def shortest(
-    header: Header, past: Iterable[Line], *, machine: Machine | None, seconds: float
+    header: Header, past: Iterable[Line], *, first: int, machine: Machine | None, seconds: float
 ) -> Least | None:
     """The shortest illegal recording that is found in this time; None if there are too many lines.
 
-    past: the lines up to the illegal one, which is the last. machine: as in `judge`. seconds: the
-    time limit.
+    past: the lines up to the illegal one, which is the last. first: the number of the first one.
+    machine: as in `judge`. seconds: the time limit.
     """
     lines = list(islice(past, MOST + 1))
     if len(lines) > MOST:
@@ -55,11 +66,12 @@ def shortest(
     told = _illegal(judge(header, machine=machine), lines)
     assert told is not None
     watch = _watched(told, lines[-1])
-    guesses = (_lifetimes(lines, slots_of(lines[-1])), _lifetimes(lines), lines)
+    every = [Kept(number, line) for number, line in enumerate(lines, start=first)]
+    guesses = (_lifetimes(every, slots_of(lines[-1])), _lifetimes(every), every)
     cause = _cause(header, lines, machine, watch)
     for promised in (_promising_less(header, told, machine), header):
         search = _Search(promised, machine, watch, cause, deadline)
-        for guess in (kept for lines in guesses for kept in (_changing(lines), lines)):
+        for guess in (kept for past in guesses for kept in (_changing(past), past)):
             for shown in (_showing_less(guess, told, promised), guess):
                 if search.fails(shown):
                     return search.shrink(shown)
@@ -80,19 +92,19 @@ def _field(found: Difference) -> str:
     return found.what.partition("[")[0]
 
 
-def _showing_less(lines: Sequence[Line], found: Difference, header: Header) -> list[Line]:
+def _showing_less(lines: Sequence[Kept], found: Difference, header: Header) -> list[Kept]:
     """The lines with the field that is wrong, those that are promised, and the rows.
 
     The last line has of the field that is wrong that entry alone. Rows name the pages that an
     engine chose.
     """
     kept = {"rows", _field(found), *header.shows}
-    fewer = [_with_fields(line, kept) for line in lines]
-    saw = fewer[-1].saw
-    if _field(found) in saw and found.seen != NOT_SHOWN:
-        (entry,) = _entries(found)
-        only = {entry[0]: {entry[1]: saw[entry[0]][entry[1]]}}
-        fewer[-1] = fewer[-1]._replace(saw={**saw, **only})
+    fewer = [Kept(number, _with_fields(line, kept)) for number, line in lines]
+    number, last = fewer[-1]
+    if _field(found) in last.saw and found.seen != NOT_SHOWN:
+        ((name, index),) = _entries(found)
+        saw = {**last.saw, name: {index: last.saw[name][index]}}
+        fewer[-1] = Kept(number, last._replace(saw=saw))
     return fewer
 
 
@@ -124,10 +136,11 @@ class _Search:
     cause: Cause | None
     deadline: float
 
-    def fails(self, lines: Sequence[Line]) -> bool:
+    def fails(self, kept: Sequence[Kept]) -> bool:
+        lines = [one.line for one in kept]
         return _cause(self.header, lines, self.machine, self.watch) == self.cause
 
-    def _without_one_sequence(self, lines: Sequence[Line]) -> list[Line] | None:
+    def _without_one_sequence(self, lines: Sequence[Kept]) -> list[Kept] | None:
         """The lines without a sequence that the cause does not need; None if it needs them all."""
         for at in range(len(lines) - 1):
             fewer = _without_sequence(lines, at)
@@ -135,14 +148,18 @@ class _Search:
                 return fewer
         return None
 
-    def shrink(self, lines: Sequence[Line]) -> Least:
+    def _least(self, kept: Sequence[Kept], *, done: bool) -> Least:
+        numbers, lines = zip(*kept, strict=True)
+        return Least(self.header, lines, numbers, done=done)
+
+    def shrink(self, lines: Sequence[Kept]) -> Least:
         """Remove ever shorter runs of lines, but never the last line."""
         best, size = list(lines), max(1, len(lines) // 2)
         while True:
             removed, start = False, 0
             while start < len(best) - 1:
                 if time.monotonic() > self.deadline:
-                    return Least(self.header, tuple(best), done=False)
+                    return self._least(best, done=False)
                 end = min(start + size, len(best) - 1)
                 fewer = best[:start] + best[end:]
                 if self.fails(fewer):
@@ -152,24 +169,24 @@ class _Search:
             if size == 1 and not removed:
                 shorter = self._without_one_sequence(best)
                 if shorter is None:
-                    return Least(self.header, tuple(best), done=True)
+                    return self._least(best, done=True)
                 best = shorter
             size = size if removed and size == 1 else max(1, size // 2)
 
 
-def _without_sequence(lines: Sequence[Line], at: int) -> list[Line]:
+def _without_sequence(lines: Sequence[Kept], at: int) -> list[Kept]:
     """The lines without those of the sequence that begins at one of them; all if none does."""
-    slot = _begun(lines[at])
+    slot = _begun(lines[at].line)
     if slot is None:
         return list(lines)
     kept = list(lines[:at])
-    for number, line in enumerate(lines[at + 1 : -1], start=at + 1):
+    for place, (number, line) in enumerate(lines[at + 1 : -1], start=at + 1):
         slots = slots_of(line)
         if slots == (slot,) and isinstance(line.step, act.Free) and line.refused is None:
-            return [*kept, *lines[number + 1 :]]
+            return [*kept, *lines[place + 1 :]]
         others = set(slots) - {slot}
         if others or not slots:
-            kept.append(_only(line, others) if slot in slots else line)
+            kept.append(Kept(number, _only(line, others) if slot in slots else line))
     return [*kept, lines[-1]]
 
 
@@ -244,9 +261,9 @@ def _entries(found: Difference) -> list[Entry]:
     return [(name, int(index.rstrip("]") or 0))] if name in BY_NAME else []
 
 
-def _changing(lines: Sequence[Line]) -> list[Line]:
+def _changing(lines: Sequence[Kept]) -> list[Kept]:
     """The lines without refusals, empty batches and steps of the harness, but with the last one."""
-    kept = [line for line in lines[:-1] if line.refused is None and _changes(line)]
+    kept = [one for one in lines[:-1] if one.line.refused is None and _changes(one.line)]
     return [*kept, lines[-1]]
 
 
@@ -260,26 +277,26 @@ def _changes(line: Line) -> bool:
             return True
 
 
-def _lifetimes(lines: Sequence[Line], only: Container[int] = range(INVALID)) -> list[Line]:
+def _lifetimes(lines: Sequence[Kept], only: Container[int] = range(INVALID)) -> list[Kept]:
     """The lines about the slots in use at the end, each from the start of its last sequence.
 
     only: the slots to keep.
     """
     began: dict[int, int] = {}
     touching: list[tuple[int, ...]] = []
-    for number, line in enumerate(lines):
+    for at, (_, line) in enumerate(lines):
         slots = slots_of(line)
         touching.append(slots)
         for slot in slots[:1] if isinstance(line.step, act.Reserve) else ():
-            began[slot] = number
+            began[slot] = at
         for slot in slots[1:] if isinstance(line.step, act.Clone) else ():
-            began[slot] = number
-        if isinstance(line.step, act.Free) and line.refused is None and number < len(lines) - 1:
+            began[slot] = at
+        if isinstance(line.step, act.Free) and line.refused is None and at < len(lines) - 1:
             began.pop(slots[0], None)
     kept = [
-        _only(line, [slot for slot in began if slot in only])
-        for number, (line, slots) in enumerate(zip(lines[:-1], touching, strict=False))
-        if any(slot in only and number >= began.get(slot, len(lines)) for slot in slots)
+        Kept(number, _only(line, [slot for slot in began if slot in only]))
+        for at, ((number, line), slots) in enumerate(zip(lines[:-1], touching, strict=False))
+        if any(slot in only and at >= began.get(slot, len(lines)) for slot in slots)
     ]
     return [*kept, lines[-1]]
 

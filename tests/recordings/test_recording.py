@@ -248,7 +248,8 @@ def shorten(path: Path, outcome: Outcome) -> Least:
     """The shortest illegal part of a recording, which ends with its first illegal line."""
     assert outcome.found is not None
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, machine=outcome.machine, seconds=5)
+    first = outcome.part.first_line
+    least = shortest(outcome.header, past, first=first, machine=outcome.machine, seconds=5)
     assert least is not None
     assert least.done
     return least

@@ -65,6 +65,42 @@ def test_an_illegal_one_names_the_line_and_leaves_a_shorter_one() -> None:
     assert (again["clause"], again["first_illegal"]["line"]) == ("RC", len(lines))
 
 
+def test_the_shortest_part_is_printed_by_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line is printed as JSON with what it shows, clipped, and with its number in the file."""
+    free: dict[str, Any] = {"step": "Free", "slot": 0}
+    prompt = {"step": "Assign", "prompt": [2**31 - 1] * 3, "params": {"max_new": 1}, "request": 7}
+    begun = [{"step": "Reserve", "slot": 0}, {"step": "Reserve", "slot": 1}, free]
+    long = {**prompt, "slot": 1, "saw": {"tokens": {"1": prompt["prompt"]}, "used": {"1": True}}}
+    last = {**free, "slot": 1, "saw": {"tokens": {"1": [2**31 - 1] * 3}}}
+
+    assert 1 == ran(str(by_hand({}, *begun, long, last)))[0]
+
+    out = capsys.readouterr().out
+    assert '  line 3: {"step":"Reserve","slot":1}\n' in out
+    assert '  line 5: {"step":"Assign","slot":1,"prompt":[2147483647,' in out
+    assert 'line 6: {"step":"Free","slot":1,"saw":{"tokens":{"1":[2147483647,' in out
+    assert "line 2:" not in out
+    assert "line 4:" not in out
+    assert 160 >= max(len(line) for line in out.splitlines() if line.startswith("  line "))
+    assert "again: kvspec validate .kvspec/illegal/" in out
+
+
+def test_of_a_long_shortest_part_the_last_lines_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The number of lines that are left out is told."""
+    begun: list[dict[str, Any]] = [{"step": "Reserve", "slot": slot} for slot in range(22)]
+    sizes = {"pages": 2, "page_size": 2, "slots": 22, "pages_per_seq": 2}
+
+    assert 1 == ran(str(by_hand({"geometry": sizes}, *begun, {"step": "Reserve"})))[0]
+
+    out = capsys.readouterr().out
+    assert "begins with 3 lines more, which are in its file" in out
+    assert ["line 5:", "line 24:"] == [
+        line[2:10].strip() for line in out.splitlines() if line.startswith("  line ")
+    ][::19]
+
+
 def test_what_is_malformed_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     """A malformed file gives status 2 and one line on stderr, and no result is written."""
     Path("bad.jsonl").write_text("{}\n", encoding="utf-8")

@@ -161,7 +161,7 @@ def test_values_that_are_not_the_cause_keep_no_line(
     assert outcome.found is not None
 
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, machine=None, seconds=60)
+    least = shortest(outcome.header, past, first=2, machine=None, seconds=60)
 
     assert least is not None
     assert kept == [type(line.step).__name__ for line in least.lines]
@@ -183,7 +183,7 @@ def test_the_number_of_free_pages_stays_where_it_is_the_cause(tmp_path: Path) ->
     assert "line 6: CONS: free is 4, should be 5" == str(outcome.found)
 
     past = lines_of(path, outcome.part, outcome.found.line)
-    least = shortest(outcome.header, past, machine=None, seconds=60)
+    least = shortest(outcome.header, past, first=2, machine=None, seconds=60)
 
     assert least is not None
     assert {"free": {0: 4}} == least.lines[-1].saw
