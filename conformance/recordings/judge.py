@@ -25,7 +25,7 @@ from conformance.rungs.coverage import Coverage
 from conformance.rungs.pages import REFUSED
 from spec import rung
 from spec.fields import BY_NAME
-from spec.machines.actions import Clone
+from spec.machines.actions import Allocate, Clone, Reserve
 from spec.vocabulary import Reason
 
 _NOTHING: Final = Done([], ())
@@ -112,7 +112,7 @@ class Judge:
             wrong = result_difference(action, line.result, done.results)
             if wrong is not None:
                 require_result(action, line.result)
-                raise Illegal(wrong)
+                raise Illegal(wrong._replace(note=_advice(action, self.header)))
         except Illegal:
             self._require_others_untouched(line)
             raise
@@ -204,12 +204,25 @@ class Judge:
         name, index, seen = entry
         expected = self.machine.expected(name, index)
         wrong = wrong_entry(line.step, name, index, seen=seen, expected=expected)
-        raise Illegal(wrong._replace(note=NO_CHANGE * (line.refused is not None)))
+        advice = _advice(line.step, self.header) if name == "rows" else ""
+        raise Illegal(wrong._replace(note=advice if line.refused is None else NO_CHANGE))
 
 
 def judge(header: Header, *, machine: rung.Machine | None) -> Judge:
     """A judge in the initial state. machine: of the specification; None for the fast table."""
     return Judge(Ledger(header) if machine is None else BySpec(header, machine), header)
+
+
+def _advice(step: Step, header: Header) -> str:
+    """What to write instead, if the engine chose another slot or page; empty if it cannot."""
+    match step:
+        case Reserve(None) | Clone(child=None):
+            chosen = "slot" if isinstance(step, Reserve) else "child"
+            return f"if the engine may choose, write the slot that it chose as {chosen}"
+        case Allocate() | Clone() if header.policy == "lowest":
+            return 'write the policy "any" if the engine does not take the lowest free page'
+        case _:
+            return ""
 
 
 def _rank(entry: Entry) -> int:

@@ -243,3 +243,28 @@ def test_a_page_that_is_not_free_is_named_with_its_row(
     found = told(tmp_path, *filled([0, 1], [2]), twice)
 
     assert ("SHARE", f"free pages: {where}") == (found.clause, found.expected)
+
+
+SLOT = "if the engine may choose, write the slot that it chose as "
+POLICY = 'write the policy "any" if the engine does not take the lowest free page'
+
+
+@pytest.mark.parametrize(
+    ("line", "policy", "note"),
+    [
+        ({"step": "Reserve", "result": 2}, "any", f"{SLOT}slot"),
+        ({"step": "Reserve", "slot": 1, "result": 2}, "any", ""),
+        ({"step": "Clone", "parent": 0, "choice": 1, "result": 2}, "any", f"{SLOT}child"),
+        ({"step": "Allocate", "batch": [[0, 2]], "saw": {"rows": {"0": [0, 4]}}}, "lowest", POLICY),
+        ({"step": "Allocate", "batch": [[0, 2]], "result": [8]}, "lowest", POLICY),
+        ({"step": "Allocate", "batch": [[0, 2]], "saw": {"allocated": {"0": 4}}}, "lowest", ""),
+        ({"step": "Free", "slot": 0, "saw": {"rows": {"0": [4]}}}, "lowest", ""),
+    ],
+)
+def test_a_choice_that_the_header_or_the_line_denies_the_engine_is_explained(
+    tmp_path: Path, line: dict[str, Any], policy: str, note: str
+) -> None:
+    """Another slot or page than the specification takes may be the engine's right."""
+    begun = filled([0], written=2)
+
+    assert note == told(tmp_path, *begun, line, policy=policy).note
