@@ -54,7 +54,7 @@ def test_an_admission_and_an_append_are_lines_that_show_the_state_at_their_end(
     tmp_path: Path,
 ) -> None:
     """Each field stands on the line whose action changes it."""
-    more = [
+    more: list[dict[str, Any]] = [
         {"step": "Allocate", "batch": on(1), "saw": {"allocated": {"0": 2}}},
         {"step": "Append", "slot": 0, "tokens": [6], "saw": {"tokens": {"0": [5, 6]}}},
         {"step": "Write", "batch": on(1), "saw": {"written": {"0": 2}, "committed": {"0": 2}}},
@@ -68,7 +68,9 @@ def test_all_changes_on_the_last_line_break_the_promise(tmp_path: Path, *, promi
     """They are legal for fields that are not in `shows`, and compared."""
     lines = admitted()
     last = {name: value for line in lines for name, value in line["saw"].items()}
-    late = [{key: value for key, value in line.items() if key != "saw"} for line in lines]
+    late: list[dict[str, Any]] = [
+        {key: value for key, value in line.items() if key != "saw"} for line in lines
+    ]
     late[-1]["saw"] = last
     shows = SHOWS if promised else []
 
