@@ -337,7 +337,7 @@ def test_memory_does_not_grow_with_the_recording() -> None:
         ('{"step": "Assign", "params": 1}', "'params: 1', allowed: an object"),
         ('{"step": "Assign", "params": {"stops": [[true]]}}', "'params.stops: True', allowed: "),
         ('{"step": "Fork"}', "step 'Fork'\", allowed: Admit, Allocate, Append, Assign, Clone, "),
-        ('{"kvspec": "recording", "version": 1}', "'a second header', allowed: one, on line 1"),
+        ('{"kvspec": "recording", "version": 2}', "'a second header', allowed: one, on line 1"),
         ('{"step": "Free", "slot": 0, "saw": null}', "'saw: None', allowed: an object"),
         ('{"step": "Free", "slot": 0, "refused": null}', "'refused: None', allowed: a list"),
         ('{"step": "Free", "slot": 0, "result": null}', "'result: None', allowed: a result"),

@@ -15,6 +15,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.recordings import itf, writer
+from conformance.recordings.format import VERSION
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import validate
 from spec import ladder
@@ -453,7 +454,7 @@ def test_an_action_beyond_a_table_needs_a_policy(capsys: pytest.CaptureFixture[s
 def by_hand(header: dict[str, Any], *lines: dict[str, Any]) -> Path:
     """A recording of these lines at two pages of two cells."""
     sizes = {"pages": 2, "page_size": 2, "slots": 2, "pages_per_seq": 2}
-    first = {"kvspec": "recording", "version": 1, "geometry": sizes, **header}
+    first = {"kvspec": "recording", "version": VERSION, "geometry": sizes, **header}
     path = Path("by_hand.jsonl")
     path.write_text("".join(json.dumps(line) + "\n" for line in (first, *lines)), encoding="utf-8")
     return path
