@@ -242,10 +242,10 @@ def run(
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
-    names = engine.profile.machine.names
+    names, refuses = engine.profile.machine.names, engine.profile.refuses
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     turns = turns_of(offered)
-    empty = Campaign(make=_no_engine, names=names, idle=True, is_up=is_up)
+    empty = Campaign(make=_no_engine, names=names, refuses=refuses, idle=True, is_up=is_up)
     while not is_up() and report.steps < options.steps and report.finding is None:
         level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
         report.geometry, report.cleanup = setting
@@ -254,6 +254,7 @@ def run(
             campaigns[setting] = Campaign(
                 make=partial(make, factory, *setting),
                 names=names,
+                refuses=refuses,
                 coverage=report.coverage,
                 watchdog=watchdog,
                 step_seconds=options.patience.step,

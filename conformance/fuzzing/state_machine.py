@@ -19,8 +19,8 @@ from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
 from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
-from conformance.protocol import Action, EngineFailed, Poison, Poisonable
-from conformance.rungs import record, registry, shared_generators
+from conformance.protocol import Action, EngineFailed, Poison, Poisonable, Refuses
+from conformance.rungs import pages, record, registry, shared_generators
 from conformance.rungs.coverage import Coverage
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
@@ -40,7 +40,8 @@ CANDIDATES: Final = 5
 class Campaign:
     """The settings and the counts that the examples of one run share.
 
-    make: makes an engine in its initial state. names: the rungs of its machine. idle: leave the
+    make: makes an engine in its initial state. names: the rungs of its machine. refuses: whether it
+    may refuse more than the specification, as its profile says. idle: leave the
     bodies of the rules empty. climb: also check the specification against its own lower rungs.
     oracle: see `Lockstep`. watchdog: notices a step that hangs. step_seconds: how long a step may
     take. finding: the first failure. in_steps: the time of making engines and of the bodies of the
@@ -50,6 +51,7 @@ class Campaign:
 
     make: MakeEngine
     names: tuple[str, ...] = ladder.machine(ladder.SERVING).names
+    refuses: Refuses = "exact"
     coverage: Coverage = field(factory=Coverage)
     idle: bool = False
     climb: bool = False
@@ -113,10 +115,15 @@ class Session:
             campaign.finding = finding_of((), error)
             raise
         campaign.coverage.begin()
-        self.actions = self.lockstep.engine.profile.actions
-        self.rules: Mapping[str, DrawRule] = rules_of(level, self.lockstep.machine.names)
+        profile = self.lockstep.engine.profile
+        self.actions = profile.actions
+        self.rules: Mapping[str, DrawRule] = rules_of(
+            level, profile.machine.names, refuses=profile.refuses
+        )
         self.history: list[Step] = []
         self.serial = 0
+        if "refill" in self.rules:  # what a new engine grants is what it must grant later
+            self.take(pages.refill(self, 0))
 
     @property
     def state(self) -> State:
@@ -179,7 +186,7 @@ def _rare(session: record.Session, drawn: int) -> Step:
     return min(chosen, key=session.times_seen)
 
 
-_NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "rare"})
+_NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "refill", "rare"})
 _POISON: Final = shared_generators.constant(*(PoisonDead(kind) for kind in Poison))
 _ATTEND: Final = shared_generators.constant(Attend())
 HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
@@ -198,9 +205,16 @@ LEVELS: Final = tuple(kit.rung for kit in registry.LEVELS)
 """The levels, each named after the rung whose actions it is about."""
 
 
-def rules_of(level: str, names: tuple[str, ...]) -> dict[str, DrawRule]:
+GRANTED: Final[Mapping[str, Mapping[str, DrawRule]]] = {
+    "lifecycle": {"refill": shared_generators.rarely(2, pages.refill, "advance")}
+}
+"""The rules for an engine that may refuse more: it must grant again what it has granted."""
+
+
+def rules_of(level: str, names: tuple[str, ...], *, refuses: Refuses) -> dict[str, DrawRule]:
     """The rules of a level for a machine of these rungs. A rule with two names counts twice."""
-    return {**registry.rules(level, names), **HARNESS[level], "rare": _rare}
+    granted = GRANTED.get(level, {}) if refuses == "may_refuse_more" else {}
+    return {**registry.rules(level, names), **HARNESS[level], **granted, "rare": _rare}
 
 
 def spread(drawn: int) -> int:
@@ -239,7 +253,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
         body.__name__ = name
         return rule(drawn=DRAWS)(body)
 
-    for name, drawn_by in rules_of(level, campaign.names).items():
+    for name, drawn_by in rules_of(level, campaign.names, refuses=campaign.refuses).items():
         setattr(Machine, name, rule_for(name, drawn_by))
     Machine.__name__ = Machine.__qualname__ = f"{level.capitalize()}Machine"
     return Machine

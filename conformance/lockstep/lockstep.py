@@ -19,6 +19,7 @@ from conformance.lockstep.comparer import (
     refusal_difference,
     result_difference,
 )
+from conformance.lockstep.granted import Granted
 from conformance.lockstep.sending import batches, is_sent, named
 from conformance.protocol import (
     Action,
@@ -88,6 +89,7 @@ class Lockstep:
             profile.geometry, profile.limits, profile.cleanup, self._capacity
         )
         self._climb, self._oracle = climb, oracle
+        self._granted = Granted(self.state)
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
@@ -150,6 +152,8 @@ class Lockstep:
         if self._climb:
             self.machine.climb(self.state, action)
         self.state = after
+        if refuses == "may_refuse_more":
+            self._granted.add(action, after)
         self._judge(action, before, self.seen)
         return frozenset()
 
@@ -242,8 +246,24 @@ class Lockstep:
         if self._oracle is None:
             refuses = self.engine.profile.refuses
             self._require_none(action, before, refusal_difference(given, expected, refuses=refuses))
+            if not expected and action in self._granted:
+                raise self._withdrawn(action, given, before)
         if self.seen is not before:  # an unchanged view has been judged against this state already
             self._judge(action, before, self.seen)
+
+    def _withdrawn(self, action: Action, given: frozenset[Reason], before: View) -> Violation:
+        """The violation of an engine that refuses what it has done in the same place."""
+        wrong = f"the action is refused: {names(given)}, should be done: "
+        if Reason.OUT_OF_PAGES not in given:
+            wrong += f"it was done before, {self._since_empty()}"
+            return self._violation(action, before, "ATOMIC", wrong)
+        pages = self.machine.pages_wanted(self.state, action)
+        given_before = "1 page was" if pages == 1 else f"{pages} pages were"
+        wrong += f"{given_before} given in this state before, {self._since_empty()}"
+        return self._violation(action, before, "CONS", wrong)
+
+    def _since_empty(self) -> str:
+        return f"after the same {self._granted.steps} actions from the initial state"
 
     def _judge_result(self, action: Action, result: Result, after: State, before: View) -> None:
         if self._oracle is not None or result is None:

@@ -41,7 +41,7 @@ from spec.machines.pages import copying, pages_lacking, reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, by_slot
-from spec.vocabulary import INVALID, Reason
+from spec.vocabulary import INVALID, Params, Reason
 
 B = TypeVar("B", Allocate, Write)
 MACHINE: Final = ladder.machine("sharing")
@@ -344,6 +344,53 @@ def _wanted(state: State, action: Action) -> int:
     if isinstance(action, act.Round):
         return sum(pages_of(state, appended(state, action)))
     return SERVING.pages_wanted(state, action)
+
+
+def refill(session: Session, drawn: int) -> Step:
+    """Free every slot, take page after page until one is refused, and free every slot again.
+
+    From the second time on an engine must grant as many pages as it did before. Often a page is
+    cloned and copied first, which is rare otherwise.
+    """
+    _empty(session)
+    if drawn % 2:
+        for step in _cloned(session.next_id()):
+            session.take(step)
+        _empty(session)
+    for _ in range(session.state.geometry.slots * (session.state.geometry.pages_per_seq + 1)):
+        before = session.state
+        session.take(_one_page_more(before))
+        if session.state is before:
+            break
+    _empty(session)
+    return reserve(session.state, drawn // 2)
+
+
+def _empty(session: Session) -> None:
+    for slot in used_slots(session.state):
+        session.take(Free(slot))
+
+
+def _cloned(serial: int) -> Iterator[Action]:
+    """A clone of one cell, and a second cell for both: whoever appends first has a copy."""
+    yield Reserve(0)
+    yield act.Assign(0, (0,), Params(max_new=1), serial)
+    yield Allocate(((0, 0),))
+    yield Write(((0, 0),))
+    yield Clone(0, 1, 1)
+    yield Allocate(((0, 1),))
+    yield Allocate(((1, 1),))
+
+
+def _one_page_more(state: State) -> Action:
+    """Allocate up to the next page boundary of the first row with room; else reserve a slot."""
+    size, longest = state.geometry.page_size, state.geometry.max_len
+    for slot in used_slots(state):
+        start = allocated(state, slot)
+        if start < longest:
+            end = min(start - start % size + size, start + state.limits.prefill_tokens, longest)
+            return Allocate(tuple((slot, position) for position in range(start, end)))
+    return Reserve()
 
 
 def has_partial(state: State) -> bool:
