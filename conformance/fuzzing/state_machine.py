@@ -145,7 +145,8 @@ class Session:
                 self._take(batch)
 
     def _take(self, step: Step) -> None:
-        before, step = self.state, self.lockstep.as_sent(step)
+        before, shown = self.state, self.lockstep.seen
+        step = self.lockstep.as_sent(step)
         self.history.append(step)
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
@@ -165,7 +166,8 @@ class Session:
                 self.campaign.coverage.poisoned_nothing += 1
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
-            self.campaign.coverage.record(before, step, reasons, self.state)
+            pages = (shown.named, self.lockstep.seen.named)
+            self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
 
     def times_seen(self, step: Step) -> int:
         """How often an action of this class had, in this example, the outcome it would have now."""

@@ -5,7 +5,7 @@ items that were not reached. Source: docs/sources.md, "Verdicts" and "Conditions
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from attrs import evolve
@@ -94,15 +94,25 @@ class Coverage:
         action: Action,
         reasons: frozenset[Reason],
         after: State,
+        *,
+        pages: tuple[Collection[int], Collection[int]] | None = None,
     ) -> None:
-        """Count one step."""
+        """Count one step.
+
+        pages: those that the engine's rows name before and after it; None for those of the states,
+        which an engine that takes any free page does not follow.
+        """
         if reasons:
             short = _short(before, action) if Reason.OUT_OF_PAGES in reasons else ()
             self.count(type(action), reasons, short)
             return
         found = [*corners(before, action, after), *self._reuse(before, after)]
         found += _at_edge(before, action)
-        self.count(type(action), reasons, [*found, *self._pages(before, after)])
+        if before.counts is not after.counts:
+            found += [SHARED] * _shares(before, after)
+            old, new = pages or (_in_use(before), _in_use(after))
+            found += [PAGE_REUSED] * self._takes_again(frozenset(old), frozenset(new))
+        self.count(type(action), reasons, found)
 
     def count(self, kind: type, reasons: frozenset[Reason], found: Iterable[str]) -> None:
         """Count one step of an action. reasons: why it was refused. found: the corners reached."""
@@ -143,17 +153,10 @@ class Coverage:
                 yield SLOT_REUSED
                 lengths.clear()
 
-    def _pages(self, before: State, after: State) -> Iterator[str]:
-        """A page that has one more name and is shared; a page that is taken after its release."""
-        if before.counts is after.counts:
-            return
-        shared = reused = False
-        for page, (old, new) in enumerate(zip(before.counts, after.counts, strict=True)):
-            shared |= new > max(old, 1)
-            reused |= new > old == 0 and page in self._released
-            if old > new == 0:
-                self._released.add(page)
-        yield from [SHARED] * shared + [PAGE_REUSED] * reused
+    def _takes_again(self, before: frozenset[int], after: frozenset[int]) -> bool:
+        """Whether a page is taken after its release. before, after: the pages in use."""
+        self._released |= before - after
+        return not self._released.isdisjoint(after - before)
 
 
 def outcomes(kind: type) -> Iterator[tuple[str, Reason | None]]:
@@ -222,6 +225,16 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
         if sizes.page_size > 1 and min(sizes.slots, sizes.pages) > 2:
             words.add(THREE_OWNERS)
     return words
+
+
+def _in_use(state: State) -> set[int]:
+    """The pages that some row names."""
+    return {page for page, count in enumerate(state.counts) if count}
+
+
+def _shares(before: State, after: State) -> bool:
+    """Whether a page has one more name and is shared."""
+    return any(new > max(old, 1) for old, new in zip(before.counts, after.counts, strict=True))
 
 
 def _ended(old: Sequence, new: Sequence | None) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 from spec_engine import ACTIONS, MACHINE, SpecEngine, make, small
 from spec_tools import ONE, SERVING, grown
+from toy_engine import Adapter, Allocator
 
 from conformance.fuzzing import campaign
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
@@ -133,6 +134,31 @@ def test_a_page_is_taken_again_after_its_release() -> None:
     first = act.Allocate(((0, 0),))
     counted.record(reserved, first, frozenset(), MACHINE.step(reserved, first))
     assert PAGE_REUSED not in counted.corners
+
+
+class Spendthrift(Allocator):
+    """An allocator that gives out no block twice, and whose counts do not show it."""
+
+    def _drop(self, block: int) -> None:
+        super()._drop(block)
+        self.free.discard(block)
+
+
+@pytest.mark.parametrize(("kind", "again"), [(Allocator, 1), (Spendthrift, 0)])
+def test_the_page_that_is_taken_again_is_the_engines(kind: type[Allocator], again: int) -> None:
+    """An engine that gives out no page twice reaches no page that is taken again."""
+    sizes, limits = small(), default_limits(small())
+
+    def toy() -> Adapter:
+        adapter = Adapter(sizes, limits, CleanupMode.NONE)
+        adapter.allocator = kind(sizes, limits.prefill_tokens)
+        return adapter
+
+    session = Session(Campaign(make=toy), "lifecycle")
+    for step in (act.Reserve(0), act.Allocate(((0, 0),)), act.Free(0)) * 2:
+        session.take(step)
+
+    assert again == session.campaign.coverage.corners[PAGE_REUSED]
 
 
 def test_a_truncation_does_not_end_a_sequence() -> None:
