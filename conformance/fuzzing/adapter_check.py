@@ -15,6 +15,7 @@ from conformance.fuzzing.campaign import Setting, make, turns_of
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.fuzzing.warmup import warmup
+from conformance.history import Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Violation, differing
 from conformance.lockstep.run import Finding, finding_of, opened
@@ -22,8 +23,9 @@ from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import AdapterMistake, Engine, EngineFailed, Factory, Poisonable, Profile
 from conformance.rungs.coverage import POISONED, Coverage, offered_by
 from spec.fields import VIEWED
+from spec.machines.actions import Clone, Reserve
 from spec.view import View
-from spec.vocabulary import INVALID
+from spec.vocabulary import INVALID, Reason
 
 LEAST: Final = 400
 """The fewest draws of the script at a level."""
@@ -95,7 +97,7 @@ def _take_script(campaign: Campaign, level: str, found: Checked) -> None:
     except (Violation, EngineFailed):
         assert campaign.finding is not None
         found.finding = shrink(campaign.make, campaign.finding, seconds=SHRINK_SECONDS)
-        found.hints = tuple(_hints(found.finding))
+        found.hints = tuple(_hints(found.finding, found.profile))
     finally:
         if session is not None:
             found.compared |= session.lockstep.compared
@@ -122,21 +124,58 @@ def _require_same(call: str, first: View, second: View, what: str) -> None:
         raise AdapterMistake(call, wrong, line=why, allowed="the same view")
 
 
-def _hints(finding: Finding) -> Iterator[str]:
+def _hints(finding: Finding, profile: Profile) -> Iterator[str]:
     """What an adapter may have to do with a violation."""
     violation = finding.violation
     if violation is None:
         return
-    after = violation.after
+    after, message = violation.after, finding.message
     if any(page < 0 for row in after.rows for page in row):
         yield f"a row shows a negative page: no page is {INVALID}, spec.vocabulary.INVALID"
-    name = type(finding.history[-1]).__name__
-    is_done = not finding.trace and not finding.message.startswith(("the action is", "the reason"))
-    if is_done and not differing(violation.before, after):
+    last = finding.history[-1]
+    name = type(last).__name__
+    is_done = not finding.trace and not message.startswith(("the action is", "the reason"))
+    guards_slots = profile.guards(type(last), Reason.NO_FREE_SLOT)
+    if _leaves_the_slot(last) and not guards_slots and (is_done or finding.trace):
+        yield (
+            f"{name} leaves the slot to the engine: guard NO_FREE_SLOT, or choose a slot and "
+            "return it"
+        )
+    elif is_done and not differing(violation.before, after):
         yield f"the view is the same before and after: has apply a case for {name}?"
-    if finding.clause == "DET":
-        yield 'an engine that takes any free page declares policy="any"'
-    if "should be refused" in finding.message or "the reason is" in finding.message:
+    if "the specification refuses too" in message:
+        yield (
+            "an exception that is a refusal must leave the view as it was: check before the "
+            "engine changes, raise Refused, or declare the reason in Profile.guarded"
+        )
+    yield from _declarations(finding, profile)
+    if "should be refused" in message or "the reason is" in message:
         yield f"docs/actions.md has the reasons of {name} in the order in which they are asked"
-    if "is done, should be refused" in finding.message:
+    if "is done, should be refused" in message:
         yield "a check that the layer above the engine makes is declared in Profile.guarded"
+
+
+def _leaves_the_slot(step: Step) -> bool:
+    """Whether an action leaves it to the engine which free slot it takes."""
+    match step:
+        case Reserve(None) | Clone(_, None):
+            return True
+    return False
+
+
+def _declarations(finding: Finding, profile: Profile) -> Iterator[str]:
+    """What the profile may have to declare."""
+    clause = finding.clause
+    if clause == "DET" and profile.policy == "lowest":
+        yield 'an engine that takes any free page declares policy="any"'
+    refused = finding.message.startswith("the action is refused: ")
+    if refused and profile.refuses == "exact":
+        yield 'an engine that refuses more than it must declares refuses="may_refuse_more"'
+    cloned = any(isinstance(step, Clone) for step in finding.history)
+    if clause == "SHARE" and cloned and profile.copy == "eager":
+        yield 'an engine that copies a partial page at the first append declares copy="lazy"'
+    if clause == "ROW":
+        yield (
+            f"an engine that takes pages ahead declares lookahead (here {profile.lookahead}), one "
+            f'that takes those of a request declares reserve (here "{profile.reserve}")'
+        )

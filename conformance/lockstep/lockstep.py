@@ -8,6 +8,7 @@ that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 from attrs import evolve
 
@@ -45,6 +46,8 @@ from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
 COMPARED = tuple(field for field in VIEWED if not field.paged)
 """Fields that must equal the specification's. Page ids are compared as the policy says."""
 
+
+E = TypeVar("E", bound=Exception)
 
 Oracle = Callable[[View, View, View], Iterator[tuple[str, str]]]
 """A judge of one step: takes the engine's views before and after it and the expected view, and
@@ -139,8 +142,11 @@ class Lockstep:
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
         except EngineFailed as error:
-            self._require_failure(action, expected, error)
-            raise
+            raise self._failed(action, expected, error) from error
+        except InvalidInput as error:
+            if not expected or not getattr(error, "__notes__", ()):  # it tells no exception
+                raise
+            raise _guardable(action, expected, error) from error
         self.seen = self._look()
         if expected and self._oracle is not None:
             self._judge(action, before, self.seen)
@@ -216,25 +222,45 @@ class Lockstep:
         self.seen.require_same_fields(shown)
         return shown
 
-    def _require_failure(
+    def _failed(
         self, action: Action, expected: frozenset[Reason], error: EngineFailed
-    ) -> None:
-        """Raise AdapterMistake if the engine's exception is a refusal that nobody translates.
+    ) -> EngineFailed | AdapterMistake:
+        """What an exception of the engine is: its failure, or a refusal that nobody translates.
 
-        Its sign: the specification refuses too, and nothing has changed.
+        It is a refusal if the specification refuses too and nothing has changed. Whether something
+        has depends on the state: an engine that takes pages one by one has changed if some were
+        free.
         """
-        if error.raised is None or not expected or differing(self.seen, self._look()):
-            return
+        told = str(error)
+        if error.raised is not None:
+            before, after = self.seen, self._look_again()
+            changed = differing(before, after) if after else ["the view, which cannot be read"]
+            self.seen = after or before
+            if expected and not changed:
+                return self._untranslated(action, expected, error.raised, error)
+            if expected:
+                told += f"; the specification refuses too: {names(expected)}; "
+                told += f"changed: {', '.join(changed)}"
+        return _with_notes(EngineFailed(told, clause=error.clause, raised=error.raised), error)
+
+    def _look_again(self) -> View | None:
+        """The view after an exception; None if it cannot be read."""
+        try:
+            return self._look()
+        except (EngineFailed, InvalidInput):
+            return None
+
+    def _untranslated(
+        self, action: Action, expected: frozenset[Reason], raised: str, error: EngineFailed
+    ) -> AdapterMistake:
         mistake = AdapterMistake(
             f"apply({action})",
-            f"{error.raised}, where the specification refuses: {names(expected)}",
+            f"{raised}, where the specification refuses: {names(expected)}",
             allowed="Refused, if this exception is how the engine refuses",
             line="which translates it; or declare in Profile.guarded that the layer above never "
             "makes such a call; or the engine's own check is broken: its line is above",
         )
-        for note in getattr(error, "__notes__", ()):
-            mistake.add_note(note)
-        raise mistake from error
+        return _with_notes(mistake, error)
 
     def _judge_refusal(
         self,
@@ -248,8 +274,13 @@ class Lockstep:
             self._require_none(action, before, refusal_difference(given, expected, refuses=refuses))
             if not expected and action in self._granted:
                 raise self._withdrawn(action, given, before)
-        if self.seen is not before:  # an unchanged view has been judged against this state already
+        if self.seen is before:  # an unchanged view has been judged against this state already
+            return
+        try:
             self._judge(action, before, self.seen)
+        except Violation as found:
+            wrong = f"{found.message}; the engine refused the action: {names(given)}"
+            raise self._violation(action, before, found.clause, wrong) from None
 
     def _withdrawn(self, action: Action, given: frozenset[Reason], before: View) -> Violation:
         """The violation of an engine that refuses what it has done in the same place."""
@@ -346,6 +377,27 @@ class Lockstep:
 
     def _violation(self, action: object, before: View, clause: str, wrong: str) -> Violation:
         return Violation(clause, wrong, action=action, before=before, after=self.seen)
+
+
+def _guardable(action: Action, expected: frozenset[Reason], error: InvalidInput) -> InvalidInput:
+    """An exception of the adapter on a call that the specification refuses, with the remedy."""
+    reasons = sorted(reason.name for reason in expected)
+    guards = ", ".join(f"({type(action).__name__}, Reason.{name})" for name in reasons)
+    told = InvalidInput(
+        error.name,
+        seen=f"{error.seen}, where the specification refuses: {names(expected)}",
+        allowed=error.allowed,
+        remedy=f"{error.remedy} If the layer above the engine never makes such a call, declare it "
+        f"in Profile.guarded: {guards}.",
+    )
+    return _with_notes(told, error)
+
+
+def _with_notes(error: E, noted: Exception) -> E:
+    """The error with the notes of another one: where it came from."""
+    for note in getattr(noted, "__notes__", ()):
+        error.add_note(note)
+    return error
 
 
 def by_clauses(before: View, seen: View, _wanted: View) -> Iterator[tuple[str, str]]:

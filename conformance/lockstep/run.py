@@ -81,7 +81,8 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
     except EngineFailed as error:
-        violation = Violation(error.clause, str(error), action=step, before=before, after=before)
+        after = lockstep.seen
+        violation = Violation(error.clause, str(error), action=step, before=before, after=after)
         for note in notes_of(error):
             violation.add_note(note)
         raise violation from error

@@ -4,9 +4,26 @@ import json
 from pathlib import Path
 
 import pytest
+from capacity_toys import AHEAD, LAZY, FrugalAdapter
+from mistaken_adapters import Halfway, Taking, with_bug
 
 from conformance.cli.main import main
+from conformance.fuzzing.adapter_check import Checked, check
+from conformance.lockstep.called import called
+from conformance.lockstep.lockstep import Lockstep, Violation
+from conformance.lockstep.run import take
+from spec.machines.actions import Allocate, Reserve
+from spec.vocabulary import (
+    STANDARD,
+    Capacity,
+    CleanupMode,
+    Geometry,
+    Limits,
+    default_limits,
+)
 
+SIZES = Geometry(pages=5, slots=3, page_size=2, pages_per_seq=3)
+LIMITS = default_limits(SIZES)
 NONE = "mistaken_adapters:Adapter"
 
 
@@ -18,6 +35,11 @@ def checked(engine: str, *words: str) -> int:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def cells(slot: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """The positions from `start` to `stop - 1` of a slot."""
+    return tuple((slot, position) for position in range(start, stop))
 
 
 def result() -> dict[str, object]:
@@ -77,6 +99,8 @@ def test_a_mistake_is_explained(engine: str, says: str, capsys: pytest.CaptureFi
         ("Forgetful", "hint: the view is the same before and after: has apply a case for Free?"),
         ("Lowest", 'hint: an engine that takes any free page declares policy="any"'),
         ("Misleading", "hint: docs/actions.md has the reasons of Allocate"),
+        ("Unchosen", "hint: Reserve leaves the slot to the engine: guard NO_FREE_SLOT, or choose"),
+        ("OfRefuses", 'hint: an engine that refuses more than it must declares refuses="may_ref'),
         ("Unguarded", "hint: a check that the layer above the engine makes is declared in"),
     ],
 )
@@ -89,3 +113,51 @@ def test_a_violation_is_shrunk_and_has_a_hint(
     said = capsys.readouterr().out
     assert says in said
     assert "before:" in said
+
+
+@pytest.mark.parametrize(
+    ("capacity", "says"),
+    [
+        (LAZY, 'an engine that copies a partial page at the first append declares copy="lazy"'),
+        (AHEAD, "an engine that takes pages ahead declares lookahead (here 0), one that takes"),
+    ],
+)
+def test_a_policy_that_is_not_declared_has_a_hint(capacity: Capacity, says: str) -> None:
+    """The hint names the field of the profile, and what it says now."""
+    found = Checked()
+
+    def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> FrugalAdapter:
+        return FrugalAdapter(geometry, limits, cleanup, capacity=capacity, declared=STANDARD)
+
+    check(make, (SIZES, CleanupMode.NONE), found=found)
+
+    assert any(hint.startswith(says) for hint in found.hints)
+    assert not any("policy" in hint for hint in found.hints)
+
+
+def test_an_exception_after_a_change_is_the_engines() -> None:
+    """It says that the specification refuses too and what changed, and shows the changed view."""
+    lockstep = Lockstep(called(lambda: with_bug(Taking)(SIZES, LIMITS, CleanupMode.NONE)))
+    for action in (Reserve(0), Allocate(cells(0, 0, 6)), Reserve(1), Allocate(cells(1, 0, 2))):
+        take(lockstep, action)
+
+    with pytest.raises(Violation) as found:
+        take(lockstep, Allocate(cells(1, 2, 6)))
+
+    assert "IndexError: pop from empty list" in found.value.message
+    assert found.value.message.endswith(
+        "; the specification refuses too: OUT_OF_PAGES; changed: counts"
+    )
+    assert 0 == found.value.after.counts.count(0) < found.value.before.counts.count(0)
+
+
+def test_a_violation_by_a_refused_step_says_so() -> None:
+    """A refusal that changes the view names the reason that the engine gave."""
+    lockstep = Lockstep(called(lambda: with_bug(Halfway)(SIZES, LIMITS, CleanupMode.NONE)))
+    for action in (Reserve(0), Allocate(cells(0, 0, 6)), Reserve(1), Allocate(cells(1, 0, 2))):
+        take(lockstep, action)
+
+    with pytest.raises(Violation) as found:
+        take(lockstep, Allocate(cells(1, 2, 6)))
+
+    assert found.value.message.endswith("; the engine refused the action: OUT_OF_PAGES")

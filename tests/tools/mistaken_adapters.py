@@ -278,6 +278,33 @@ class Unguarded(Adapter):
         self.profile = evolve(self.profile, guarded=guarded)
 
 
+class Unchosen(Adapter):
+    """A slot that the engine does not choose, and no caller either."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        guarded = self.profile.guarded - {Reason.NO_FREE_SLOT}
+        self.profile = evolve(self.profile, guarded=guarded)
+
+
+class Unknown(Adapter):
+    """A lookup of its own that fails on a call that is illegal and not declared as guarded."""
+
+    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+        super().__init__(geometry, limits, cleanup)
+        self.profile = evolve(self.profile, guarded=self.profile.guarded - {Reason.SLOT_UNUSED})
+        self.names: dict[object, int] = {}
+
+    def apply(self, action: Action) -> Result:
+        """Translate the slot first."""
+        match action:
+            case Reserve(slot):
+                self.names[slot] = 1
+            case Free(slot):
+                del self.names[slot]
+        return super().apply(action)
+
+
 def of_functions(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Any:
     """An adapter of functions, with a name that is not there in one of them."""
     inner = Adapter(geometry, limits, cleanup)
@@ -314,6 +341,12 @@ class Reasonless(Adapter):
 
 
 MISTAKES = {
+    Unknown: (
+        "KeyError",
+        "where the specification refuses: SLOT_UNUSED",
+        "declare it in Profile.guarded: (Free, Reason.SLOT_UNUSED)",
+        "del self.names[slot]",
+    ),
     of_functions: ("apply(Free", "AttributeError", "inner.pool.freed"),
     Wordless: (
         "apply(Reserve",
@@ -383,6 +416,13 @@ class Halfway(Pool):
             self.check(1)
             self.tables[slot].append(self.free.pop())
         self.lengths[slot] += more
+
+
+class Taking(Pool):
+    """No check: a full pool is an error of the list, with the last pages lost."""
+
+    def check(self, wanted: int) -> None:
+        """Check nothing."""
 
 
 class Refuses(Pool):
