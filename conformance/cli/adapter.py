@@ -66,10 +66,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         return Verdict.FAILS
     for what, why in not_checked(campaign.make(factory, *setting)):
         report.skip(what, why=why)
+    withheld = found.coverage.mostly_withheld
+    if withheld:
+        report.skip("what the engine does: it mostly refuses", why="; ".join(withheld))
     if found.missing:
         report.skip("outcomes that the script did not reach", why="; ".join(found.missing))
-        return Verdict.UNDECIDED
-    return Verdict.HOLDS
+    return Verdict.UNDECIDED if withheld or found.missing else Verdict.HOLDS
 
 
 def _say(found: "Checked", report: Report) -> None:

@@ -118,7 +118,13 @@ class Run:
                 f"{vain} calls of the adapter's poison changed no dead cell that the view shows: "
                 "mend it or leave it out"
             )
-        if len(missing) > is_idle:
+        withheld = self.coverage.mostly_withheld
+        if withheld:
+            advice.append(
+                f"the engine refuses nearly every legal call ({', '.join(withheld)}): see whether "
+                "its check is right"
+            )
+        elif len(missing) > is_idle:
             fixed = given or engine.profile.sizes
             advice.append(
                 "give more seconds" + ", or other sizes if these cannot reach it" * bool(fixed)

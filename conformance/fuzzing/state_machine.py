@@ -166,6 +166,9 @@ class Session:
                 self.campaign.coverage.poisoned_nothing += 1
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
+            may_refuse_more = self.lockstep.engine.profile.refuses == "may_refuse_more"
+            if reasons and may_refuse_more and not self.lockstep.reasons(step):
+                self.campaign.coverage.withheld[type(step)] += 1
             pages = (shown.named, self.lockstep.seen.named)
             self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
 

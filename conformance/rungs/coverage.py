@@ -49,15 +49,21 @@ MACHINE: Final = ladder.machine(ladder.SERVING)
 POISONED: Final = "poisoned dead cells read past"
 
 
+MOSTLY: Final = 9
+"""An engine mostly refuses an action if it refuses more legal calls than this for each done."""
+
+
 class Coverage:
     """Counts of actions, outcomes and corner states of one run.
 
-    poisoned_nothing: how many poisonings that overwrite cells have changed none.
+    poisoned_nothing: how many poisonings that overwrite cells have changed none. withheld: how
+    often an engine that may refuse more has refused a legal action, by class.
     """
 
     def __init__(self) -> None:
         self.corners: Counter[str] = Counter()
         self.poisoned_nothing = 0
+        self.withheld: Counter[type] = Counter()
         self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
         self._previous: dict[int, list[int]] = {}
         self._released: set[int] = set()
@@ -82,6 +88,16 @@ class Coverage:
         for (kind, reasons), times in self._steps.items():
             for outcome in [reason.name for reason in reasons] or ["done"]:
                 found[f"{kind.__name__}: {outcome}"] += times
+        return found
+
+    @property
+    def mostly_withheld(self) -> list[str]:
+        """The actions of which an engine has refused most of the legal calls, with the counts."""
+        found = []
+        for kind, refused in sorted(self.withheld.items(), key=lambda item: item[0].__name__):
+            done = self._steps.get((kind, frozenset()), 0)
+            if refused > MOSTLY * done:
+                found.append(f"{kind.__name__}: refused {refused} of {refused + done} legal calls")
         return found
 
     def begin(self) -> None:

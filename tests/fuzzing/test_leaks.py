@@ -1,12 +1,14 @@
 """Leaks of an engine that may refuse more: what it has granted from empty it grants again."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 from attrs import evolve
 from capacity_toys import FrugalAdapter
-from leaking_toys import LEAKS, RULES, make_leaky
+from leaking_toys import INVERTED, LEAKS, RULES, make_leaky
 
+from conformance.cli.main import main
 from conformance.fuzzing import campaign
 from conformance.lockstep.granted import LONGEST, Granted
 from conformance.lockstep.lockstep import Lockstep, Violation
@@ -113,3 +115,25 @@ def test_what_is_remembered_is_bounded() -> None:
     for slot in range(LONGEST + 1):
         granted.add(Reserve(slot), after)
     assert far not in granted
+
+
+def test_an_engine_that_refuses_nearly_everything_is_undecided(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a check is not decided by is named: the actions whose legal calls were refused."""
+    monkeypatch.chdir(tmp_path)
+
+    assert 3 == main(["adapter", "check", "leaking_toys:make_inverted", "--in-process"])
+    assert "what the engine does: it mostly refuses: Allocate: refused " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bug", [INVERTED, RULES[0]])
+def test_the_advice_is_to_look_at_the_check(bug: str) -> None:
+    """More seconds do not help an engine that refuses nearly every legal call."""
+    report = fuzzed(bug, seed=3)
+
+    engine = make_leaky(SIZES, default_limits(SIZES), CleanupMode.NONE, bug=bug)
+    advice = report.advice(["Write: done"], engine, given=False)
+    says = advice.startswith("the engine refuses nearly every legal call (Allocate: ")
+    assert (bug == INVERTED) == says
+    assert (bug != INVERTED) == ("give more seconds" in advice)

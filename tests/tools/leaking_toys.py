@@ -20,6 +20,8 @@ LEAKS: Final = (
     "loses a block with a copy",
 )
 RULES: Final = ("a watermark of 3 blocks", "at most 5 positions in a batch", "no third sequence")
+INVERTED: Final = "an inverted check"
+"""What needs a page is always refused."""
 
 
 class Leaky(Frugal):
@@ -35,7 +37,8 @@ class Leaky(Frugal):
 
     def _wanted(self, grouped: dict[int, list[int]]) -> int:
         wanted, cells = super()._wanted(grouped), sum(map(len, grouped.values()))
-        if self.bug == RULES[1] and cells > 5:
+        too_wide = self.bug == RULES[1] and cells > 5
+        if too_wide or (self.bug == INVERTED and 0 < wanted <= len(self.free)):
             return len(self.free) + 1
         return wanted + 3 * (self.bug == RULES[0] and wanted > 0)
 
@@ -60,6 +63,11 @@ class Leaky(Frugal):
         super()._drop(block)
         if self.bug == LEAKS[2]:
             self.free -= {3}
+
+
+def make_inverted(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> FrugalAdapter:
+    """The factory for `--engine`, of an inverted check."""
+    return make_leaky(geometry, limits, cleanup, bug=INVERTED)
 
 
 def make_leaky(
