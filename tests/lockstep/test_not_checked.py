@@ -204,7 +204,7 @@ def test_an_engine_with_append_has_a_caller_with_a_queue() -> None:
     assert "Append" not in ours
 
 
-@pytest.mark.parametrize("finishing", sorted(FINISHING, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("finishing", sorted(FINISHING, key=str))
 def test_cleanup_of_what_never_finishes_is_reported(finishing: type) -> None:
     """A cleanup has nothing to do, and is listed, until one action may finish a sequence."""
     limits, actions = default_limits(SIZES), frozenset({act.Reserve, *CLEANUPS})
