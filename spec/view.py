@@ -193,15 +193,26 @@ def _numbers(given: Any) -> tuple[int, ...]:
 def _flags(given: Any) -> tuple[bool, ...]:
     if type(given) in _LISTS and _BOOL.issuperset(map(type, given)):
         return tuple(given)
-    return tuple(
-        (False, True).__getitem__(operator.index(plain(entry))) for entry in _listed(given)
-    )
+    return tuple(_flag(operator.index(plain(entry))) for entry in _listed(given))
+
+
+def _flag(number: int) -> bool:
+    if number not in (0, 1):
+        raise ValueError
+    return number == 1
 
 
 def _rows_of_numbers(given: Any) -> tuple[tuple[int, ...], ...]:
     if type(given) is tuple and all(_numbers(entry) is entry for entry in given):
         return given
     return tuple(map(_numbers, _listed(given)))
+
+
+def _queue(given: Any) -> tuple[tuple[int, ...], ...]:
+    entries = _rows_of_numbers(given)
+    if any(len(entry) != len(QUEUED) for entry in entries):
+        raise ValueError
+    return entries
 
 
 def _outputs(given: Any) -> tuple[OutputEntry, ...]:
@@ -223,6 +234,8 @@ def _contents(given: Any) -> Any:
     return plain(given)
 
 
+QUEUED: Final = ("token", "slot", "position")
+"""The entries of a queued token."""
 _LISTS: Final = frozenset({list, tuple})
 _INT: Final = frozenset({int})
 _BOOL: Final = frozenset({bool})
@@ -238,7 +251,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tokens": _rows_of_numbers,
     "proposed": _rows_of_numbers,
     "finished": _flags,
-    "queue": _rows_of_numbers,
+    "queue": _queue,
     "outputs": _outputs,
     "cells": _contents,
 }
@@ -246,6 +259,7 @@ _WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
     _numbers: "integers",
     _flags: "booleans",
     _rows_of_numbers: "lists of integers",
+    _queue: f"({', '.join(QUEUED)})",
     _outputs: "(request, choice, tokens, reason)",
     _contents: "contents",
 }

@@ -256,8 +256,14 @@ def _told_apart(call: str | Action, engine: Engine | None) -> Iterator[None]:
     """
     try:
         yield
-    except (Refused, EngineFailed, AdapterMistake, Hung, Violation):
+    except (EngineFailed, AdapterMistake, Hung, Violation):
         raise
+    except Refused as error:
+        if not isinstance(call, str):
+            raise
+        line = _adapters_line(_frames(error.__traceback__), engine)
+        allowed = "no refusal: apply alone refuses"
+        raise AdapterMistake(call, _said(error), line=line, allowed=allowed) from error
     except InvalidInput as error:
         where = _adapters_line(_frames(error.__traceback__), engine)
         if where is not None and not notes_of(error):

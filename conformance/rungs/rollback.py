@@ -41,7 +41,7 @@ from spec.machines.actions import (
     Truncate,
     Write,
 )
-from spec.machines.pages import reserved_slot
+from spec.machines.pages import reserved_slot, used
 from spec.state import State
 from spec.vocabulary import Geometry, Params, Reason, Request
 
@@ -123,6 +123,23 @@ def truncate(state: State, drawn: int) -> Truncate:
     slot = wild_slot(state, digits, used_slots(state))
     there = 0 <= slot < len(state.sequences) and state.sequences[slot] is not None
     return Truncate(slot, max(0, (state.committed[slot] if there else 1) - 1 + digits.below(4)))
+
+
+def cut_again(session: Session, drawn: int) -> Step:
+    """A truncation; often of a cell that a slot which shares pages is given just before."""
+    digits, state = Digits(drawn), session.state
+    sharing = [
+        slot
+        for slot in used_slots(state)
+        if slot not in state.finished
+        and allocated(state, slot) < state.geometry.max_len
+        and any(pool.is_shared(state.counts, page) for page in used(state, slot).pages)
+    ]
+    if not sharing or Allocate not in session.actions or digits.below(2):
+        return truncate(state, drawn // 2)
+    slot = digits.one_of(sharing)
+    session.take(Allocate(((slot, allocated(state, slot)),)))
+    return Truncate(slot, state.committed[slot])
 
 
 def _simpler_propose(action: Propose) -> Iterator[Step]:
@@ -218,14 +235,17 @@ KIT: Final = RungKit(
         "lifecycle": {
             "propose": when(has_used, one(propose), "advance"),
             "verify": when(has_used, verify, "advance"),
+            "commit_alone": when(has_used, one(commit), "verify"),
+            "truncate_alone": when(has_used, cut_again, "verify"),
         },
         "scheduling": {
             "propose": when(has_used, one(propose), "prefill"),
             "verify": when(has_used, verify, "prefill"),
             "commit": when(has_used, one(commit), "verify"),
-            "truncate": when(has_used, one(truncate), "verify"),
+            "truncate": when(has_used, cut_again, "verify"),
         },
     },
+    replaced={"commit_alone": "scheduling", "truncate_alone": "scheduling"},
     warmup=(
         Reserve(),
         Assign(0, (1,), Params(max_new=3), 1),

@@ -38,8 +38,8 @@ from conformance.lockstep.run import Finding, replay
 from conformance.protocol import AdapterMistake, Poison
 from conformance.rungs.coverage import POISONED
 from spec.machines import actions as act
-from spec.view import plain
-from spec.vocabulary import CleanupMode, InvalidInput, default_limits
+from spec.view import View, plain
+from spec.vocabulary import CleanupMode, InvalidInput, Reason, default_limits, refused
 
 OTHER_SIZES = "; give more seconds, or other sizes if these cannot reach it"
 SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
@@ -115,6 +115,49 @@ class Answers:
     def attend(self) -> object:
         """The given read sets."""
         return self._read
+
+
+class Refusing:
+    """An adapter that refuses where nothing can be refused."""
+
+    def __init__(self, call: str) -> None:
+        self._toy, self._call = toy(), call
+        self.profile = self._toy.profile
+
+    def apply(self, action: Any) -> object:
+        """Take the action, or refuse it."""
+        return self._toy.apply(action)
+
+    def observe(self) -> View:
+        """The view, or a refusal."""
+        if self._call == "observe()":
+            raise refused(Reason.OUT_OF_PAGES)
+        return self._toy.observe()
+
+    def attend(self) -> object:
+        """A refusal."""
+        raise refused(Reason.OUT_OF_PAGES)
+
+
+@pytest.mark.parametrize("call", ["observe()", "attend()"])
+def test_a_refusal_outside_of_apply_is_a_mistake(call: str) -> None:
+    """Only an action can be refused; the line that refuses is named."""
+    engine = called(lambda: Refusing(call))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(AdapterMistake, match="apply alone refuses") as told:
+        getattr(engine, call.removesuffix("()"))()
+    assert call in str(told.value)
+    assert "raise refused(Reason.OUT_OF_PAGES)" in str(told.value)
+
+
+def test_a_factory_that_refuses_is_a_mistake() -> None:
+    """A refusal of the factory is told as one, with its line."""
+
+    def refusing() -> Any:
+        raise refused(Reason.NO_FREE_SLOT)
+
+    with pytest.raises(AdapterMistake, match="apply alone refuses"):
+        called(refusing)
 
 
 @pytest.mark.parametrize("result", [False, 0.0, "0"])
@@ -439,3 +482,24 @@ def test_append_beside_a_queue_is_refused() -> None:
     shown = evolve(toy().observe(), queue=())
     with pytest.raises(InvalidInput, match=r"View\.queue.*the caller has it"):
         require_shown(profile, shown)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("used", [2, 0, 0], "booleans"),
+        ("used", [-1, 0, 0], "booleans"),
+        ("finished", [0, 0, 7], "booleans"),
+        ("queue", [(1, 2)], "(token, slot, position)"),
+        ("queue", [(1, 2, 3), (1, 2, 3, 4)], "(token, slot, position)"),
+    ],
+)
+def test_a_value_of_another_form_is_told_with_its_field(
+    field: str, value: object, allowed: str
+) -> None:
+    """A number that is no truth value, and an entry of another length, are bad input."""
+    with pytest.raises(InvalidInput) as told:
+        evolve(toy().observe(), **{field: value})  # type: ignore[arg-type]
+
+    assert f"View.{field}" in str(told.value)
+    assert allowed in told.value.allowed

@@ -462,6 +462,23 @@ def offered(window: int | None) -> frozenset[type]:
     return ACTIONS if window else ACTIONS - {act.Release}
 
 
+def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
+    """Without a queue commits and truncations are drawn alone too, so that they are refused."""
+    offers = APPENDING | {act.Propose, act.Commit, act.Truncate}
+    report = campaign.Run()
+    campaign.run(
+        partial(SpecEngine, actions=offers),
+        campaign.Options(geometry=small(), steps=9_000, ceiling=False),
+        report=report,
+        update=lambda *_: None,
+    )
+
+    made = campaign.make(partial(SpecEngine, actions=offers), *report.settings[0])
+    coverable = report.coverable(made)
+    assert None is report.finding
+    assert [] == sorted(set(coverable) - set(report.coverage.covered(coverable)))
+
+
 @pytest.mark.parametrize(("window", "steps"), [(None, 22_000), (5, 22_000)])
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     """In so many steps every required outcome and corner state is reached; a window has more."""
