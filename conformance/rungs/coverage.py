@@ -24,6 +24,7 @@ from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
     LAZY,
+    ONE_SHORT,
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
@@ -33,6 +34,7 @@ from conformance.rungs.record import (
     SHORT_POOL,
     SINGLE_CELLS,
     THREE_OWNERS,
+    TWO_SHORT,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE, corners
 from conformance.rungs.sharing import SHARED, edge_corners
@@ -49,6 +51,8 @@ MACHINE: Final = ladder.machine(ladder.SERVING)
 POISONED: Final = "poisoned dead cells read past"
 
 
+MOST_PAGES: Final = 1 << 10
+"""The largest pool of which it is counted what rows can need of it."""
 MOSTLY: Final = 9
 """An engine mostly refuses an action if it refuses more legal calls than this for each done."""
 
@@ -190,7 +194,8 @@ def offered_by(
     The names of its actions, their outcomes that its profile does not guard, POISON if its dead
     cells can be overwritten, its capacity policy, and what the sizes allow.
     """
-    words = _sizes(geometries)
+    sizes = tuple(geometries)
+    words = _sizes(sizes).union(*[_edges(one, profile.capacity) for one in sizes])
     conditions = {
         POISON: poisonable,
         LAZY: profile.copy == "lazy",
@@ -251,6 +256,35 @@ def _in_use(state: State) -> set[int]:
 def _shares(before: State, after: State) -> bool:
     """Whether a page has one more name and is shared."""
     return any(new > max(old, 1) for old, new in zip(before.counts, after.counts, strict=True))
+
+
+def _edges(sizes: Geometry, capacity: Capacity) -> set[str]:
+    """Whether one row, or two, can lack one page, at the widths of rows that the policy has.
+
+    Pages that rows share are left out: with them more is possible, and nothing is required of it.
+    """
+    any_width = capacity.lookahead == 0 or capacity.reserve == "request"
+    if any_width or sizes.pages > MOST_PAGES:
+        return {ONE_SHORT, TWO_SHORT}
+    widths = {capacity.row_pages(sizes, cells, 0) for cells in range(1, sizes.max_len + 1)}
+    found = set[str]()
+    for word, together in ((ONE_SHORT, 1), (TWO_SHORT, 2)):
+        held = _sums(widths | {0}, max(0, sizes.slots - together), most=sizes.pages)
+        wanted = _sums(widths, together, most=sizes.pages + 1)
+        if any(sizes.pages + 1 - pages in wanted for pages in held):
+            found.add(word)
+    return found
+
+
+def _sums(values: set[int], count: int, *, most: int) -> set[int]:
+    """The sums of so many of these values, as far as they are not above the most."""
+    found = {0}
+    for _ in range(count):
+        more = {one + value for one in found for value in values if one + value <= most}
+        if more == found:
+            break
+        found = more
+    return found
 
 
 def _ended(old: Sequence, new: Sequence | None) -> bool:

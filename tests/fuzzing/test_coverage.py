@@ -22,6 +22,7 @@ from conformance.rungs.record import (
     AHEAD,
     FULL_POOL,
     LAZY,
+    ONE_SHORT,
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
@@ -30,6 +31,7 @@ from conformance.rungs.record import (
     SHARED_FULL,
     SINGLE_CELLS,
     THREE_OWNERS,
+    TWO_SHORT,
 )
 from conformance.rungs.registry import CORNERS, REFUSABLE
 from conformance.rungs.sharing import SHARED
@@ -58,7 +60,9 @@ SIZES = frozenset(
         SEVERAL_SLOTS,
         SHARED_FULL,
         SINGLE_CELLS,
+        ONE_SHORT,
         THREE_OWNERS,
+        TWO_SHORT,
     }
 )
 """The other words that corner states ask for."""
@@ -460,6 +464,28 @@ def spec_campaigns(*, climb: bool = False, window: int | None = None) -> tuple[C
 def offered(window: int | None) -> frozenset[type]:
     """What the specification offers as an engine: nothing is released without a window."""
     return ACTIONS if window else ACTIONS - {act.Release}
+
+
+@pytest.mark.parametrize(
+    ("lookahead", "pages", "needed"),
+    [
+        (0, 10, {"one page short", SEVERAL_SHORT}),
+        (3, 10, {"one page short", SEVERAL_SHORT, AHEAD_SHORT}),
+        (12, 10, set()),
+        (12, 11, {"one page short", SEVERAL_SHORT, AHEAD_SHORT}),
+        (12, 3, {"one page short", AHEAD_SHORT}),
+    ],
+)
+def test_a_lack_of_one_page_is_required_where_the_widths_of_rows_allow_it(
+    lookahead: int, pages: int, needed: set[str]
+) -> None:
+    """If each row has four pages at once, it depends on the pool whether one page can lack."""
+    sizes = small(pages=pages, page_size=3)
+    engine = make(sizes, default_limits(sizes), CleanupMode.END)
+    profile = evolve(engine.profile, actions={act.Reserve, act.Allocate}, lookahead=lookahead)
+    coverable = Coverage().coverable(offered_by(profile, [sizes], poisonable=False))
+
+    assert needed == {"one page short", SEVERAL_SHORT, AHEAD_SHORT} & set(coverable)
 
 
 def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
