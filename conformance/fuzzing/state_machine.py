@@ -123,7 +123,7 @@ class Session:
         self.history: list[Step] = []
         self.serial = 0
         if "refill" in self.rules:  # what a new engine grants is what it must grant later
-            self.take(pages.refill(self, 0))
+            pages.take_every_page(self)
 
     @property
     def state(self) -> State:

@@ -349,23 +349,27 @@ def _wanted(state: State, action: Action) -> int:
 
 
 def refill(session: Session, drawn: int) -> Step:
-    """Free every slot, take page after page until one is refused, and free every slot again.
+    """Take every page again, often after a page was cloned and copied, which is rare otherwise.
 
-    From the second time on an engine must grant as many pages as it did before. Often a page is
-    cloned and copied first, which is rare otherwise.
+    An engine must then grant as many pages as it did before.
     """
-    _empty(session)
     if drawn % 2:
+        _empty(session)
         for step in _cloned(session.next_id()):
             session.take(step)
-        _empty(session)
+    take_every_page(session)
+    return reserve(session.state, drawn // 2)
+
+
+def take_every_page(session: Session) -> None:
+    """Free every slot, take page after page until one is refused, and free every slot again."""
+    _empty(session)
     for _ in range(session.state.geometry.slots * (session.state.geometry.pages_per_seq + 1)):
         before = session.state
         session.take(_one_page_more(before))
         if session.state is before:
             break
     _empty(session)
-    return reserve(session.state, drawn // 2)
 
 
 def _empty(session: Session) -> None:
