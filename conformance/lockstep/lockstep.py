@@ -444,8 +444,12 @@ def differing(before: View, after: View) -> list[str]:
 
 
 def _entries(value: object) -> object:
-    """A field as something that can be compared: cells may be read one at a time."""
-    return list(value) if isinstance(value, Sequence) else value
+    """A field as something that can be compared. Cells may be read one at a time, and what reads
+    them may not say where they end.
+    """
+    if not isinstance(value, Sequence):
+        return value
+    return [value[index] for index in range(len(value))]
 
 
 def _rows(shown: View) -> str:

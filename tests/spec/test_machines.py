@@ -327,7 +327,7 @@ def test_every_step_keeps_the_ladder_and_the_clauses() -> None:
     SchedulingMachine.reached.clear()
     outcomes = [f"{one.__name__} {how}" for one in ACTIONS.__args__ for how in ("done", "refused")]
     left = [*LANDMARKS, *outcomes]
-    for turn in range(4):  # what is drawn depends on the modules that other tests have imported
+    for turn in range(8):  # what is drawn depends on the modules that other tests have imported
         machine = seed(turn)(SchedulingMachine)
         run_state_machine_as_test(machine, settings=settings(STEADY, max_examples=150))
         left = [name for name in left if not SchedulingMachine.reached[name]]
@@ -357,7 +357,7 @@ def test_random_actions_find_a_planted_bug(
     )
 
     def turns() -> None:
-        for turn in range(4):  # what is drawn depends on the modules that are imported
+        for turn in range(8):  # what is drawn depends on the modules that are imported
             run_state_machine_as_test(seed(turn)(SchedulingMachine), settings=quick)
 
     with pytest.raises((AssertionError, ValueError, Refused, pytest.fail.Exception)):
