@@ -51,8 +51,6 @@ MACHINE: Final = ladder.machine(ladder.SERVING)
 POISONED: Final = "poisoned dead cells read past"
 
 
-MOST_PAGES: Final = 1 << 10
-"""The largest pool of which it is counted what rows can need of it."""
 MOSTLY: Final = 9
 """An engine mostly refuses an action if it refuses more legal calls than this for each done."""
 
@@ -261,30 +259,15 @@ def _shares(before: State, after: State) -> bool:
 def _edges(sizes: Geometry, capacity: Capacity) -> set[str]:
     """Whether one row, or two, can lack one page, at the widths of rows that the policy has.
 
-    Pages that rows share are left out: with them more is possible, and nothing is required of it.
+    A row has any width from its first one to the longest, so that some number of rows together have
+    any width between those products; one page more than the pool must be among them. Pages that
+    rows share are left out: with them more is possible, and nothing is required of it.
     """
-    any_width = capacity.lookahead == 0 or capacity.reserve == "request"
-    if any_width or sizes.pages > MOST_PAGES:
-        return {ONE_SHORT, TWO_SHORT}
-    widths = {capacity.row_pages(sizes, cells, 0) for cells in range(1, sizes.max_len + 1)}
-    found = set[str]()
-    for word, together in ((ONE_SHORT, 1), (TWO_SHORT, 2)):
-        held = _sums(widths | {0}, max(0, sizes.slots - together), most=sizes.pages)
-        wanted = _sums(widths, together, most=sizes.pages + 1)
-        if any(sizes.pages + 1 - pages in wanted for pages in held):
-            found.add(word)
-    return found
-
-
-def _sums(values: set[int], count: int, *, most: int) -> set[int]:
-    """The sums of so many of these values, as far as they are not above the most."""
-    found = {0}
-    for _ in range(count):
-        more = {one + value for one in found for value in values if one + value <= most}
-        if more == found:
-            break
-        found = more
-    return found
+    least = 1 if capacity.reserve == "request" else capacity.row_pages(sizes, 1, 0)
+    lacking = sizes.pages + 1
+    fewest = -(-lacking // sizes.pages_per_seq)
+    most = min(sizes.slots, lacking // least)
+    return {word for word, rows in ((ONE_SHORT, 1), (TWO_SHORT, 2)) if max(rows, fewest) <= most}
 
 
 def _ended(old: Sequence, new: Sequence | None) -> bool:

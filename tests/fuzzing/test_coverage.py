@@ -488,6 +488,15 @@ def test_a_lack_of_one_page_is_required_where_the_widths_of_rows_allow_it(
     assert needed == {"one page short", SEVERAL_SHORT, AHEAD_SHORT} & set(coverable)
 
 
+def test_what_is_required_does_not_cost_what_the_sizes_are() -> None:
+    """A row of two billion cells is only a number, also where cells are taken ahead."""
+    sizes = small(pages=10, pages_per_seq=500_000_000)
+    engine = make(small(), default_limits(small()), CleanupMode.END)
+    profile = evolve(engine.profile, lookahead=1)
+
+    assert "one page short" in Coverage().coverable(offered_by(profile, [sizes], poisonable=False))
+
+
 def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
     """Without a queue commits and truncations are drawn alone too, so that they are refused."""
     offers = APPENDING | {act.Propose, act.Commit, act.Truncate}
