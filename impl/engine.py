@@ -84,9 +84,9 @@ class Stats:
     untaken: frozenset[Key]
 
 
-def jitted(run: Callable[..., tuple[Packed, Array]], **options: Any) -> Any:
-    """An entry point that donates the state. options: those of `jax.jit`."""
-    return jax.jit(run, donate_argnums=1, **options)
+def jitted(run: Callable[..., Any], *, donate: bool = True, **options: Any) -> Any:
+    """An entry point. donate: whether it donates the state. options: those of `jax.jit`."""
+    return jax.jit(run, donate_argnums=(1,) if donate else (), **options)
 
 
 @cache
@@ -113,7 +113,7 @@ def compiled_stats(setup: Setup) -> Any:
     def run(weights: Weights, packed: Packed) -> Array:
         return entries.stats(setup, weights, unpack(setup, packed))
 
-    return jax.jit(run)
+    return jitted(run, donate=False)
 
 
 @partial(jax.jit, static_argnums=0)

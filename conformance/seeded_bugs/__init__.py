@@ -72,8 +72,8 @@ def planted(identifier: str) -> Iterator[Plant]:
     with ExitStack() as stack:
         for each in (*plant.patches, patch(jitted, _unoptimised)):
             stack.enter_context(replaced(each.module, each.name, each.change))
-        _forget_compiled()
-        stack.callback(_forget_compiled)
+        forget_compiled()
+        stack.callback(forget_compiled)
         yield plant
 
 
@@ -119,7 +119,7 @@ def _holders() -> list[ModuleType]:
     ]
 
 
-def _forget_compiled() -> None:
+def forget_compiled() -> None:
     """Drop compiled functions: earlier ones lack the bug, and those compiled with it keep it."""
     for module in _holders():
         for held in vars(module).values():

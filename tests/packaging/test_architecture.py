@@ -58,12 +58,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
-    "mutation": ("runtime", "exploration", "refinement", "seeded_bugs"),
     "benchmarks": ("protocol", "files", "numerics", "engines", "recordings", "fuzzing"),
     "cli": (
         *("verdict", "protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),
         *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),
         *("kernels", "seeded_bugs", "seeded_bugs.scoring"),
+    ),
+    "mutation": (
+        *("verdict", "history", "runtime", "files", "engines", "lockstep", "exploration"),
+        *("refinement", "traffic", "fuzzing", "vectors", "seeded_bugs", "seeded_bugs.scoring"),
+        "cli",
     ),
     "hostile": ("verdict", "protocol", "runtime", "files", "exploration", "recordings", "cli"),
     "entry-point": ("files", "fuzzing", "cli"),

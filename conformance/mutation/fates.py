@@ -1,0 +1,88 @@
+"""What became of mutants, and the file in which it is kept.
+
+The file has one JSON object per line, written through to the disk, so that an interrupted run can
+be continued. Lines of other sources stay in the file and are not used.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from conformance.files.results import Results
+from conformance.files.serialisation import decoder
+
+HANGS: Final = "does not return"
+"""Kills a mutant as much as a wrong result does."""
+
+Key = tuple[str, str, int]
+"""(group, method, number of the mutant)."""
+_KEY: Final = decoder(Key)
+
+
+@frozen
+class Fate:
+    """The fate of a mutant under one method. killed: by what; None if it survives. run: whether
+    the method executes it at all.
+    """
+
+    killed: str | None
+    run: bool = True
+
+
+_FATE: Final = decoder(Fate)
+
+
+class Fates:
+    """The fates of one stamp in a file.
+
+    suspects: mutants of a batch that did not return, which are judged one at a time.
+    """
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self.path, self.stamp = path, stamp
+        self.known: dict[Key, Fate] = {}
+        self.suspects: set[Key] = set()
+        self._results = Results(path, key="group", command="mutants")
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the lines added since. Raises InvalidInput if it is not a file of fates."""
+        for row in self._results.read():
+            if row.pop("stamp") == self.stamp:
+                self._take(row)
+
+    def add(self, key: Key, fate: Fate) -> None:
+        """Keep a fate: it is on the disk when this returns. Raises InvalidInput."""
+        row = dict(zip(("group", "method", "number"), key, strict=True))
+        self._results.add(self.stamp, row | {"killed": fate.killed, "run": fate.run})
+        self.known[key] = fate
+
+    def hung(self, group: str, method: str, numbers: Sequence[int]) -> None:
+        """Keep that a batch of mutants did not return: one alone is killed by that."""
+        if len(numbers) == 1:
+            self.add((group, method, numbers[0]), Fate(HANGS))
+            return
+        for number in numbers:
+            row = {"group": group, "method": method, "number": number, "suspect": True}
+            self._results.add(self.stamp, row)
+            self.suspects.add((group, method, number))
+
+    def left(self, group: str, method: str, numbers: Iterable[int]) -> list[int]:
+        """The mutants that have no fate yet under a method."""
+        return [number for number in numbers if (group, method, number) not in self.known]
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """The unused parts of the file, with reasons: for a report."""
+        return self._results.notes()
+
+    def _take(self, row: dict[str, object]) -> None:
+        try:
+            key = _KEY([row.pop(name) for name in ("group", "method", "number")])
+            if row.get("suspect") is True:
+                self.suspects.add(key)
+            else:
+                self.known[key] = _FATE(row)
+        except (ValueError, TypeError, KeyError):
+            self._results.spoilt()

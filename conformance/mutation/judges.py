@@ -1,0 +1,91 @@
+"""The methods that judge mutants of our engine: what kills one, or None if it survives.
+
+Each runs the engine with whatever mutant is selected. Its budget is that of a user: fuzzing has 60
+seconds, and the other methods run to their ends.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Final
+
+from attrs import frozen
+
+from conformance.engines import ours
+from conformance.fuzzing import campaign
+from conformance.lockstep.watchdog import Patience, Watchdog
+from conformance.seeded_bugs.scoring.methods import GEOMETRY, made_up
+from conformance.traffic import replay as traffic
+from conformance.vectors.build import Vector, build
+from conformance.vectors.play import play
+from conformance.vectors.suites import suites
+from spec.vocabulary import CleanupMode, default_limits
+
+FUZZ_SECONDS: Final = 60.0
+REQUESTS: Final = 200
+"""The requests of the traffic; each is decoded alone for comparison."""
+VECTOR_SECONDS: Final = 60.0
+TRAFFIC_SECONDS: Final = 120.0
+"""How long one vector, or the traffic, may take before it counts as hanging."""
+
+Judge = Callable[[Watchdog], str | None]
+"""Runs the engine as it is; returns what it has found: a clause or an exception; None: nothing."""
+
+
+@frozen
+class Method:
+    """One method that runs our engine step by step. what: in words. judge: one run of it."""
+
+    what: str
+    judge: Judge
+
+
+def fuzz(watchdog: Watchdog, *, seconds: float = FUZZ_SECONDS) -> str | None:
+    """A run of `kvspec fuzz` with its defaults."""
+    report = campaign.Run()
+    campaign.run(
+        ours.make,
+        campaign.Options(geometry=GEOMETRY, seconds=seconds, patience=Patience(first=120.0)),
+        report=report,
+        update=lambda _done, _note: None,
+        watchdog=watchdog,
+    )
+    return report.finding.clause if report.finding else None
+
+
+def vectors(watchdog: Watchdog) -> str | None:
+    """Every vector that `kvspec vectors` writes."""
+    for vector in _every_vector():
+        header = vector.header
+        watchdog.begin((), VECTOR_SECONDS)
+        try:
+            engine = ours.make_without_cells(header.geometry, header.limits, header.cleanup)
+            found = play(engine, vector)
+        finally:
+            watchdog.end()
+        if found is not None:
+            return found.clause
+    return None
+
+
+def replay(watchdog: Watchdog) -> str | None:
+    """Synthetic traffic in lockstep, every output compared with decoding its request alone."""
+    engine = ours.make_without_cells(GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
+    tally = traffic.Tally()
+    watchdog.begin(tally.history, TRAFFIC_SECONDS)
+    try:
+        traffic.replay(engine, made_up(0, count=REQUESTS), tally=tally, update=lambda _: None)
+    finally:
+        watchdog.end()
+    return tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "fuzz": Method(f"`kvspec fuzz`, {FUZZ_SECONDS:g} seconds", fuzz),
+    "vectors": Method("every vector of `kvspec vectors`", vectors),
+    "replay": Method(f"synthetic traffic, {REQUESTS} requests", replay),
+}
+
+
+@cache
+def _every_vector() -> tuple[Vector, ...]:
+    return tuple(vector for suite in suites() for vector in build(suite).vectors)

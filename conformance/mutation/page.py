@@ -1,0 +1,175 @@
+"""The page about mutants: the matrix of operators and methods, the targets, and the survivors."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from attrs import frozen
+
+from conformance.mutation.explained import EQUIVALENT
+from conformance.mutation.fates import Fates
+from conformance.mutation.operators import Mutant
+from conformance.mutation.targets import GROUPS, SEED, mutants
+from conformance.verdict import Verdict
+
+ANY: Final = "any"
+MOST_EQUIVALENT: Final = 0.1
+"""With a larger share of equivalent mutants a result is undecided."""
+TARGETS: Final[Mapping[tuple[str, str], float]] = {
+    ("metadata", ANY): 0.95,
+    ("metadata", "fuzz"): 0.8,
+    ("contents", ANY): 0.95,
+}
+"""For a group and a method, the least share of mutants that it kills."""
+Z: Final = 1.96
+"""The quantile of the normal distribution for an interval of 95 %."""
+
+
+@frozen
+class Report:
+    """The page, and whether every target is met."""
+
+    text: str
+    is_met: bool
+
+
+@frozen
+class Share:
+    """A share of mutants that are killed. killed, whole: counts."""
+
+    killed: int
+    whole: int
+
+    @property
+    def value(self) -> float:
+        """Between 0 and 1; 0 of nothing."""
+        return self.killed / self.whole if self.whole else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of 95 % for the share in all mutants."""
+        n, p = self.whole, self.value
+        if not n:
+            return 0.0, 1.0
+        centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
+        half = Z * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.killed} of {self.whole}: {self.value:.1%} ({low:.1%} to {high:.1%})"
+
+
+@frozen
+class Judged:
+    """A sample of a group. killed: for each mutant and method, by what, where it is killed."""
+
+    group: str
+    sample: tuple[Mutant, ...]
+    methods: tuple[str, ...]
+    killed: Mapping[tuple[int, str], str]
+
+    def share(self, method: str, *, kind: str | None = None) -> Share:
+        """The share that a method kills, or ANY; equivalent mutants do not count."""
+        counted = [one for one in self.sample if not self.why_equivalent(one)]
+        counted = [one for one in counted if kind is None or one.kind == kind]
+        return Share(sum(self.is_killed(one, method) for one in counted), len(counted))
+
+    def is_killed(self, mutant: Mutant, method: str) -> bool:
+        """Whether a method kills a mutant, or ANY does."""
+        methods = self.methods if method == ANY else (method,)
+        return any((mutant.number, one) in self.killed for one in methods)
+
+    def why_equivalent(self, mutant: Mutant) -> str | None:
+        """Why a mutant that survives is equivalent, if that is explained."""
+        return None if self.is_killed(mutant, ANY) else EQUIVALENT.get(mutant.id)
+
+    @property
+    def survivors(self) -> list[Mutant]:
+        """The mutants that nothing kills."""
+        return [one for one in self.sample if not self.is_killed(one, ANY)]
+
+    @property
+    def equivalent(self) -> Share:
+        """The share of the sample that is equivalent."""
+        found = sum(self.why_equivalent(one) is not None for one in self.sample)
+        return Share(found, len(self.sample))
+
+
+def report(samples: Mapping[str, Sequence[int]], fates: Fates) -> Report:
+    """The page on these samples. Methods that were not run on a whole sample are left out."""
+    judged = [_judged(group, numbers, fates) for group, numbers in samples.items()]
+    targets = [line for one in judged for line in _targets(one)]
+    parts = [_HEAD, *(f"- {text}" for text, _ in targets), ""]
+    for one in judged:
+        parts += [*_matrix(one), *_survivors(one)]
+    met = all(verdict is Verdict.HOLDS for _, verdict in targets)
+    return Report("\n".join(parts) + "\n", met)
+
+
+_HEAD: Final = f"""\
+# Mutants
+
+Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. A mutant is our engine with one
+mechanical change. The samples have the seed {SEED}, each module in proportion to its mutants.
+Mutants that raise as soon as an entry point is traced do not count. Intervals are of 95 %.
+"""
+
+
+def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:
+    every = mutants(group)
+    done = tuple(
+        method for method in GROUPS[group].methods if not fates.left(group, method, numbers)
+    )
+    killed = {
+        (number, method): how
+        for number in numbers
+        for method in done
+        if (how := fates.known[group, method, number].killed) is not None
+    }
+    return Judged(group, tuple(every[number] for number in numbers), done, killed)
+
+
+def _targets(judged: Judged) -> Iterator[tuple[str, Verdict]]:
+    for (group, method), least in TARGETS.items():
+        if group == judged.group:
+            share = judged.share(method)
+            verdict = _verdict(judged, method, share, least)
+            by = "some method" if method == ANY else method
+            yield f"{group}, killed by {by}: {share}; target {least:.0%}: {verdict.value}", verdict
+
+
+def _verdict(judged: Judged, method: str, share: Share, least: float) -> Verdict:
+    needed = GROUPS[judged.group].methods if method == ANY else (method,)
+    if not set(needed) <= set(judged.methods) or judged.equivalent.value > MOST_EQUIVALENT:
+        return Verdict.UNDECIDED
+    return Verdict.HOLDS if share.value >= least else Verdict.FAILS
+
+
+def _matrix(judged: Judged) -> Iterator[str]:
+    columns = (*judged.methods, ANY)
+    yield f"## {judged.group}: {GROUPS[judged.group].what}"
+    yield ""
+    yield (
+        f"{len(judged.sample)} of {len(mutants(judged.group))} mutants; "
+        f"{judged.equivalent.killed} of them are equivalent and are left out of the shares."
+    )
+    yield ""
+    yield "| operator | mutants | " + " | ".join(columns) + " |"
+    yield "|---|---|" + "---|" * len(columns)
+    kinds = sorted({one.kind for one in judged.sample})
+    for kind in (*kinds, None):
+        shares = [judged.share(method, kind=kind) for method in columns]
+        cells = " | ".join(f"{one.killed} ({one.value:.0%})" for one in shares)
+        yield f"| {kind or 'all'} | {shares[0].whole if shares else 0} | {cells} |"
+    yield ""
+
+
+def _survivors(judged: Judged) -> Iterator[str]:
+    yield f"### What survives in {judged.group}"
+    yield ""
+    for one in sorted(judged.survivors, key=lambda one: (one.module, one.number)):
+        why = judged.why_equivalent(one)
+        yield f"- `{one.id}`: " + (f"equivalent: {why}" if why else "**not explained**")
+    yield ""

@@ -1,0 +1,131 @@
+"""The modules that are mutated, by group, and the sample of a group.
+
+A group has one denominator in the report, and its methods.
+"""
+
+import importlib
+import random
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from attrs import frozen
+
+from conformance.mutation.operators import Mutant
+from conformance.mutation.rewriting import Rewritten, rewrite
+
+SEED: Final = 20
+"""The seed of all samples. It was fixed before any mutant was judged."""
+
+
+@frozen
+class Group:
+    """Modules that are reported together. what: in words. methods: what may kill their mutants."""
+
+    what: str
+    modules: tuple[str, ...]
+    methods: tuple[str, ...]
+
+
+GROUPS: Final[Mapping[str, Group]] = {
+    "metadata": Group(
+        "tables, queue, outputs and steps of the engine, compiled",
+        (
+            "impl.plan",
+            "impl.commit",
+            "impl.status",
+            "impl.state",
+            "impl.state.outputs",
+            "impl.state.packing",
+            "impl.state.pages",
+            "impl.state.queue",
+            "impl.state.slots",
+            "impl.steps.allocation",
+            "impl.steps.answer",
+            "impl.steps.decode",
+            "impl.steps.outputs",
+            "impl.steps.prefill",
+            "impl.steps.queueing",
+            "impl.steps.reset",
+            "impl.steps.rollback",
+            "impl.steps.round",
+            "impl.steps.sequences",
+            "impl.steps.statistics",
+            "impl.steps.writing",
+        ),
+        ("fuzz", "refine", "vectors", "replay"),
+    ),
+    "contents": Group(
+        "cache, models and attention, compiled",
+        (
+            "impl.cache.paged",
+            "impl.models.integer",
+            "impl.models.llama",
+            "impl.models.sampler",
+            "impl.attention.appending",
+            "impl.attention.interface",
+            "impl.attention.places",
+            "impl.attention.reference",
+            "impl.attention.tpu",
+            "impl.attention.tpu.blocks",
+            "impl.attention.tpu.buffers",
+            "impl.attention.tpu.cells",
+            "impl.attention.tpu.copies",
+            "impl.attention.tpu.decode",
+            "impl.attention.tpu.flow",
+            "impl.attention.tpu.fresh",
+            "impl.attention.tpu.prefill",
+            "impl.attention.tpu.shape",
+            "impl.attention.tpu.writing",
+        ),
+        ("fuzz", "refine", "vectors", "replay"),
+    ),
+    "driver": Group(
+        "the host and the driver, which are Python alone",
+        ("impl.arguments", "impl.engine", "impl.host", "impl.interrupts", "impl.setup"),
+        ("fuzz", "vectors", "replay"),
+    ),
+}
+"""Every module of the engine that has mutants is in one group."""
+
+
+@cache
+def first_numbers(group: str) -> Mapping[str, int]:
+    """For each module of a group, the number of its first mutant."""
+    numbers, after = {}, 0
+    for module in GROUPS[group].modules:
+        importlib.import_module(module)
+        numbers[module], after = after, after + len(rewrite(module).mutants)
+    return numbers
+
+
+@cache
+def mutants(group: str) -> tuple[Mutant, ...]:
+    """All mutants of a group; the number of each is its place."""
+    return tuple(
+        mutant
+        for module, first in first_numbers(group).items()
+        for mutant in rewrite(module, first=first).mutants
+    )
+
+
+def rewritten(group: str, chosen: frozenset[int]) -> list[Rewritten]:
+    """The modules of a group with these mutants in their code."""
+    return [
+        rewrite(module, first=first, only=chosen) for module, first in first_numbers(group).items()
+    ]
+
+
+def sample(group: str, size: int) -> tuple[int, ...]:
+    """Mutants of a group, each module in proportion to its number of mutants.
+
+    A smaller sample is the beginning of a larger one, as nearly as whole numbers allow it.
+    """
+    every, by_module = mutants(group), dict[str, list[int]]()
+    for mutant in every:
+        by_module.setdefault(mutant.module, []).append(mutant.number)
+    keyed = []
+    for module, numbers in by_module.items():
+        random.Random(f"{SEED} {module}").shuffle(numbers)
+        keyed += [((at + 0.5) / len(numbers), module, one) for at, one in enumerate(numbers)]
+    return tuple(number for _, _, number in sorted(keyed)[:size])

@@ -1,0 +1,128 @@
+"""The process that judges mutants of one group by one method.
+
+It is a process of its own because a mutant may hang it or end it. What it has judged is in the file
+of results, and the next process goes on from there.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import define, frozen
+
+from conformance.history import History
+from conformance.lockstep.watchdog import Watchdog
+from conformance.mutation import judges, schemata, transitions
+from conformance.mutation.engine_with_mutants import mutated, selected
+from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.planting import planted
+from conformance.mutation.targets import rewritten
+
+TRACE: Final = "trace"
+"""Not a method: a short run without a mutant, which says which mutants raise when traced."""
+REFINE: Final = "refine"
+TRACE_SECONDS: Final = 20.0
+
+
+@frozen(kw_only=True)
+class Job:
+    """The job of one process. numbers: the mutants in the code; those without a fate are judged."""
+
+    group: str
+    method: str
+    numbers: tuple[int, ...]
+    results: str
+    stamp: str
+
+
+@define
+class Work:
+    """A job under way. batch: the mutants that are being judged."""
+
+    job: Job
+    fates: Fates
+    watchdog: Watchdog
+    batch: Sequence[int] = ()
+
+    @property
+    def left(self) -> list[int]:
+        """The mutants that have no fate yet."""
+        return self.fates.left(self.job.group, self.job.method, self.job.numbers)
+
+    def keep(self, number: int, killed: str | None, *, run: bool = True) -> None:
+        """Keep the fate of a mutant."""
+        self.fates.add((self.job.group, self.job.method, number), Fate(killed, run))
+
+
+def do(job: Job, fates: Fates) -> None:
+    """Judge every mutant of the job that has no fate yet."""
+    modules = rewritten(job.group, frozenset(job.numbers))
+
+    def on_hang(_history: History, _message: str) -> None:
+        fates.hung(job.group, job.method, work.batch)
+        os._exit(0)
+
+    with Watchdog(on_hang) as watchdog:
+        work = Work(job, fates, watchdog)
+        if job.method == REFINE:
+            with planted(modules):
+                _refine(work)
+            return
+        with mutated(modules):
+            if job.method == TRACE:
+                _trace(work)
+            else:
+                _run_each(work, judges.METHODS[job.method].judge)
+
+
+def _trace(work: Work) -> None:
+    """A mutant that raises when an entry point is traced is told by any call: it is set aside."""
+    judges.fuzz(work.watchdog, seconds=TRACE_SECONDS)
+    judges.replay(work.watchdog)
+    for number in work.left:
+        work.keep(number, schemata.CHOICE.raising.get(number))
+
+
+def _run_each(work: Work, judge: judges.Judge) -> None:
+    found = judge(work.watchdog)
+    assert found is None, f"without a mutant: {found}"
+    met = schemata.CHOICE.traced | schemata.CHOICE.called
+    for number in work.left:
+        work.batch = [number]
+        if number not in met:
+            work.keep(number, None, run=False)
+            continue
+        try:
+            with selected(number):
+                work.keep(number, judge(work.watchdog))
+        except Exception as error:
+            work.keep(number, f"raises {type(error).__name__}")
+
+
+def _refine(work: Work) -> None:
+    key = (work.job.group, work.job.method)
+    suspected = [number for number in work.left if (*key, number) in work.fates.suspects]
+
+    def begin(batch: Sequence[int]) -> None:
+        work.batch = batch
+
+    for width, numbers in ((1, suspected), (transitions.WIDTH, work.left)):
+        if numbers:
+            batches = transitions.Batches(watchdog=work.watchdog, begin=begin, width=width)
+            transitions.judge(numbers, batches, keep=work.keep)
+            for number in work.fates.left(*key, numbers):
+                work.keep(number, None)
+
+
+def main(text: str) -> None:
+    """Do a job that is given as JSON."""
+    given = json.loads(text)
+    job = Job(**given | {"numbers": tuple(given["numbers"])})
+    do(job, Fates(Path(job.results), job.stamp))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,105 @@
+"""Judging mutants: what is in the sample, what is kept, and what each method finds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from conformance.lockstep.watchdog import Watchdog
+from conformance.mutation import judges, schemata, transitions
+from conformance.mutation.engine_with_mutants import mutated, selected
+from conformance.mutation.fates import HANGS, Fate, Fates
+from conformance.mutation.planting import planted
+from conformance.mutation.rewriting import rewrite
+from conformance.mutation.targets import GROUPS, mutants, rewritten, sample
+from conformance.runtime.processes import HOME
+from spec.vocabulary import CleanupMode, Geometry
+
+TINY = ("scheduling", Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2), CleanupMode.END)
+"""A graph of 31 states."""
+
+
+def number_of(place: str, after: str) -> int:
+    """The number of the first mutant of a function that becomes this."""
+    return next(
+        one.number
+        for one in mutants("metadata")
+        if f"{one.module}.{one.place}" == place and after in one.after
+    )
+
+
+def test_every_module_of_the_engine_is_in_one_group() -> None:
+    """No module with mutants is left out of the groups, and none counts twice."""
+    every = [
+        ".".join(path.relative_to(HOME).with_suffix("").parts).removesuffix(".__init__")
+        for path in (HOME / "impl").rglob("*.py")
+    ]
+    grouped = [module for group in GROUPS.values() for module in group.modules]
+
+    assert sorted(grouped) == sorted(one for one in every if rewrite(one).mutants)
+
+
+def test_a_sample_has_each_module_in_proportion() -> None:
+    """A larger sample begins with a smaller one, and every tenth mutant is a tenth of a module."""
+    every = mutants("metadata")
+    tenth = sample("metadata", len(every) // 10)
+
+    assert tenth == sample("metadata", len(every))[: len(tenth)]
+    for module in GROUPS["metadata"].modules:
+        whole = sum(one.module == module for one in every)
+        part = sum(every[number].module == module for number in tenth)
+        assert abs(part - whole / 10) <= 1
+
+
+def test_fates_are_kept_with_the_sources(tmp_path: Path) -> None:
+    """What was judged is not judged again, unless the sources changed or the line is cut off."""
+    path = tmp_path / "mutants.jsonl"
+    fates = Fates(path, "now")
+    fates.add(("metadata", "fuzz", 3), Fate("CONS"))
+    fates.add(("metadata", "fuzz", 4), Fate(None, run=False))
+    fates.hung("metadata", "refine", [5, 6])
+    fates.hung("metadata", "refine", [7])
+    path.write_text(path.read_text() + path.read_text()[:20])
+    again = Fates(path, "now")
+
+    assert fates.known == again.known
+    assert Fate(HANGS) == again.known["metadata", "refine", 7]
+    assert {("metadata", "refine", 5), ("metadata", "refine", 6)} == again.suspects
+    assert [5, 6] == again.left("metadata", "refine", [5, 6, 7])
+    assert [3] == Fates(path, "later").left("metadata", "fuzz", [3])
+
+
+@pytest.fixture(scope="module")
+def chosen() -> dict[str, int]:
+    """A comparison that is turned round, and a field that is left out."""
+    return {
+        "comparison": number_of("impl.state.pages.is_free", "counts != 0"),
+        "field": number_of("impl.commit.release", "without"),
+    }
+
+
+def test_refinement_kills_many_mutants_at_once(chosen: dict[str, int]) -> None:
+    """In one batch wrong mutants are killed, and a number that is no mutant survives."""
+    numbers, killed = [*chosen.values(), 10**6], dict[int, str]()
+    begun: list[Sequence[int]] = []
+    with Watchdog(lambda *_: None) as watchdog, planted(rewritten("metadata", frozenset(numbers))):
+        batches = transitions.Batches(watchdog=watchdog, begin=begun.append, width=2)
+        transitions.judge(numbers, batches, keep=killed.__setitem__, graphs=[TINY])
+
+    assert set(chosen.values()) == set(killed)
+    assert all(text.startswith("scheduling ") for text in killed.values())
+    assert all(len(batch) <= 2 for batch in begun)
+
+
+def test_one_compilation_serves_every_mutant(chosen: dict[str, int]) -> None:
+    """Traffic without a mutant finds nothing, and then with each selected one finds it."""
+    with (
+        Watchdog(lambda *_: None) as watchdog,
+        mutated(rewritten("metadata", frozenset(chosen.values()))),
+    ):
+        assert judges.replay(watchdog) is None
+        for number in chosen.values():
+            with selected(number):
+                assert judges.replay(watchdog) is not None
+        assert judges.replay(watchdog) is None
+    assert schemata.CHOICE.number is None

@@ -1,0 +1,72 @@
+"""The page about mutants: shares, their intervals, and verdicts of three values."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from conformance.mutation import explained, page
+from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.targets import GROUPS, mutants
+from conformance.verdict import Verdict
+
+SIZE = 40
+
+
+def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) -> page.Report:
+    """The report on the first mutants of the metadata, of which these survive all methods."""
+    fates = Fates(path / "mutants.jsonl", "now")
+    for method in methods or GROUPS["metadata"].methods:
+        for number in range(SIZE):
+            fates.add(("metadata", method, number), Fate(None if number in survivors else "DET"))
+    return page.report({"metadata": range(SIZE)}, fates)
+
+
+def test_the_interval_is_that_of_wilson() -> None:
+    """Of 285 in 300 the interval is 91.9 % to 96.9 %, and of nothing it is everything."""
+    assert "285 of 300: 95.0% (91.9% to 96.9%)" == str(page.Share(285, 300))
+    assert (0.0, 1.0) == page.Share(0, 0).interval
+
+
+def test_targets_hold_or_fail(tmp_path: Path) -> None:
+    """A target holds if enough mutants are killed, and fails with one survivor too many."""
+    (tmp_path / "few").mkdir()
+    (tmp_path / "many").mkdir()
+    few, many = report(tmp_path / "few", [3, 4]), report(tmp_path / "many", [3, 4, 5])
+
+    assert few.is_met
+    assert "killed by some method: 38 of 40: 95.0%" in few.text
+    assert not many.is_met
+    assert "killed by some method: 37 of 40: 92.5% (80.1% to 97.4%); target 95%: fails" in many.text
+    assert f"- `{mutants('metadata')[3].id}`: **not explained**" in many.text
+
+
+def test_a_method_that_was_not_run_leaves_the_target_undecided(tmp_path: Path) -> None:
+    """Without fuzzing nothing is said of fuzzing, and the target is not met."""
+    found = report(tmp_path, [], methods=["refine"])
+
+    assert not found.is_met
+    assert f"target 80%: {Verdict.UNDECIDED.value}" in found.text
+
+
+def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explained survivor does not count, but with more than a tenth the result is undecided."""
+    names = [one.id for one in mutants("metadata")]
+    monkeypatch.setattr(page, "EQUIVALENT", {names[at]: "the same program" for at in range(4)})
+    (tmp_path / "few").mkdir()
+    (tmp_path / "many").mkdir()
+    few = report(tmp_path / "few", range(4))
+    monkeypatch.setattr(page, "EQUIVALENT", {names[at]: "the same program" for at in range(5)})
+    many = report(tmp_path / "many", range(5))
+
+    assert few.is_met
+    assert "killed by some method: 36 of 36: 100.0%" in few.text
+    assert "equivalent: the same program" in few.text
+    assert not many.is_met
+
+
+def test_every_explanation_is_of_a_mutant() -> None:
+    """No explanation is left behind when the code that it is about has changed."""
+    names = {one.id for group in GROUPS for one in mutants(group)}
+
+    assert [] == sorted(set(explained.EQUIVALENT) - names)
