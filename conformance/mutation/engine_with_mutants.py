@@ -16,6 +16,7 @@ import impl.engine
 from conformance.mutation import schemata
 from conformance.mutation.planting import planted
 from conformance.mutation.rewriting import Rewritten
+from conformance.mutation.targets import JITTED
 from conformance.runtime.unoptimised import compiler_options
 from conformance.seeded_bugs import forget_compiled
 
@@ -97,6 +98,9 @@ def alone(
 @contextmanager
 def mutated(modules: Sequence[Rewritten]) -> Iterator[None]:
     """Put the mutants into our engine while the block runs; no call takes one unless selected."""
+    for one in modules:
+        if one.module.startswith(JITTED):
+            schemata.CHOICE.static.update(mutant.number for mutant in one.mutants)
     with planted(modules), _compiling(by_argument):
         yield
 

@@ -5,14 +5,22 @@ seconds, and the other methods run to their ends.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from conformance.engines import ours
 from conformance.fuzzing import campaign
+from conformance.kernels import interpret
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.jobs import plan
+from conformance.kernels.kernel_under_test import find, find_appending
+from conformance.kernels.trials import Trial, run
 from conformance.lockstep.watchdog import Patience, Watchdog
+from conformance.numerics import llama
 from conformance.seeded_bugs.scoring.methods import GEOMETRY, made_up
 from conformance.traffic import replay as traffic
 from conformance.vectors.build import Vector, build
@@ -25,7 +33,11 @@ REQUESTS: Final = 200
 """The requests of the traffic; each is decoded alone for comparison."""
 VECTOR_SECONDS: Final = 60.0
 TRAFFIC_SECONDS: Final = 120.0
-"""How long one vector, or the traffic, may take before it counts as hanging."""
+SERVED_SECONDS: Final = 120.0
+JOB_SECONDS: Final = 120.0
+"""How long a vector, the traffic, the requests or a job may take before it counts as hanging."""
+CASES: Final = 4
+"""The batches of each job of a kernel."""
 
 Judge = Callable[[Watchdog], str | None]
 """Runs the engine as it is; returns what it has found: a clause or an exception; None: nothing."""
@@ -79,10 +91,43 @@ def replay(watchdog: Watchdog) -> str | None:
     return tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
 
 
+def served(watchdog: Watchdog) -> str | None:
+    """Requests served by our engine with a small Llama, beside the float64 oracle of it."""
+    watchdog.begin((), SERVED_SECONDS)
+    try:
+        return next(llama.differences(llama.drawn_weights(0)), None)
+    finally:
+        watchdog.end()
+
+
+def kernel(name: str, watchdog: Watchdog) -> str | None:
+    """The jobs of `kvspec kernel` in this process. name: of the kernel."""
+    with TemporaryDirectory() as folder:
+        for job in plan(find(name), cases=CASES, seed=0).jobs:
+            subject = find_appending(name) if job.append else find(name)
+            assert subject is not None  # a job that appends is only planned for a kernel that does
+            own, _ = variants(name, job.shape)[job.variant]
+            to = evolve(job, shrink=False, results=str(Path(folder) / "lines"))
+            trial = Trial(to, interpret.unoptimised(subject), own)
+            watchdog.begin((), JOB_SECONDS)
+            try:
+                run(trial)
+            finally:
+                watchdog.end()
+            if trial.found is not None:
+                return str(trial.found["ended"])
+    return None
+
+
 METHODS: Final[Mapping[str, Method]] = {
     "fuzz": Method(f"`kvspec fuzz`, {FUZZ_SECONDS:g} seconds", fuzz),
     "vectors": Method("every vector of `kvspec vectors`", vectors),
     "replay": Method(f"synthetic traffic, {REQUESTS} requests", replay),
+    "served": Method("requests served with a small Llama, beside a float64 oracle", served),
+    "kernel reference": Method(
+        f"`kvspec kernel reference --cases {CASES}`", partial(kernel, "reference")
+    ),
+    "kernel tpu": Method(f"`kvspec kernel tpu --cases {CASES}`", partial(kernel, "tpu")),
 }
 
 

@@ -20,6 +20,7 @@ TARGETS: Final[Mapping[tuple[str, str], float]] = {
     ("metadata", ANY): 0.95,
     ("metadata", "fuzz"): 0.8,
     ("contents", ANY): 0.95,
+    ("kernel", ANY): 0.95,
 }
 """For a group and a method, the least share of mutants that it kills."""
 Z: Final = 1.96

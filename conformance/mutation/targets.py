@@ -27,6 +27,9 @@ class Group:
     methods: tuple[str, ...]
 
 
+JITTED: Final = "impl.attention."
+"""The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
+mutant of them can be chosen by an argument of the entry points."""
 GROUPS: Final[Mapping[str, Group]] = {
     "metadata": Group(
         "tables, queue, outputs and steps of the engine, compiled",
@@ -56,7 +59,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ("fuzz", "refine", "vectors", "replay"),
     ),
     "contents": Group(
-        "cache, models and attention, compiled",
+        "cache, models and the reference attention, compiled",
         (
             "impl.cache.paged",
             "impl.models.integer",
@@ -66,6 +69,12 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.attention.interface",
             "impl.attention.places",
             "impl.attention.reference",
+        ),
+        ("fuzz", "refine", "vectors", "replay", "served", "kernel reference"),
+    ),
+    "kernel": Group(
+        "the kernel for TPUs, interpreted",
+        (
             "impl.attention.tpu",
             "impl.attention.tpu.blocks",
             "impl.attention.tpu.buffers",
@@ -78,7 +87,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.attention.tpu.shape",
             "impl.attention.tpu.writing",
         ),
-        ("fuzz", "refine", "vectors", "replay"),
+        ("kernel tpu",),
     ),
     "driver": Group(
         "the host and the driver, which are Python alone",

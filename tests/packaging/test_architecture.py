@@ -65,9 +65,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("kernels", "seeded_bugs", "seeded_bugs.scoring"),
     ),
     "mutation": (
-        *("verdict", "history", "runtime", "files", "engines", "lockstep", "exploration"),
-        *("refinement", "traffic", "fuzzing", "vectors", "seeded_bugs", "seeded_bugs.scoring"),
-        "cli",
+        *("verdict", "numerics", "history", "runtime", "files", "engines", "lockstep"),
+        *("exploration", "refinement", "traffic", "fuzzing", "vectors", "kernels"),
+        *("seeded_bugs", "seeded_bugs.scoring", "cli"),
     ),
     "hostile": ("verdict", "protocol", "runtime", "files", "exploration", "recordings", "cli"),
     "entry-point": ("files", "fuzzing", "cli"),

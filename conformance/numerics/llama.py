@@ -1,0 +1,190 @@
+"""A float64 oracle of the model in `impl.models.llama`, for what is drawn of a served request.
+
+It is written from the papers, with numpy, a token at a time, and shares no code with the model.
+Source: Touvron et al., "LLaMA" (2023), section 2.2; Su et al., "RoFormer" (2021); Shazeer, "GLU
+Variants" (2020).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from impl.engine import Engine, Output
+from impl.host import Host
+from impl.models.llama import LayerWeights, Llama, LlamaWeights
+from impl.setup import Setup
+from spec.vocabulary import Geometry, Limits, Params, Request
+
+Floats = NDArray[np.float64]
+
+TOLERANCE: Final = 2e-5
+"""How far a float32 logit or log-probability of two small layers may be from that of float64.
+
+Some hundred roundings of 6e-8 affect a logit of size 1 to 4; a wrong cell changes it by 1e-2.
+"""
+MODEL: Final = Llama(
+    vocabulary=37,
+    layers=2,
+    embed=16,
+    q_heads=4,
+    kv_heads=2,
+    head_dim=8,
+    mlp=24,
+    attention="reference",
+    q_block=4,
+    kv_block_pages=2,
+)
+SETUP: Final = Setup(
+    geometry=Geometry(pages=24, page_size=4, slots=4, pages_per_seq=5),
+    limits=Limits(
+        queue=4,
+        prefill_tokens=18,
+        prefill_seqs=3,
+        round_tokens=4,
+        rounds=8,
+        stops=1,
+        stop_len=1,
+        outputs=4,
+    ),
+    model=MODEL,
+    logprobs=True,
+)
+REQUESTS: Final = tuple(
+    Request(id=number, prompt=prompt, params=params, n_generations=choices)
+    for number, (prompt, params, choices) in enumerate(
+        (
+            ((3, 30, 5, 7, 11, 13, 2), Params(max_new=9, temperature=0.0, seed=1), 1),
+            ((5, 2, 9), Params(max_new=12, temperature=0.8, seed=5), 3),
+            ((8, 8, 8, 8), Params(max_new=6, temperature=1.5, seed=6), 2),
+            ((36,), Params(max_new=14, temperature=0.0, seed=2), 1),
+            ((0, 6, 1, 17, 4), Params(max_new=8, temperature=0.3, seed=2**31 - 1), 4),
+        ),
+        start=1,
+    )
+)
+"""Greedy and drawn, one token and more than a page, several choices, the first and last token."""
+
+
+def drawn_weights(seed: int) -> LlamaWeights:
+    """Random weights of MODEL, norms included: `Llama.init` draws none of those."""
+    draws = np.random.default_rng(seed)
+
+    def of(*shape: int, fan_in: int) -> Array:
+        return jnp.asarray(draws.normal(size=shape) * fan_in**-0.5, jnp.float32)
+
+    e, heads, kv, d, mlp = MODEL.embed, MODEL.q_heads, MODEL.kv_heads, MODEL.head_dim, MODEL.mlp
+    layers = tuple(
+        LayerWeights(
+            attention_norm=1.0 + of(e, fan_in=16),
+            query=of(e, heads, d, fan_in=e),
+            key=of(e, kv, d, fan_in=e),
+            value=of(e, kv, d, fan_in=e),
+            output=of(heads, d, e, fan_in=heads * d),
+            mlp_norm=1.0 + of(e, fan_in=16),
+            gate=of(e, mlp, fan_in=e),
+            up=of(e, mlp, fan_in=e),
+            down=of(mlp, e, fan_in=mlp),
+        )
+        for _ in range(MODEL.layers)
+    )
+    embedding, head = of(MODEL.vocabulary, e, fan_in=1), of(e, MODEL.vocabulary, fan_in=e)
+    return LlamaWeights(embedding, layers, 1.0 + of(e, fan_in=16), head)
+
+
+def logits(model: Any, weights: Any, tokens: Sequence[int]) -> Floats:
+    """The logits [tokens, vocabulary] after each token of one sequence.
+
+    model: a `Llama`; its sizes, rope_theta and norm_eps are read. weights: a `LlamaWeights`.
+    """
+    rows = np.asarray(weights.embedding, np.float64)[list(tokens)]
+    for layer in weights.layers:
+        normal = _norm(rows, layer.attention_norm, model.norm_eps)
+        rows = rows + _attention(model, layer, normal)
+        normal = _norm(rows, layer.mlp_norm, model.norm_eps)
+        gate = normal @ np.asarray(layer.gate, np.float64)
+        up = normal @ np.asarray(layer.up, np.float64)
+        rows = rows + (gate / (1 + np.exp(-gate)) * up) @ np.asarray(layer.down, np.float64)
+    made: Floats = _norm(rows, weights.norm, model.norm_eps) @ np.asarray(weights.head, np.float64)
+    return made
+
+
+def _norm(rows: Floats, weight: Any, eps: float) -> Floats:
+    scale = np.sqrt(np.mean(rows**2, axis=-1, keepdims=True) + eps)
+    normal: Floats = rows / scale * np.asarray(weight, np.float64)
+    return normal
+
+
+def _attention(model: Any, layer: Any, rows: Floats) -> Floats:
+    query, key, value = (
+        np.einsum("te,ehd->thd", rows, np.asarray(part, np.float64))
+        for part in (layer.query, layer.key, layer.value)
+    )
+    query, key = _rotated(model, query), _rotated(model, key)
+    out = np.zeros_like(rows)
+    for head in range(model.q_heads):
+        shared = head // (model.q_heads // model.kv_heads)
+        for at in range(len(rows)):
+            scores = key[: at + 1, shared] @ query[at, head] / np.sqrt(model.head_dim)
+            share = np.exp(scores - scores.max())
+            mixed = share / share.sum() @ value[: at + 1, shared]
+            out[at] += mixed @ np.asarray(layer.output, np.float64)[head]
+    return out
+
+
+def _rotated(model: Any, parts: Floats) -> Floats:
+    """Each pair (i, i + D / 2) as a complex number, turned by its position."""
+    half = model.head_dim // 2
+    pairs = parts[..., :half] + 1j * parts[..., half:]
+    turn = np.outer(np.arange(len(parts)), model.rope_theta ** (-np.arange(half) / half))
+    turned = pairs * np.exp(1j * turn)[:, None]
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def differences(weights: Any, model: Any = MODEL) -> Iterator[str]:
+    """What is wrong with the requests served together by an engine with this model, in words.
+
+    Teacher-forced: each token is compared with what the oracle draws from the tokens before it. A
+    draw is not compared if its two best scores nearly tie.
+    """
+    served = Host(Engine(SETUP, weights)).generate(REQUESTS)
+    for request in REQUESTS:
+        for choice in range(request.n_generations):
+            output = served.get((request.id, choice))
+            if output is None or len(output.tokens) != request.params.max_new:
+                yield f"request {request.id}, choice {choice}: {output}"
+                continue
+            yield from _of_output(model, weights, request, choice, output)
+
+
+def _of_output(
+    model: Any, weights: Any, request: Request, choice: int, output: Output
+) -> Iterator[str]:
+    text = (*request.prompt, *output.tokens)
+    rows = logits(model, weights, text)[len(request.prompt) - 1 : len(text) - 1]
+    likely = rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True))
+    for at, (row, token) in enumerate(zip(rows, output.tokens, strict=True)):
+        where = f"request {request.id}, choice {choice}, token {at}"
+        scores = _scores(row, request.params, choice, len(request.prompt) + at)
+        best = np.argsort(scores)
+        tie = TOLERANCE / (request.params.temperature or 1.0)
+        if scores[best[-1]] - scores[best[-2]] > 2 * tie and best[-1] != token:
+            yield f"{where}: {token}, the oracle draws {best[-1]}"
+        if not abs(output.logprobs[at] - likely[at, token]) <= 2 * TOLERANCE:
+            yield f"{where}: log-probability {output.logprobs[at]}, not {likely[at, token]}"
+
+
+def _scores(row: Floats, params: Params, choice: int, position: int) -> Floats:
+    """The scores whose largest is drawn: logits, or softened logits with Gumbel noise."""
+    if not params.temperature:
+        return row
+    key = jax.random.key(params.seed)
+    for number in (choice, position):
+        key = jax.random.fold_in(key, number)
+    noise = np.asarray(jax.random.gumbel(key, row.shape), np.float64)
+    drawn: Floats = row / params.temperature + noise
+    return drawn
