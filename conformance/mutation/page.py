@@ -21,6 +21,8 @@ TARGETS: Final[Mapping[tuple[str, str], float]] = {
     ("metadata", "fuzz"): 0.8,
     ("contents", ANY): 0.95,
     ("kernel", ANY): 0.95,
+    ("specification", ANY): 0.95,
+    ("kit", ANY): 0.95,
 }
 """For a group and a method, the least share of mutants that it kills."""
 Z: Final = 1.96

@@ -22,7 +22,7 @@ from attrs import asdict
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
 from conformance.mutation.fates import Fate, Fates
-from conformance.mutation.targets import GROUPS, mutants, sample
+from conformance.mutation.targets import GROUPS, TESTS, mutants, sample
 from conformance.mutation.worker import REFINE, TRACE, Job
 from conformance.runtime import processes
 from conformance.runtime.sources import digest
@@ -43,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = {group: len(mutants(group)) if given.all else given.size for group in groups}
     with progress("mutants", total=None) as update:
         for group, size in sizes.items():
-            traced = sample(group, round(SPARE * size))
-            _judge_all(group, TRACE, traced, fates, given.jobs, update)
+            if TESTS not in GROUPS[group].methods:
+                traced = sample(group, round(SPARE * size))
+                _judge_all(group, TRACE, traced, fates, given.jobs, update)
             counted = alive(group, size, fates)
             for method in [given.method] if given.method else GROUPS[group].methods:
                 _judge_all(group, method, counted, fates, given.jobs, update)
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     """The first mutants of a sample that do not raise as soon as an entry point is traced."""
+    if TESTS in GROUPS[group].methods:
+        return sample(group, size)
     traced = sample(group, round(SPARE * size))
     running = [one for one in traced if fates.known[group, TRACE, one].killed is None]
     return tuple(running[:size])

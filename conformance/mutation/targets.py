@@ -20,13 +20,19 @@ SEED: Final = 20
 
 @frozen
 class Group:
-    """Modules that are reported together. what: in words. methods: what may kill their mutants."""
+    """Modules that are reported together. what: in words. methods: what may kill their mutants.
+
+    tests: the folders of tests, if the method is TESTS.
+    """
 
     what: str
     modules: tuple[str, ...]
     methods: tuple[str, ...]
+    tests: tuple[str, ...] = ()
 
 
+TESTS: Final = "tests"
+"""The method of groups that no engine runs."""
 JITTED: Final = "impl.attention."
 """The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
 mutant of them can be chosen by an argument of the entry points."""
@@ -94,8 +100,74 @@ GROUPS: Final[Mapping[str, Group]] = {
         ("impl.arguments", "impl.engine", "impl.host", "impl.interrupts", "impl.setup"),
         ("fuzz", "vectors", "replay"),
     ),
+    "specification": Group(
+        "the specification",
+        (
+            "spec.attention",
+            "spec.cells",
+            "spec.clauses",
+            "spec.fields",
+            "spec.ladder",
+            "spec.machines.admission",
+            "spec.machines.cache",
+            "spec.machines.lifecycle",
+            "spec.machines.naive",
+            "spec.machines.pages",
+            "spec.machines.rollback",
+            "spec.machines.scheduling",
+            "spec.machines.sharing",
+            "spec.machines.window",
+            "spec.model",
+            "spec.pool",
+            "spec.rung",
+            "spec.state",
+            "spec.stats",
+            "spec.table",
+            "spec.view",
+            "spec.vocabulary.capacity",
+            "spec.vocabulary.errors",
+            "spec.vocabulary.geometry",
+            "spec.vocabulary.request",
+            "spec.vocabulary.rules",
+        ),
+        (TESTS,),
+        ("tests/spec",),
+    ),
+    "kit": Group(
+        "comparer, judges, coverage, ledger, shrinking and oracle of the kit",
+        (
+            "conformance.lockstep.called",
+            "conformance.lockstep.comparer",
+            "conformance.lockstep.differential",
+            "conformance.lockstep.granted",
+            "conformance.lockstep.lockstep",
+            "conformance.lockstep.sending",
+            "conformance.fuzzing.shrinking",
+            "conformance.numerics.oracle",
+            "conformance.recordings.answers",
+            "conformance.recordings.by_specification",
+            "conformance.recordings.fast_table",
+            "conformance.recordings.judge",
+            "conformance.recordings.required",
+            "conformance.recordings.shrinking",
+            "conformance.recordings.validate",
+            "conformance.refinement.answers",
+            "conformance.refinement.transition",
+            "conformance.refinement.vmapped",
+            "conformance.rungs.coverage",
+        ),
+        (TESTS,),
+        (
+            "tests/lockstep",
+            "tests/recordings",
+            "tests/rungs",
+            "tests/fuzzing",
+            "tests/numerics",
+            "tests/refinement",
+        ),
+    ),
 }
-"""Every module of the engine that has mutants is in one group."""
+"""Every module of the engine and of the specification that has mutants is in one group."""
 
 
 @cache

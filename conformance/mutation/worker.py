@@ -15,11 +15,11 @@ from attrs import define, frozen
 
 from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
-from conformance.mutation import judges, schemata, transitions
+from conformance.mutation import judges, schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.planting import planted
-from conformance.mutation.targets import rewritten
+from conformance.mutation.targets import GROUPS, TESTS, rewritten
 
 TRACE: Final = "trace"
 """Not a method: a short run without a mutant, which says which mutants raise when traced."""
@@ -67,6 +67,10 @@ def do(job: Job, fates: Fates) -> None:
 
     with Watchdog(on_hang) as watchdog:
         work = Work(job, fates, watchdog)
+        if job.method == TESTS:
+            with planted(modules):
+                tested.judge(GROUPS[job.group].tests, work.left, work.keep)
+            return
         if job.method == REFINE:
             with planted(modules):
                 _refine(work)

@@ -1,0 +1,67 @@
+"""Mutants that tests must kill: each runs in a fork, until one test fails."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+MODULE = """
+def largest(numbers):
+    found = numbers[0]
+    for number in numbers:
+        if number > found:
+            found = number
+    return found
+
+
+def unused(number):
+    return number + 1
+"""
+TESTS = '''
+import little_module
+
+def test_the_largest():
+    """It is found."""
+    assert 3 == little_module.largest([1, 3, 2])
+
+def test_one():
+    """It is itself."""
+    assert 7 == little_module.largest([7])
+'''
+SCRIPT = """
+import json, sys
+sys.path.insert(0, ".")
+import little_module
+from conformance.mutation import tested
+from conformance.mutation.planting import planted
+from conformance.mutation.rewriting import rewrite
+
+made, kept = rewrite("little_module"), {}
+def keep(number, killed, *, run=True):
+    mutant = made.mutants[number]
+    kept[f"{mutant.place}: {mutant.after}"] = [killed and killed.rpartition("::")[2], run]
+with planted([made]):
+    tested.judge([sys.argv[1]], [one.number for one in made.mutants], keep)
+print("\\n" + json.dumps(kept))
+"""
+
+
+def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None:
+    """A wrong result kills; a boundary that no test sees survives, and so does what none runs."""
+    (tmp_path / "little_module.py").write_text(MODULE)
+    (tmp_path / "test_little.py").write_text(TESTS)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "script.py", str(tmp_path / "test_little.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    kept = json.loads(done.stdout.splitlines()[-1])
+
+    assert [None, True] == kept["largest: number >= found"]
+    assert ["test_the_largest", True] == kept["largest: number <= found"]
+    assert ["test_the_largest", True] == kept["largest: (left out)"]
+    assert [None, False] == kept["unused: number - 1"]
