@@ -52,7 +52,11 @@ _FIELDS: Final = frozenset({"_replace", "evolve", "put", "replace"})
 _GUARDED: Final = frozenset({"first_refusal"})
 """Calls of which each argument is a guard that may be left out."""
 _CLAMPS: Final = frozenset({"minimum", "maximum", "clip", "min", "max"})
-_UNSWAPPED: Final = frozenset({"where", "isinstance", "getattr", "partial", "range", "zip", "cast"})
+_COMMUTATIVE: Final = frozenset({"minimum", "maximum", "min", "max", "array_equal"})
+_UNSWAPPED: Final = frozenset(
+    {"where", "isinstance", "getattr", "partial", "range", "zip", "cast", *_COMMUTATIVE, *_GUARDED}
+)
+"""Calls whose arguments trade places to no effect, or to none but an exception."""
 _GUARD_SIZE: Final = 4
 LONGEST: Final = 90
 """The most characters of a text in a name."""
@@ -196,6 +200,7 @@ def _arguments(node: ast.Call, name: str) -> Iterator[Place]:
         for at in range(len(node.args) - 1):
             yield Place("arguments", "swap", at, f"arguments {at} and {at + 1} swapped")
     if name in _GUARDED:
+        yield Place("guard", "reverse", None, "the guards in reverse order")
         for at, one in enumerate(node.args):
             yield Place("guard", "drop argument", at, f"without {ast.unparse(one)}")
     if name in _FIELDS:

@@ -220,6 +220,8 @@ def call(
         match how:
             case "swap":
                 return function(*_flat(_swapped(args, to)), **named)
+            case "reverse":
+                return function(*reversed(_flat(args)), **named)
             case "drop argument":
                 return function(*_flat(args[:to] + args[to + 1 :]), **named)
             case "argument":
