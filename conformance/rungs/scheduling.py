@@ -79,10 +79,10 @@ def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     """
     digits, size = Digits(drawn), state.geometry.page_size
     counts = state.counts
-    longest = min(state.geometry.max_len, state.limits.prefill_tokens) - 1
+    longest = max(1, min(state.geometry.max_len, state.limits.prefill_tokens) - 1)
     if max(counts) < 2 and digits.below(4) != 3:
         prompt = (digits.below(ALPHABET),) * max(1, (longest - 1) // size * size)
-        params = Params(max_new=state.geometry.max_len - len(prompt))
+        params = Params(max_new=max(1, state.geometry.max_len - len(prompt)))
         choices = max(2, state.geometry.slots - 1)
         request = Request(id=serial, prompt=prompt, params=params, n_generations=choices)
         return Prefill((request,))
