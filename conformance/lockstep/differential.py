@@ -140,7 +140,7 @@ class Pair:
 
     def _compilations(self) -> Mapping[str, int]:
         """The counts of each engine, by its name and that of the entry point."""
-        found = {}
+        found: dict[str, int] = {}
         for name, engine in (("A", self._a), ("B", self._b.engine)):
             counts = engine.compilations() if isinstance(engine, Compiles) else {}
             found |= {f"{name}: {entry}": times for entry, times in counts.items()}
