@@ -37,20 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Take the script, then say what was seen and what fuzzing will not check."""
-    from conformance.fuzzing import campaign
     from conformance.fuzzing.adapter_check import Checked, check
     from conformance.fuzzing.counterexamples import describe
+    from conformance.fuzzing.settings import make, settings_of
     from conformance.lockstep.not_checked import not_checked
     from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
 
     report.scope, report.listing = Scope.SAMPLED, True
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
-    options = campaign.Options(
-        geometry=main_geometry(arguments), alone=arguments.geometry is not None
-    )
-    setting = campaign.settings_of(factory, options)[-1]  # where pages run out
-    report.geometry, found = setting[0], Checked()
+    alone = arguments.geometry is not None
+    *_, setting = settings_of(factory, main_geometry(arguments), alone=alone)  # pages run out
+    report.geometry, found = setting.geometry, Checked()
 
     def on_hang(history: "History", message: str) -> None:
         report.fail(describe(Finding(history, "PROG", message)))
@@ -64,7 +62,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             "\n".join((describe(found.finding), *(f"  hint: {one}" for one in found.hints)))
         )
         return Verdict.FAILS
-    for what, why in not_checked(campaign.make(factory, *setting)):
+    for what, why in not_checked(make(factory, *setting)):
         report.skip(what, why=why)
     withheld = found.coverage.mostly_withheld
     if withheld:

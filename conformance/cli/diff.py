@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     clock = Clock()  # before what is imported here
     report.geometry = main_geometry(arguments)
     from conformance.fuzzing import campaign
+    from conformance.fuzzing.settings import make
     from conformance.lockstep.differential import PairFactory
     from conformance.lockstep.not_checked import not_checked
     from conformance.lockstep.run import Finding
@@ -109,9 +110,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             return Verdict.FAILS
     _say_differences(pairs, report)
     for name, factory in (("A", pairs.a), ("B", pairs.b)):
-        for what, why in not_checked(campaign.make(factory, *state.settings[0])):
+        for what, why in not_checked(make(factory, *state.usual[0])):
             report.skip(f"{name}: {what}", why=why)
-    pair = campaign.make(pairs, *state.settings[0])
+    pair = make(pairs, *state.usual[0])
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
     return judge_coverage(state, pair, report, given=arguments.geometry is not None)
@@ -140,12 +141,11 @@ def _keep(
     """Shrink the finding on the failing engine alone."""
     from functools import partial
 
-    from conformance.fuzzing import campaign
+    from conformance.fuzzing.settings import make
     from conformance.fuzzing.shrinking import shrink
     from conformance.lockstep.watchdog import patience_of
 
-    assert state.geometry is not None
-    make = partial(campaign.make, pairs.at_fault, state.geometry, state.cleanup)
+    assert state.setting is not None
     name = pairs.seen.fault
     here = runs_here(
         getattr(arguments, name),
@@ -154,7 +154,7 @@ def _keep(
     )
     with report.progress("shrink", total=None):
         finding = shrink(
-            make,
+            partial(make, pairs.at_fault, *state.setting),
             finding,
             seconds=SHRINK_SECONDS,
             step_seconds=patience_of(arguments.hang_seconds).after_warm_up(
@@ -175,16 +175,13 @@ def _blame(
     """Print a finding as one of the failing engine, and write its files for that engine."""
     from conformance.files.histories import Recorded
     from conformance.fuzzing import counterexamples
-    from spec.vocabulary import default_limits
 
-    assert state.geometry is not None
+    assert state.setting is not None
     name = pairs.seen.fault
     report.say(f"{name} goes wrong: {getattr(arguments, name)}")
     recorded = Recorded(
         engine=getattr(arguments, name),
-        geometry=state.geometry,
-        limits=default_limits(state.geometry),
-        cleanup=state.cleanup,
+        **state.setting._asdict(),
         history=finding.history,
         clause=finding.clause,
         message=finding.message,

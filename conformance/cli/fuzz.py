@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Replay the corpus, then fuzz until the time is up or something fails."""
     clock = Clock()  # before what is imported here
     from conformance.fuzzing import campaign, counterexamples
+    from conformance.fuzzing.settings import make
     from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog, patience_of
 
@@ -110,7 +111,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         if state.finding is not None:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
-        engine = campaign.make(factory, *state.settings[0])
+        engine = make(factory, *state.usual[0])
         return judge_coverage(state, engine, report, given=arguments.geometry is not None)
 
 
@@ -122,7 +123,7 @@ def main_geometry(arguments: argparse.Namespace) -> Geometry:
 
 def sizes_from(arguments: argparse.Namespace) -> str:
     """Where the geometry of a finding comes from."""
-    from conformance.fuzzing.campaign import geometry_source
+    from conformance.fuzzing.settings import geometry_source
 
     return geometry_source(given=arguments.geometry is not None)
 
@@ -151,22 +152,23 @@ def _replay_corpus(
     report: Report,
 ) -> None:
     """Run the kept histories of this engine again: each that still fails is a failure."""
-    from conformance.fuzzing import campaign, counterexamples
+    from conformance.fuzzing import counterexamples
+    from conformance.fuzzing.settings import chooses
     from conformance.lockstep.run import replay
     from conformance.lockstep.watchdog import Watchdog
-    from spec.vocabulary import default_limits
 
     taken: list[Path] = []
+    chosen = chooses(factory, options.geometry, alone=options.alone)
 
     def on_hang(history: "History", message: str) -> None:
         report.fail(f"{taken[-1]}: PROG: {message} (at step {len(history)})")
         report.abort()
 
-    sizes = [geometry for geometry, _ in campaign.settings_of(factory, options)]
     for path, recorded in counterexamples.corpus(folder, report):
         made_by = (recorded.engine, recorded.python)
-        usual = recorded.geometry in sizes and recorded.limits == default_limits(recorded.geometry)
-        if made_by != (arguments.engine, arguments.python) or not usual:
+        if made_by != (arguments.engine, arguments.python) or not chosen(
+            recorded.geometry, recorded.limits
+        ):
             report.skip(path.name, why="recorded with another engine or sizes; use kvspec rerun")
             continue
         taken.append(path)
@@ -203,7 +205,7 @@ def count(state: "Run", report: Report) -> None:
 
 def sizes_of(state: "Run") -> dict[str, None]:
     """The geometries of a run, as text, each once."""
-    return dict.fromkeys(geometry_to_text(geometry) for geometry, _ in state.settings)
+    return dict.fromkeys(geometry_to_text(one.geometry) for one in state.settings)
 
 
 def judge_coverage(state: "Run", engine: "Engine", report: Report, *, given: bool) -> Verdict:
@@ -256,14 +258,11 @@ def _keep(
 
 def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":
     from conformance.files.histories import Recorded
-    from spec.vocabulary import default_limits
 
-    assert state.geometry is not None
+    assert state.setting is not None
     return Recorded(
         engine=arguments.engine,
-        geometry=state.geometry,
-        limits=default_limits(state.geometry),
-        cleanup=state.cleanup,
+        **state.setting._asdict(),
         history=finding.history,
         plant=arguments.plant,
         clause=finding.clause,

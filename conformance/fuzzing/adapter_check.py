@@ -11,7 +11,8 @@ from typing import Final
 
 from attrs import define, field
 
-from conformance.fuzzing.campaign import Setting, make, turns_of
+from conformance.fuzzing.campaign import turns_of
+from conformance.fuzzing.settings import Setting, make
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.fuzzing.warmup import warmup
@@ -70,7 +71,9 @@ def check(
         return
     found.profile, first = engine.profile, engine.observe()
     found.shown = tuple(one.name for one in VIEWED if one.name not in first.hidden)
-    words = offered_by(engine.profile, [setting[0]], poisonable=isinstance(engine, Poisonable))
+    words = offered_by(
+        engine.profile, [setting.geometry], poisonable=isinstance(engine, Poisonable)
+    )
     found.wanted = tuple(sorted(word for word in words if ": " in word))
     _require_same("observe()", first, engine.observe(), "two views, one right after the other")
     for level in dict.fromkeys(turns_of(engine.profile.actions)):

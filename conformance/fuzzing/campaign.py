@@ -6,46 +6,52 @@ with that of the same rules and draws with empty bodies, measured in the same ru
 """
 
 import math
+import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Final, Never
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
+from conformance.files.geometries import geometry_to_text
+from conformance.fuzzing.settings import LONGEST_ROW, Setting, further_of, make, settings_of
 from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
-from conformance.lockstep.called import made_at
 from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
+from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable
 from conformance.rungs.coverage import POISONED, Coverage, offered_by
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
-from spec.vocabulary import CleanupMode, Geometry, default_limits
-
-Setting = tuple[Geometry, CleanupMode]
+from spec.vocabulary import Geometry
 
 EXAMPLES: Final = 15
+FEWER: Final = 4
+"""The examples of a turn with rows longer than LONGEST_ROW, where a step takes several times."""
 STEPS: Final = 40
-LONGEST_ROW: Final = 160
-"""The most cells of a row that is made longer to show a lookahead."""
 HOME: Final = ".kvspec/hypothesis"
 """The folder of the files that Hypothesis keeps."""
 IDLE_EVERY: Final = 4
 """One turn in this many is repeated at once with empty bodies, under the same load."""
 TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
-"""The levels of successive turns; each turn is at the next geometry."""
+"""The levels of successive turns; each turn is at the next usual setting."""
+FURTHER_TURNS: Final = 3
+"""One turn in this many is at a further setting, once there is one."""
+EARLY, LATE = 6, 24
+"""After this many turns each the run comes to another further setting; late, if the engine compiles
+its entry points for each. 24 turns are about 20 seconds of our engine on two cores.
+"""
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
 """The actions that an engine must offer for turns at each level."""
@@ -55,11 +61,11 @@ NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
 class Options:
     """The options of a run.
 
-    geometry: see `geometries`. alone: take this geometry and no other. seed: the seed of the first
-    turn; each further turn has the next one. seconds: the length of the run, compilation excluded.
-    steps: no turn begins after this many. ceiling: take turns with empty bodies as well. oracle:
-    see `Lockstep`. patience: how long a step may take. known: clauses whose violation ends the
-    history but not the run.
+    geometry: see `settings.usual`. alone: take this geometry and no other. seed: the seed of the
+    first turn; each further turn has the next one. seconds: the length of the run, compilation
+    excluded. steps: no turn begins after this many. ceiling: take turns with empty bodies as well.
+    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose violation ends
+    the history but not the run.
     """
 
     geometry: Geometry
@@ -83,8 +89,9 @@ class Run:
     compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
-    known clause. not_checked: what no step can show of this engine, and why. settings: the
-    geometries and cleanups of the turns.
+    known clause. not_checked: what no step can show of this engine, and why. setting: that of the
+    current turn, or of the finding. usual: the settings with which the run begins, which say what
+    it must reach. further: those to which it has come since.
     """
 
     coverage: Coverage = field(factory=Coverage)
@@ -97,16 +104,21 @@ class Run:
     in_engine: Stopwatch = field(factory=Stopwatch)
     finding: Finding | None = None
     known: dict[str, Finding] = field(factory=dict)
-    geometry: Geometry | None = None
-    cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    setting: Setting | None = None
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
     idle: "Run | None" = None
     not_checked: tuple[tuple[str, str], ...] = ()
-    settings: tuple[Setting, ...] = ()
+    usual: tuple[Setting, ...] = ()
+    further: tuple[Setting, ...] = ()
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The settings of the turns so far."""
+        return self.usual + self.further
 
     def coverable(self, engine: Engine) -> list[str]:
-        """What a run of this engine at these settings must reach."""
-        sizes, poisonable = [sizes for sizes, _ in self.settings], isinstance(engine, Poisonable)
+        """What a run of this engine must reach; the further settings come too late to count."""
+        sizes, poisonable = [one.geometry for one in self.usual], isinstance(engine, Poisonable)
         return self.coverage.coverable(offered_by(engine.profile, sizes, poisonable=poisonable))
 
     def advice(self, missing: Collection[str], engine: Engine, *, given: bool) -> str:
@@ -144,79 +156,6 @@ class Run:
         return {"draws": 1 - steps, "engine": engine, "kit": steps - engine}
 
 
-def geometries(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
-    """The given geometry and two others that reach further corner states, each with its cleanup.
-
-    The first has longer rows if only they can tell this lookahead from others. The second has pages
-    of one cell, so that every cell is at a page boundary; the third has a pool too small for its
-    slots. In both, pages run out.
-    """
-    single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
-    tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
-    return (
-        (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL),
-        (single, CleanupMode.END),
-        (tight, CleanupMode.NONE),
-    )
-
-
-def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
-    """The geometry with rows that end past a cell, its page and what is taken ahead of them.
-
-    The pool grows with the rows. The geometry as it is, if its rows suffice or would be too long.
-    """
-    cells = lookahead + main.page_size + 1
-    if not main.max_len < cells <= LONGEST_ROW:
-        return main
-    longer = main.pages_for(cells)
-    pages = main.pages * longer // main.pages_per_seq
-    return evolve(main, pages=pages, pages_per_seq=longer)
-
-
-def settings_of(factory: Factory, options: Options) -> tuple[Setting, ...]:
-    """The settings of a run: those of the options, at sizes that the engine has.
-
-    Raises Unsupported if the options ask for one geometry alone and the engine does not have it.
-    """
-    if options.alone:
-        return tuple((options.geometry, cleanup) for cleanup in CleanupMode)
-    return tuple(
-        (_nearest_supported(factory, geometry, cleanup), cleanup)
-        for geometry, cleanup in geometries(
-            options.geometry, lookahead=_lookahead(factory, options.geometry)
-        )
-    )
-
-
-def _lookahead(factory: Factory, geometry: Geometry) -> int:
-    """The lookahead that an engine of about this geometry declares; 0 if none can be made."""
-    nearest = _nearest_supported(factory, geometry, CleanupMode.INCREMENTAL)
-    try:
-        return make(factory, nearest, CleanupMode.INCREMENTAL).profile.lookahead
-    except (Exception, SystemExit):  # whoever makes the engine next reports it
-        return 0
-
-
-def _nearest_supported(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Geometry:
-    try:
-        make(factory, geometry, cleanup)
-    except Unsupported as error:
-        return error.nearest
-    except (Exception, SystemExit):  # whoever makes the engine next reports it
-        return geometry
-    return geometry
-
-
-def geometry_source(*, given: bool) -> str:
-    """Where the geometry of a finding comes from, in words."""
-    return "given by --geometry" if given else "chosen by the kit"
-
-
-def make(factory: Factory, geometry: Geometry, cleanup: CleanupMode) -> Engine:
-    """An engine of this geometry with its default limits, in its initial state."""
-    return made_at(geometry, partial(factory, geometry, default_limits(geometry), cleanup))
-
-
 def run(
     factory: Factory,
     options: Options,
@@ -240,21 +179,23 @@ def run(
         update(min(clock.seconds, options.seconds), note)
 
     campaigns: dict[Setting, Campaign] = {}
-    relatives, turn = settings_of(factory, options), 0
-    report.idle, report.settings = Run(), relatives
-    report.geometry, report.cleanup = relatives[0]
+    report.idle = Run()
+    report.usual = settings_of(factory, options.geometry, alone=options.alone)
+    report.setting = report.usual[0]
     try:
-        engine = opened(partial(make, factory, *relatives[0]))
+        engine = opened(partial(make, factory, *report.setting))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
     names, refuses = engine.profile.machine.names, engine.profile.refuses
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
-    turns = turns_of(offered)
     empty = Campaign(make=_no_engine, names=names, refuses=refuses, idle=True, is_up=is_up)
-    while not is_up() and report.steps < options.steps and report.finding is None:
-        level, setting = turns[turn % len(turns)], _relative(relatives, turn, len(turns))
-        report.geometry, report.cleanup = setting
+    for turn, (level, setting) in enumerate(_turns(engine, factory, options, report)):
+        if is_up() or report.steps >= options.steps or report.finding is not None:
+            break
+        report.setting = setting
+        if setting not in report.settings:
+            report.further += (setting,)
         if setting not in campaigns:
             tell("compiling")
             campaigns[setting] = Campaign(
@@ -278,7 +219,6 @@ def run(
         if options.ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
-        turn += 1
     _count_compilations(campaigns, report)
 
 
@@ -299,8 +239,8 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
 
 
 def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
-    for (sizes, cleanup), campaign in campaigns.items():
-        name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
+    for (sizes, cleanup, _), campaign in campaigns.items():
+        name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
         with suppress(EngineFailed):  # keeps the report even if a new engine fails
             engine = campaign.make()
             if isinstance(engine, Compiles):
@@ -315,8 +255,43 @@ def _set_aside(report: Run, known: frozenset[str]) -> None:
         report.finding = None
 
 
+def _turns(
+    engine: Engine, factory: Factory, options: Options, report: Run
+) -> Iterator[tuple[str, Setting]]:
+    """The level and the setting of each turn; they depend on the seed, and not on the time."""
+
+    def leave_out(what: str, why: str) -> None:
+        report.not_checked += ((what, why),)
+
+    levels = turns_of(engine.profile.actions)
+    every = LATE if isinstance(engine, Compiles) else EARLY
+    others = (
+        iter(())
+        if options.alone
+        else further_of(
+            factory,
+            options.geometry,
+            known=report.usual,
+            seed=options.seed,
+            leave_out=leave_out,
+        )
+    )
+    usual, further = 0, list[Setting]()
+    for turn in count():
+        another = next(others, None) if turn and turn % every == 0 else None
+        chosen = random.Random(options.seed + turn)
+        if another is not None:
+            further.append(another)
+            yield chosen.choice(levels), another
+        elif further and turn % FURTHER_TURNS == 0:
+            yield chosen.choice(levels), chosen.choice(further)
+        else:
+            yield levels[usual % len(levels)], _relative(report.usual, usual, len(levels))
+            usual += 1
+
+
 def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:
-    """The geometry of a turn: the next one each time, so that every geometry meets every level."""
+    """The usual setting of a turn: the next one each time, so that each one meets every level."""
     again = turn // levels if levels % len(relatives) == 0 else 0
     return relatives[(turn + again) % len(relatives)]
 
@@ -332,9 +307,10 @@ def turns_of(offered: frozenset[type]) -> tuple[str, ...]:
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
     before, started = campaign.steps, time.perf_counter()
+    longer = report.setting is not None and report.setting.geometry.max_len > LONGEST_ROW
     set_hypothesis_home_dir(HOME)
     quiet = settings(
-        max_examples=EXAMPLES,
+        max_examples=FEWER if longer else EXAMPLES,
         stateful_step_count=STEPS,
         database=None,
         deadline=None,

@@ -1,7 +1,8 @@
 """The Hypothesis state machines, one per level, generic over the engine under test.
 
 A rule draws one integer, and its `DrawRule` turns that into a step that fits the state of the
-specification. With empty bodies of the rules, a run measures the cost of the draws alone.
+specification. Hypothesis itself leaves out a random part of the rules in each example, so that rare
+steps meet. With empty bodies of the rules, a run measures the cost of the draws alone.
 """
 
 from collections import Counter
@@ -32,6 +33,8 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
 
+RETRIES: Final = 24
+"""The most times that a refused action is taken again in a row."""
 CANDIDATES: Final = 5
 """The number of steps among which the rule `rare` chooses."""
 
@@ -100,6 +103,7 @@ class Session:
         self.campaign = campaign
         self.level = level
         self.outcomes: Counter[object] = Counter()
+        self.refused: Action | None = None
         try:
             with campaign.in_engine:
                 engine = opened(campaign.make)
@@ -166,6 +170,7 @@ class Session:
                 self.campaign.coverage.poisoned_nothing += 1
         elif not isinstance(step, Attend):
             self.outcomes[type(step), reasons] += 1
+            self.refused = step if reasons else self.refused
             may_refuse_more = self.lockstep.engine.profile.refuses == "may_refuse_more"
             if reasons and may_refuse_more and not self.lockstep.reasons(step):
                 self.campaign.coverage.withheld[type(step)] += 1
@@ -191,19 +196,43 @@ def _rare(session: record.Session, drawn: int) -> Step:
     return min(chosen, key=session.times_seen)
 
 
-_NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "refill", "rare"})
+def _retried(session: record.Session, drawn: int) -> Step:
+    """The last refused action once more, as a server does that waits: up to RETRIES times in a row.
+
+    What a refused call leaves behind is often not in the view, and shows only after many of them.
+    """
+    assert session.refused is not None
+    for _ in range(shared_generators.Digits(drawn).one_of((1, RETRIES // 4, RETRIES))):
+        session.take(session.refused)
+    return session.refused
+
+
+def _retry(otherwise: str) -> DrawRule:
+    def chosen(session: record.Session, drawn: int) -> Step:
+        there = session.refused is not None and drawn % 4 == 3
+        return (_retried if there else session.rules[otherwise])(session, drawn // 4)
+
+    return chosen
+
+
+_NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "refill", "rare", "retry"})
 _POISON: Final = shared_generators.constant(*(PoisonDead(kind) for kind in Poison))
 _ATTEND: Final = shared_generators.constant(Attend())
 HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
     "lifecycle": {
         "poison": shared_generators.rarely(3, _POISON, "clone"),
         "attend": shared_generators.rarely(3, _ATTEND, "advance"),
+        "retry": _retry("advance"),
     },
     "scheduling": {
         "poison": shared_generators.rarely(2, _POISON, "go_on"),
         "attend": shared_generators.rarely(3, _ATTEND, "go_on"),
+        "retry": _retry("go_on"),
     },
-    "admission": {"poison": shared_generators.rarely(2, _POISON, "serve")},
+    "admission": {
+        "poison": shared_generators.rarely(2, _POISON, "serve"),
+        "retry": _retry("serve"),
+    },
 }
 """The rules of the harness itself at each level."""
 LEVELS: Final = tuple(kit.rung for kit in registry.LEVELS)

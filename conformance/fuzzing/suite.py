@@ -17,7 +17,7 @@ from conformance.files.geometries import geometry_to_text
 from conformance.files.histories import Recorded
 from conformance.files.serialisation import clipped
 from conformance.fuzzing import campaign, counterexamples
-from conformance.fuzzing.campaign import geometry_source
+from conformance.fuzzing.settings import geometry_source, make
 from conformance.fuzzing.shrinking import shrink
 from conformance.history import History
 from conformance.isolation.placement import runs_here
@@ -26,7 +26,7 @@ from conformance.lockstep.run import Finding, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Factory
 from spec.clauses import CLAUSES
-from spec.vocabulary import Geometry, InvalidInput, default_limits
+from spec.vocabulary import Geometry, InvalidInput
 
 COVERAGE: Final = "coverage"
 """An answer beside those of the clauses: whether the run reached every required item."""
@@ -116,7 +116,7 @@ def judge(
         sizes = geometry_source(given=alone)
         failing |= _kept(state, state.finding, factory, where, watchdog, patience, sizes)
         return _ended_at(state.finding.clause, failing)
-    one = campaign.make(factory, *state.settings[0])
+    one = make(factory, *state.usual[0])
     coverable = state.coverable(one)
     missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))
     undecided: dict[str, str] = {}
@@ -170,10 +170,9 @@ def _kept(
     sizes: where the geometry comes from, in words. A clause that only the longer history violates
     is described by the longer one, saved as well.
     """
-    assert state.geometry is not None
-    make = partial(campaign.make, factory, state.geometry, state.cleanup)
+    assert state.setting is not None
     least = shrink(
-        make,
+        partial(make, factory, *state.setting),
         found,
         seconds=SHRINK_SECONDS,
         step_seconds=patience.after_warm_up(
@@ -186,16 +185,14 @@ def _kept(
     for finding in (found, least) if lost else (least,):
         recorded = Recorded(
             engine=where.engine,
-            geometry=state.geometry,
-            limits=default_limits(state.geometry),
-            cleanup=state.cleanup,
+            **state.setting._asdict(),
             history=finding.history,
             clause=finding.clause,
             message=finding.message,
             python=where.python,
             in_process=where.in_process,
         )
-        again = f"  at {geometry_to_text(state.geometry)}: {sizes}\n{_kept_as(recorded)}"
+        again = f"  at {geometry_to_text(state.setting.geometry)}: {sizes}\n{_kept_as(recorded)}"
         for clause in violated_by(finding):
             texts[clause] = f"{_described(finding, clause)}\n{again}"
     return texts

@@ -18,6 +18,7 @@ from conformance.protocol import (
     Action,
     Attends,
     Batches,
+    Compiles,
     Engine,
     Factory,
     Poison,
@@ -63,8 +64,8 @@ class Differences:
 class Pair:
     """Two engines as one `conformance.protocol.Engine`: it answers as A does, and B follows.
 
-    It offers the actions that both offer. It is Poisonable if either engine is, and Attends if A
-    is. A violation by B is raised as `Violation`.
+    It offers the actions that both offer. It is Poisonable or Compiles if either engine is or does,
+    and Attends if A does. A violation by B is raised as `Violation`.
     """
 
     def __init__(self, a: Engine, b: Engine, seen: Differences) -> None:
@@ -76,6 +77,8 @@ class Pair:
             self.poison = self._poison
         if isinstance(a, Attends):
             self.attend = self._attend
+        if isinstance(a, Compiles) or isinstance(b, Compiles):
+            self.compilations = self._compilations
 
     @property
     def profile(self) -> Profile:
@@ -134,6 +137,14 @@ class Pair:
         if self._together:
             with self._seen.blaming("B"):
                 self._b.poison(kind)
+
+    def _compilations(self) -> Mapping[str, int]:
+        """The counts of each engine, by its name and that of the entry point."""
+        found: dict[str, int] = {}
+        for name, engine in (("A", self._a), ("B", self._b.engine)):
+            counts = engine.compilations() if isinstance(engine, Compiles) else {}
+            found |= {f"{name}: {entry}": times for entry, times in counts.items()}
+        return found
 
     def _attend(self) -> Mapping[int, Mapping[int, int]]:
         assert isinstance(self._a, Attends)

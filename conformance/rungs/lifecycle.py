@@ -20,11 +20,13 @@ from conformance.rungs.pages import (
 from conformance.rungs.record import ActionKit, DrawRule, Move, RungKit, Session
 from conformance.rungs.scheduling import enqueue
 from conformance.rungs.shared_generators import (
+    LARGEST,
     Digits,
     allocated,
     cells_in,
     constant,
     first_queued,
+    name_of,
     named,
     params_of,
     prompt_of,
@@ -72,7 +74,9 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     digits = Digits(drawn)
     details = state.details
     taken = sorted(lifecycle.taken_keys(state))
-    name = digits.one_of(taken) if taken and digits.rarely(10) else (serial, digits.below(2))
+    name = (name_of(digits, serial), LARGEST if digits.rarely(16) else digits.below(2))
+    if taken and digits.rarely(10):
+        name = digits.one_of(taken)
     bare = [slot for slot in used_slots(state) if details[slot] is None]
     slot = wild_slot(state, digits, bare or used_slots(state))
     prompt = prompt_of(state, digits)

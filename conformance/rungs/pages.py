@@ -24,6 +24,7 @@ from conformance.rungs.record import (
 )
 from conformance.rungs.shared_generators import (
     ALPHABET,
+    LARGEST,
     Digits,
     allocated,
     cells_in,
@@ -48,7 +49,7 @@ from spec.vocabulary import INVALID, Params, Reason
 B = TypeVar("B", Allocate, Write)
 MACHINE: Final = ladder.machine("sharing")
 SERVING: Final = ladder.machine(ladder.SERVING)
-_ARRANGEMENTS = 8 * 3 * 3 * 16 * 8
+_ARRANGEMENTS = 8 * 3 * 3 * 16 * 8 * 8 * 4
 """The product of the bounds of the digits that `_arranged` takes."""
 FILLING: Final = 6
 """The most steps that are taken to fill the pool."""
@@ -92,6 +93,8 @@ def allocate(state: State, drawn: int) -> Allocate:
     Often those of several slots that each take a page, or copy one.
     """
     digits = Digits(drawn)
+    if digits.rarely(16):
+        return Allocate(_alone(state, digits))
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
     if digits.below(2) and (slots := together(state, digits)):
@@ -104,6 +107,13 @@ def allocate(state: State, drawn: int) -> Allocate:
             start = sequence.allocated
             batch += [(slot, start + step) for step in range(_stretch(state, digits, slot))]
     return Allocate(_arranged(state, Digits(arrangement), batch))
+
+
+def _alone(state: State, digits: Digits) -> Batch:
+    """A batch of one position that no row has, or of padding alone."""
+    slot = wild_slot(state, digits, used_slots(state))
+    wrong = digits.one_of((-1, -1, state.geometry.max_len, LARGEST, -(2**31)))
+    return digits.one_of((((slot, wrong),), ((slot, wrong),), (None,)))
 
 
 def together(state: State, digits: Digits) -> tuple[int, ...]:
@@ -170,6 +180,8 @@ def appended_page(state: State, slot: int) -> int | None:
 def write(state: State, drawn: int) -> Write:
     """Write the next cells of some slots that are allocated and have known tokens."""
     digits = Digits(drawn)
+    if digits.rarely(16):
+        return Write(_alone(state, digits))
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
     for slot in used_slots(state):
@@ -215,8 +227,11 @@ def _stretch(state: State, digits: Digits, slot: int) -> int:
 
 
 def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None]) -> Batch:
-    """The batch in some order, sometimes with padding, rarely with a wrong entry."""
-    spoiled = digits.rarely(8)
+    """The batch in some order, sometimes with padding, rarely with a wrong entry.
+
+    Sometimes it is padded to exactly the width of a batch, or to one entry more.
+    """
+    spoiled, width = digits.rarely(8), state.limits.prefill_tokens
     order = digits.below(3)
     if order == 1:
         batch.reverse()
@@ -226,7 +241,9 @@ def _arranged(state: State, digits: Digits, batch: list[tuple[int, int] | None])
         batch.insert(digits.below(len(batch) + 1), None)
     if spoiled and batch:
         batch = _spoiled(state, digits, batch)
-    return tuple(batch[: state.limits.prefill_tokens + 1])
+    if digits.rarely(8):
+        batch = batch + [None] * (width - len(batch) + digits.rarely(4))
+    return tuple(batch[: width + 1])
 
 
 def _spoiled(

@@ -57,6 +57,11 @@ class Session(Protocol):
         """The rules of this history's level, by name."""
         ...
 
+    @property
+    def refused(self) -> Action | None:
+        """The last action that was refused; None if none was."""
+        ...
+
     def times_seen(self, step: Step) -> int:
         """How often an action of this class had, in this history, the outcome it would have now."""
         ...

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
+from attrs import evolve
+
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
 from conformance.rungs.pages import SLOT_REASONS, appended, at_edge, pages_of, reserve
@@ -54,6 +56,21 @@ def enqueue(state: State, drawn: int) -> Enqueue:
     return Enqueue(wild_slot(state, digits, live), digits.below(ALPHABET))
 
 
+def queue_up(session: Session, drawn: int) -> Step:
+    """Queue a forced token; sometimes so many, for one slot or all, that the queue is full."""
+    digits, state = Digits(drawn), session.state
+    live = [slot for slot in state.live if state.details[slot]]
+    if not live or not digits.rarely(5):
+        return enqueue(state, drawn // 5)
+    chosen = live if digits.below(2) else [digits.one_of(live)]
+    for index in range(state.limits.queue - len(state.queue)):
+        before = session.state
+        session.take(Enqueue(chosen[index % len(chosen)], digits.below(ALPHABET)))
+        if session.state is before:  # the row is full
+            break
+    return Enqueue(digits.one_of(live), 0)
+
+
 def purge(state: State, drawn: int) -> Purge:
     """Drop the queued tokens of a slot."""
     digits = Digits(drawn)
@@ -62,10 +79,16 @@ def purge(state: State, drawn: int) -> Purge:
 
 
 def prefill(state: State, drawn: int, serial: int) -> Prefill:
-    """One to three requests, sometimes of several choices; often at the limit of the pool."""
-    digits = Digits(drawn)
-    count = 1 + digits.below(2) * digits.below(3)
+    """One to three requests, or as many as a prefill takes, or one more; often of several choices,
+    often at the limit of the pool.
+    """
+    digits, most = Digits(drawn), state.limits.prefill_seqs
+    count, width = 1 + digits.below(2) * digits.below(3), state.limits.prefill_tokens
     requests = [request(state, digits, serial + index) for index in range(count)]
+    if digits.rarely(12):
+        count = most + digits.rarely(4)
+        short = (request(state, digits, serial + index) for index in range(count))
+        requests = [evolve(one, prompt=one.prompt[: max(1, width // count)]) for one in short]
     if digits.rarely(12):
         requests.append(requests[0])
     return Prefill(tuple(requests))
@@ -79,10 +102,10 @@ def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     """
     digits, size = Digits(drawn), state.geometry.page_size
     counts = state.counts
-    longest = min(state.geometry.max_len, state.limits.prefill_tokens) - 1
+    longest = max(1, min(state.geometry.max_len, state.limits.prefill_tokens) - 1)
     if max(counts) < 2 and digits.below(4) != 3:
         prompt = (digits.below(ALPHABET),) * max(1, (longest - 1) // size * size)
-        params = Params(max_new=state.geometry.max_len - len(prompt))
+        params = Params(max_new=max(1, state.geometry.max_len - len(prompt)))
         choices = max(2, state.geometry.slots - 1)
         request = Request(id=serial, prompt=prompt, params=params, n_generations=choices)
         return Prefill((request,))
@@ -231,7 +254,7 @@ KIT: Final = RungKit(
     always=_always,
     rules={
         "lifecycle": {
-            "enqueue": when(has_used, one(enqueue), "advance"),
+            "enqueue": when(has_used, queue_up, "advance"),
             "pack": when(has_queued, constant(Pack()), "enqueue"),
             "purge": when(has_queued, one(purge), "enqueue"),
         },
@@ -241,7 +264,7 @@ KIT: Final = RungKit(
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),
-            "enqueue": when(has_queued, one(enqueue), "prefill"),
+            "enqueue": when(has_queued, queue_up, "prefill"),
         },
     },
     needs=frozenset({Prefill, Round}),

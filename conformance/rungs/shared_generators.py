@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from attrs import evolve
+
 from conformance.history import Step
 from conformance.protocol import Action
 from conformance.rungs.record import DrawRule, Session
@@ -23,6 +25,15 @@ T = TypeVar("T")
 
 ALPHABET: Final = 5
 """Prompts use few tokens, so that different sequences often have the same prefix."""
+
+
+NAMES: Final = (1, 2)
+"""A few request ids that are used again, taken or freed; `Session.next_id` gives none of them."""
+LARGEST: Final = 2**31 - 1
+LARGE: Final = (LARGEST, 2**24 + 1, LARGEST - 1, 2**16)
+"""Large ids, choices and seeds: at the end of an int32, and where a float32 or 16 bits round."""
+TEMPERATURES: Final = (0.0, 1.0, 0.0, 1.0, 0.5, 2**-20, 1e-45, 1.5)
+"""Greedy, usual ones, and small ones: the smallest is not 0 in a float32, but for a flush to 0."""
 
 
 class Digits:
@@ -112,7 +123,7 @@ def wild_slot(state: State, digits: Digits, good: Sequence[int]) -> int:
     if good and not digits.rarely(7):
         return digits.one_of(good)
     slots = state.geometry.slots
-    wild: tuple[int, ...] = (slots, -1, INVALID, *range(slots))
+    wild: tuple[int, ...] = (slots, -1, INVALID, -(2**31), *range(slots))
     return digits.one_of(wild)
 
 
@@ -149,13 +160,21 @@ def first_queued(state: State, slot: int, otherwise: int) -> int:
     return min(waiting) if waiting else otherwise
 
 
+def name_of(digits: Digits, serial: int) -> int:
+    """A request id: mostly a new one, sometimes one that is used again, rarely a large one."""
+    if not digits.rarely(5):
+        return serial
+    return digits.one_of((*NAMES, *NAMES, *LARGE[:2]))
+
+
 def request(state: State, digits: Digits, serial: int) -> Request:
     """A request, sometimes of several choices; rarely of more choices than there are slots."""
+    name = name_of(digits, serial)
     prompt = prompt_of(state, digits)
     too_many = digits.rarely(12)
     choices = state.geometry.slots + 1 if too_many else digits.one_of((1, 1, 2, 3))
     params = params_of(state, digits, prompt, choice=0)
-    return Request(id=serial, prompt=prompt, params=params, n_generations=choices)
+    return Request(id=name, prompt=prompt, params=params, n_generations=choices)
 
 
 def prompt_of(state: State, digits: Digits) -> Tokens:
@@ -170,32 +189,54 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
 
 
 def params_of(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
-    """Parameters with a limit that often ends at a page boundary; sometimes a stop sequence."""
+    """Parameters with a limit that often ends at a page boundary; sometimes stop sequences."""
     size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
     boundary = size - len(prompt) % size
     options = (boundary + 1, 1, size + boundary, boundary, left, 3, left + 1)
-    max_new = max(1, digits.one_of(options))
-    temperature = digits.one_of((0.0, 1.0))
-    params = Params(max_new=max_new, temperature=temperature, seed=digits.below(3))
-    window = state.geometry.window
-    return _with_stop(params, digits, prompt, choice, window) if digits.rarely(4) else params
+    max_new = LARGEST if digits.rarely(40) else max(1, digits.one_of(options))
+    params = Params(
+        max_new=max_new,
+        temperature=digits.one_of(TEMPERATURES),
+        seed=digits.one_of(LARGE) if digits.rarely(8) else digits.below(3),
+    )
+    if not digits.rarely(4):
+        return params
+    return evolve(params, stops=_stops(state, digits, prompt, params, choice))
 
 
-def _with_stop(
-    params: Params, digits: Digits, prompt: Tokens, choice: int, window: int | None
-) -> Params:
-    """With a stop sequence that naive decoding generates, or one that begins in the prompt.
+def _stops(
+    state: State, digits: Digits, prompt: Tokens, params: Params, choice: int
+) -> tuple[Tokens, ...]:
+    """Stop sequences that naive decoding generates, or that begin in the prompt.
 
-    The second kind must not match: stop sequences are matched against generated tokens only.
+    The second kind must not match: stop sequences are matched against generated tokens only. Some
+    are as long, or as many, as the limits allow, rarely more; some end at a page boundary; some
+    share their beginning.
     """
-    capped = Params(
-        max_new=min(params.max_new, 8), temperature=params.temperature, seed=params.seed
-    )
-    text = naive.generate(prompt, capped, choice, window=window)[0]
-    start = digits.below(len(text))
-    stop = text[start : start + 1 + digits.below(2)]
-    straddling = (prompt[-1], *text[:1])
-    stops = digits.one_of(((stop,), (straddling, stop), (straddling,)))
-    return Params(
-        max_new=params.max_new, temperature=params.temperature, seed=params.seed, stops=stops
-    )
+    limits, size = state.limits, state.geometry.page_size
+    capped = evolve(params, max_new=min(params.max_new, 8))
+    text = naive.generate(prompt, capped, choice, window=state.geometry.window)[0]
+    start, most = digits.below(len(text)), limits.stop_len
+    stop = text[start : start + digits.one_of((1, 2, most))][:most]
+    boundary = text[: size - len(prompt) % size][-most:]
+    straddling = (prompt[-1], *text[:1])[:most]
+    twin = (*stop[:-1], stop[-1] ^ 1)  # differs in its last token only
+    stops = digits.one_of(
+        (
+            (stop,),
+            (straddling, stop),
+            (straddling,),
+            (twin, stop),
+            (stop, (*stop, 0)[:most]),
+            (boundary,),
+            (text[-most:],),
+        )
+    )[: limits.stops]
+    match digits.below(24):
+        case 20 | 21:  # all that the limits allow
+            return ((twin,) * limits.stops)[: limits.stops - len(stops)] + stops
+        case 22:
+            return (twin,) * (limits.stops + 1)
+        case 23:
+            return ((stop * (most + 1))[: most + 1],)
+    return stops

@@ -30,6 +30,7 @@ from conformance.rungs.record import (
 )
 from conformance.rungs.shared_generators import (
     ALPHABET,
+    LARGEST,
     Digits,
     allocated,
     free_slots,
@@ -56,15 +57,32 @@ def clone(state: State, drawn: int) -> Clone:
     settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
     owners = [slot for slot in lazy_owners(state) if slot in settled]
     parents = owners if owners and digits.below(2) else settled or live
-    return Clone(wild_slot(state, digits, parents), child, 1 + digits.below(5))
+    choice = digits.one_of((0, LARGEST)) if digits.rarely(12) else 1 + digits.below(5)
+    return Clone(wild_slot(state, digits, parents), child, choice)
+
+
+def clone_everywhere(session: Session, digits: Digits) -> Step:
+    """Clones of one sequence into every free slot, from the highest or the lowest, and one more."""
+    state = session.state
+    parents = [slot for slot in state.live if getattr(state.sequences[slot], "settled", False)]
+    if not parents:
+        return clone(state, digits.below(64))
+    parent, free, first = digits.one_of(parents), free_slots(state), 8 + digits.below(64)
+    if digits.below(2):
+        free.reverse()
+    for choice, child in enumerate(free, start=first):
+        session.take(Clone(parent, child, choice))
+    return Clone(parent, None, first + len(free))
 
 
 def clone_at_edge(session: Session, drawn: int) -> Step:
     """A clone; often where the pool has exactly the page that it takes, or none."""
     digits = Digits(drawn)
+    if digits.rarely(8):
+        return clone_everywhere(session, digits)
     partial = [slot for slot in session.state.live if needs_page(session.state, slot)]
     if not partial or digits.below(2):
-        return clone(session.state, drawn // 2)
+        return clone(session.state, drawn // 16)
     last = Clone(digits.one_of(partial), None, 1 + digits.below(5))
     return at_edge(session, digits.below(64), last, short=digits.below(3) > 0)
 

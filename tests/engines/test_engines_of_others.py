@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conformance.engines import lmdeploy, parents, sglang_jax, transformers_cache, vllm
-from conformance.fuzzing.campaign import make
+from conformance.fuzzing.settings import make
 from conformance.harnesses import prefix_caching
 from conformance.protocol import EngineFailed
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens, default_limits

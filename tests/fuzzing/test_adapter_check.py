@@ -9,6 +9,7 @@ from mistaken_adapters import Halfway, Taking, with_bug
 
 from conformance.cli.main import main
 from conformance.fuzzing.adapter_check import Checked, check
+from conformance.fuzzing.settings import Setting
 from conformance.lockstep.called import called
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import take
@@ -129,7 +130,7 @@ def test_a_policy_that_is_not_declared_has_a_hint(capacity: Capacity, says: str)
     def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> FrugalAdapter:
         return FrugalAdapter(geometry, limits, cleanup, capacity=capacity, declared=STANDARD)
 
-    check(make, (SIZES, CleanupMode.NONE), found=found)
+    check(make, Setting(SIZES, CleanupMode.NONE, LIMITS), found=found)
 
     assert any(hint.startswith(says) for hint in found.hints)
     assert not any("policy" in hint for hint in found.hints)

@@ -29,7 +29,7 @@ from spec_engine import SpecEngine, small
 from spec_tools import grown
 
 from conformance.cli.main import main
-from conformance.fuzzing import campaign
+from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.history import PoisonDead
 from conformance.lockstep.called import called, notes_of
@@ -408,7 +408,7 @@ def test_the_advice_fits_what_was_not_reached(
 )
 def test_a_poison_is_blamed_if_it_should_overwrite(made: Any, kind: Poison, times: int) -> None:
     """STALE leaves the cells as they are, and an adapter may have no poison."""
-    target = Campaign(make=partial(campaign.make, made, USUAL, CleanupMode.NONE))
+    target = Campaign(make=partial(settings.make, made, USUAL, CleanupMode.NONE))
     Session(target, "lifecycle").take(PoisonDead(kind))
 
     assert times == target.coverage.poisoned_nothing

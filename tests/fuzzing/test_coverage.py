@@ -10,7 +10,7 @@ from spec_engine import ACTIONS, MACHINE, SpecEngine, make, small
 from spec_tools import ONE, SERVING, grown
 from toy_engine import Adapter, Allocator
 
-from conformance.fuzzing import campaign
+from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison
@@ -357,7 +357,7 @@ def words(*kinds: type, poison: bool = False, **sizes: int) -> frozenset[str]:
     """What an engine with these actions offers at the geometries of the kit, or at one."""
     main = small(**sizes)
     profile = evolve(make(main, default_limits(main), CleanupMode.END).profile, actions=kinds)
-    geometries = [main] if sizes else [one for one, _ in campaign.geometries(main)]
+    geometries = [main] if sizes else [one.geometry for one in settings.usual(main)]
     return offered_by(profile, geometries, poisonable=poison)
 
 
@@ -452,12 +452,12 @@ def spec_campaigns(*, climb: bool = False, window: int | None = None) -> tuple[C
     sizes = small(window=window)
     return tuple(
         Campaign(
-            make=partial(campaign.make, SpecEngine, *setting),
+            make=partial(settings.make, SpecEngine, *setting),
             names=ladder.machine_for(offered(window)).names,
             coverage=counted,
             climb=climb,
         )
-        for setting in campaign.geometries(sizes)
+        for setting in settings.usual(sizes)
     )
 
 
@@ -508,7 +508,7 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
         update=lambda *_: None,
     )
 
-    made = campaign.make(partial(SpecEngine, actions=offers), *report.settings[0])
+    made = settings.make(partial(SpecEngine, actions=offers), *report.usual[0])
     coverable = report.coverable(made)
     assert None is report.finding
     assert [] == sorted(set(coverable) - set(report.coverage.covered(coverable)))
@@ -530,12 +530,12 @@ def test_everything_required_is_reached_with_append() -> None:
     counted, actions = Coverage(), APPENDING
     targets = tuple(
         Campaign(
-            make=partial(campaign.make, partial(SpecEngine, actions=actions), *setting),
+            make=partial(settings.make, partial(SpecEngine, actions=actions), *setting),
             names=ladder.machine_for(actions).names,
             coverage=counted,
             climb=True,
         )
-        for setting in campaign.geometries(small())
+        for setting in settings.usual(small())
     )
     assert (
         {"lifecycle"}
@@ -555,7 +555,7 @@ def test_cleanup_is_drawn_without_decoding(appends: frozenset[type]) -> None:
     actions = appends | {act.Reserve, act.Assign, act.Allocate, *CLEANUPS}
     target = Campaign(
         make=partial(
-            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+            settings.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
         ),
         names=ladder.machine_for(actions).names,
     )
@@ -573,7 +573,7 @@ def test_cleanup_is_drawn_where_requests_wait_for_admission() -> None:
     actions = frozenset({act.Submit, act.Admit, act.Generate, *CLEANUPS})
     target = Campaign(
         make=partial(
-            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+            settings.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
         ),
         names=ladder.machine_for(actions).names,
     )
@@ -590,7 +590,7 @@ def test_an_action_of_drafts_is_drawn_without_the_others(kind: type[Action]) -> 
     actions = frozenset({act.Reserve, act.Allocate, act.Append, act.Write, act.Free, kind})
     target = Campaign(
         make=partial(
-            campaign.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
+            settings.make, partial(SpecEngine, actions=actions), small(), CleanupMode.NONE
         ),
         names=ladder.machine_for(actions).names,
         coverage=Coverage(),

@@ -10,7 +10,7 @@ from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE, FrugalAdapter
 from spec_engine import SpecEngine, small
 from spec_tools import grown
 
-from conformance.fuzzing import campaign
+from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.lockstep.lockstep import Lockstep
 from conformance.lockstep.run import replay
@@ -31,7 +31,7 @@ from spec.vocabulary import (
 
 SIZES = small(pages=9, page_size=4, slots=4, pages_per_seq=3)
 TURNS = (SIZES, evolve(SIZES, page_size=1, pages_per_seq=6), evolve(SIZES, pages=5, page_size=3))
-"""The sizes of the turns of a fuzzing run, as those of `campaign.geometries`."""
+"""The sizes of the turns of a fuzzing run, as those of `settings.usual`."""
 POLICIES = {"lazy": LAZY, "ahead": AHEAD, "both": BOTH, "whole": WHOLE, "lazy whole": LAZY_WHOLE}
 
 
@@ -72,7 +72,7 @@ def fuzzed(
 
 def wanted_of(capacity: Capacity) -> list[str]:
     """What a run of the toy with this policy must reach."""
-    sizes = [one for one, _ in campaign.geometries(small())]
+    sizes = [one.geometry for one in settings.usual(small())]
     profile = frugal(capacity).profile
     return Coverage().coverable(offered_by(profile, sizes, poisonable=False))
 
@@ -367,10 +367,10 @@ def test_a_lookahead_that_is_declared_too_large_is_found(declared: int) -> None:
 def test_rows_are_not_made_too_long_to_step() -> None:
     """A lookahead of a thousand cells is reported instead; so is one at sizes that are given."""
     far, near = behind(1000), behind(64)
-    chosen = campaign.Options(geometry=small())
-    given = campaign.Options(geometry=small(), alone=True)
+    given = settings.settings_of(near, small(), alone=True)
+    chosen = settings.settings_of(near, small())
 
-    assert small() == campaign.settings_of(far, chosen)[0][0]
-    assert {small()} == {sizes for sizes, _ in campaign.settings_of(near, given)}
-    assert small(pages=72, pages_per_seq=18) == campaign.settings_of(near, chosen)[0][0]
-    assert campaign.geometries(small())[1:] == campaign.settings_of(near, chosen)[1:]
+    assert small() == settings.settings_of(far, small())[0].geometry
+    assert {small()} == {one.geometry for one in given}
+    assert small(pages=72, pages_per_seq=18) == chosen[0].geometry
+    assert settings.usual(small())[1:] == chosen[1:]

@@ -15,7 +15,7 @@ from conformance.files import histories
 from conformance.fuzzing import campaign
 from conformance.fuzzing.shrinking import shrink_difference
 from conformance.lockstep.differential import PAGES, REASONS, REFUSES, Differences, PairFactory
-from conformance.protocol import Action, Attends, Factory, Poison, Poisonable, Result
+from conformance.protocol import Action, Attends, Compiles, Factory, Poison, Poisonable, Result
 from spec.machines import actions as act
 from spec.vocabulary import (
     CleanupMode,
@@ -152,16 +152,25 @@ def test_a_pair_can_be_poisoned_and_driven_as_its_engines_can() -> None:
             """Record the call."""
             poisoned.append(kind)
 
+    class Compiled(SpecEngine):
+        """A specification that says that it compiles."""
+
+        def compilations(self) -> dict[str, int]:
+            """One entry point."""
+            return {"write": 1}
+
     def pair(a: Factory, b: Factory) -> Any:
         return PairFactory(a, b, Differences())(SIZES, limits, CleanupMode.NONE)
 
     plain, mixed = pair(toy_engine.make, toy_engine.make), pair(toy_engine.make, Noted)
-    assert not isinstance(plain, Poisonable | Attends)
+    assert not isinstance(plain, Poisonable | Attends | Compiles)
     assert toy_engine.OFFERED == mixed.profile.actions
     mixed.poison(Poison.NAN)
     assert [Poison.NAN] == poisoned
     assert not isinstance(mixed, Attends)
     assert isinstance(pair(SpecEngine, Noted), Attends)
+    compiling = pair(toy_engine.make, Compiled)
+    assert {"B: write": 1} == compiling.compilations()
 
 
 def test_the_command_names_the_one_that_goes_wrong(

@@ -12,7 +12,7 @@ from attrs import evolve
 from spec_engine import SpecEngine, small
 from spec_tools import grown
 
-from conformance.fuzzing import campaign
+from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.history import History
 from conformance.lockstep.comparer import result_difference
@@ -170,8 +170,8 @@ def test_the_adapter_of_a_foreign_allocator_is_short() -> None:
 @pytest.mark.parametrize("at", range(3))
 def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     """An engine with another page policy that hides tokens and cells passes random histories."""
-    sizes, cleanup = campaign.geometries(small())[at]
-    target = Campaign(make=partial(campaign.make, toy_engine.Adapter, sizes, cleanup))
+    setting = settings.usual(small())[at]
+    target = Campaign(make=partial(settings.make, toy_engine.Adapter, *setting))
 
     report = turns(target, "lifecycle", start=11, steps=500)
 
@@ -186,8 +186,8 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
 @pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "scheduling")])
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
     """An engine with another page policy passes every level, rounds and cleanup included."""
-    sizes, cleanup = campaign.geometries(small())[at]
-    target = Campaign(make=partial(campaign.make, NextFit, sizes, cleanup))
+    setting = settings.usual(small())[at]
+    target = Campaign(make=partial(settings.make, NextFit, *setting))
 
     report = turns(target, level, start=5, steps=500)
 

@@ -6,7 +6,7 @@ import pytest
 from spec_engine import make, small
 from spec_tools import MACHINE, SERVING
 
-from conformance.fuzzing import campaign
+from conformance.fuzzing import settings
 from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.rungs import admission
 from conformance.rungs import pages as pages_kit
@@ -85,7 +85,7 @@ def test_a_batch_is_fitted_to_a_number_of_pages(pages: int) -> None:
 @pytest.mark.parametrize("lacking", [0, 1])
 def test_the_pool_is_filled_up_to_what_an_action_takes(lacking: int) -> None:
     """Two slots without a page take the last free pages together, or are one page short."""
-    target = Campaign(make=partial(campaign.make, make, TIGHT, CleanupMode.NONE))
+    target = Campaign(make=partial(settings.make, make, TIGHT, CleanupMode.NONE))
     session = Session(target, "lifecycle")
     for _ in range(2):
         session.take(Reserve())

@@ -12,7 +12,7 @@ from spec_tools import SERVING
 from conformance.exploration.graph import Graph
 from conformance.exploration.instances import instance
 from conformance.exploration.search import Search
-from conformance.fuzzing import campaign
+from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import Campaign, spread
 from conformance.history import Attend, History
 from conformance.lockstep.not_checked import not_checked
@@ -119,8 +119,8 @@ def fuzzed(kind: type[SpecEngine]) -> Finding | None:
     """The finding of the first turns of a run, if they have one."""
     sizes = small(window=4)
     target = Campaign(
-        make=partial(campaign.make, kind, sizes, CleanupMode.INCREMENTAL),
-        names=campaign.make(kind, sizes, CleanupMode.INCREMENTAL).profile.machine.names,
+        make=partial(settings.make, kind, sizes, CleanupMode.INCREMENTAL),
+        names=settings.make(kind, sizes, CleanupMode.INCREMENTAL).profile.machine.names,
     )
     for number, level in enumerate(campaign.TURNS * 3):
         report = campaign.Run()

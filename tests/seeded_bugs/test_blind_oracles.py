@@ -10,6 +10,7 @@ from spec_engine import small
 
 from conformance.engines import ours
 from conformance.fuzzing.campaign import Run
+from conformance.fuzzing.settings import Setting
 from conformance.history import History
 from conformance.lockstep.lockstep import by_clauses
 from conformance.lockstep.run import replay
@@ -89,7 +90,7 @@ def test_one_of_them_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
         found = replay(make, history)
         assert found is not None
         assert "CONTENT" == found.clause
-        shown = Run(finding=found, geometry=SIZES, cleanup=cleanup)
+        shown = Run(finding=found, setting=Setting(SIZES, cleanup, default_limits(SIZES)))
         monkeypatch.setattr(methods, "_campaign", lambda *_: shown)
         silent = blindly(blind, "DF1", 0, budget)
         seeing = blindly(evolve(blind, judge=by_clauses), "DF1", 0, budget)

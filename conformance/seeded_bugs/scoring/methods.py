@@ -17,6 +17,7 @@ from conformance.engines.registry import OUR_ENGINE
 from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign
+from conformance.fuzzing.settings import Setting, make
 from conformance.fuzzing.shrinking import shrink
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, by_clauses
@@ -33,7 +34,7 @@ from conformance.seeded_bugs.scoring.vectors import vectors
 from conformance.traffic import replay as traffic
 from conformance.traffic import traces
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
+from spec.vocabulary import CleanupMode, Geometry, Params, Request
 from spec.vocabulary.integers import VOCABULARY
 
 GEOMETRY: Final = Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4)
@@ -87,10 +88,10 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
     if not found.caught or not budget.shrink:
         return found
     assert report.finding is not None
-    assert report.geometry is not None
-    make = partial(campaign.make, ours.make, report.geometry, report.cleanup)
-    small = shrink(make, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
-    text = histories.dump(recorded(small, report.geometry, report.cleanup, plant=plant))
+    assert report.setting is not None
+    again = partial(make, ours.make, *report.setting)
+    small = shrink(again, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
+    text = histories.dump(recorded(small, report.setting, plant=plant))
     return evolve(found, shrunk=len(small.history), example=text)
 
 
@@ -111,21 +112,21 @@ def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attem
     found, history = _attempt(shown), shown.finding.history if shown.finding else ()
     if not found.caught:
         return evolve(found, error=found.error or "the kit found nothing to show to the oracle")
-    assert shown.geometry is not None
-    make = partial(campaign.make, ours.make, shown.geometry, shown.cleanup)
-    seen = replay(make, history, watchdog=budget.watchdog, oracle=blind.judge)
+    assert shown.setting is not None
+    again = partial(make, ours.make, *shown.setting)
+    seen = replay(again, history, watchdog=budget.watchdog, oracle=blind.judge)
     return evolve(found, caught=seen is not None, clause=seen.clause if seen else None)
 
 
 def replay_traffic(_plant: str | None, seed: int, budget: Budget) -> Attempt:
     """Synthetic traffic in lockstep: every output is compared with decoding its request alone."""
-    make = partial(campaign.make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
+    made = partial(make, ours.make_without_cells, GEOMETRY, CleanupMode.INCREMENTAL)
     tally = traffic.Tally()
-    compile_first(make, budget)
+    compile_first(made, budget)
     budget.watchdog.begin(tally.history, TRAFFIC_SECONDS)
     try:
         requests = made_up(seed, count=budget.steps // STEPS_PER_REQUEST)
-        traffic.replay(make(), requests, tally=tally, update=lambda _: None)
+        traffic.replay(made(), requests, tally=tally, update=lambda _: None)
     finally:
         budget.watchdog.end()
     clause = tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
@@ -189,15 +190,11 @@ METHODS: Final[dict[str, Method]] = {
 """In the order of the report."""
 
 
-def recorded(
-    finding: Finding, geometry: Geometry, cleanup: CleanupMode, *, plant: str | None
-) -> Recorded:
+def recorded(finding: Finding, setting: Setting, *, plant: str | None) -> Recorded:
     """The finding in the form of a file that `kvspec rerun` replays."""
     return Recorded(
         engine=OUR_ENGINE,
-        geometry=geometry,
-        limits=default_limits(geometry),
-        cleanup=cleanup,
+        **setting._asdict(),
         plant=plant,
         history=finding.history,
         clause=finding.clause,

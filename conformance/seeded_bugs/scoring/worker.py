@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 from conformance.engines import ours
 from conformance.files import histories
 from conformance.fuzzing import counterexamples
+from conformance.fuzzing.settings import Setting
 from conformance.fuzzing.warmup import warmup
 from conformance.history import History
 from conformance.lockstep.run import Finding, replay
@@ -24,7 +25,7 @@ from conformance.seeded_bugs import find, planted
 from conformance.seeded_bugs.scoring import hangs
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Budget, Key
 from conformance.seeded_bugs.scoring.methods import GEOMETRY, METHODS, Method, recorded
-from spec.vocabulary import CleanupMode
+from spec.vocabulary import CleanupMode, default_limits
 
 
 @frozen(kw_only=True)
@@ -98,8 +99,7 @@ def _keep_hang(
     small = hangs.shrunk(
         recorded(
             Finding(history, "PROG", "a step does not return from compiled code"),
-            GEOMETRY,
-            CleanupMode.INCREMENTAL,
+            Setting(GEOMETRY, CleanupMode.INCREMENTAL, default_limits(GEOMETRY)),
             plant=None if key[0] == CLEAN else key[0],
         )
     )

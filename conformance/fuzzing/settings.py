@@ -1,0 +1,252 @@
+"""The settings of a run: sizes, limits and cleanup of the engines that its histories are about.
+
+Many bugs need a size: a row that cannot grow, a queue without room, a count past 8 bits. A run
+begins at a few usual settings, and comes to further ones one after another, since an engine may
+have to be compiled for each.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import Final, NamedTuple
+
+from attrs import evolve
+
+from conformance.files.geometries import geometry_to_text
+from conformance.lockstep.called import made_at
+from conformance.protocol import Engine, Factory, Unsupported
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, default_limits
+
+LONGEST_ROW: Final = 160
+"""The most cells of a row that is made longer to show a lookahead."""
+PAST_8_BITS: Final = 258
+"""Cells of a row with which a count of 8 bits wraps around, whether it has a sign or not."""
+LONGEST_FURTHER: Final = 2 * LONGEST_ROW
+"""The most cells of a row at a further setting, where the engine has no such sizes."""
+
+
+class Setting(NamedTuple):
+    """What an engine is made with."""
+
+    geometry: Geometry
+    cleanup: CleanupMode
+    limits: Limits
+
+
+Narrow = Callable[[Geometry], Limits]
+
+
+def usual(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
+    """The given geometry and two others that reach further corner states.
+
+    The first has longer rows if only they can tell this lookahead from others. The second has pages
+    of one cell, so that every cell is at a page boundary; the third has a pool too small for its
+    slots. In both, pages run out, and the limits are as narrow as the slots allow.
+    """
+    return tuple(
+        Setting(sizes, cleanup, limits(sizes))
+        for sizes, cleanup, limits in _usual(main, lookahead=lookahead)
+    )
+
+
+def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMode, Narrow]]:
+    single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
+    tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
+    return [
+        (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL, default_limits),
+        (single, CleanupMode.END, full_buffers),
+        (tight, CleanupMode.NONE, narrow_batches),
+    ]
+
+
+def full_buffers(sizes: Geometry) -> Limits:
+    """A queue and a buffer of outputs with one entry for each slot; short stop sequences."""
+    return evolve(default_limits(sizes), queue=sizes.slots, outputs=sizes.slots, stop_len=3)
+
+
+def narrow_batches(sizes: Geometry) -> Limits:
+    """Batches narrower than a row, rounds narrower than the slots, and few rounds in a call."""
+    return evolve(
+        default_limits(sizes),
+        prefill_tokens=max(1, sizes.max_len - sizes.page_size + 1),
+        prefill_seqs=max(1, sizes.slots - 1),
+        round_tokens=max(1, sizes.slots - 1),
+        rounds=3,
+        stops=3,
+    )
+
+
+def least(sizes: Geometry) -> Limits:
+    """Everything one at a time."""
+    return Limits(
+        queue=sizes.slots,
+        prefill_tokens=1,
+        prefill_seqs=1,
+        round_tokens=1,
+        rounds=1,
+        stops=1,
+        stop_len=1,
+        outputs=sizes.slots,
+    )
+
+
+def one_prefill(sizes: Geometry) -> Limits:
+    """One prompt at a time, as wide as the longest row; stop sequences as long as a page."""
+    return evolve(
+        default_limits(sizes),
+        prefill_seqs=1,
+        prefill_tokens=sizes.max_len,
+        stops=1,
+        stop_len=sizes.page_size + 1,
+    )
+
+
+def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
+    """Sizes that reach what no usual setting does; each with a cleanup and limits."""
+
+    def sized(pages: int, page_size: int, slots: int, pages_per_seq: int) -> Geometry:
+        return evolve(
+            main, pages=pages, page_size=page_size, slots=slots, pages_per_seq=pages_per_seq
+        )
+
+    after, end, never = CleanupMode.INCREMENTAL, CleanupMode.END, CleanupMode.NONE
+    return (
+        (sized(5, 3, 1, 4), after, narrow_batches),  # one slot
+        (sized(4, 4, 5, 1), after, full_buffers),  # one page for a sequence
+        (sized(PAST_8_BITS + 30, 1, 2, PAST_8_BITS), after, one_prefill),
+        (sized(7, 5, 3, 2), never, one_prefill),  # no two sizes are equal
+        (sized(4, 2, 3, 4), never, full_buffers),  # one row can take the whole pool
+        (sized(9, 2, 9, 3), after, full_buffers),  # more slots than a byte has bits
+        (sized(6, 3, 3, 3), end, least),
+        (sized(1, 4, 2, 2), after, default_limits),  # one page
+        (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
+        (sized(6, 8, 2, 3), end, one_prefill),  # long pages
+        (sized(8, 1, 3, 3), never, narrow_batches),
+        (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
+    )
+
+
+def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
+    """The geometry with rows that end past a cell, its page and what is taken ahead of them.
+
+    The pool grows with the rows. The geometry as it is, if its rows suffice or would be too long.
+    """
+    cells = lookahead + main.page_size + 1
+    if not main.max_len < cells <= LONGEST_ROW:
+        return main
+    longer = main.pages_for(cells)
+    pages = main.pages * longer // main.pages_per_seq
+    return evolve(main, pages=pages, pages_per_seq=longer)
+
+
+def settings_of(
+    factory: Factory, geometry: Geometry, *, alone: bool = False
+) -> tuple[Setting, ...]:
+    """The usual settings of a run, at sizes that the engine has.
+
+    alone: this geometry and no other, with its default limits. Raises Unsupported if the engine
+    does not have it.
+    """
+    if alone:
+        limits = default_limits(geometry)
+        return tuple(Setting(geometry, cleanup, limits) for cleanup in CleanupMode)
+    lookahead = _lookahead(factory, geometry)
+    return tuple(_nearest_supported(factory, *one) for one in _usual(geometry, lookahead=lookahead))
+
+
+def further_of(
+    factory: Factory,
+    geometry: Geometry,
+    *,
+    known: tuple[Setting, ...],
+    seed: int,
+    leave_out: Callable[[str, str], None],
+) -> Iterator[Setting]:
+    """The further settings, in an order that depends on the seed; none is among the known ones.
+
+    leave_out: takes a geometry at which no engine can be made, and why.
+    """
+    candidates, seen = list(further(geometry)), {*known}
+    random.Random(seed).shuffle(candidates)
+    for sizes, cleanup, limits in candidates:
+        try:
+            setting = _supported(factory, sizes, cleanup, limits)
+        except InvalidInput as error:
+            leave_out(f"an engine at {geometry_to_text(sizes)}", str(error))
+            continue
+        is_longer = setting.geometry != sizes and setting.geometry.max_len > LONGEST_FURTHER
+        if setting not in seen and not is_longer:
+            seen.add(setting)
+            yield setting
+
+
+def chooses(
+    factory: Factory, geometry: Geometry, *, alone: bool = False
+) -> Callable[[Geometry, Limits], bool]:
+    """Whether a run may come to these sizes, with the limits that it has there or the default ones.
+
+    geometry, alone: see `settings_of`. Engines are made only for what is asked.
+    """
+    usual = settings_of(factory, geometry, alone=alone)
+
+    @cache
+    def others() -> tuple[Setting, ...]:
+        if alone:
+            return ()
+        return tuple(further_of(factory, geometry, known=usual, seed=0, leave_out=_nowhere))
+
+    def is_among(found: Iterable[Setting], sizes: Geometry, limits: Limits) -> bool:
+        there = [one.limits for one in found if one.geometry == sizes]
+        return limits in there or (bool(there) and limits == default_limits(sizes))
+
+    def is_chosen(sizes: Geometry, limits: Limits) -> bool:
+        return is_among(usual, sizes, limits) or is_among(others(), sizes, limits)
+
+    return is_chosen
+
+
+def _nowhere(_what: str, _why: str) -> None:
+    """Nobody is told what is left out."""
+
+
+def make(
+    factory: Factory, geometry: Geometry, cleanup: CleanupMode, limits: Limits | None = None
+) -> Engine:
+    """An engine in its initial state. limits: the default limits of the geometry if None."""
+    limits = default_limits(geometry) if limits is None else limits
+    return made_at(geometry, partial(factory, geometry, limits, cleanup))
+
+
+def geometry_source(*, given: bool) -> str:
+    """Where the geometry of a finding comes from, in words."""
+    return "given by --geometry" if given else "chosen by the kit"
+
+
+def _lookahead(factory: Factory, geometry: Geometry) -> int:
+    """The lookahead that an engine of about this geometry declares; 0 if none can be made."""
+    nearest = _nearest_supported(factory, geometry, CleanupMode.INCREMENTAL, default_limits)
+    try:
+        return make(factory, *nearest).profile.lookahead
+    except (Exception, SystemExit):  # whoever makes the engine next reports it
+        return 0
+
+
+def _nearest_supported(
+    factory: Factory, geometry: Geometry, cleanup: CleanupMode, limits: Narrow
+) -> Setting:
+    try:
+        return _supported(factory, geometry, cleanup, limits)
+    except (Exception, SystemExit):  # whoever makes the engine next reports it
+        return Setting(geometry, cleanup, limits(geometry))
+
+
+def _supported(
+    factory: Factory, geometry: Geometry, cleanup: CleanupMode, limits: Narrow
+) -> Setting:
+    """This setting, or one at the nearest sizes. Raises what the engine does, but Unsupported."""
+    setting = Setting(geometry, cleanup, limits(geometry))
+    try:
+        make(factory, *setting)
+    except Unsupported as error:
+        return Setting(error.nearest, cleanup, limits(error.nearest))
+    return setting

@@ -1,0 +1,186 @@
+"""The values that histories are drawn with: how often each kind comes up."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+
+import pytest
+from spec_engine import SpecEngine, small
+
+from conformance.fuzzing import campaign, settings
+from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
+from conformance.history import Step
+from conformance.rungs.shared_generators import LARGE, LARGEST, NAMES
+from spec.machines import actions as act
+from spec.state import State
+from spec.table import Batch
+from spec.vocabulary import CleanupMode, Params, Reason
+
+EXAMPLES = 15
+"""The histories at each of three settings and levels: some 6,000 steps."""
+LEAST = {
+    "a name used again after it was freed": 10,
+    "a name used again while it is taken": 37,
+    "the largest id": 35,
+    "the largest choice": 12,
+    "a large seed": 98,
+    "the largest limit": 18,
+    "a small temperature": 226,
+    "a usual temperature": 208,
+    "a stop as long as the limit": 27,
+    "a stop that is too long": 12,
+    "as many stops as the limit": 66,
+    "too many stops": 11,
+    "two stops that share a beginning": 34,
+    "a stop that ends at a page boundary": 64,
+    "position -1 alone": 6,
+    "nothing but padding": 6,
+    "a position past every row alone": 4,
+    "a batch of exactly the width": 111,
+    "a batch one wider": 54,
+    "a prefill of exactly the most prompts": 34,
+    "a prefill of one prompt more": 4,
+    "pack an empty queue": 3,
+    "queue in a full queue": 2,
+    "a round with a full queue": 13,
+    "take no outputs": 16,
+    "outputs full": 77,
+    "a clone into the last free slot": 38,
+    "a clone without a free slot": 21,
+    "the smallest slot": 22,
+}
+"""Each kind of value, and how often it comes up at least in these histories."""
+
+
+def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[str]:
+    """The kinds of values of an action. names: the names that sequences have had."""
+    for name, prompt, params in _requests(action):
+        if name in names:
+            is_taken = name in {(one.request, one.choice) for one in state.details if one}
+            there = "while it is taken" if is_taken else "after it was freed"
+            yield f"a name used again {there}"
+        if name[0] == LARGEST:
+            yield "the largest id"
+        yield from _params(state, len(prompt), params)
+    match action:
+        case act.Assign(choice=choice) | act.Clone(choice=choice) if choice == LARGEST:
+            yield "the largest choice"
+        case act.Allocate(batch) | act.Write(batch):
+            yield from _batch(state, batch)
+        case act.Prefill(requests):
+            more = len(requests) - state.limits.prefill_seqs
+            yield from ["a prefill of exactly the most prompts"] * (more == 0)
+            yield from ["a prefill of one prompt more"] * (more == 1)
+        case act.Clone():
+            free = state.sequences.count(None)
+            yield from ["a clone into the last free slot"] * (free == 1)
+            yield from ["a clone without a free slot"] * (free == 0)
+        case _:
+            yield from _buffers(state, action)
+    if getattr(action, "slot", None) == -(2**31):
+        yield "the smallest slot"
+
+
+def _batch(state: State, batch: Batch) -> Iterator[str]:
+    width, positions = state.limits.prefill_tokens, {entry and entry[1] for entry in batch}
+    yield from ["position -1 alone"] * (positions == {-1})
+    yield from ["nothing but padding"] * (positions == {None})
+    if len(batch) == 1 and batch[0] and batch[0][1] >= state.geometry.max_len:
+        yield "a position past every row alone"
+    yield from ["a batch of exactly the width"] * (len(batch) == width)
+    yield from ["a batch one wider"] * (len(batch) > width)
+
+
+def _buffers(state: State, action: Step) -> Iterator[str]:
+    full = len(state.queue) == state.limits.queue
+    match action:
+        case act.Pack() if not state.queue:
+            yield "pack an empty queue"
+        case act.Enqueue() if full:
+            yield "queue in a full queue"
+        case act.Round() | act.Generate() if full:
+            yield "a round with a full queue"
+        case act.TakeOutputs() if not state.outputs:
+            yield "take no outputs"
+
+
+def _requests(action: Step) -> list[tuple[tuple[int, int], tuple[int, ...], Params]]:
+    match action:
+        case act.Assign(prompt=prompt, params=params):
+            return [((action.request, action.choice), prompt, params)]
+        case act.Prefill(requests):
+            return [((one.id, 0), one.prompt, one.params) for one in requests]
+        case act.Submit(one):
+            return [((one.id, 0), one.prompt, one.params)]
+    return []
+
+
+def _params(state: State, prompt: int, params: Params) -> Iterator[str]:
+    limits, stops = state.limits, params.stops
+    yield from ["a large seed"] * (params.seed in LARGE)
+    yield from ["the largest limit"] * (params.max_new == LARGEST)
+    if 0 < params.temperature < 0.1:
+        yield "a small temperature"
+    if params.temperature in {0.5, 1.5}:
+        yield "a usual temperature"
+    longest = max(map(len, stops), default=0)
+    if longest == limits.stop_len > 1:
+        yield "a stop as long as the limit"
+    if longest > limits.stop_len:
+        yield "a stop that is too long"
+    if len(stops) == limits.stops > 1:
+        yield "as many stops as the limit"
+    if len(stops) > limits.stops:
+        yield "too many stops"
+    if len({*stops}) > len({stop[0] for stop in stops}):
+        yield "two stops that share a beginning"
+    size = state.geometry.page_size
+    if any((prompt + len(stop)) % size == 0 for stop in stops) and size > 1:
+        yield "a stop that ends at a page boundary"
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Counter[str]:
+    """How often each kind came up in EXAMPLES histories at each usual setting and each level."""
+    counted, rng, taken = Counter[str](), random.Random(7), Session.take
+
+    def take(session: Session, step: Step) -> None:
+        state, names = session.state, seen.setdefault(id(session), set())
+        counted.update(kinds(state, step, names))
+        if isinstance(step, act.Prefill | act.Round | act.Admit):
+            counted["outputs full"] += Reason.OUTPUTS_FULL in session.lockstep.reasons(step)
+        taken(session, step)
+        names.update((one.request, one.choice) for one in session.state.details if one)
+
+    seen = dict[int, set[tuple[int, int]]]()
+    ways = list(product(settings.usual(small()), LEVELS, range(EXAMPLES)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "take", take)
+        for setting, level, _ in ways:
+            seen.clear()
+            session = Session(Campaign(make=partial(settings.make, SpecEngine, *setting)), level)
+            rules = tuple(session.rules.values())
+            for _ in range(campaign.STEPS):
+                session.take(rng.choice(rules)(session, rng.getrandbits(64)))
+    return counted
+
+
+def test_the_table_names_every_kind(drawn: Counter[str]) -> None:
+    """Each kind that is counted has a bound."""
+    assert LEAST.keys() == drawn.keys()
+
+
+@pytest.mark.parametrize("kind", LEAST)
+def test_each_kind_of_value_comes_up(kind: str, drawn: Counter[str]) -> None:
+    """Often enough that a run of a minute, of some 40,000 steps, has many of them."""
+    assert LEAST[kind] <= drawn[kind]
+
+
+def test_no_new_request_has_a_name_that_is_used_again() -> None:
+    """The ids that a session gives are apart from those that several requests have on purpose."""
+    made = partial(settings.make, SpecEngine, small(), CleanupMode.NONE)
+    session = Session(Campaign(make=made), "lifecycle")
+
+    assert {*NAMES, *LARGE}.isdisjoint(session.next_id() for _ in range(1000))
