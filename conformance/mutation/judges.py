@@ -26,11 +26,14 @@ from conformance.traffic import replay as traffic
 from conformance.vectors.build import Vector, build
 from conformance.vectors.play import play
 from conformance.vectors.suites import suites
-from spec.vocabulary import CleanupMode, default_limits
+from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 FUZZ_SECONDS: Final = 60.0
-REQUESTS: Final = 200
-"""The requests of the traffic; each is decoded alone for comparison."""
+TRAFFIC: Final[Mapping[Geometry, int]] = {
+    GEOMETRY: 120,
+    Geometry(pages=850, page_size=1, slots=3, pages_per_seq=280): 8,
+}
+"""The number of requests at each size. At the second, positions and counts exceed a byte."""
 VECTOR_SECONDS: Final = 60.0
 TRAFFIC_SECONDS: Final = 120.0
 SERVED_SECONDS: Final = 120.0
@@ -81,14 +84,19 @@ def vectors(watchdog: Watchdog) -> str | None:
 
 def replay(watchdog: Watchdog) -> str | None:
     """Synthetic traffic in lockstep, every output compared with decoding its request alone."""
-    engine = ours.make_without_cells(GEOMETRY, default_limits(GEOMETRY), CleanupMode.INCREMENTAL)
-    tally = traffic.Tally()
-    watchdog.begin(tally.history, TRAFFIC_SECONDS)
-    try:
-        traffic.replay(engine, made_up(0, count=REQUESTS), tally=tally, update=lambda _: None)
-    finally:
-        watchdog.end()
-    return tally.finding.clause if tally.finding else "CONS" if tally.leaked_pages else None
+    for geometry, count in TRAFFIC.items():
+        engine = ours.make_without_cells(
+            geometry, default_limits(geometry), CleanupMode.INCREMENTAL
+        )
+        requests, tally = made_up(0, count=count, longest=geometry.max_len), traffic.Tally()
+        watchdog.begin(tally.history, TRAFFIC_SECONDS)
+        try:
+            traffic.replay(engine, requests, tally=tally, update=lambda _: None)
+        finally:
+            watchdog.end()
+        if tally.finding or tally.leaked_pages:
+            return tally.finding.clause if tally.finding else "CONS"
+    return None
 
 
 def served(watchdog: Watchdog) -> str | None:
@@ -122,7 +130,7 @@ def kernel(name: str, watchdog: Watchdog) -> str | None:
 METHODS: Final[Mapping[str, Method]] = {
     "fuzz": Method(f"`kvspec fuzz`, {FUZZ_SECONDS:g} seconds", fuzz),
     "vectors": Method("every vector of `kvspec vectors`", vectors),
-    "replay": Method(f"synthetic traffic, {REQUESTS} requests", replay),
+    "replay": Method(f"synthetic traffic, {sum(TRAFFIC.values())} requests", replay),
     "served": Method("requests served with a small Llama, beside a float64 oracle", served),
     "kernel reference": Method(
         f"`kvspec kernel reference --cases {CASES}`", partial(kernel, "reference")

@@ -213,10 +213,9 @@ def _finds_nothing(_before: View, _seen: View, _wanted: View) -> Iterator[tuple[
     yield from ()
 
 
-def made_up(seed: int, *, count: int) -> Iterator[Request]:
-    """Random requests of one to three choices, of any length up to `max_len`."""
+def made_up(seed: int, *, count: int, longest: int = GEOMETRY.max_len) -> Iterator[Request]:
+    """Random requests of one to three choices. longest: the most tokens of one, all included."""
     digits = random.Random(seed)
-    longest = GEOMETRY.max_len
     for index in range(count):
         prompt = digits.randint(1, longest - 1)
         tokens = traces.prompt_tokens(index, prompt, None, vocabulary=VOCABULARY)
