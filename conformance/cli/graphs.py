@@ -28,8 +28,10 @@ CHECKPOINT_SECONDS: Final = 20.0
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUNGS) -> None:
-    """The options that select a graph. rungs: those to choose from."""
+def add_arguments(
+    parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUNGS, alphabet: str = "legal"
+) -> None:
+    """The options that select a graph. rungs: those to choose from. alphabet: the default."""
     finishing = [name for name in FINISHING if name in rungs]
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
@@ -38,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUN
     parser.add_argument(
         "--alphabet",
         choices=("legal", "illegal"),
-        default="legal",
+        default=alphabet,
         help="illegal: also what a caller must not ask; each must be refused and change nothing "
-        "(explore asks it of every rung but sharing in any case)",
+        f"(default {alphabet}; explore asks it of every rung but sharing in any case)",
     )
     parser.add_argument(
         "--cleanup",

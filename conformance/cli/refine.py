@@ -23,7 +23,7 @@ HELP: Final = "our jitted engine on every transition of the specification's grap
 EXAMPLES: Final = (
     "kvspec refine --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
     "kvspec refine --rung lifecycle --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
-    "kvspec refine --alphabet illegal --json r.json",
+    "kvspec refine --alphabet legal --json r.json   # leave out what a caller must not ask",
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
 
@@ -33,7 +33,7 @@ RUNGS: Final = tuple(dict.fromkeys(scope.rung for scope in SCOPES))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The graph, how many transitions are taken singly, and a bug to plant."""
-    graphs.add_arguments(parser, rungs=RUNGS)
+    graphs.add_arguments(parser, rungs=RUNGS, alphabet="illegal")
     parser.add_argument(
         "--unbatched",
         type=integer(least=0),
@@ -163,6 +163,7 @@ def _tell(
     report.count(
         checked=tally.checked,
         checked_unbatched=tally.checked_unbatched,
+        refused_by_driver=tally.by_driver,
         mismatches=tally.mismatches,
         first_mismatch=", ".join(state.history) or None,
     )
@@ -178,6 +179,13 @@ def _tell(
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
     if arguments.rung == PACKED:
         report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
+    if arguments.alphabet == "legal":
+        report.skip("illegal actions", why="--alphabet legal leaves them out")
+    if tally.by_driver:
+        report.skip(
+            f"the entry points on {tally.by_driver:,} actions that the driver refuses",
+            why="they do not fit the arrays of a call; the reason of the driver is checked",
+        )
     report.skip(
         "the reasons that generate gives for the round it stopped before",
         why="fuzz and replay check it",

@@ -174,6 +174,7 @@ def refine_cells(
         asked = contents.ask(setup, chosen.machine, state, action, step.after)
         if isinstance(asked, frozenset):
             run.tally.checked += 1
+            run.tally.by_driver += 1
             if not asked or any(not step.mask >> code & 1 for code in asked):
                 run.tally.wrong(number, step.move)
             return

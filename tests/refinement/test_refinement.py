@@ -25,7 +25,7 @@ from conformance.refinement.run import (
 )
 from conformance.refinement.transition import agrees, identical, same_observed
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
-from conformance.seeded_bugs import planted
+from conformance.seeded_bugs import planted, replaced
 from impl.setup import Setup
 from impl.state import State as DeviceState
 from impl.state.packing import fields
@@ -314,7 +314,7 @@ def test_padding_repeats_and_parts_are_taken() -> None:
 
 def test_the_commands_agree(tmp_path: Path) -> None:
     """`explore` and `refine` with the same options report the same graph."""
-    sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1"]
+    sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1", "--alphabet", "legal"]
     found = {}
     for name in ("explore", "refine"):
         target = tmp_path / f"{name}.json"
@@ -326,6 +326,25 @@ def test_the_commands_agree(tmp_path: Path) -> None:
     assert explored == refined_too
     assert found["refine"]["checked"] == found["refine"]["transitions"]
     assert ("holds", "complete") == (found["refine"]["verdict"], found["refine"]["scope"])
+    assert any("illegal actions" in part for part in found["refine"]["not_checked"])
+
+
+def test_illegal_actions_are_sent_to_the_engine_by_default(tmp_path: Path) -> None:
+    """A missing guard that refuses illegal actions alone makes refine fail."""
+    target = tmp_path / "r.json"
+    sizes = ["--rung", "lifecycle", "--geometry", "pages=1,slots=1,page_size=2,pages_per_seq=1"]
+    words = ["refine", *sizes, "--unbatched", "0", "--quiet", "--json", str(target)]
+
+    def never(right: Any) -> Any:
+        return lambda *given: tuple((jnp.bool_(False), *rest) for _, *rest in right(*given))
+
+    assert 0 == main(words)
+    found = json.loads(target.read_text())
+    assert found["transitions"] + found["illegal"] == found["checked"]
+    assert found["illegal"] > 0
+    with replaced("impl.plan", "require_used", never):
+        assert 1 == main(words)
+        assert 0 == main([*words, "--alphabet", "legal"])
 
 
 def test_the_setup_of_a_layer_is_one_engine() -> None:
