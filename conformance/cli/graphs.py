@@ -19,6 +19,7 @@ from spec.vocabulary import CleanupMode, InvalidInput
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
+    from conformance.exploration.instances import Instance
 
 FINISHING: Final = tuple(name for name in RUNGS if Round in machine(name).calls)
 """The rungs in which sequences finish."""
@@ -48,6 +49,27 @@ def add_arguments(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
         help=f"{' and '.join(finishing)}: when finished sequences are freed (default incremental)",
+    )
+    parser.add_argument(
+        "--pages",
+        choices=("lowest", "open"),
+        default="lowest",
+        help="open: states are taken up to renaming of pages, in explore --rung sharing of slots "
+        "too",
+    )
+    parser.add_argument(
+        "--stop-len",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="tokens of a stop sequence, 1 or 2 (default 1)",
+    )
+    parser.add_argument(
+        "--leave-out",
+        nargs="+",
+        default=[],
+        metavar="MOVE",
+        help="kinds of moves that are not taken, in any rung but sharing, as: enqueue",
     )
     parser.add_argument(
         "--states",
@@ -105,8 +127,24 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
         "geometry": geometry_to_data(arguments.geometry),
         "alphabet": arguments.alphabet,
         "cleanup": cleanup(arguments).value,
-        "pages": getattr(arguments, "pages", "lowest"),
+        "pages": arguments.pages,
+        "stop_len": arguments.stop_len,
+        "left_out": arguments.leave_out,
     }
+
+
+def chosen(arguments: argparse.Namespace) -> "Instance":
+    """The instance of a rung that the specification itself explores. Raises InvalidInput."""
+    from conformance.exploration.instances import instance
+
+    return instance(
+        arguments.rung,
+        arguments.geometry,
+        cleanup(arguments),
+        stop_len=arguments.stop_len,
+        left_out=tuple(arguments.leave_out),
+        open_pages=arguments.pages == "open",
+    )
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
@@ -123,22 +161,43 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     return CleanupMode(arguments.cleanup)
 
 
-def check_pages(arguments: argparse.Namespace) -> None:
-    """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
-    if arguments.pages == "open" and (arguments.rung != PACKED or arguments.alphabet != "legal"):
+def check_packed(arguments: argparse.Namespace, *, open_pages: bool) -> None:
+    """Raise InvalidInput for what the packed states of sharing do not have.
+
+    open_pages: whether they may be taken up to renaming, with the legal alphabet.
+    """
+    if arguments.rung != PACKED:
+        return
+    if arguments.pages == "open" and not (open_pages and arguments.alphabet == "legal"):
         raise InvalidInput(
             "--pages open",
             seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",
-            allowed="--rung sharing --alphabet legal",
+            allowed="explore --rung sharing --alphabet legal, or another rung",
+            remedy="Leave one of them out.",
+        )
+    if arguments.stop_len > 1 or arguments.leave_out:
+        raise InvalidInput(
+            "--stop-len" if arguments.stop_len > 1 else "--leave-out",
+            seen=f"--rung {arguments.rung}",
+            allowed="another rung: this one has a fixed list of moves, and no stop sequences",
             remedy="Leave one of them out.",
         )
 
 
-def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) -> None:
+def tell(
+    graph: "Graph",
+    report: Report,
+    *,
+    seconds: float,
+    earlier: int = 0,
+    left_out: Sequence[str] = (),
+) -> None:
     """Report the counts of a graph.
 
-    earlier: transitions of an earlier run, left out of the rate.
+    earlier: transitions of an earlier run, left out of the rate. left_out: kinds of moves.
     """
+    if left_out:
+        report.skip(f"the moves {', '.join(left_out)}", why="--leave-out")
     actions: dict[str, dict[str, int]] = {}
     for outcome, times in sorted(graph.outcomes.items()):
         kind, _, name = outcome.partition(": ")

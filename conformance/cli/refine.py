@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.fail("PROG: a batch does not return from compiled code; kvspec fuzz shrinks a hang")
         report.abort()
 
+    graphs.check_packed(arguments, open_pages=False)
     progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
     loaded = progress.load()
     state = Refinement(graph=Graph(), tally=Tally())
@@ -106,7 +107,6 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance.exploration import instances
     from conformance.exploration.packed_search import Plan
     from conformance.exploration.packed_states import Allocator
     from conformance.refinement.run import (
@@ -135,9 +135,7 @@ def _refine(
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = instances.instance(
-                arguments.rung, arguments.geometry, graphs.cleanup(arguments)
-            )
+            chosen = graphs.chosen(arguments)
             checker = cells_checker(chosen, state, **how)
             refine_cells(
                 chosen,
@@ -158,7 +156,7 @@ def _tell(
     seconds: float,
     earlier: int,
 ) -> None:
-    graphs.tell(state.graph, report, seconds=seconds, earlier=earlier)
+    graphs.tell(state.graph, report, seconds=seconds, earlier=earlier, left_out=arguments.leave_out)
     tally, graph = state.tally, state.graph
     report.count(
         checked=tally.checked,

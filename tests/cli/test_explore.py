@@ -99,7 +99,9 @@ def test_a_bound_leaves_it_undecided(
     ("words", "says"),
     [
         (["--pages", "open", "--alphabet", "illegal"], "--rung sharing --alphabet legal"),
-        (["--pages", "open", "--rung", "lifecycle"], "--rung sharing --alphabet legal"),
+        (["--stop-len", "2"], "no stop sequences"),
+        (["--leave-out", "free"], "a fixed list of moves"),
+        (["--rung", "lifecycle", "--leave-out", "frei"], "saw 'frei'"),
         (["--cleanup", "end"], "--rung rollback or window or scheduling: in the others"),
         (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
         (["--rung", "attention"], "invalid choice: 'attention'"),
@@ -237,7 +239,13 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     """The counts of `refine` in a checkpoint are validated like the rest of the file."""
     path = tmp_path / "r.npz"
     words = argparse.Namespace(
-        rung="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+        rung="sharing",
+        alphabet="illegal",
+        cleanup=None,
+        geometry=parse_geometry(SMALL),
+        pages="lowest",
+        stop_len=1,
+        leave_out=[],
     )
     about = graphs.about(words) | {"plant": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)

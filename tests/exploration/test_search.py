@@ -54,7 +54,7 @@ Effect = Callable[..., State]
 
 def expanded(chosen: Instance, state: State) -> Expanded:
     """All moves of one state, as a worker takes them."""
-    (found,) = expand(((chosen.name, chosen.geometry, chosen.cleanup), [state]))
+    (found,) = expand((chosen, [state]))
     return found
 
 

@@ -336,7 +336,7 @@ def test_illegal_actions_are_sent_to_the_engine_by_default(tmp_path: Path) -> No
     words = ["refine", *sizes, "--unbatched", "0", "--quiet", "--json", str(target)]
 
     def never(right: Any) -> Any:
-        return lambda *given: tuple((jnp.bool_(False), *rest) for _, *rest in right(*given))
+        return lambda *given: tuple((jnp.zeros((), bool), *rest) for _, *rest in right(*given))
 
     assert 0 == main(words)
     found = json.loads(target.read_text())
