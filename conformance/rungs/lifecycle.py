@@ -197,19 +197,20 @@ def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
         prompt = (first,) * max(1, geometry.max_len - 1)
         assign = act.Assign(slot, prompt, Params(max_new=1), 1, slot)
         yield fixed(assign, f"assign({slot}, {first})")
-    yield fixed(act.Reserve(), "reserve()")
     for slot in range(geometry.slots):
         yield assign_another(slot, geometry.slots)
+    for slot, other in permutations(range(geometry.slots), 2):
+        yield assign_again(slot, other)
+    yield from batches(range(geometry.slots), geometry.page_size)
+    yield from slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield fixed(act.Reserve(), "reserve()")
+    for slot in range(geometry.slots):
         yield clone_to_any(slot)
         long = act.Assign(slot, (1,) * geometry.max_len, Params(max_new=1), 1, slot)
         yield fixed(long, f"assign_long({slot})")
         stopped = evolve(long, prompt=(1,), params=Params(max_new=1, stops=((1,),) * 2))
         yield fixed(stopped, f"assign_stops({slot})")
     yield from never_legal(geometry)
-    for slot, other in permutations(range(geometry.slots), 2):
-        yield assign_again(slot, other)
-    yield from batches(range(geometry.slots), geometry.page_size)
-    yield from slots_of(geometry, lambda child: child, lambda parent: parent)
 
 
 KIT: Final = RungKit(

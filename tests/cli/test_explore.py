@@ -75,7 +75,7 @@ def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
     status, found = run(result, "--rung", "scheduling", "--geometry", TINY)
 
     assert (0, "complete") == (status, found["scope"])
-    assert (31, 434, 713, 6) == tuple(
+    assert (48, 713, 1207, 6) == tuple(
         found[key] for key in ("states", "transitions", "illegal", "depth")
     )
     assert {"CONTENT", "OUT", "RESET", "ATOMIC", "sharing to pages"} < {*found["invariants"]}

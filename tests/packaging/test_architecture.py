@@ -58,7 +58,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
-    "mutation": ("runtime", "exploration", "refinement", "seeded_bugs"),
+    "mutation": (
+        *("protocol", "history", "runtime", "rungs", "files", "engines", "exploration"),
+        *("recordings", "refinement", "fuzzing", "vectors", "seeded_bugs"),
+    ),
     "benchmarks": ("protocol", "files", "numerics", "engines", "recordings", "fuzzing"),
     "cli": (
         *("verdict", "protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),

@@ -223,7 +223,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("lifecycle", TINY, 376, 3797, 12331, 100), ("scheduling", WIDE, 431, 5163, 15956, 0)],
+    [("lifecycle", TINY, 376, 4016, 18504, 100), ("scheduling", WIDE, 946, 13335, 35857, 0)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
