@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             earlier=earlier,
             left_out=arguments.leave_out,
         )
-    if graph.complete:
-        progress.remove()
+    if not report.failures:  # a violation ends a level in its middle
+        progress.end(graph)
     return graphs.verdict(graph, report)
 
 

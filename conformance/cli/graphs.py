@@ -3,7 +3,7 @@
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,8 @@ from conformance.files.geometries import geometry_to_data
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
 from spec.machines.actions import Round
-from spec.vocabulary import CleanupMode, InvalidInput
+from spec.vocabulary import CleanupMode, InvalidInput, Reason
+from spec.vocabulary.errors import Family
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
@@ -102,11 +103,17 @@ class Progress:
 
         return None if self._path is None else graph.load(self._path, self._about)
 
-    def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
-        """Save if the last time is long enough ago. extra: called only then."""
+    def save(
+        self,
+        held: "Graph",
+        extra: Callable[[], dict[str, object]] = dict,
+        *,
+        every: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        """Save if the last time is long enough ago, in seconds. extra: called only then."""
         from conformance.exploration import graph
 
-        if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+        if self._path is not None and time.monotonic() - self._saved >= every:
             self._saved = time.monotonic()
             try:
                 graph.save(held, self._path, self._about, extra=extra())
@@ -114,9 +121,11 @@ class Progress:
                 why = error.strerror or type(error).__name__
                 complain("", f"--checkpoint {self._path}: not kept: {why}; the last one stays")
 
-    def remove(self) -> None:
-        """Remove the checkpoint of a finished run."""
-        if self._path is not None:
+    def end(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
+        """Remove the checkpoint of a complete graph; keep that of a run which its bound ended."""
+        if not held.complete:
+            self.save(held, extra, every=0.0)
+        elif self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
@@ -202,6 +211,9 @@ def tell(
     for outcome, times in sorted(graph.outcomes.items()):
         kind, _, name = outcome.partition(": ")
         actions.setdefault(kind, {})[name] = times
+    undone = never_done(actions)
+    if undone:
+        report.skip(f"{', '.join(undone)}: done in no state", why="the geometry has no room for it")
     report.count(
         states=graph.states,
         transitions=graph.transitions,
@@ -213,6 +225,19 @@ def tell(
     for kind, outcomes in actions.items():
         told = ", ".join(f"{name} {times:,}" for name, times in outcomes.items())
         report.say(f"  {kind:>14}  {told}")
+
+
+def never_done(actions: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The kinds of moves that are refused for lack of room in some state, and done in none."""
+    return [
+        kind
+        for kind, outcomes in actions.items()
+        if "done" not in outcomes
+        and any(
+            all(Reason[name].family is Family.CAPACITY for name in reasons.split(" or "))
+            for reasons in outcomes
+        )
+    ]
 
 
 def verdict(graph: "Graph", report: Report) -> Verdict:

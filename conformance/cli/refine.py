@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         seconds = time.perf_counter() - started
         _tell(arguments, report, state, seconds=seconds, earlier=earlier)
     _require_all_checked(arguments, report, state)
-    if state.graph.complete:
-        progress.remove()
+    if state.broken is None:  # a violation ends a level in its middle
+        progress.end(state.graph, lambda: state.extra)
     return graphs.verdict(state.graph, report)
 
 

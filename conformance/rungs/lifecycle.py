@@ -207,9 +207,9 @@ def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     for slot in range(geometry.slots):
         yield clone_to_any(slot)
         long = act.Assign(slot, (1,) * geometry.max_len, Params(max_new=1), 1, slot)
-        yield fixed(long, f"assign_long({slot})")
+        yield fixed(long, f"assign({slot}, too long)")
         stopped = evolve(long, prompt=(1,), params=Params(max_new=1, stops=((1,),) * 2))
-        yield fixed(stopped, f"assign_stops({slot})")
+        yield fixed(stopped, f"assign({slot}, two stops)")
     yield from never_legal(geometry)
 
 

@@ -257,6 +257,40 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     assert path.exists()
 
 
+def test_a_run_that_its_bound_ends_keeps_a_checkpoint(tmp_path: Path) -> None:
+    """However short a bounded run is, another run goes on from where it ended."""
+    path = tmp_path / "e.npz"
+    words = ["--geometry", SMALL, "--checkpoint", str(path), "--quiet"]
+
+    for command in ("explore", "refine"):
+        assert 3 == main([command, *words, "--states", "9"])
+        assert path.exists()
+        assert 0 == main([command, *words])
+        assert not path.exists()
+
+
+def test_moves_without_room_are_told(result: Path) -> None:
+    """In rows that are too short for any request, a search that holds says what it has not seen."""
+    sizes = "pages=2,slots=1,page_size=1,pages_per_seq=1,window=1"
+    _, found = run(result, "--rung", "window", "--geometry", sizes)
+
+    assert any("prefill" in part and "done in no state" in part for part in found["not_checked"])
+    _, found = run(result, "--rung", "scheduling", "--geometry", TINY)
+    assert not any("prefill" in part for part in found["not_checked"])
+
+
+def test_states_up_to_renaming_of_pages_and_moves_left_out(result: Path) -> None:
+    """In a rung with contents fewer states stand for all; a kind of move that is left out is told."""
+    words = ("--rung", "lifecycle", "--geometry", "pages=3,slots=2,page_size=2,pages_per_seq=1")
+
+    assert (0, 196) == (lambda told: (told[0], told[1]["states"]))(
+        run(result, *words, "--pages", "open")
+    )
+    status, found = run(result, *words, "--leave-out", "assign", "write")
+    assert (0, True) == (status, found["states"] < 376)
+    assert "the moves assign, write: --leave-out" in found["not_checked"]
+
+
 def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
     """At the end the written checkpoint is removed, but not the caller's link to it."""
     link = tmp_path / "link"

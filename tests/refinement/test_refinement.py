@@ -35,6 +35,7 @@ from spec.vocabulary import Geometry, Params, Reason, Request
 
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
 TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
+SMALLER = Geometry(pages=2, slots=2, page_size=1, pages_per_seq=2)
 WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
 INSTANCE = instance("scheduling", SMALL)
 SETUP = contents.setup_of(INSTANCE)
@@ -240,6 +241,25 @@ def test_the_engine_refines_contents_and_decoding(
     )
     assert transitions + illegal == run.tally.checked
     assert (0, sample, None) == (run.tally.mismatches, run.tally.checked_unbatched, run.broken)
+
+
+@pytest.mark.parametrize("open_pages", [False, True])
+def test_a_bug_is_found_among_states_up_to_renaming_too(open_pages: bool) -> None:  # noqa: FBT001
+    """The engine is right, and a planted bug has the same shortest history."""
+    chosen = instance("lifecycle", SMALLER, open_pages=open_pages, left_out=("assign_again",))
+
+    def run() -> Refinement:
+        found = Refinement()
+        refine_cells(chosen, found, cells_checker(chosen, found, sample=0, seed=0), illegal=True)
+        return found
+
+    right = run()
+    assert (0, None) == (right.tally.mismatches, right.broken)
+    assert right.graph.transitions + right.graph.illegal == right.tally.checked
+    with planted("RC2"):
+        wrong = run()
+    assert ("reserve(0)", "assign(0, 1)", "allocate(0, 1)") == wrong.history[:3]
+    assert wrong.history[-1].startswith("clone(0")
 
 
 def numbers(values: list[int]) -> Transitions:
