@@ -106,7 +106,7 @@ def test_the_specification_decides_what_is_legal() -> None:
 
 
 def test_the_page_has_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command writes the table that it prints, and fails if a judge is wrong."""
+    """The command writes the table that it prints, unless a judge is wrong: then it fails."""
     monkeypatch.setattr(histories, "vectors", lambda _: [])
     monkeypatch.setattr(histories, "vectors_judged", lambda *_: {"our engine": Count(legal=3)})
     page = tmp_path / "page.md"
@@ -115,4 +115,6 @@ def test_the_page_has_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "| vectors | our engine | 0 | 0 | 0 | 3 | 3 |" in page.read_text()
     wrong = Count(illegal=1, passed=1, examples=["line 3: tokens 1 -> 2"])
     monkeypatch.setattr(histories, "vectors_judged", lambda *_: {"our engine": wrong})
-    assert 1 == histories.main(["--count", "10"])
+    page.unlink()
+    assert 1 == histories.main(["--count", "10", "--write", str(page)])
+    assert not page.exists()
