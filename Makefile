@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants hostile kernel grid compare bench peers cross-check \
+.PHONY: help setup test fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers
@@ -67,6 +67,12 @@ plant: $(STAMP) ## score the kit on every planted bug; can be resumed
 
 mutants: $(STAMP) ## mutate the engine, and say which method kills which mutant: docs/mutants.md; can be resumed
 	$(BIN)/python -m conformance.mutation.run --write docs/mutants.md
+
+guards: $(STAMP) ## leave out each guard of the engine in turn, and check that refinement notices
+	$(BIN)/python -m conformance.mutation.guards
+
+histories: $(STAMP) ## judge legal histories with one change: docs/changed-histories.md
+	$(BIN)/python -m conformance.mutation.histories --write docs/changed-histories.md
 
 hostile: $(STAMP) ## hostile inputs, and interrupts at random moments; can be resumed
 	$(BIN)/python -m conformance.hostile.run

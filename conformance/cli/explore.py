@@ -25,21 +25,15 @@ EXAMPLES: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The graph, and whether any free page may be taken."""
+    """The graph."""
     graphs.add_arguments(parser)
-    parser.add_argument(
-        "--pages",
-        choices=("lowest", "open"),
-        default="lowest",
-        help="lowest free page first, or any; with open, states are taken up to renaming",
-    )
 
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Explore the graph and report what was found."""
     from conformance.exploration.graph import Graph
 
-    graphs.check_pages(arguments)
+    graphs.check_packed(arguments, open_pages=True)
     progress = graphs.Progress(arguments, graphs.about(arguments))
     loaded = progress.load()
     graph = loaded[0] if loaded else Graph()
@@ -50,9 +44,15 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         else:
             _cells(arguments, report, graph, progress)
     finally:
-        graphs.tell(graph, report, seconds=time.perf_counter() - started, earlier=earlier)
-    if graph.complete:
-        progress.remove()
+        graphs.tell(
+            graph,
+            report,
+            seconds=time.perf_counter() - started,
+            earlier=earlier,
+            left_out=arguments.leave_out,
+        )
+    if not report.failures:  # a violation ends a level in its middle
+        progress.end(graph)
     return graphs.verdict(graph, report)
 
 
@@ -87,11 +87,10 @@ def _allocator(
 def _cells(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.exploration.instances import instance
     from conformance.exploration.search import Search, told
     from spec import clauses, view
 
-    chosen = instance(arguments.rung, arguments.geometry, graphs.cleanup(arguments))
+    chosen = graphs.chosen(arguments)
     hidden = clauses.not_checked(view.of(chosen.machine, chosen.initial()))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
     judged = [name for name in checked if name not in hidden]

@@ -3,7 +3,7 @@
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +15,12 @@ from conformance.files.geometries import geometry_to_data
 from conformance.runtime.sources import digest
 from conformance.verdict import Scope, Verdict
 from spec.machines.actions import Round
-from spec.vocabulary import CleanupMode, InvalidInput
+from spec.vocabulary import CleanupMode, InvalidInput, Reason
+from spec.vocabulary.errors import Family
 
 if TYPE_CHECKING:
     from conformance.exploration.graph import Graph
+    from conformance.exploration.instances import Instance
 
 FINISHING: Final = tuple(name for name in RUNGS if Round in machine(name).calls)
 """The rungs in which sequences finish."""
@@ -28,8 +30,10 @@ CHECKPOINT_SECONDS: Final = 20.0
 ROOM: Final = "only OUT_OF_PAGES is verified against every choice; other guards are trusted"
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUNGS) -> None:
-    """The options that select a graph. rungs: those to choose from."""
+def add_arguments(
+    parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUNGS, alphabet: str = "legal"
+) -> None:
+    """The options that select a graph. rungs: those to choose from. alphabet: the default."""
     finishing = [name for name in FINISHING if name in rungs]
     add_geometry(parser, default=GEOMETRY)
     parser.add_argument(
@@ -38,14 +42,35 @@ def add_arguments(parser: argparse.ArgumentParser, *, rungs: Sequence[str] = RUN
     parser.add_argument(
         "--alphabet",
         choices=("legal", "illegal"),
-        default="legal",
+        default=alphabet,
         help="illegal: also what a caller must not ask; each must be refused and change nothing "
-        "(explore asks it of every rung but sharing in any case)",
+        f"(default {alphabet}; explore asks it of every rung but sharing in any case)",
     )
     parser.add_argument(
         "--cleanup",
         choices=[mode.value for mode in CleanupMode],
         help=f"{' and '.join(finishing)}: when finished sequences are freed (default incremental)",
+    )
+    parser.add_argument(
+        "--pages",
+        choices=("lowest", "open"),
+        default="lowest",
+        help="open: states are taken up to renaming of pages, in explore --rung sharing of slots "
+        "too",
+    )
+    parser.add_argument(
+        "--stop-len",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="tokens of a stop sequence, 1 or 2 (default 1)",
+    )
+    parser.add_argument(
+        "--leave-out",
+        nargs="+",
+        default=[],
+        metavar="MOVE",
+        help="kinds of moves that are not taken, in any rung but sharing, as: enqueue",
     )
     parser.add_argument(
         "--states",
@@ -78,11 +103,17 @@ class Progress:
 
         return None if self._path is None else graph.load(self._path, self._about)
 
-    def save(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
-        """Save if the last time is long enough ago. extra: called only then."""
+    def save(
+        self,
+        held: "Graph",
+        extra: Callable[[], dict[str, object]] = dict,
+        *,
+        every: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        """Save if the last time is long enough ago, in seconds. extra: called only then."""
         from conformance.exploration import graph
 
-        if self._path is not None and time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+        if self._path is not None and time.monotonic() - self._saved >= every:
             self._saved = time.monotonic()
             try:
                 graph.save(held, self._path, self._about, extra=extra())
@@ -90,9 +121,11 @@ class Progress:
                 why = error.strerror or type(error).__name__
                 complain("", f"--checkpoint {self._path}: not kept: {why}; the last one stays")
 
-    def remove(self) -> None:
-        """Remove the checkpoint of a finished run."""
-        if self._path is not None:
+    def end(self, held: "Graph", extra: Callable[[], dict[str, object]] = dict) -> None:
+        """Remove the checkpoint of a complete graph; keep that of a run which its bound ended."""
+        if not held.complete:
+            self.save(held, extra, every=0.0)
+        elif self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
@@ -103,8 +136,24 @@ def about(arguments: argparse.Namespace) -> dict[str, object]:
         "geometry": geometry_to_data(arguments.geometry),
         "alphabet": arguments.alphabet,
         "cleanup": cleanup(arguments).value,
-        "pages": getattr(arguments, "pages", "lowest"),
+        "pages": arguments.pages,
+        "stop_len": arguments.stop_len,
+        "left_out": arguments.leave_out,
     }
+
+
+def chosen(arguments: argparse.Namespace) -> "Instance":
+    """The instance of a rung that the specification itself explores. Raises InvalidInput."""
+    from conformance.exploration.instances import instance
+
+    return instance(
+        arguments.rung,
+        arguments.geometry,
+        cleanup(arguments),
+        stop_len=arguments.stop_len,
+        left_out=tuple(arguments.leave_out),
+        open_pages=arguments.pages == "open",
+    )
 
 
 def cleanup(arguments: argparse.Namespace) -> CleanupMode:
@@ -121,26 +170,50 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     return CleanupMode(arguments.cleanup)
 
 
-def check_pages(arguments: argparse.Namespace) -> None:
-    """Only allocator states are compared up to renaming. Raises InvalidInput for others."""
-    if arguments.pages == "open" and (arguments.rung != PACKED or arguments.alphabet != "legal"):
+def check_packed(arguments: argparse.Namespace, *, open_pages: bool) -> None:
+    """Raise InvalidInput for what the packed states of sharing do not have.
+
+    open_pages: whether they may be taken up to renaming, with the legal alphabet.
+    """
+    if arguments.rung != PACKED:
+        return
+    if arguments.pages == "open" and not (open_pages and arguments.alphabet == "legal"):
         raise InvalidInput(
             "--pages open",
             seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",
-            allowed="--rung sharing --alphabet legal",
+            allowed="explore --rung sharing --alphabet legal, or another rung",
+            remedy="Leave one of them out.",
+        )
+    if arguments.stop_len > 1 or arguments.leave_out:
+        raise InvalidInput(
+            "--stop-len" if arguments.stop_len > 1 else "--leave-out",
+            seen=f"--rung {arguments.rung}",
+            allowed="another rung: this one has a fixed list of moves, and no stop sequences",
             remedy="Leave one of them out.",
         )
 
 
-def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) -> None:
+def tell(
+    graph: "Graph",
+    report: Report,
+    *,
+    seconds: float,
+    earlier: int = 0,
+    left_out: Sequence[str] = (),
+) -> None:
     """Report the counts of a graph.
 
-    earlier: transitions of an earlier run, left out of the rate.
+    earlier: transitions of an earlier run, left out of the rate. left_out: kinds of moves.
     """
+    if left_out:
+        report.skip(f"the moves {', '.join(left_out)}", why="--leave-out")
     actions: dict[str, dict[str, int]] = {}
     for outcome, times in sorted(graph.outcomes.items()):
         kind, _, name = outcome.partition(": ")
         actions.setdefault(kind, {})[name] = times
+    undone = never_done(actions)
+    if undone:
+        report.skip(f"{', '.join(undone)}: done in no state", why="the geometry has no room for it")
     report.count(
         states=graph.states,
         transitions=graph.transitions,
@@ -152,6 +225,19 @@ def tell(graph: "Graph", report: Report, *, seconds: float, earlier: int = 0) ->
     for kind, outcomes in actions.items():
         told = ", ".join(f"{name} {times:,}" for name, times in outcomes.items())
         report.say(f"  {kind:>14}  {told}")
+
+
+def never_done(actions: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The kinds of moves that are refused for lack of room in some state, and done in none."""
+    return [
+        kind
+        for kind, outcomes in actions.items()
+        if "done" not in outcomes
+        and any(
+            all(Reason[name].family is Family.CAPACITY for name in reasons.split(" or "))
+            for reasons in outcomes
+        )
+    ]
 
 
 def verdict(graph: "Graph", report: Report) -> Verdict:

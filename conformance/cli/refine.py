@@ -23,7 +23,7 @@ HELP: Final = "our jitted engine on every transition of the specification's grap
 EXAMPLES: Final = (
     "kvspec refine --rung sharing --geometry pages=4,slots=3,page_size=2,pages_per_seq=2",
     "kvspec refine --rung lifecycle --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
-    "kvspec refine --alphabet illegal --json r.json",
+    "kvspec refine --alphabet legal --json r.json   # leave out what a caller must not ask",
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
 )
 
@@ -33,7 +33,7 @@ RUNGS: Final = tuple(dict.fromkeys(scope.rung for scope in SCOPES))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The graph, how many transitions are taken singly, and a bug to plant."""
-    graphs.add_arguments(parser, rungs=RUNGS)
+    graphs.add_arguments(parser, rungs=RUNGS, alphabet="illegal")
     parser.add_argument(
         "--unbatched",
         type=integer(least=0),
@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.fail("PROG: a batch does not return from compiled code; kvspec fuzz shrinks a hang")
         report.abort()
 
+    graphs.check_packed(arguments, open_pages=False)
     progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
     loaded = progress.load()
     state = Refinement(graph=Graph(), tally=Tally())
@@ -76,8 +77,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         seconds = time.perf_counter() - started
         _tell(arguments, report, state, seconds=seconds, earlier=earlier)
     _require_all_checked(arguments, report, state)
-    if state.graph.complete:
-        progress.remove()
+    if state.broken is None:  # a violation ends a level in its middle
+        progress.end(state.graph, lambda: state.extra)
     return graphs.verdict(state.graph, report)
 
 
@@ -106,7 +107,6 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance.exploration import instances
     from conformance.exploration.packed_search import Plan
     from conformance.exploration.packed_states import Allocator
     from conformance.refinement.run import (
@@ -135,9 +135,7 @@ def _refine(
             if arguments.measure:
                 state.looped_per_second = checker.measure_loop()
         else:
-            chosen = instances.instance(
-                arguments.rung, arguments.geometry, graphs.cleanup(arguments)
-            )
+            chosen = graphs.chosen(arguments)
             checker = cells_checker(chosen, state, **how)
             refine_cells(
                 chosen,
@@ -158,11 +156,12 @@ def _tell(
     seconds: float,
     earlier: int,
 ) -> None:
-    graphs.tell(state.graph, report, seconds=seconds, earlier=earlier)
+    graphs.tell(state.graph, report, seconds=seconds, earlier=earlier, left_out=arguments.leave_out)
     tally, graph = state.tally, state.graph
     report.count(
         checked=tally.checked,
         checked_unbatched=tally.checked_unbatched,
+        refused_by_driver=tally.by_driver,
         mismatches=tally.mismatches,
         first_mismatch=", ".join(state.history) or None,
     )
@@ -178,6 +177,13 @@ def _tell(
         report.fail(f"{tally.mismatches} mismatches; first after {', '.join(state.history)}")
     if arguments.rung == PACKED:
         report.skip("contents, queue and outputs", why="refine --rung lifecycle and scheduling")
+    if arguments.alphabet == "legal":
+        report.skip("illegal actions", why="--alphabet legal leaves them out")
+    if tally.by_driver:
+        report.skip(
+            f"the entry points on {tally.by_driver:,} actions that the driver refuses",
+            why="they do not fit the arrays of a call; the reason of the driver is checked",
+        )
     report.skip(
         "the reasons that generate gives for the round it stopped before",
         why="fuzz and replay check it",

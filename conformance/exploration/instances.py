@@ -35,17 +35,23 @@ RUNGS: Final = tuple(kit.rung for kit in KITS if kit.rung == PACKED or kit.rung 
 
 @frozen(kw_only=True)
 class Instance:
-    """A machine at a geometry, with its initial state and its alphabet."""
+    """A machine at a geometry, with its initial state and its alphabet.
+
+    left_out: the kinds of moves that are not taken. open_pages: states that differ in the names of
+    pages alone count as one; the first that is reached stands for the others.
+    """
 
     name: str
     geometry: Geometry
     limits: Limits
     cleanup: CleanupMode
+    left_out: tuple[str, ...] = ()
+    open_pages: bool = False
 
     @property
     def moves(self) -> tuple[Move, ...]:
         """The alphabet, legal and illegal, in a fixed order."""
-        return _moves(self.name, self.geometry)
+        return _moves(self.name, self.geometry, self.limits, self.left_out)
 
     @property
     def machine(self) -> Machine:
@@ -62,17 +68,33 @@ def machine(name: str) -> Machine:
     return ladder.machine(name, *(EXPLORED[name].explored if name in EXPLORED else ()))
 
 
+def kind_of(move: Move) -> str:
+    """The name of a move without its arguments."""
+    return move.name.partition("(")[0]
+
+
 @cache
-def _moves(name: str, geometry: Geometry) -> tuple[Move, ...]:
+def _moves(
+    name: str, geometry: Geometry, limits: Limits, left_out: tuple[str, ...]
+) -> tuple[Move, ...]:
     alphabet = EXPLORED[name].alphabet
     assert alphabet is not None
-    return tuple(alphabet(geometry))
+    return tuple(move for move in alphabet(geometry, limits) if kind_of(move) not in left_out)
 
 
 def instance(
-    name: str, geometry: Geometry, cleanup: CleanupMode = CleanupMode.INCREMENTAL
+    name: str,
+    geometry: Geometry,
+    cleanup: CleanupMode = CleanupMode.INCREMENTAL,
+    *,
+    stop_len: int = 1,
+    left_out: tuple[str, ...] = (),
+    open_pages: bool = False,
 ) -> Instance:
-    """An instance by its name, a rung of EXPLORED. Raises InvalidInput for any other name."""
+    """An instance by its name, a rung of EXPLORED. stop_len: tokens of a stop sequence, 1 or 2.
+
+    Raises InvalidInput for any other name, or if a kind of move that is left out has no moves.
+    """
     if name not in EXPLORED:
         raise InvalidInput(
             "rung", seen=name, allowed=", ".join(EXPLORED), remedy="Choose one of them."
@@ -83,9 +105,24 @@ def instance(
         outputs=geometry.slots,
         rounds=2,
         stops=1,
-        stop_len=1,
+        stop_len=stop_len,
     )
-    return Instance(name=name, geometry=geometry, limits=limits, cleanup=cleanup)
+    kinds = sorted(set(map(kind_of, _moves(name, geometry, limits, ()))))
+    if not set(left_out) <= set(kinds):
+        raise InvalidInput(
+            "leave-out",
+            seen=", ".join(left_out),
+            allowed=", ".join(kinds),
+            remedy="Name kinds of moves of this rung.",
+        )
+    return Instance(
+        name=name,
+        geometry=geometry,
+        limits=limits,
+        cleanup=cleanup,
+        left_out=left_out,
+        open_pages=open_pages,
+    )
 
 
 def legal(refusals: frozenset[Refusal]) -> bool:

@@ -6,31 +6,28 @@ does not depend on the workers.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from multiprocessing import get_context
 from typing import Final
 
 import numpy as np
 from attrs import evolve, frozen
 
+from conformance.exploration import renaming
 from conformance.exploration.graph import Graph, names
-from conformance.exploration.instances import Instance, instance, legal
-from conformance.rungs.record import Move
+from conformance.exploration.instances import Instance, kind_of, legal
 from spec import clauses, pool, view
 from spec.cells import blank
 from spec.machines import actions as act
 from spec.machines.actions import Action
 from spec.rung import LadderBroken, Machine
 from spec.state import State
-from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal
+from spec.vocabulary import CleanupMode, Reason, Refusal
 
 PIECE: Final = 32
 """The number of states in one piece of work."""
 WORKERS: Final = 2
-
-InstanceKey = tuple[str, Geometry, CleanupMode]
 
 
 @frozen
@@ -76,7 +73,7 @@ class Search:
     def __init__(self, chosen: Instance, graph: Graph) -> None:
         self.instance, self.graph = chosen, graph
         self.states = _rebuilt(chosen, graph)
-        self._numbers = {state: number for number, state in enumerate(self.states)}
+        self._numbers = {self._key(state): number for number, state in enumerate(self.states)}
 
     def run(
         self,
@@ -109,11 +106,15 @@ class Search:
         return None
 
     def _expand(self, workers: ProcessPoolExecutor, first: int) -> Iterator[Expanded]:
-        key = (self.instance.name, self.instance.geometry, self.instance.cleanup)
         frontier = self.states[first:]
-        pieces = [(key, frontier[at : at + PIECE]) for at in range(0, len(frontier), PIECE)]
+        pieces = [
+            (self.instance, frontier[at : at + PIECE]) for at in range(0, len(frontier), PIECE)
+        ]
         for piece in workers.map(expand, pieces):
             yield from piece
+
+    def _key(self, state: State) -> Hashable:
+        return renaming.key(self.instance.machine, state) if self.instance.open_pages else state
 
     def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
         """Count a step and return the number of its successor."""
@@ -122,10 +123,10 @@ class Search:
             self.graph.transitions += 1
         else:
             self.graph.illegal += 1
-        self.graph.outcomes[f"{_kind(move)}: {names(step.mask)}"] += 1
+        self.graph.outcomes[f"{kind_of(move)}: {names(step.mask)}"] += 1
         if step.after is None:
             return number
-        known = self._numbers.setdefault(step.after, len(self.states))
+        known = self._numbers.setdefault(self._key(step.after), len(self.states))
         if known == len(self.states):
             self.states.append(step.after)
             parents.append(number)
@@ -133,15 +134,10 @@ class Search:
         return known
 
 
-def expand(piece: tuple[InstanceKey, list[State]]) -> list[Expanded]:
+def expand(piece: tuple[Instance, list[State]]) -> list[Expanded]:
     """All moves of some states; runs in a worker."""
-    key, states = piece
-    return [_expand_one(_instance(*key), state) for state in states]
-
-
-@cache
-def _instance(name: str, geometry: Geometry, cleanup: CleanupMode) -> Instance:
-    return instance(name, geometry, cleanup)
+    chosen, states = piece
+    return [_expand_one(chosen, state) for state in states]
 
 
 def _expand_one(chosen: Instance, state: State) -> Expanded:
@@ -240,7 +236,3 @@ def told(chosen: Instance, graph: Graph, wrong: Wrong) -> str:
     """A shortest history that ends in this violation, as text."""
     numbers = (*graph.history(wrong.state), *(() if wrong.move is None else (wrong.move,)))
     return ", ".join(str(chosen.moves[number]) for number in numbers)
-
-
-def _kind(move: Move) -> str:
-    return move.name.partition("(")[0]

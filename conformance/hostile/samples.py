@@ -99,7 +99,13 @@ def _checkpoint() -> bytes:
     """A checkpoint of the exploration of SMALL, before its first level."""
     geometry = parse_geometry(SMALL)
     asked = argparse.Namespace(
-        rung="sharing", geometry=geometry, alphabet="legal", cleanup=None, pages="lowest"
+        rung="sharing",
+        geometry=geometry,
+        alphabet="legal",
+        cleanup=None,
+        pages="lowest",
+        stop_len=1,
+        leave_out=[],
     )
     about = graphs.about(asked) | {"source": digest()}
     with TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""Mutation testing of the engine: `refine` notices each mutant, or it is explained."""
+"""Mutation testing: of the engine by refinement, and of legal histories by their judges."""

@@ -4,7 +4,7 @@ Dead cells are filled with junk, so that reading one shows. The arguments of eac
 engine's own driver.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache, lru_cache, partial
 from typing import Any, Final
 
@@ -104,6 +104,11 @@ def _driven(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...], int] | 
     return name, given, result_size(setup, name, given)
 
 
+def forget_calls() -> None:
+    """Forget the calls of the driver, which is about to be another one."""
+    _driven.cache_clear()
+
+
 _SIZES: Final[dict[tuple[Setup, str], int]] = {}
 
 
@@ -117,16 +122,16 @@ def result_size(setup: Setup, name: str, given: tuple[Any, ...]) -> int:
 
 
 class Table:
-    """Encoded states by number, in growing arrays from which batches are gathered."""
+    """Encoded states by key, in growing arrays from which batches are gathered."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._places: dict[int, int] = {}
+        self._places: dict[Hashable, int] = {}
         self._leaves: list[Any] = []
 
-    def place(self, number: int, state: State) -> int:
-        """The place of the state with this number; the state is encoded at its first use."""
-        found = self._places.setdefault(number, len(self._places))
+    def place(self, key: Hashable, state: State) -> int:
+        """The place of the state with this key; the state is encoded at its first use."""
+        found = self._places.setdefault(key, len(self._places))
         if found == len(self._places) - 1:
             leaves = jax.tree.leaves(encode(self._setup, state))
             if not self._leaves:

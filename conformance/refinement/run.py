@@ -1,6 +1,6 @@
 """Exploration and refinement in one pass: each transition found is checked on the engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol
 
 import jax
@@ -22,6 +22,8 @@ from spec.vocabulary import CleanupMode, Geometry
 ALLOCATOR_BATCH: Final = 1 << 14
 CELLS_BATCH: Final = 1 << 10
 Update = Callable[[float, str], None]
+Keyed = tuple[Hashable, State]
+"""A state, and a key that no other state has: its number, or the state itself."""
 
 
 Small = tuple[str, Geometry, CleanupMode]
@@ -41,6 +43,7 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("scheduling", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
         ("scheduling", (2, 2, 3, 1), CleanupMode.NONE),
         ("rollback", (2, 1, 2, 3), CleanupMode.INCREMENTAL),
+        ("rollback", (1, 2, 4, 1), CleanupMode.NONE),
     )
 )
 """Rungs and geometries that take seconds, and together reach the states that bugs need."""
@@ -174,10 +177,15 @@ def refine_cells(
         asked = contents.ask(setup, chosen.machine, state, action, step.after)
         if isinstance(asked, frozenset):
             run.tally.checked += 1
+            run.tally.by_driver += 1
             if not asked or any(not step.mask >> code & 1 for code in asked):
                 run.tally.wrong(number, step.move)
             return
-        waiting.add(asked, number, step, state, (after, search.states[after]))
+        right = state if step.after is None else step.after
+        if chosen.open_pages:
+            waiting.add(asked, number, step, (state, state), (right, right))
+        else:
+            waiting.add(asked, number, step, (number, state), (after, right))
 
     try:
         wrong = search.run(
@@ -209,11 +217,11 @@ class _Waiting:
         asked: contents.Asked,
         number: int,
         step: Step,
-        state: State,
-        after: tuple[int, State],
+        state: Keyed,
+        after: Keyed,
     ) -> None:
         """Keep a transition; hand on a batch when it is full."""
-        before, right = self._table.place(number, state), self._table.place(*after)
+        before, right = self._table.place(*state), self._table.place(*after)
         held = self._held.setdefault(asked.entry, [])
         held.append((number, step.move, before, right, step.mask, asked.call))
         if len(held) == CELLS_BATCH:

@@ -60,9 +60,13 @@ def _pair(held: Sequence[int] | None) -> tuple[int, int] | None:
 
 @define
 class Tally:
-    """The counts of a check. first: (state, move) of the first mismatch, by number of state."""
+    """The counts of a check. first: (state, move) of the first mismatch, by number of state.
+
+    by_driver: those of the checked actions that the driver refuses before it makes a call.
+    """
 
     checked: int = 0
+    by_driver: int = 0
     mismatches: int = 0
     checked_unbatched: int = 0
     first: tuple[int, int] | None = field(default=None, converter=_pair)

@@ -35,7 +35,15 @@ from conformance.rungs.shared_generators import (
     when,
     wild_slot,
 )
-from conformance.rungs.shared_moves import assign_again, assign_another, batches, fixed, slots_of
+from conformance.rungs.shared_moves import (
+    assign_again,
+    assign_another,
+    batches,
+    clone_to_any,
+    fixed,
+    never_legal,
+    slots_of,
+)
 from conformance.rungs.simpler import simpler_params
 from spec import pool
 from spec.fields import output_entry
@@ -56,7 +64,7 @@ from spec.machines.actions import (
 )
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Params, Reason, Request, ResetMode
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request, ResetMode
 
 RESET: Final = constant(Reset(), Reset(ResetMode.PHYSICAL))
 TAKE_OUTPUTS: Final = constant(TakeOutputs())
@@ -184,7 +192,7 @@ def _or_clean_up(rule: DrawRule) -> DrawRule:
     return chosen
 
 
-def alphabet(geometry: Geometry) -> Iterator[Move]:
+def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     """Two prompts of the greatest length; the choice of a sequence is the number of its slot."""
     ids = range(geometry.slots + 1)
     for slot in ids:
@@ -199,6 +207,14 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
         yield assign_again(slot, other)
     yield from batches(range(geometry.slots), geometry.page_size)
     yield from slots_of(geometry, lambda child: child, lambda parent: parent)
+    yield fixed(act.Reserve(), "reserve()")
+    for slot in range(geometry.slots):
+        yield clone_to_any(slot)
+        long = act.Assign(slot, (1,) * geometry.max_len, Params(max_new=1), 1, slot)
+        yield fixed(long, f"assign({slot}, too long)")
+        stopped = evolve(long, prompt=(1,), params=Params(max_new=1, stops=((1,),) * 2))
+        yield fixed(stopped, f"assign({slot}, two stops)")
+    yield from never_legal(geometry)
 
 
 KIT: Final = RungKit(

@@ -10,7 +10,7 @@ from conformance.history import History, Step
 from conformance.protocol import Action, Result
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Reason
+from spec.vocabulary import Geometry, Limits, Reason
 
 A = TypeVar("A")
 
@@ -155,6 +155,6 @@ class RungKit:
     replaced: Mapping[str, str] = field(factory=dict)
     needs: frozenset[type] = frozenset()
     warmup: History = ()
-    alphabet: Callable[[Geometry], Iterator[Move]] | None = None
+    alphabet: Callable[[Geometry, Limits], Iterator[Move]] | None = None
     explored: tuple[str, ...] = ()
     driven: Mapping[str, tuple[type, ...]] = field(factory=dict)

@@ -43,7 +43,7 @@ from spec.machines.actions import (
 )
 from spec.machines.pages import reserved_slot, used
 from spec.state import State
-from spec.vocabulary import Geometry, Params, Reason, Request
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request
 
 MOST_AT_ONCE: Final = 5
 """The most steps that the rule `verify` takes.
@@ -175,7 +175,7 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
         yield "free a slot with proposed tokens"
 
 
-def alphabet(geometry: Geometry) -> Iterator[Move]:
+def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     """Two requests, drafts for either, and every length at which a draft may be cut or committed.
 
     Lengths count from the committed length, so that a few of them reach every page boundary.
@@ -188,6 +188,7 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
     yield fixed(Pack(), "pack")
     yield fixed(FreeFinished(), "free_finished")
     yield fixed(TakeOutputs(), "take_outputs")
+    yield fixed(Reserve(geometry.slots - 1), f"reserve({geometry.slots - 1})")
     for slot in range(geometry.slots + 1):
         yield fixed(Propose(slot, (4,)), f"propose({slot}, 1)")
         yield fixed(Propose(slot, (4, 3)), f"propose({slot}, 2)")

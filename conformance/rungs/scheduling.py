@@ -26,7 +26,7 @@ from conformance.rungs.shared_generators import (
 )
 from conformance.rungs.shared_moves import allocating, fixed, slots_of, writing
 from conformance.rungs.simpler import simpler_requests
-from spec import pool
+from spec import model, pool
 from spec.machines import actions as act
 from spec.machines import scheduling
 from spec.machines.actions import (
@@ -44,7 +44,7 @@ from spec.machines.actions import (
 from spec.machines.pages import row_pages
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Params, Reason, Request
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
 
 ROUND: Final = constant(Round(), Round(), Generate())
 
@@ -165,6 +165,14 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
 PROMPTS: Final = ((1,), (2, 1))
 
 
+def _drawn(prompt: Tokens, count: int) -> Tokens:
+    """The first tokens that the model draws after a prompt, at temperature 0."""
+    text = prompt
+    for _ in range(count):
+        text = (*text, model.next_token(text, 0))
+    return text[len(prompt) :]
+
+
 def round_at_edge(session: Session, drawn: int) -> Step:
     """A round; sometimes where the pool has exactly the pages that it takes, or one less."""
     digits = Digits(drawn)
@@ -183,8 +191,8 @@ def _takes_pages(session: Session) -> bool:
     return False
 
 
-def alphabet(geometry: Geometry) -> Iterator[Move]:
-    """Two requests, each of one choice or two, that end by their limit or by a stop sequence.
+def alphabet(geometry: Geometry, limits: Limits) -> Iterator[Move]:
+    """Two requests, each of one choice or two. One ends by its limit, the other by a stop sequence.
 
     A clone is the second choice of its request. The two choices of `prefill(twins)` live for a
     round, so that one can end before the other: its output then waits while the request goes on.
@@ -195,7 +203,7 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
             prompt=prompt,
             params=Params(
                 max_new=new,
-                stops=((3,),)[: len(prompt) - 1],
+                stops=(_drawn(prompt, 2)[-limits.stop_len :],) if number == 2 else (),
                 temperature=float(len(prompt) - 1),
                 seed=number,
             ),
@@ -209,6 +217,10 @@ def alphabet(geometry: Geometry) -> Iterator[Move]:
     yield fixed(act.Prefill(pair), "prefill(both)")
     twins = Request(id=1, prompt=(1,), params=Params(max_new=2), n_generations=2)
     yield fixed(act.Prefill((twins,)), "prefill(twins)")
+    stopped = Request(id=1, prompt=(1,), params=Params(max_new=1, stops=((1,),) * 2))
+    yield fixed(act.Prefill((stopped,)), "prefill(stops)")
+    yield fixed(act.Prefill(()), "prefill(none)")
+    yield fixed(act.Reserve(geometry.slots - 1), f"reserve({geometry.slots - 1})")
     yield fixed(act.Round(), "round")
     yield fixed(act.Generate(), "generate")
     yield fixed(act.FreeFinished(), "free_finished")

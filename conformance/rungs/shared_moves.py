@@ -62,6 +62,30 @@ def batches(slots: range, page_size: int) -> Iterator[Move]:
         yield allocating(f"rewrite({slot})", (slot, -1))
 
 
+def never_legal(geometry: Geometry) -> Iterator[Move]:
+    """Batches with a slot past the last one, with a fault in what is written, and too wide ones."""
+    slots = range(geometry.slots)
+    wide = tuple((0, position) for position in range(geometry.max_len + 2 * geometry.slots + 1))
+    for kind in (act.Allocate, act.Write):
+        name = kind.__name__.lower()
+        yield fixed(kind(((geometry.slots, 0),)), f"{name}(none)")
+        yield fixed(kind(wide), f"{name}(wide)")
+    for slot in slots:
+        yield writing(f"write_gap({slot})", (slot, 1))
+        yield writing(f"write_twice({slot})", (slot, 0), (slot, 0))
+        yield writing(f"rewrite_written({slot})", (slot, -1))
+
+
+def clone_to_any(parent: int) -> Move:
+    """A clone of this parent to any free slot. Its choice is the number of the lowest free one."""
+
+    def action(state: State) -> act.Clone:
+        free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
+        return act.Clone(parent, None, free[0] if free else parent)
+
+    return Move(f"clone({parent})", action)
+
+
 def slots_of(
     geometry: Geometry, free: Callable[[int], int], taken: Callable[[int], int]
 ) -> Iterator[Move]:

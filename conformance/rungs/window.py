@@ -41,7 +41,7 @@ from spec.machines.actions import (
 from spec.machines.pages import reserved_slot
 from spec.machines.window import first_visible
 from spec.state import State
-from spec.vocabulary import Geometry, InvalidInput, Params, Reason, Request
+from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
 
 
 def release(state: State, drawn: int) -> Release:
@@ -134,7 +134,7 @@ def _grown(before: State, after: State) -> bool:
     return any(old and new and first and len(old.row) < len(new.row) for old, new, first in pairs)
 
 
-def alphabet(geometry: Geometry) -> Iterator[Move]:
+def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     """A request or two, a draft for either, and releases around what a query can still see.
 
     Raises InvalidInput for a geometry without a window: nothing is ever released there.

@@ -54,8 +54,13 @@ def play(engine: Engine, vector: Vector) -> Found | None:
 
 
 def _shown_of(engine: Engine, header: Header) -> Fields:
-    """The fields that both the engine and the vector show, with the engine's values."""
+    """The fields that both the engine and the vector show, with the engine's values.
+
+    No view shows how many pages are free: its counts say it.
+    """
     shown = fields_of(engine.observe())
+    if "counts" in shown:
+        shown["free"] = {0: sum(count == 0 for count in shown["counts"].values())}
     return {name: entries for name, entries in shown.items() if name in header.shows}
 
 

@@ -8,10 +8,10 @@ token values either, and only the number of tokens is compared.
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
 
 from attrs import frozen
 
+from conformance.exploration import renaming
 from conformance.rungs.coverage import Coverage
 from conformance.rungs.pages import REFUSED
 from conformance.rungs.sharing import SHARED
@@ -46,17 +46,20 @@ class Reach:
         self.suite = suite
         self.steps: list[dict[int, Step]] = []
         states = [suite.initial()]
-        numbers = {_named(suite, states[0]): 0}
+        numbers = {self._key(states[0]): 0}
         for state in states:  # grows as it is walked
             steps = self.steps_of(state)
             self.steps.append({})
             for number, step, after in steps:
                 known = len(self.steps) - 1
                 if after is not None:
-                    known = numbers.setdefault(_named(suite, after), len(states))
+                    known = numbers.setdefault(self._key(after), len(states))
                     if known == len(states):
                         states.append(after)
                 self.steps[-1][number] = Step(number, *step, known)
+
+    def _key(self, state: State) -> Hashable:
+        return renaming.key(self.suite.machine, state, texts=self.suite.texts)
 
     def steps_of(
         self, state: State
@@ -167,27 +170,3 @@ def covered(steps: list[Step]) -> set[str]:
     found = {item for step in steps for item in step.items}
     found.update(pair(one.kind, two.kind) for one, two in pairwise(steps))
     return found
-
-
-def _named(suite: Suite, state: State) -> Hashable:
-    """A key of a state. Two states have the same key exactly if they differ in page ids alone.
-
-    In a suite without texts, token values are ignored too.
-    """
-    names: dict[int, int] = {}
-    rows = tuple(
-        sequence
-        and (
-            tuple(names.setdefault(page, len(names)) for page in sequence.row),
-            sequence.tokens if suite.texts else len(sequence.tokens),
-            sequence.allocated,
-            sequence.written,
-        )
-        for sequence in state.sequences
-    )
-    others = (name for name in suite.machine.components if name not in _NAMING_PAGES)
-    return rows, tuple(getattr(state, name) for name in others)
-
-
-_NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts"})
-"""Components that name pages. The rows in the key stand for them."""

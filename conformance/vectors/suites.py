@@ -199,7 +199,7 @@ def _rollback_suite() -> Suite:
         name="rollback",
         level="rollback",
         instance=chosen,
-        moves=(fixed(act.Reserve(0), "reserve(0)"), *chosen.moves),
+        moves=chosen.moves,
         actions=(ACTIONS - {act.Assign, act.Clone})
         | (_ROUNDS - {act.Generate})
         | {act.Enqueue, act.Propose, act.Commit, act.Truncate},
@@ -310,7 +310,7 @@ def table_moves(geometry: Geometry) -> Iterator[Move]:
         yield fixed(stopped, f"assign_stops({slot})")
     for slot in slots:
         yield shared_moves.assign_another(slot, geometry.slots)
-        yield _clone_to_any(slot)
+        yield shared_moves.clone_to_any(slot)
     for slot, other in permutations(slots, 2):
         yield shared_moves.assign_again(slot, other)
     yield from shared_moves.batches(slots, geometry.page_size)
@@ -318,16 +318,6 @@ def table_moves(geometry: Geometry) -> Iterator[Move]:
     yield from shared_moves.slots_of(geometry, lambda child: child, lambda parent: parent)
     yield fixed(act.FreeFinished(), "free_finished")
     yield fixed(act.TakeOutputs(), "take_outputs")
-
-
-def _clone_to_any(parent: int) -> Move:
-    """A clone of this parent to any free slot. Its choice is the number of the lowest free one."""
-
-    def action(state: State) -> act.Clone:
-        free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
-        return act.Clone(parent, None, free[0] if free else parent)
-
-    return Move(f"clone({parent})", action)
 
 
 def _batches(geometry: Geometry) -> Iterator[Move]:

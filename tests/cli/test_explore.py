@@ -75,7 +75,7 @@ def test_the_decode_layer_is_explored_by_workers(result: Path) -> None:
     status, found = run(result, "--rung", "scheduling", "--geometry", TINY)
 
     assert (0, "complete") == (status, found["scope"])
-    assert (31, 434, 713, 6) == tuple(
+    assert (48, 713, 1207, 6) == tuple(
         found[key] for key in ("states", "transitions", "illegal", "depth")
     )
     assert {"CONTENT", "OUT", "RESET", "ATOMIC", "sharing to pages"} < {*found["invariants"]}
@@ -99,7 +99,9 @@ def test_a_bound_leaves_it_undecided(
     ("words", "says"),
     [
         (["--pages", "open", "--alphabet", "illegal"], "--rung sharing --alphabet legal"),
-        (["--pages", "open", "--rung", "lifecycle"], "--rung sharing --alphabet legal"),
+        (["--stop-len", "2"], "no stop sequences"),
+        (["--leave-out", "free"], "a fixed list of moves"),
+        (["--rung", "lifecycle", "--leave-out", "frei"], "saw 'frei'"),
         (["--cleanup", "end"], "--rung rollback or window or scheduling: in the others"),
         (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
         (["--rung", "attention"], "invalid choice: 'attention'"),
@@ -237,7 +239,13 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     """The counts of `refine` in a checkpoint are validated like the rest of the file."""
     path = tmp_path / "r.npz"
     words = argparse.Namespace(
-        rung="sharing", alphabet="legal", cleanup=None, geometry=parse_geometry(SMALL)
+        rung="sharing",
+        alphabet="illegal",
+        cleanup=None,
+        geometry=parse_geometry(SMALL),
+        pages="lowest",
+        stop_len=1,
+        leave_out=[],
     )
     about = graphs.about(words) | {"plant": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)
@@ -247,6 +255,39 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     assert 1 == err.count("\n")
     assert f"checkpoint {path}: saw " in err
     assert path.exists()
+
+
+def test_a_run_that_its_bound_ends_keeps_a_checkpoint(tmp_path: Path) -> None:
+    """However short a bounded run is, another run goes on from where it ended."""
+    path = tmp_path / "e.npz"
+    words = ["--geometry", SMALL, "--checkpoint", str(path), "--quiet"]
+
+    for command in ("explore", "refine"):
+        assert 3 == main([command, *words, "--states", "9"])
+        assert path.exists()
+        assert 0 == main([command, *words])
+        assert not path.exists()
+
+
+def test_moves_without_room_are_told(result: Path) -> None:
+    """In rows that are too short for any request, a search that holds says what it has not seen."""
+    sizes = "pages=2,slots=1,page_size=1,pages_per_seq=1,window=1"
+    _, found = run(result, "--rung", "window", "--geometry", sizes)
+
+    assert any("prefill" in part and "done in no state" in part for part in found["not_checked"])
+    _, found = run(result, "--rung", "scheduling", "--geometry", TINY)
+    assert not any("prefill" in part for part in found["not_checked"])
+
+
+def test_states_up_to_renaming_of_pages_and_moves_left_out(result: Path) -> None:
+    """Fewer states with contents stand for all, and a kind of move that is left out is told."""
+    words = ("--rung", "lifecycle", "--geometry", "pages=3,slots=2,page_size=2,pages_per_seq=1")
+
+    status, found = run(result, *words, "--pages", "open")
+    assert (0, 196) == (status, found["states"])
+    status, found = run(result, *words, "--leave-out", "assign", "write")
+    assert (0, True) == (status, found["states"] < 376)
+    assert "the moves assign, write: --leave-out" in found["not_checked"]
 
 
 def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:

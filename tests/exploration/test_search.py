@@ -17,7 +17,7 @@ from spec.machines import sharing
 from spec.rung import Faults, Machine, Rule, check, in_order
 from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import CleanupMode, InvalidInput, Reason, Refusal
+from spec.vocabulary import CleanupMode, FinishReason, InvalidInput, Reason, Refusal
 from spec.vocabulary.errors import Family
 
 CONTENTS = instance("lifecycle", sizes((2, 2, 2, 1)))
@@ -54,7 +54,7 @@ Effect = Callable[..., State]
 
 def expanded(chosen: Instance, state: State) -> Expanded:
     """All moves of one state, as a worker takes them."""
-    (found,) = expand(((chosen.name, chosen.geometry, chosen.cleanup), [state]))
+    (found,) = expand((chosen, [state]))
     return found
 
 
@@ -72,7 +72,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
     graph = search.graph
 
     assert (None, True) == (found, graph.complete)
-    assert (376, 3_797, 12_331) == (graph.states, graph.transitions, graph.illegal)
+    assert (376, 4_016, 18_504) == (graph.states, graph.transitions, graph.illegal)
     assert 376 == len(search.states) == len({*search.states})
     assert graph.transitions + graph.illegal == graph.outcomes.total()
     for number in range(0, 376, 25):
@@ -83,7 +83,7 @@ def test_the_contents_layer_holds_and_has_the_pinned_counts() -> None:
 @pytest.mark.usefixtures("no_workers")
 @pytest.mark.parametrize(
     ("chosen", "states", "transitions", "illegal"),
-    [(DECODE, 225, 3_308, 7_717), (SMALLEST, 31, 434, 713)],
+    [(DECODE, 397, 6_094, 14_550), (SMALLEST, 48, 713, 1_207)],
     ids=["two slots", "one slot"],
 )
 def test_the_decode_layer_holds_and_has_the_pinned_counts(
@@ -106,8 +106,18 @@ def test_the_cleanup_mode_is_part_of_the_layer() -> None:
     search, found = searched(kept)
 
     assert (None, True) == (found, search.graph.complete)
-    assert search.graph.states > 31
+    assert search.graph.states > 48
     assert any(state.finished for state in search.states)
+
+
+@pytest.mark.usefixtures("no_workers")
+@pytest.mark.parametrize("stop_len", [1, 2])
+def test_requests_end_by_their_limit_and_by_a_stop_sequence(stop_len: int) -> None:
+    """Both ends are reached, with stop sequences of one token and of two."""
+    search, _ = searched(instance("scheduling", sizes((1, 1, 2, 2)), stop_len=stop_len))
+
+    ended = {(one.request, len(one.tokens), one.reason) for s in search.states for one in s.outputs}
+    assert {(1, 1, FinishReason.LIMIT), (2, 2, FinishReason.STOP)} <= ended
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -131,7 +141,7 @@ def test_each_step_is_visited_with_its_successor() -> None:
 
     assert search.run(update=silent, visit=visit) is None
     assert search.graph.outcomes.total() == len(steps)
-    assert {*range(31)} == {number for number, _ in steps} == {after for _, after in steps}
+    assert {*range(48)} == {number for number, _ in steps} == {after for _, after in steps}
 
 
 def test_a_layer_must_be_known() -> None:

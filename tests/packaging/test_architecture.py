@@ -65,9 +65,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("kernels", "seeded_bugs", "seeded_bugs.scoring"),
     ),
     "mutation": (
-        *("verdict", "numerics", "history", "runtime", "files", "engines", "lockstep"),
-        *("exploration", "refinement", "traffic", "fuzzing", "vectors", "kernels"),
-        *("seeded_bugs", "seeded_bugs.scoring", "cli"),
+        *("verdict", "protocol", "numerics", "history", "runtime", "rungs", "files", "engines"),
+        *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),
+        *("kernels", "seeded_bugs", "seeded_bugs.scoring", "cli"),
     ),
     "hostile": ("verdict", "protocol", "runtime", "files", "exploration", "recordings", "cli"),
     "entry-point": ("files", "fuzzing", "cli"),

@@ -25,7 +25,7 @@ from conformance.refinement.run import (
 )
 from conformance.refinement.transition import agrees, identical, same_observed
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
-from conformance.seeded_bugs import planted
+from conformance.seeded_bugs import planted, replaced
 from impl.setup import Setup
 from impl.state import State as DeviceState
 from impl.state.packing import fields
@@ -35,6 +35,7 @@ from spec.vocabulary import Geometry, Params, Reason, Request
 
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
 TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
+SMALLER = Geometry(pages=2, slots=2, page_size=1, pages_per_seq=2)
 WIDE = Geometry(pages=1, slots=2, page_size=4, pages_per_seq=1)
 INSTANCE = instance("scheduling", SMALL)
 SETUP = contents.setup_of(INSTANCE)
@@ -223,7 +224,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("lifecycle", TINY, 376, 3797, 12331, 100), ("scheduling", WIDE, 431, 5163, 15956, 0)],
+    [("lifecycle", TINY, 376, 4016, 18504, 100), ("scheduling", WIDE, 946, 13335, 35857, 0)],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
@@ -240,6 +241,25 @@ def test_the_engine_refines_contents_and_decoding(
     )
     assert transitions + illegal == run.tally.checked
     assert (0, sample, None) == (run.tally.mismatches, run.tally.checked_unbatched, run.broken)
+
+
+@pytest.mark.parametrize("open_pages", [False, True])
+def test_a_bug_is_found_among_states_up_to_renaming_too(open_pages: bool) -> None:  # noqa: FBT001
+    """The engine is right, and a planted bug has the same shortest history."""
+    chosen = instance("lifecycle", SMALLER, open_pages=open_pages, left_out=("assign_again",))
+
+    def run() -> Refinement:
+        found = Refinement()
+        refine_cells(chosen, found, cells_checker(chosen, found, sample=0, seed=0), illegal=True)
+        return found
+
+    right = run()
+    assert (0, None) == (right.tally.mismatches, right.broken)
+    assert right.graph.transitions + right.graph.illegal == right.tally.checked
+    with planted("RC2"):
+        wrong = run()
+    assert ("reserve(0)", "assign(0, 1)", "allocate(0, 1)") == wrong.history[:3]
+    assert wrong.history[-1].startswith("clone(0")
 
 
 def numbers(values: list[int]) -> Transitions:
@@ -314,7 +334,7 @@ def test_padding_repeats_and_parts_are_taken() -> None:
 
 def test_the_commands_agree(tmp_path: Path) -> None:
     """`explore` and `refine` with the same options report the same graph."""
-    sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1"]
+    sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1", "--alphabet", "legal"]
     found = {}
     for name in ("explore", "refine"):
         target = tmp_path / f"{name}.json"
@@ -326,6 +346,25 @@ def test_the_commands_agree(tmp_path: Path) -> None:
     assert explored == refined_too
     assert found["refine"]["checked"] == found["refine"]["transitions"]
     assert ("holds", "complete") == (found["refine"]["verdict"], found["refine"]["scope"])
+    assert any("illegal actions" in part for part in found["refine"]["not_checked"])
+
+
+def test_illegal_actions_are_sent_to_the_engine_by_default(tmp_path: Path) -> None:
+    """A missing guard that refuses illegal actions alone makes refine fail."""
+    target = tmp_path / "r.json"
+    sizes = ["--rung", "lifecycle", "--geometry", "pages=1,slots=1,page_size=2,pages_per_seq=1"]
+    words = ["refine", *sizes, "--unbatched", "0", "--quiet", "--json", str(target)]
+
+    def never(right: Any) -> Any:
+        return lambda *given: tuple((jnp.zeros((), bool), *rest) for _, *rest in right(*given))
+
+    assert 0 == main(words)
+    found = json.loads(target.read_text())
+    assert found["transitions"] + found["illegal"] == found["checked"]
+    assert found["illegal"] > 0
+    with replaced("impl.plan", "require_used", never):
+        assert 1 == main(words)
+        assert 0 == main([*words, "--alphabet", "legal"])
 
 
 def test_the_setup_of_a_layer_is_one_engine() -> None:
