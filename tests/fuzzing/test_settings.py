@@ -182,13 +182,13 @@ def test_sizes_that_are_given_are_the_only_ones() -> None:
 
 @pytest.mark.parametrize(("bits", "signed"), [(8, True), (8, False)])
 def test_a_count_of_8_bits_is_found(bits: int, signed: bool) -> None:  # noqa: FBT001
-    """One turn at each level with rows of more cells than it can count shows the wrap."""
+    """A few turns with rows of more cells than it can count show the wrap."""
     (long,) = (one for one in CANDIDATES if one.geometry.max_len > 256)
     made = partial(settings.make, partial(Narrow, bits=bits, signed=signed), *long)
     target, report = Campaign(make=made), campaign.Run(setting=long)
-    for number in range(3):
+    for number, level in enumerate(campaign.TURNS * 2):
         if report.finding is None:
-            campaign._take_turn(target, "lifecycle", number, report)
+            campaign._take_turn(target, level, number, report)
 
     assert report.finding is not None
 

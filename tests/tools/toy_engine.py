@@ -204,7 +204,8 @@ class Adapter:
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
-                               actions=OFFERED, policy="any")  # fmt: skip
+                               actions=OFFERED, policy="any",
+                               guarded={(act.Assign, Reason.STOPS)})  # fmt: skip
         self.allocator = Allocator(geometry, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
