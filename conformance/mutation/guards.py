@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
@@ -23,16 +22,19 @@ import numpy as np
 from attrs import define, field, frozen
 
 from conformance.exploration.instances import PACKED, instance
-from conformance.refinement import allocator, contents
-from conformance.refinement.run import SMALL, Refinement, Small, refine_cells, refine_small
-from conformance.refinement.vmapped import Kind, Transitions, joined, padded, part
-from conformance.runtime.unoptimised import compiler_options
+from conformance.files.geometries import geometry_to_text
+from conformance.mutation.schemata import NONE
+from conformance.mutation.transitions import Batches, Graph, collected, wrong_states
+from conformance.refinement import contents
+from conformance.refinement.run import SMALL, Small
+from conformance.refinement.vmapped import Kind, Transitions, part
 from conformance.seeded_bugs import replaced
 from impl import arguments, host
 from impl.status import Guard
 from spec.vocabulary import CleanupMode, Geometry, Reason
 
-SIZE: Final = 1 << 11
+WIDTH: Final = 8
+"""The guards of a batch."""
 
 LARGER: Final = tuple(
     (rung, Geometry(pages=2, slots=2, page_size=2, pages_per_seq=2), CleanupMode.INCREMENTAL)
@@ -77,7 +79,7 @@ class Fate:
 class _Numbered:
     """The guards of the entry point that is traced, and the number of the one to leave out."""
 
-    left_out: Any = -1
+    left_out: Any = NONE
     names: list[str] = field(factory=list)
 
     def without(self, where: str, guards: Iterable[Guard]) -> Iterator[Guard]:
@@ -106,51 +108,6 @@ def _numbered(left_out: Any) -> Iterator[_Numbered]:
         yield numbered
 
 
-@frozen
-class Scope:
-    """The transitions of a small graph, by kind, and the check of each kind."""
-
-    name: str
-    kinds: dict[str, Kind]
-    held: dict[str, Transitions]
-
-
-@frozen
-class _Collected:
-    """Takes transitions and keeps them, see `conformance.refinement.run.Takes`."""
-
-    held: dict[str, list[Transitions]] = field(factory=dict)
-
-    def add(self, kind: str, transitions: Transitions) -> None:
-        """Keep them."""
-        if len(transitions.mask):
-            self.held.setdefault(kind, []).append(transitions)
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
-
-
-@cache
-def collected(small: Small, most_states: int = 0) -> Scope:
-    """Every transition of a small graph, legal or not. most_states: as in `refine_cells`."""
-    rung, geometry, cleanup = small
-    found, sizes = _Collected(), _sizes(geometry)
-    if rung == PACKED:
-        kinds = allocator.kinds(allocator.setup_of(geometry))
-        refine_small(small, Refinement(), found)
-    else:
-        chosen = instance(rung, geometry, cleanup)
-        kinds = contents.kinds(contents.setup_of(chosen))
-        refine_cells(chosen, Refinement(), found, illegal=True, most_states=most_states)
-    held = {kind: joined(parts) for kind, parts in found.held.items()}
-    return Scope(f"{rung} {sizes}", kinds, held)
-
-
-def _sizes(geometry: Geometry) -> str:
-    sizes = (geometry.pages, geometry.slots, geometry.page_size, geometry.pages_per_seq)
-    return ",".join(map(str, sizes))
-
-
 def guards_of(check: Kind, transitions: Transitions) -> list[str]:
     """The names of the guards of an entry point, in order."""
     one = part(transitions, 0)
@@ -158,36 +115,25 @@ def guards_of(check: Kind, transitions: Transitions) -> list[str]:
     def traced(*given: Any) -> Any:  # a new function: what was traced before is remembered
         return check.check(*given)
 
-    with _numbered(-1) as numbered:
+    with _numbered(NONE) as numbered:
         jax.make_jaxpr(traced)(one.before, one.arguments, one.after, one.mask)
     return numbered.names
 
 
-def noticed(scope: Scope, kind: str) -> dict[str, int | None]:
+def noticed(graph: Graph, kind: str) -> dict[str, int | None]:
     """For each guard of an entry point, a state from which the engine goes wrong without it."""
-    check, transitions = scope.kinds[kind], scope.held[kind]
+    check, transitions = graph.kinds[kind], graph.held[kind]
     names = guards_of(check, transitions)
 
     def without(left_out: Any, *given: Any) -> Any:
         with _numbered(left_out):
             return check.check(*given)
 
-    judge = jax.jit(
-        jax.vmap(without, in_axes=(None, 0, 0, 0, 0)), compiler_options=compiler_options()
-    )
-
-    def wrong(left_out: int) -> int | None:
-        for start in range(0, len(transitions.mask), SIZE):
-            full = padded(part(transitions, slice(start, start + SIZE)), SIZE)
-            given = full.before, full.arguments, full.after, full.mask
-            right = np.asarray(judge(np.int32(left_out), *given))
-            if not right.all():
-                return int(full.state[int(np.argmin(right))])
-        return None
-
-    if wrong(-1) is not None:
-        raise AssertionError(f"{scope.name}: {kind} is wrong with all its guards")
-    return {name: wrong(number) for number, name in enumerate(names)}
+    numbers = range(NONE, len(names))
+    states = dict(wrong_states(without, transitions, numbers, Batches(width=WIDTH)))
+    if NONE in states:
+        raise AssertionError(f"{graph.name}: {kind} is wrong with all its guards")
+    return {name: states.get(number) for number, name in enumerate(names)}
 
 
 @contextmanager
@@ -244,12 +190,12 @@ def driver_noticed(small: Small, function: str, number: int) -> str | None:
             try:
                 asked = contents.ask(setup, chosen.machine, state, action, None)
             except (IndexError, ValueError) as error:
-                return f"{rung} {_sizes(geometry)}: {move} raises {type(error).__name__}"
+                return f"{rung} {geometry_to_text(geometry)}: {move} raises {type(error).__name__}"
             if isinstance(asked, frozenset):
                 continue
             mask = np.uint32(sum(1 << reason.value for reason in reasons))
             if not kinds[asked.entry].check(held, asked.call, held, mask):
-                return f"{rung} {_sizes(geometry)}: {move} is not refused as it must be"
+                return f"{rung} {geometry_to_text(geometry)}: {move} is not refused as it must be"
     return None
 
 
@@ -273,11 +219,11 @@ def fates() -> list[Fate]:
     """The fate of each guard that refinement can ask for, in order of its name."""
     found: dict[str, str | None] = {}
     for small, most_states in SCOPES:
-        scope = collected(small, most_states)
-        for kind in scope.held:
-            for name, state in noticed(scope, kind).items():
+        graph = collected(small, most_states=most_states)
+        for kind in graph.held:
+            for name, state in noticed(graph, kind).items():
                 guard = f"{kind}: {name}"
-                there = None if state is None else f"{scope.name}, state {state}"
+                there = None if state is None else f"{graph.name}, state {state}"
                 found[guard] = found.get(guard) or there
     for function, number, guard in driver_guards():
         layers = (small for small in SMALL if small[0] != PACKED)

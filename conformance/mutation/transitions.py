@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import jax
 import numpy as np
-from attrs import astuple, define, field, frozen
+from attrs import define, field, frozen
 
 from conformance.exploration.instances import PACKED, instance
+from conformance.files.geometries import geometry_to_text
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation import schemata
 from conformance.refinement import allocator, contents
-from conformance.refinement.run import SMALL, Refinement, Small, refine_small
+from conformance.refinement.run import SMALL, Refinement, Small, refine_cells, refine_small
 from conformance.refinement.vmapped import Kind, Transitions, joined, padded, part
 from conformance.runtime.unoptimised import compiler_options
 from impl import entries
@@ -41,43 +42,57 @@ LARGER: Final[Small] = (
 class Graph:
     """The transitions of a graph by entry point, and the check of each."""
 
-    scope: str
+    name: str
     kinds: dict[str, Kind]
-    held: dict[str, list[Transitions]] = field(factory=dict)
+    held: dict[str, Transitions]
+
+
+@define
+class _Taker:
+    """Keeps transitions, see `conformance.refinement.run.Takes`."""
+
+    parts: dict[str, list[Transitions]] = field(factory=dict)
 
     def add(self, kind: str, transitions: Transitions) -> None:
-        """Take transitions."""
+        """Keep them."""
         if len(transitions.mask):
-            self.held.setdefault(kind, []).append(transitions)
+            self.parts.setdefault(kind, []).append(transitions)
 
     def finish(self) -> None:
-        """Concatenate the transitions."""
-        self.held = {kind: [joined(parts)] for kind, parts in self.held.items()}
+        """Nothing is left to do."""
 
 
-def collected(small: Small) -> Graph:
-    """The transitions of one graph."""
-    name, geometry, cleanup = small
-    if name == PACKED:
+def collected(small: Small, *, most_states: int = 0) -> Graph:
+    """Every transition of one graph, legal or not. most_states: as in `refine_cells`."""
+    rung, geometry, cleanup = small
+    found, run = _Taker(), Refinement()
+    if rung == PACKED:
         kinds = allocator.kinds(allocator.setup_of(geometry))
+        refine_small(small, run, found)
     else:
-        kinds = contents.kinds(contents.setup_of(instance(name, geometry, cleanup)))
-    found = Graph(f"{name} {','.join(map(str, filter(None, astuple(geometry))))}", kinds)
-    refine_small(small, Refinement(), found)
-    return found
+        chosen = instance(rung, geometry, cleanup)
+        kinds = contents.kinds(contents.setup_of(chosen))
+        refine_cells(chosen, run, found, illegal=True, most_states=most_states)
+    held = {kind: joined(parts) for kind, parts in found.parts.items()}
+    return Graph(f"{rung} {geometry_to_text(geometry)}", kinds, held)
 
 
 @frozen(kw_only=True)
 class Batches:
-    """How mutants are judged. width: the most in a batch. begin: is told each before it runs."""
+    """How mutants are judged. width: the most in a batch. begin: is told each before it runs.
 
-    watchdog: Watchdog
-    begin: Callable[[Sequence[int]], None]
+    watchdog: watches each batch.
+    """
+
     width: int = WIDTH
+    begin: Callable[[Sequence[int]], None] = lambda _: None
+    watchdog: Watchdog | None = None
 
     def right(self, mutants: Sequence[int], check: Callable[[], Any]) -> Any:
         """The result of a check as numpy, under the watchdog."""
         self.begin(mutants)
+        if self.watchdog is None:
+            return np.asarray(check())
         self.watchdog.begin((), BATCH_SECONDS)
         try:
             return np.asarray(check())
@@ -99,10 +114,10 @@ def judge(
     alive = set(numbers)
     for small in graphs:
         graph = collected(small)
-        for name, (transitions,) in sorted(graph.held.items()):
+        for name, transitions in sorted(graph.held.items()):
             for number, how in list(_wrong(graph.kinds[name], transitions, alive, batches)):
                 alive.discard(number)
-                keep(number, f"{graph.scope}: {name} {how}")
+                keep(number, f"{graph.name}: {name} {how}")
 
 
 def _wrong(
@@ -118,7 +133,7 @@ def _wrong(
         else:
             if state is not None:
                 yield number, f"from state {state}"
-    for number, state in _states_of_many(kind, transitions, sorted(together), batches):
+    for number, state in wrong_states(_checked(kind), transitions, sorted(together), batches):
         yield number, f"from state {state}"
 
 
@@ -131,11 +146,17 @@ def _met(kind: Kind, one: Transitions, numbers: set[int]) -> tuple[set[int], set
     return met - choice.static, met & choice.static
 
 
-def _states_of_many(
-    kind: Kind, transitions: Transitions, numbers: Sequence[int], batches: Batches
+def wrong_states(
+    checked: Callable[..., Any],
+    transitions: Transitions,
+    numbers: Sequence[int],
+    batches: Batches,
 ) -> Iterator[tuple[int, int]]:
-    """The mutants that are wrong, each with a state from which it goes wrong."""
-    every = jax.vmap(_checked(kind), (None, 0, 0, 0, 0))
+    """The mutants that are wrong, each with a state from which it goes wrong.
+
+    checked: from the number of a mutant and one transition to whether the engine agrees.
+    """
+    every = jax.vmap(checked, (None, 0, 0, 0, 0))
     check = jax.jit(
         jax.vmap(every, (0, None, None, None, None)), compiler_options=compiler_options()
     )

@@ -4,7 +4,8 @@ import pytest
 
 from conformance.exploration.instances import instance
 from conformance.mutation import guards
-from conformance.mutation.guards import EXPLAINED, Fate, collected, driver_guards, noticed
+from conformance.mutation.guards import EXPLAINED, Fate, driver_guards, noticed
+from conformance.mutation.transitions import collected
 from conformance.refinement.run import Small
 from spec.vocabulary import CleanupMode, Geometry
 
