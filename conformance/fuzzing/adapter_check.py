@@ -70,7 +70,13 @@ def check(
         return
     found.profile, first = engine.profile, engine.observe()
     found.shown = tuple(one.name for one in VIEWED if one.name not in first.hidden)
-    words = offered_by(engine.profile, [setting[0]], poisonable=isinstance(engine, Poisonable))
+    words = offered_by(
+        engine.profile,
+        [setting[0]],
+        poisonable=isinstance(engine, Poisonable),
+        cleanups=[setting[1]],
+        rare=False,
+    )
     found.wanted = tuple(sorted(word for word in words if ": " in word))
     _require_same("observe()", first, engine.observe(), "two views, one right after the other")
     for level in dict.fromkeys(turns_of(engine.profile.actions)):

@@ -27,7 +27,8 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
-from conformance.rungs.coverage import POISONED, Coverage, offered_by
+from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
+from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
@@ -105,9 +106,32 @@ class Run:
     settings: tuple[Setting, ...] = ()
 
     def coverable(self, engine: Engine) -> list[str]:
-        """What a run of this engine at these settings must reach."""
-        sizes, poisonable = [sizes for sizes, _ in self.settings], isinstance(engine, Poisonable)
-        return self.coverage.coverable(offered_by(engine.profile, sizes, poisonable=poisonable))
+        """The outcomes and corner states that this run must reach, and the pairs of steps.
+
+        The rare outcomes if it is long enough, and the pairs that would have come by chance.
+        """
+        words = offered_by(
+            engine.profile,
+            [sizes for sizes, _ in self.settings],
+            poisonable=isinstance(engine, Poisonable),
+            cleanups=[cleanup for _, cleanup in self.settings],
+            rare=self.steps >= RARE_STEPS,
+        )
+        pairs = self.coverage.expected(self.pairs(engine))
+        return self.coverage.coverable(words) + sorted(map(as_item, pairs))
+
+    def outcomes(self, engine: Engine) -> dict[Outcome, str | None]:
+        """Every outcome of this engine's actions, with what it needs; None if it is possible."""
+        return outcomes(engine.profile, self._conditions(engine))
+
+    def pairs(self, engine: Engine) -> frozenset[Pair]:
+        """The pairs of steps that are possible for this engine at these settings."""
+        possible = [one for one, needs in self.outcomes(engine).items() if needs is None]
+        return pairs(possible, self._conditions(engine))
+
+    def _conditions(self, engine: Engine) -> frozenset[str]:
+        sizes, cleanups = zip(*self.settings, strict=True)
+        return conditions(engine.profile, sizes, poisonable=False, cleanups=cleanups)
 
     def advice(self, missing: Collection[str], engine: Engine, *, given: bool) -> str:
         """How what is missing may be reached. given: whether the geometry was given."""

@@ -33,7 +33,7 @@ from conformance.rungs.record import (
     THREE_OWNERS,
     TWO_SHORT,
 )
-from conformance.rungs.registry import CORNERS, REFUSABLE
+from conformance.rungs.registry import CORNERS
 from conformance.rungs.sharing import SHARED
 from spec import ladder
 from spec.machines import actions as act
@@ -417,10 +417,8 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert [] == counted.covered(everything)
 
 
-def test_every_action_is_listed() -> None:
-    """The table of refusals to reach names every action and no other."""
-    assert {action.__name__ for action in MACHINE.rules} == set(REFUSABLE)
-    assert [] == [name for reasons in REFUSABLE.values() for name in reasons if name not in Reason]
+def test_every_word_of_a_corner_is_known() -> None:
+    """A corner asks for actions, for outcomes, and for words that `offered_by` can say."""
     assert CONDITIONS == {
         word
         for needs in CORNERS.values()
