@@ -178,7 +178,8 @@ def _declarations(finding: Finding, profile: Profile) -> Iterator[str]:
     if refused and profile.refuses == "exact":
         yield 'an engine that refuses more than it must declares refuses="may_refuse_more"'
     cloned = any(isinstance(step, Clone) for step in finding.history)
-    if clause == "SHARE" and cloned and profile.copy == "eager":
+    lacks = isinstance(finding.history[-1], Clone) and Reason.OUT_OF_PAGES.name in finding.message
+    if cloned and (clause == "SHARE" or lacks) and profile.copy == "eager":
         yield 'an engine that copies a partial page at the first append declares copy="lazy"'
     if clause == "ROW":
         yield (

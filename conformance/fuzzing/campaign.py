@@ -117,7 +117,7 @@ class Run:
             cleanups=[cleanup for _, cleanup in self.settings],
             rare=self.steps >= RARE_STEPS,
         )
-        pairs = self.coverage.expected(self.pairs(engine))
+        pairs = self.coverage.expected(self.pairs(engine), words)
         return self.coverage.coverable(words) + sorted(map(as_item, pairs))
 
     def outcomes(self, engine: Engine) -> dict[Outcome, str | None]:

@@ -50,7 +50,7 @@ def _candidates(session: Session, rng: Random, kind: type) -> Iterator[Step]:
     if kind in session.recent:
         yield from _with_changes(session, rng, session.recent[kind])
     every = [(level, name) for level, rules in session.levels.items() for name in _names(rules)]
-    known = sorted(session.drawn_by.get(kind, ())) if fields(kind) else every
+    known = sorted(session.drawn_by.get(kind, set()).intersection(every)) if fields(kind) else every
     for number in range(DRAWN):
         level, name = rng.choice(known if known and number else every)
         step = session.drawn_at(level, name, rng.getrandbits(64))

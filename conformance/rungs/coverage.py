@@ -20,7 +20,7 @@ from conformance.rungs.pages import (
     appended,
     pages_of,
 )
-from conformance.rungs.possible import Kind, Outcome, Pair, as_item, outcomes, pairs
+from conformance.rungs.possible import Kind, Outcome, Pair, as_item, is_seldom, outcomes, pairs
 from conformance.rungs.record import (
     AHEAD,
     EAGER_COPY,
@@ -31,6 +31,7 @@ from conformance.rungs.record import (
     KEEPS,
     LAZY,
     LONG_ROWS,
+    NARROW_ROUNDS,
     ONE_SHORT,
     REFUSAL,
     RESERVED,
@@ -41,6 +42,7 @@ from conformance.rungs.record import (
     SHORT_POOL,
     SINGLE_CELLS,
     THREE_OWNERS,
+    THREE_SLOTS,
     TWO_SHORT,
     TWO_SLOTS,
 )
@@ -178,17 +180,18 @@ class Coverage:
         before = last or self.last
         return 0 if before is None else self.pairs[before, now]
 
-    def expected(self, possible: Iterable[Pair]) -> list[Pair]:
+    def expected(self, possible: Iterable[Pair], words: Collection[str]) -> list[Pair]:
         """Of these pairs of steps, those that a run of so many steps must reach.
 
         If each step were drawn without regard to the one before it, such a pair would have come
-        EXPECTED times.
+        EXPECTED times. words: see `offered_by`; the pairs that are seldom there are left out.
         """
         times = Counter[Kind]()
         for (kind, reasons), count in self._steps.items():
             times[Kind(kind, bool(reasons))] += count
         enough = EXPECTED * self.steps
-        return [pair for pair in possible if times[pair[0]] * times[pair[1]] >= enough]
+        often = [pair for pair in possible if times[pair[0]] * times[pair[1]] >= enough]
+        return [pair for pair in often if not is_seldom(pair, words)]
 
     def poisoned(self) -> None:
         """Count a poisoning of dead cells."""
@@ -279,15 +282,16 @@ def conditions(
     sizes = tuple(geometries)
     words = _sizes(sizes).union(*[_edges(one, profile.capacity) for one in sizes])
     words = words.union(*[_fills(one, limits(one)) for one in sizes])
-    several = any(one.slots > 1 for one in sizes)
+    most = max((one.slots for one in sizes), default=0)
     holding = {
         POISON: poisonable,
         LAZY: profile.copy == "lazy",
         EAGER_COPY: profile.copy == "eager" and SEVERAL_CELLS in words,
         AHEAD: profile.lookahead > 0,
         RESERVED: profile.reserve == "request",
-        TWO_SLOTS: several,
-        KEEPS: CleanupMode.NONE in cleanups or (CleanupMode.END in cleanups and several),
+        TWO_SLOTS: most > 1,
+        THREE_SLOTS: most > 2,
+        KEEPS: CleanupMode.NONE in cleanups or (CleanupMode.END in cleanups and most > 1),
         FREES: bool({CleanupMode.END, CleanupMode.INCREMENTAL} & {*cleanups}),
     }
     words |= {word for word, holds in holding.items() if holds}
@@ -297,7 +301,7 @@ def conditions(
 
 
 def _fills(sizes: Geometry, limits: Limits) -> set[str]:
-    """Whether rows have tokens for a full queue, and for more rounds than one call has.
+    """Whether rows have tokens for a full queue, for more rounds than one call has, and so on.
 
     A row can have as many queued tokens as it has cells, but for one of the prompt, and one that
     the sequence must still be able to draw.
@@ -307,6 +311,7 @@ def _fills(sizes: Geometry, limits: Limits) -> set[str]:
         FULL_QUEUE: sizes.slots * row > limits.queue,
         FULL_BESIDE: (sizes.slots - 1) * row >= limits.queue,
         LONG_ROWS: row > limits.rounds,
+        NARROW_ROUNDS: limits.round_tokens < sizes.slots,
     }
     return {word for word, holds in fills.items() if holds}
 

@@ -21,8 +21,10 @@ from conformance.rungs.record import (
     FULL_QUEUE,
     KEEPS,
     LONG_ROWS,
+    NARROW_ROUNDS,
     RESERVED,
     SHORT_POOL,
+    THREE_SLOTS,
     TWO_SLOTS,
 )
 from spec.machines import actions as act
@@ -32,6 +34,7 @@ FREE: Final = "a slot that is not in use"
 SLOT: Final = "a slot in use"
 BARE: Final = "a slot without a prompt"
 PROMPT: Final = "a slot with a prompt"
+CHILD: Final = "a second slot with the same prompt"
 NAMED: Final = "a prompt that did not wait"
 WRITTEN: Final = "a prompt that is written"
 DRAFT: Final = "a draft"
@@ -155,14 +158,25 @@ LACKS: Final[Mapping[tuple[type, Reason], str]] = {
 }
 """What the state must not have where an action is refused for a reason."""
 
-LEAVES: Final[Mapping[type, str]] = {
-    act.Free: FREE,
-    act.Submit: WAITING,
-    act.Enqueue: TOKEN,
+LEAVES: Final[Mapping[type, Needs]] = {
+    act.Free: (FREE,),
+    act.Reserve: (BARE,),
+    act.Assign: (PROMPT,),
+    act.Append: (PROMPT,),
+    act.Clone: (PROMPT, CHILD),
+    act.Propose: (PROMPT,),
+    act.Commit: (PROMPT,),
+    act.Truncate: (SLOT,),
+    act.Release: (SLOT,),
+    act.Purge: (SLOT,),
+    act.Enqueue: (PROMPT, TOKEN),
+    act.Submit: (WAITING,),
 }
-"""What the state has right after an action that is done, where that rules out a refusal."""
+"""What the state has right after an action that is done."""
 
 _ALL: Final = frozenset(FACTS) - {FREE}
+_PROMPTS: Final = frozenset({PROMPT, NAMED, WRITTEN, DRAFT, COMMITTABLE, TOKEN, DECODES, FINISHED})
+"""The facts about a slot with a prompt."""
 TAKES: Final[Mapping[type, frozenset[str]]] = {
     act.Reset: _ALL,
     act.TakeOutputs: frozenset({OUTPUT}),
@@ -272,17 +286,28 @@ def pairs(possible: Iterable[Outcome], words: Collection[str]) -> frozenset[Pair
         (one, other)
         for one, before in by_kind.items()
         for other, after in by_kind.items()
-        if not _ruled_out(one, other, words)
+        if not _is_again(one, other)
         and any(_follows(first, then, words) for first in before for then in after)
     )
 
 
-def _ruled_out(one: Kind, other: Kind, words: Collection[str]) -> bool:
-    """Whether nothing has changed that the second asks about, or the rows are too short."""
-    if one.kind is act.Generate and other == (act.Round, False):
-        return LONG_ROWS not in words  # it ends where no further round is done, or after many
-    again = one.kind is other.kind and one.refused and not other.refused
-    return again and not fields(one.kind)
+def is_seldom(pair: Pair, words: Collection[str]) -> bool:
+    """Whether a round is done where the step before leaves hardly anything for it to do.
+
+    A loop ends where no further round is done, unless rows are long. Drafts stop a round, and
+    tokens that have left the queue too, unless a round of other tokens is ahead of them.
+    """
+    one, other = pair
+    if other != (act.Round, False) or one.refused:
+        return False
+    if one.kind is act.Generate:
+        return LONG_ROWS not in words
+    return one.kind in {act.Pack, act.Propose} and NARROW_ROUNDS not in words
+
+
+def _is_again(one: Kind, other: Kind) -> bool:
+    """Whether the state that refused an action without fields would have to do it."""
+    return one.kind is other.kind and one.refused and not other.refused and not fields(one.kind)
 
 
 def _follows(first: Outcome, then: Outcome, words: Collection[str]) -> bool:
@@ -290,9 +315,16 @@ def _follows(first: Outcome, then: Outcome, words: Collection[str]) -> bool:
     has, lacks = _after(first)
     asks, rules_out = _facts_of(then)
     has, lacks = has | asks, lacks | rules_out
-    if TWO_SLOTS not in words and FREE in has:
-        lacks |= {SLOT, BARE, PROMPT, FINISHED, DRAFT, WRITTEN, COMMITTABLE, TOKEN, DECODES}
-    return has.isdisjoint(lacks)
+    return has.isdisjoint(lacks) and (
+        THREE_SLOTS in words or _slots(has) <= 1 + (TWO_SLOTS in words)
+    )
+
+
+def _slots(has: Collection[str]) -> int:
+    """The fewest slots with which a state has these facts."""
+    prompt = any(fact in has for fact in _PROMPTS)
+    used = prompt + (BARE in has) + (CHILD in has)
+    return max(used, SLOT in has) + (FREE in has)
 
 
 @cache
@@ -307,5 +339,4 @@ def _after(outcome: Outcome) -> tuple[frozenset[str], frozenset[str]]:
     """What the state has right after an outcome, and what it does not have."""
     if outcome.reason is not None:
         return _facts_of(outcome)
-    left = LEAVES.get(outcome.kind)
-    return frozenset(filter(None, (left,))), TAKES.get(outcome.kind, frozenset())
+    return frozenset(LEAVES.get(outcome.kind, ())), TAKES.get(outcome.kind, frozenset())

@@ -353,12 +353,12 @@ def test_pages_of_one_cell_and_poison_are_counted() -> None:
     assert {"page size 1": 2, REFUSED: 1, "poisoned dead cells read past": 1} == counted.corners
 
 
-def words(*kinds: type, poison: bool = False, **sizes: int) -> frozenset[str]:
+def words(*kinds: type, poison: bool = False, rare: bool = True, **sizes: int) -> frozenset[str]:
     """What an engine with these actions offers at the geometries of the kit, or at one."""
     main = small(**sizes)
     profile = evolve(make(main, default_limits(main), CleanupMode.END).profile, actions=kinds)
     geometries = [main] if sizes else [one for one, _ in campaign.geometries(main)]
-    return offered_by(profile, geometries, poisonable=poison)
+    return offered_by(profile, geometries, poisonable=poison, rare=rare)
 
 
 SHORT_OF_PAGES = {"one page short", SEVERAL_SHORT, "Allocate: OUT_OF"}
@@ -514,12 +514,12 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
 
 @pytest.mark.parametrize(("window", "steps"), [(None, 22_000), (5, 22_000)])
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
-    """In so many steps every required outcome and corner state is reached; a window has more."""
+    """In so many steps all but rare outcomes, and every corner state, are reached."""
     targets = spec_campaigns(window=window)
     turns(targets, steps, start=0)
 
     counted = targets[0].coverage
-    coverable = counted.coverable(words(*offered(window), poison=True))
+    coverable = counted.coverable(words(*offered(window), poison=True, rare=False))
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
