@@ -58,17 +58,17 @@ def _another(state: State, value: Any, digits: Digits) -> Any:
 
 
 def _number(state: State, near: int, digits: Digits) -> int:
-    """One more or less, a slot, one past the last slot, or a number that names something."""
+    """One more or less, a slot or one past the last, a request, or a number of cells."""
     kind, slots = digits.below(3), state.geometry.slots
     if kind == 0:
         return near + digits.one_of((1, -1))
     if kind == 1:
         return digits.below(slots + 1)
-    named = {request.id for request in state.waiting}
+    named = {state.geometry.max_len} | {request.id for request in state.waiting}
     named |= {detail.request for detail in state.details if detail}
     named |= {output.request for output in state.outputs}
     named |= {sequence.allocated for sequence in state.sequences if sequence}
-    return digits.one_of(sorted(named or {0}))
+    return digits.one_of(sorted(named))
 
 
 def _another_tuple(state: State, entries: tuple[Any, ...], digits: Digits) -> tuple[Any, ...]:
