@@ -17,9 +17,9 @@ from conformance.rungs.changes import changed
 from conformance.rungs.record import DrawRule, Session
 from conformance.rungs.shared_generators import Digits
 
-DRAWN: Final = 3
+DRAWN: Final = 2
 """The number of steps that are drawn by other rules."""
-CHANGES: Final = 6
+CHANGES: Final = 4
 """The number of changed forms of each."""
 MOST_PRESSED: Final = 8
 """The most steps that one rule takes in a row."""

@@ -301,7 +301,7 @@ def conditions(
 
 
 def _fills(sizes: Geometry, limits: Limits) -> set[str]:
-    """Whether rows have tokens for a full queue, for more rounds than one call has, and so on.
+    """Whether rows have tokens for a full queue, for more rounds than one call of the loop has.
 
     A row can have as many queued tokens as it has cells, but for one of the prompt, and one that
     the sequence must still be able to draw.
