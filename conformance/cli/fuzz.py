@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
-from conformance.cli.coverage import count_covered, say_covered
+from conformance.cli.coverage import count_covered, count_possible, say_covered
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry_alone, number, output_folder
 from conformance.engines.registry import OUR_ENGINE
@@ -216,6 +216,7 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report, *, given: boo
         report.say(f"  at {sizes}")
     missing = count_covered(state.coverage, coverable, report)
     say_covered(state.coverage, coverable, report)
+    count_possible(state, engine, report)
     if report.failures:
         return Verdict.FAILS
     if missing:

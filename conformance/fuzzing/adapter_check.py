@@ -72,7 +72,12 @@ def check(
     found.profile, first = engine.profile, engine.observe()
     found.shown = tuple(one.name for one in VIEWED if one.name not in first.hidden)
     words = offered_by(
-        engine.profile, [setting.geometry], poisonable=isinstance(engine, Poisonable)
+        engine.profile,
+        [setting.geometry],
+        poisonable=isinstance(engine, Poisonable),
+        cleanups=[setting.cleanup],
+        limits=lambda _: setting.limits,
+        rare=False,
     )
     found.wanted = tuple(sorted(word for word in words if ": " in word))
     _require_same("observe()", first, engine.observe(), "two views, one right after the other")
@@ -175,7 +180,8 @@ def _declarations(finding: Finding, profile: Profile) -> Iterator[str]:
     if refused and profile.refuses == "exact":
         yield 'an engine that refuses more than it must declares refuses="may_refuse_more"'
     cloned = any(isinstance(step, Clone) for step in finding.history)
-    if clause == "SHARE" and cloned and profile.copy == "eager":
+    lacks = isinstance(finding.history[-1], Clone) and Reason.OUT_OF_PAGES.name in finding.message
+    if cloned and (clause == "SHARE" or lacks) and profile.copy == "eager":
         yield 'an engine that copies a partial page at the first append declares copy="lazy"'
     if clause == "ROW":
         yield (

@@ -29,7 +29,8 @@ from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable
-from conformance.rungs.coverage import POISONED, Coverage, offered_by
+from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
+from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
@@ -117,9 +118,39 @@ class Run:
         return self.usual + self.further
 
     def coverable(self, engine: Engine) -> list[str]:
-        """What a run of this engine must reach; the further settings come too late to count."""
-        sizes, poisonable = [one.geometry for one in self.usual], isinstance(engine, Poisonable)
-        return self.coverage.coverable(offered_by(engine.profile, sizes, poisonable=poisonable))
+        """The outcomes and corner states that this run must reach, and the pairs of steps.
+
+        The rare outcomes if it is long enough, and the pairs that would have come by chance. The
+        further settings come too late to count.
+        """
+        words = offered_by(
+            engine.profile,
+            [one.geometry for one in self.usual],
+            poisonable=isinstance(engine, Poisonable),
+            cleanups=[one.cleanup for one in self.usual],
+            limits={one.geometry: one.limits for one in self.usual}.__getitem__,
+            rare=self.steps >= RARE_STEPS,
+        )
+        pairs = self.coverage.expected(self.pairs(engine), words)
+        return self.coverage.coverable(words) + sorted(map(as_item, pairs))
+
+    def outcomes(self, engine: Engine) -> dict[Outcome, str | None]:
+        """Every outcome of this engine's actions, with what it needs; None if it is possible."""
+        return outcomes(engine.profile, self._conditions(engine))
+
+    def pairs(self, engine: Engine) -> frozenset[Pair]:
+        """The pairs of steps that are possible for this engine at these settings."""
+        possible = [one for one, needs in self.outcomes(engine).items() if needs is None]
+        return pairs(possible, self._conditions(engine))
+
+    def _conditions(self, engine: Engine) -> frozenset[str]:
+        return conditions(
+            engine.profile,
+            [one.geometry for one in self.usual],
+            poisonable=False,
+            cleanups=[one.cleanup for one in self.usual],
+            limits={one.geometry: one.limits for one in self.usual}.__getitem__,
+        )
 
     def advice(self, missing: Collection[str], engine: Engine, *, given: bool) -> str:
         """How what is missing may be reached. given: whether the geometry was given."""

@@ -5,15 +5,16 @@ specification. Hypothesis itself leaves out a random part of the rules in each e
 steps meet. With empty bodies of the rules, a run measures the cost of the draws alone.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Any, Final
 
 from attrs import define, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from conformance.fuzzing import rare
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
@@ -22,7 +23,8 @@ from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable, Refuses
 from conformance.rungs import pages, record, registry, shared_generators
-from conformance.rungs.coverage import Coverage
+from conformance.rungs.coverage import Coverage, possible_at
+from conformance.rungs.possible import Kind, Outcome, Pair
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
@@ -35,8 +37,10 @@ _MASK: Final = 2**64 - 1
 
 RETRIES: Final = 24
 """The most times that a refused action is taken again in a row."""
-CANDIDATES: Final = 5
-"""The number of steps among which the rule `rare` chooses."""
+NEVER: Final = (1 << 30, 0)
+"""The times of a step that the engine is not asked for."""
+SELDOM: Final = 12
+"""One of so many outcomes that were seen least is looked for."""
 
 
 @define
@@ -49,7 +53,8 @@ class Campaign:
     oracle: see `Lockstep`. watchdog: notices a step that hangs. step_seconds: how long a step may
     take. finding: the first failure. in_steps: the time of making engines and of the bodies of the
     rules. in_engine: the engine's part of that. is_up: whether the time is up: no step is taken
-    then.
+    then. drawn_by, recent: see `record.Session`. possible, pairs: the outcomes that are possible
+    here, and pairs of steps, once an engine was made.
     """
 
     make: MakeEngine
@@ -66,6 +71,10 @@ class Campaign:
     in_steps: Stopwatch = field(factory=Stopwatch)
     in_engine: Stopwatch = field(factory=Stopwatch)
     is_up: Callable[[], bool] = lambda: False
+    drawn_by: dict[type, set[tuple[str, str]]] = field(factory=dict)
+    recent: dict[type, Action] = field(factory=dict)
+    possible: tuple[Outcome, ...] = ()
+    pairs: frozenset[Pair] = frozenset()
 
 
 class TimeIsUp(BaseException):
@@ -102,7 +111,6 @@ class Session:
     def __init__(self, campaign: Campaign, level: str) -> None:
         self.campaign = campaign
         self.level = level
-        self.outcomes: Counter[object] = Counter()
         self.refused: Action | None = None
         try:
             with campaign.in_engine:
@@ -121,9 +129,15 @@ class Session:
         campaign.coverage.begin()
         profile = self.lockstep.engine.profile
         self.actions = profile.actions
-        self.rules: Mapping[str, DrawRule] = rules_of(
-            level, profile.machine.names, refuses=profile.refuses
-        )
+        if not campaign.possible:
+            campaign.possible, campaign.pairs = possible_at(profile)
+        self.drawn_by, self.recent = campaign.drawn_by, campaign.recent
+        self.levels: Mapping[str, Mapping[str, DrawRule]] = {
+            kit.rung: rules_of(kit.rung, profile.machine.names, refuses=profile.refuses)
+            for kit in registry.LEVELS
+            if kit.rung == level or kit.needs <= profile.actions
+        }
+        self.rules = self.levels[level]
         self.history: list[Step] = []
         self.serial = 0
         if "refill" in self.rules:  # what a new engine grants is what it must grant later
@@ -169,31 +183,51 @@ class Session:
             elif step.kind is not Poison.STALE and isinstance(self.lockstep.engine, Poisonable):
                 self.campaign.coverage.poisoned_nothing += 1
         elif not isinstance(step, Attend):
-            self.outcomes[type(step), reasons] += 1
             self.refused = step if reasons else self.refused
             may_refuse_more = self.lockstep.engine.profile.refuses == "may_refuse_more"
             if reasons and may_refuse_more and not self.lockstep.reasons(step):
                 self.campaign.coverage.withheld[type(step)] += 1
             pages = (shown.named, self.lockstep.seen.named)
             self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
+            self.recent[type(step)] = step
 
-    def times_seen(self, step: Step) -> int:
-        """How often an action of this class had, in this example, the outcome it would have now."""
+    def drawn_at(self, level: str, name: str, drawn: int) -> Step:
+        """A step by a rule of a level, which may refer to other rules of that level."""
+        here, self.rules = self.rules, self.levels[level]
+        try:
+            return self.rules[name](self, drawn)
+        finally:
+            self.rules = here
+
+    def least_seen(self, rng: Random) -> type:
+        """An action with an outcome that is possible here and that this run has seldom seen.
+
+        Or with one that was seldom seen after the last step.
+        """
+        coverage, possible = self.campaign.coverage, [*self.campaign.possible]
+        last = coverage.last
+        if last is None or rng.getrandbits(1):
+            times = [coverage.times(one) for one in possible]
+        else:
+            possible = [one for one in possible if (last, one.as_kind) in self.campaign.pairs]
+            times = [coverage.times_next(one.as_kind) for one in possible]
+        ranked = sorted(range(len(times)), key=times.__getitem__)
+        return possible[ranked[rng.randrange(min(SELDOM, len(ranked)))]].kind
+
+    def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
+        """How often this run has seen what would come of a step now, the less the better."""
         if not isinstance(step, Action) or type(step) not in self.actions:
-            return 1 << 30
+            return NEVER
         if not self.lockstep.sends(step):
-            return 1 << 30
-        return self.outcomes[type(step), self.lockstep.reasons(step)]
-
-
-def _rare(session: record.Session, drawn: int) -> Step:
-    """Of a few steps of other rules, the one with the rarest outcome in this example."""
-    rules = [rule for name, rule in session.rules.items() if name not in _NEVER_RARE]
-    chosen = [
-        rules[(drawn + index * drawn // 7) % len(rules)](session, drawn // (index + 2))
-        for index in range(CANDIDATES)
-    ]
-    return min(chosen, key=session.times_seen)
+            return NEVER
+        coverage, last = self.campaign.coverage, self.campaign.coverage.last
+        reasons = self.lockstep.reasons(step)
+        if then is not None and not reasons:
+            after = self.lockstep.machine.effect(self.state, step)
+            reasons = frozenset(one.reason for one in self.lockstep.machine.refusals(after, then))
+            step, last = then, Kind(type(step), refused=False)
+        times = coverage.most(type(step), reasons)
+        return min(times, coverage.times_next(Kind(type(step), bool(reasons)), last)), times
 
 
 def _retried(session: record.Session, drawn: int) -> Step:
@@ -215,7 +249,6 @@ def _retry(otherwise: str) -> DrawRule:
     return chosen
 
 
-_NEVER_RARE: Final = frozenset({"boundary", "boundary_again", "refill", "rare", "retry"})
 _POISON: Final = shared_generators.constant(*(PoisonDead(kind) for kind in Poison))
 _ATTEND: Final = shared_generators.constant(Attend())
 HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
@@ -248,7 +281,7 @@ GRANTED: Final[Mapping[str, Mapping[str, DrawRule]]] = {
 def rules_of(level: str, names: tuple[str, ...], *, refuses: Refuses) -> dict[str, DrawRule]:
     """The rules of a level for a machine of these rungs. A rule with two names counts twice."""
     granted = GRANTED.get(level, {}) if refuses == "may_refuse_more" else {}
-    return {**registry.rules(level, names), **HARNESS[level], **granted, "rare": _rare}
+    return {**registry.rules(level, names), **HARNESS[level], **granted, **rare.RULES}
 
 
 def spread(drawn: int) -> int:

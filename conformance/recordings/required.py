@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.recordings.format import Header, profile_of
-from conformance.rungs.coverage import Coverage, offered_by
+from conformance.rungs.coverage import RARE_STEPS, Coverage, offered_by
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.registry import ACTIONS, CORNERS
 from conformance.rungs.sharing import SHARED
@@ -30,7 +30,15 @@ def required(words: Sequence[str], coverage: Coverage, header: Header) -> list[s
     for word in words:
         if word == EVERYTHING:
             profile = profile_of(header, actions=coverage.kinds)
-            items += coverage.coverable(offered_by(profile, [header.geometry], poisonable=False))
+            offered = offered_by(
+                profile,
+                [header.geometry],
+                poisonable=False,
+                cleanups=[header.cleanup],
+                limits=lambda _: header.limits,
+                rare=coverage.steps >= RARE_STEPS,
+            )
+            items += coverage.coverable(offered)
         elif word != NOTHING:
             items.append(word)
     if not words:

@@ -18,7 +18,7 @@ from conformance.rungs.shared_generators import (
 from conformance.rungs.simpler import simpler_requests
 from spec.machines.actions import Admit, Submit
 from spec.state import State
-from spec.vocabulary import Params, Reason, Request
+from spec.vocabulary import Params, Request
 
 
 def submit(state: State, drawn: int, serial: int) -> Submit:
@@ -59,10 +59,8 @@ def _simpler(action: Submit) -> Iterator[Step]:
 KIT: Final = RungKit(
     rung="admission",
     actions={
-        Submit: ActionKit(
-            refusable=(Reason.TOO_LONG, Reason.NEVER_FITS, Reason.CHOICE_TAKEN), simpler=_simpler
-        ),
-        Admit: ActionKit(refusable=(Reason.QUEUE_EMPTY, Reason.NO_FREE_SLOT, Reason.OUT_OF_PAGES)),
+        Submit: ActionKit(simpler=_simpler),
+        Admit: ActionKit(),
     },
     rules={
         "admission": {

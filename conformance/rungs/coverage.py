@@ -5,7 +5,7 @@ items that were not reached. Source: docs/sources.md, "Verdicts" and "Conditions
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from attrs import evolve
@@ -20,10 +20,18 @@ from conformance.rungs.pages import (
     appended,
     pages_of,
 )
+from conformance.rungs.possible import Kind, Outcome, Pair, as_item, is_seldom, outcomes, pairs
 from conformance.rungs.record import (
     AHEAD,
+    EAGER_COPY,
+    FREES,
+    FULL_BESIDE,
     FULL_POOL,
+    FULL_QUEUE,
+    KEEPS,
     LAZY,
+    LONG_ROWS,
+    NARROW_ROUNDS,
     ONE_SHORT,
     REFUSAL,
     RESERVED,
@@ -34,16 +42,17 @@ from conformance.rungs.record import (
     SHORT_POOL,
     SINGLE_CELLS,
     THREE_OWNERS,
+    THREE_SLOTS,
     TWO_SHORT,
+    TWO_SLOTS,
 )
-from conformance.rungs.registry import CORNERS, REFUSABLE, corners
+from conformance.rungs.registry import CORNERS, corners
 from conformance.rungs.sharing import SHARED, edge_corners
 from spec import ladder, pool
-from spec.machines.actions import Assign, Clone
 from spec.machines.pages import copying
 from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import Capacity, Geometry, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
 
 POISON: Final = "PoisonDead"
 MACHINE: Final = ladder.machine(ladder.SERVING)
@@ -53,6 +62,13 @@ POISONED: Final = "poisoned dead cells read past"
 
 MOSTLY: Final = 9
 """An engine mostly refuses an action if it refuses more legal calls than this for each done."""
+
+
+_DONE: Final = (None,)
+EXPECTED: Final = 30
+"""A run must reach a pair of steps that would have come so often by chance."""
+RARE_STEPS: Final = 200_000
+"""A run must reach the rare refusals if it has at least so many steps."""
 
 
 class Coverage:
@@ -67,6 +83,9 @@ class Coverage:
         self.poisoned_nothing = 0
         self.withheld: Counter[type] = Counter()
         self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
+        self.last: Kind | None = None
+        self.pairs: Counter[Pair] = Counter()
+        self._outcomes: Counter[Outcome] = Counter()
         self._previous: dict[int, list[int]] = {}
         self._released: set[int] = set()
 
@@ -74,6 +93,11 @@ class Coverage:
     def kinds(self) -> frozenset[type]:
         """The actions that were taken or refused."""
         return frozenset(kind for kind, _ in self._steps)
+
+    @property
+    def steps(self) -> int:
+        """How many actions were taken or refused."""
+        return sum(self._steps.values())
 
     @property
     def actions(self) -> Counter[str]:
@@ -86,11 +110,7 @@ class Coverage:
     @property
     def outcomes(self) -> Counter[str]:
         """How often each action was done, or refused for a reason."""
-        found: Counter[str] = Counter()
-        for (kind, reasons), times in self._steps.items():
-            for outcome in [reason.name for reason in reasons] or ["done"]:
-                found[f"{kind.__name__}: {outcome}"] += times
-        return found
+        return Counter({str(outcome): times for outcome, times in self._outcomes.items()})
 
     @property
     def mostly_withheld(self) -> list[str]:
@@ -105,6 +125,7 @@ class Coverage:
     def begin(self) -> None:
         """Another engine begins: none of its pages has been released."""
         self._released.clear()
+        self.last = None
 
     def record(
         self,
@@ -135,10 +156,42 @@ class Coverage:
     def count(self, kind: type, reasons: frozenset[Reason], found: Iterable[str]) -> None:
         """Count one step of an action. reasons: why it was refused. found: the corners reached."""
         self._steps[kind, reasons] = self._steps.get((kind, reasons), 0) + 1
+        for reason in reasons or _DONE:
+            self._outcomes[Outcome(kind, reason)] += 1
+        now = Kind(kind, bool(reasons))
+        if self.last is not None:
+            self.pairs[self.last, now] += 1
+        self.last = now
         if reasons:
             self.corners[REFUSED] += 1
         for corner in found:
             self.corners[corner] += 1
+
+    def times(self, outcome: Outcome) -> int:
+        """How often an action had this outcome."""
+        return self._outcomes[outcome]
+
+    def most(self, kind: type, reasons: frozenset[Reason]) -> int:
+        """How often an action was done or refused so; of several reasons, the one seen most."""
+        return max(self._outcomes[Outcome(kind, reason)] for reason in reasons or _DONE)
+
+    def times_next(self, now: Kind, last: Kind | None = None) -> int:
+        """How often this came right after `last`; None: after the last step of all."""
+        before = last or self.last
+        return 0 if before is None else self.pairs[before, now]
+
+    def expected(self, possible: Iterable[Pair], words: Collection[str]) -> list[Pair]:
+        """Of these pairs of steps, those that a run of so many steps must reach.
+
+        If each step were drawn without regard to the one before it, such a pair would have come
+        EXPECTED times. words: see `offered_by`; the pairs that are seldom there are left out.
+        """
+        times = Counter[Kind]()
+        for (kind, reasons), count in self._steps.items():
+            times[Kind(kind, bool(reasons))] += count
+        enough = EXPECTED * self.steps
+        often = [pair for pair in possible if times[pair[0]] * times[pair[1]] >= enough]
+        return [pair for pair in often if not is_seldom(pair, words)]
 
     def poisoned(self) -> None:
         """Count a poisoning of dead cells."""
@@ -158,8 +211,14 @@ class Coverage:
 
     def covered(self, coverable: list[str]) -> list[str]:
         """The items of `coverable` that the run has reached."""
-        reached = self.outcomes + self.corners
-        return [item for item in coverable if reached[item]]
+        times = self.times_of_items
+        return [item for item in coverable if times[item]]
+
+    @property
+    def times_of_items(self) -> Counter[str]:
+        """How often each item was reached."""
+        pairs = Counter({as_item(pair): times for pair, times in self.pairs.items()})
+        return self.outcomes + self.corners + pairs
 
     def _reuse(self, before: State, after: State) -> Iterator[str]:
         """A slot with sequences that were longer, shorter, and longer again."""
@@ -177,53 +236,84 @@ class Coverage:
         return not self._released.isdisjoint(after - before)
 
 
-def outcomes(kind: type) -> Iterator[tuple[str, Reason | None]]:
-    """The outcomes of an action that a run must reach, each with its reason; done has none."""
-    yield f"{kind.__name__}: done", None
-    for reason in REFUSABLE[kind.__name__]:
-        yield f"{kind.__name__}: {reason.name}", reason
+def possible_at(profile: Profile) -> tuple[tuple[Outcome, ...], frozenset[Pair]]:
+    """The outcomes, and the pairs of steps, that are possible at the sizes of one engine."""
+    words = conditions(
+        profile,
+        [profile.geometry],
+        poisonable=False,
+        cleanups=[profile.cleanup],
+        limits=lambda _: profile.limits,
+    )
+    possible = tuple(one for one, needs in outcomes(profile, words).items() if needs is None)
+    return possible, pairs(possible, words)
 
 
 def offered_by(
-    profile: Profile, geometries: Iterable[Geometry], *, poisonable: bool
+    profile: Profile,
+    geometries: Iterable[Geometry],
+    *,
+    poisonable: bool,
+    cleanups: Collection[CleanupMode] = tuple(CleanupMode),
+    limits: Callable[[Geometry], Limits] = default_limits,
+    rare: bool = True,
 ) -> frozenset[str]:
     """What an engine offers at these geometries, in the words with which corner states ask for it.
 
-    The names of its actions, their outcomes that its profile does not guard, POISON if its dead
-    cells can be overwritten, its capacity policy, and what the sizes allow.
+    The names of its actions, their outcomes that are possible, POISON if its dead cells can be
+    overwritten, its capacity policy, and what the sizes and the cleanups allow. limits: those of a
+    geometry. rare: also the outcomes that are rare.
     """
+    words = conditions(profile, geometries, poisonable=poisonable, cleanups=cleanups, limits=limits)
+    possible = [one for one, lacks in outcomes(profile, words).items() if lacks is None]
+    words |= {str(one) for one in possible if rare or not one.is_rare}
+    return words | {REFUSAL} if any(one.reason is not None for one in possible) else words
+
+
+def conditions(
+    profile: Profile,
+    geometries: Iterable[Geometry],
+    *,
+    poisonable: bool,
+    cleanups: Collection[CleanupMode],
+    limits: Callable[[Geometry], Limits] = default_limits,
+) -> frozenset[str]:
+    """The words of `offered_by` on which it depends which outcomes are possible."""
     sizes = tuple(geometries)
     words = _sizes(sizes).union(*[_edges(one, profile.capacity) for one in sizes])
-    conditions = {
+    words = words.union(*[_fills(one, limits(one)) for one in sizes])
+    most = max((one.slots for one in sizes), default=0)
+    holding = {
         POISON: poisonable,
         LAZY: profile.copy == "lazy",
+        EAGER_COPY: profile.copy == "eager" and SEVERAL_CELLS in words,
         AHEAD: profile.lookahead > 0,
         RESERVED: profile.reserve == "request",
+        TWO_SLOTS: most > 1,
+        THREE_SLOTS: most > 2,
+        KEEPS: CleanupMode.NONE in cleanups or (CleanupMode.END in cleanups and most > 1),
+        FREES: bool({CleanupMode.END, CleanupMode.INCREMENTAL} & {*cleanups}),
     }
-    words |= {word for word, holds in conditions.items() if holds}
+    words |= {word for word, holds in holding.items() if holds}
     if profile.batches != "several slots":
         words.discard(SEVERAL_SLOTS)
-    for kind in profile.actions:
-        words.add(kind.__name__)
-        for outcome, reason in outcomes(kind):
-            if reason is None or not (
-                profile.guards(kind, reason) or _cannot_be(kind, reason, words)
-            ):
-                words.add(outcome)
-                if reason is not None:
-                    words.add(REFUSAL)
-    return frozenset(words)
+    return frozenset(words | {kind.__name__ for kind in profile.actions})
 
 
-def _cannot_be(kind: type, reason: Reason, words: set[str]) -> bool:
-    """Whether an action is never refused so: pages cannot run out, or it takes none."""
-    if reason is not Reason.OUT_OF_PAGES:
-        return False
-    takes = {
-        Assign: RESERVED in words,
-        Clone: LAZY not in words or not words.isdisjoint((AHEAD, RESERVED)),
+def _fills(sizes: Geometry, limits: Limits) -> set[str]:
+    """Whether rows have tokens for a full queue, for more rounds than one call of the loop has.
+
+    A row can have as many queued tokens as it has cells, but for one of the prompt, and one that
+    the sequence must still be able to draw.
+    """
+    row = sizes.max_len - 2
+    fills = {
+        FULL_QUEUE: sizes.slots * row > limits.queue,
+        FULL_BESIDE: (sizes.slots - 1) * row >= limits.queue,
+        LONG_ROWS: row > limits.rounds,
+        NARROW_ROUNDS: limits.round_tokens < sizes.slots,
     }
-    return SHORT_POOL not in words or not takes.get(kind, True)
+    return {word for word, holds in fills.items() if holds}
 
 
 def _sizes(geometries: Iterable[Geometry]) -> set[str]:

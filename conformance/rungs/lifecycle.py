@@ -10,7 +10,6 @@ from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Action, Poison, Result
 from conformance.rungs import scheduling
 from conformance.rungs.pages import (
-    SLOT_REASONS,
     append,
     boundary,
     fitted,
@@ -64,7 +63,7 @@ from spec.machines.actions import (
 )
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Reason, Request, ResetMode
+from spec.vocabulary import Geometry, Limits, Params, Request, ResetMode
 
 RESET: Final = constant(Reset(), Reset(ResetMode.PHYSICAL))
 TAKE_OUTPUTS: Final = constant(TakeOutputs())
@@ -221,13 +220,6 @@ KIT: Final = RungKit(
     rung="lifecycle",
     actions={
         Assign: ActionKit(
-            refusable=(
-                *SLOT_REASONS,
-                Reason.SLOT_ASSIGNED,
-                Reason.TOO_LONG,
-                Reason.CHOICE_TAKEN,
-                Reason.OUT_OF_PAGES,
-            ),
             simpler=_simpler_assign,
         ),
         FreeFinished: ActionKit(),

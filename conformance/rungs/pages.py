@@ -44,7 +44,7 @@ from spec.machines.pages import copying, pages_lacking, reserved_slot, used
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, by_slot
-from spec.vocabulary import INVALID, Params, Reason
+from spec.vocabulary import INVALID, Params
 
 B = TypeVar("B", Allocate, Write)
 MACHINE: Final = ladder.machine("sharing")
@@ -64,7 +64,6 @@ REFUSED: Final = "an action refused"
 PAGE_REUSED: Final = "page taken again after its release"
 SLOT_REUSED: Final = "slot reused by a shorter, then a longer sequence"
 SINGLE: Final = "page size 1"
-SLOT_REASONS: Final = (Reason.SLOT_RANGE, Reason.SLOT_UNUSED)
 
 
 def reserve(state: State, drawn: int) -> Reserve:
@@ -562,21 +561,12 @@ KIT: Final = RungKit(
     rung="pages",
     actions={
         Reserve: ActionKit(
-            refusable=(Reason.SLOT_RANGE, Reason.SLOT_USED, Reason.NO_FREE_SLOT),
             named=_named,
             simpler=_simpler_reserve,
             results=_reserved,
         ),
-        Append: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG), simpler=_simpler_append
-        ),
+        Append: ActionKit(simpler=_simpler_append),
         Allocate: ActionKit(
-            refusable=(
-                Reason.SLOT_RANGE,
-                Reason.BATCH_POSITIONS,
-                Reason.TOO_LONG,
-                Reason.OUT_OF_PAGES,
-            ),
             corners=_batch_corners,
             by_slot=batch_by_slot,
             by_position=_by_position,
@@ -584,13 +574,12 @@ KIT: Final = RungKit(
             results=_planned,
         ),
         Write: ActionKit(
-            refusable=(Reason.SLOT_RANGE, Reason.SLOT_EMPTY, Reason.BATCH_POSITIONS),
             corners=_batch_corners,
             by_slot=batch_by_slot,
             simpler=simpler_batch,
         ),
         act.Sample: ActionKit(),
-        Free: ActionKit(refusable=SLOT_REASONS, corners=_free_corners),
+        Free: ActionKit(corners=_free_corners),
     },
     corners={
         "free at a page boundary": ("Free", _FILLS),

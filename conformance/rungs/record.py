@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
@@ -10,7 +11,7 @@ from conformance.history import History, Step
 from conformance.protocol import Action, Result
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Reason
+from spec.vocabulary import Geometry, Limits
 
 A = TypeVar("A")
 
@@ -28,6 +29,15 @@ REFUSAL: Final = "a reason that is not guarded"
 LAZY: Final = "lazy copies"
 AHEAD: Final = "pages taken ahead"
 RESERVED: Final = "pages reserved for a request"
+EAGER_COPY: Final = "partial page that a clone copies"
+TWO_SLOTS: Final = "second slot"
+THREE_SLOTS: Final = "third slot"
+KEEPS: Final = "cleanup that keeps finished sequences"
+FREES: Final = "cleanup that frees finished sequences"
+FULL_QUEUE: Final = "way to fill the queue with tokens that rows have room for"
+FULL_BESIDE: Final = "way to fill the queue beside a slot that is not in use"
+NARROW_ROUNDS: Final = "round with fewer tokens than there are slots"
+LONG_ROWS: Final = "row for more rounds than one call of the loop has"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 
 
@@ -62,8 +72,35 @@ class Session(Protocol):
         """The last action that was refused; None if none was."""
         ...
 
-    def times_seen(self, step: Step) -> int:
-        """How often an action of this class had, in this history, the outcome it would have now."""
+    @property
+    def levels(self) -> Mapping[str, Mapping[str, "DrawRule"]]:
+        """The rules of every level, by name, for an engine that has turns at it."""
+        ...
+
+    @property
+    def drawn_by(self) -> dict[type, set[tuple[str, str]]]:
+        """The rules, by level and name, that were seen to draw each class of step in this run."""
+        ...
+
+    @property
+    def recent(self) -> Mapping[type, Action]:
+        """The last action of each class that was taken or refused in this run."""
+        ...
+
+    def drawn_at(self, level: str, name: str, drawn: int) -> Step:
+        """A step by a rule of a level, which may refer to other rules of that level."""
+        ...
+
+    def least_seen(self, rng: Random) -> type:
+        """An action with an outcome that is possible here and that this run has seldom seen."""
+        ...
+
+    def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
+        """How often this run has seen what would come of a step now, the less the better.
+
+        The times of the outcome or of its coming after the last step, whichever is less; and the
+        times of the outcome. then: of this action after the step.
+        """
         ...
 
 
@@ -108,8 +145,8 @@ def _whole(action: A) -> tuple[A, ...]:
 class ActionKit(Generic[A]):
     """The kit's record of one action.
 
-    refusable: the refusals that a run must reach; rarer ones are counted when they happen. corners:
-    from the state before, an action that was done and the state after to the corner states reached.
+    corners: from the state before, an action that was done and the state after to the corner states
+    reached.
     named: the action with a name for the slot that it leaves to the engine, if there is one: the
     lowest free slot. by_slot: an action for each slot, in the order in which the action names them.
     by_position: an action for each position of a slot, if it has cells already.
@@ -120,7 +157,6 @@ class ActionKit(Generic[A]):
     field.
     """
 
-    refusable: tuple[Reason, ...] = ()
     corners: Callable[[State, A, State], Iterator[str]] = _no_corners
     named: Callable[[State, A], A] = _as_it_is
     by_slot: Callable[[A], tuple[A, ...]] = _whole

@@ -10,7 +10,6 @@ from conformance.rungs import admission, lifecycle, pages, rollback, scheduling,
 from conformance.rungs.record import ActionKit, DrawRule, RungKit
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Reason
 
 KITS: Final[tuple[RungKit, ...]] = (
     pages.KIT,
@@ -25,10 +24,6 @@ ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {
     kind: kit for rung in KITS for kind, kit in rung.actions.items()
 }
 """The record of each action, by class."""
-REFUSABLE: Final[Mapping[str, tuple[Reason, ...]]] = {
-    kind.__name__: kit.refusable for kind, kit in ACTIONS.items()
-}
-"""The refusals that a run must reach, by the name of the action."""
 CORNERS: Final[Mapping[str, tuple[str, ...]]] = {
     name: needs for rung in KITS for name, needs in rung.corners.items()
 }

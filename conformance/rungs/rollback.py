@@ -7,7 +7,6 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.pages import SLOT_REASONS
 from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
@@ -43,7 +42,7 @@ from spec.machines.actions import (
 )
 from spec.machines.pages import reserved_slot, used
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Reason, Request
+from spec.vocabulary import Geometry, Limits, Params, Request
 
 MOST_AT_ONCE: Final = 5
 """The most steps that the rule `verify` takes.
@@ -211,14 +210,10 @@ KIT: Final = RungKit(
     rung="rollback",
     actions={
         Propose: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG),
             simpler=_simpler_propose,
         ),
-        Commit: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.UNWRITTEN, Reason.COMMITTED), corners=_commit_corners
-        ),
+        Commit: ActionKit(corners=_commit_corners),
         Truncate: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.TOO_LONG, Reason.COMMITTED),
             corners=_truncate_corners,
             state_clause="RB",
         ),

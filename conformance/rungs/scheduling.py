@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
-from conformance.rungs.pages import SLOT_REASONS, appended, at_edge, pages_of, reserve
+from conformance.rungs.pages import appended, at_edge, pages_of, reserve
 from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
@@ -44,7 +44,7 @@ from spec.machines.actions import (
 from spec.machines.pages import row_pages
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
+from spec.vocabulary import Geometry, Limits, Params, Request, Tokens
 
 ROUND: Final = constant(Round(), Round(), Generate())
 
@@ -238,22 +238,14 @@ def alphabet(geometry: Geometry, limits: Limits) -> Iterator[Move]:
 KIT: Final = RungKit(
     rung="scheduling",
     actions={
-        Enqueue: ActionKit(refusable=(*SLOT_REASONS, Reason.SLOT_EMPTY, Reason.TOO_LONG)),
+        Enqueue: ActionKit(),
         Pack: ActionKit(results=_packed, result_clause="Q"),
-        Purge: ActionKit(refusable=SLOT_REASONS),
+        Purge: ActionKit(),
         Prefill: ActionKit(
-            refusable=(
-                Reason.PREFILL_WIDTH,
-                Reason.TOO_LONG,
-                Reason.NO_FREE_SLOT,
-                Reason.OUT_OF_PAGES,
-                Reason.OUTPUTS_FULL,
-            ),
             corners=_finish_corners,
             simpler=_simpler_prefill,
         ),
         Round: ActionKit(
-            refusable=(Reason.QUEUE_EMPTY, Reason.OUT_OF_PAGES, Reason.OUTPUTS_FULL),
             corners=_finish_corners,
         ),
         Generate: ActionKit(simpler=_simpler_generate, results=_rounds, result_clause="PROG"),

@@ -10,7 +10,6 @@ from conformance.protocol import Action, Result
 from conformance.rungs.pages import (
     SEVERAL_LAST,
     SEVERAL_SHORT,
-    SLOT_REASONS,
     appended,
     appended_page,
     at_edge,
@@ -43,7 +42,7 @@ from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, reserved_slot
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Params, Reason
+from spec.vocabulary import Params
 
 
 def clone(state: State, drawn: int) -> Clone:
@@ -197,14 +196,6 @@ KIT: Final = RungKit(
     rung="sharing",
     actions={
         Clone: ActionKit(
-            refusable=(
-                *SLOT_REASONS,
-                Reason.SLOT_USED,
-                Reason.NO_FREE_SLOT,
-                Reason.UNWRITTEN,
-                Reason.CHOICE_TAKEN,
-                Reason.OUT_OF_PAGES,
-            ),
             corners=_corners,
             named=_named,
             simpler=_simpler,

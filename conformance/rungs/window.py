@@ -7,7 +7,6 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.pages import SLOT_REASONS
 from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
@@ -41,7 +40,7 @@ from spec.machines.actions import (
 from spec.machines.pages import reserved_slot
 from spec.machines.window import first_visible
 from spec.state import State
-from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
+from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Request
 
 
 def release(state: State, drawn: int) -> Release:
@@ -185,7 +184,6 @@ KIT: Final = RungKit(
     rung="window",
     actions={
         Release: ActionKit(
-            refusable=(*SLOT_REASONS, Reason.WINDOW),
             corners=_release_corners,
             simpler=_simpler,
             state_clause="WIN",

@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import saw
 from conformance.recordings.format import Header, Line
-from conformance.rungs.registry import KITS, REFUSABLE
+from conformance.rungs.registry import KITS
 from conformance.vectors.cover import cover
 from conformance.vectors.reach import Reach, Step, covered, pair
 from conformance.vectors.suites import Suite
@@ -56,8 +56,12 @@ class Cover:
         everywhere = f"no move in any of the {len(self.reach.steps)} states shows it"
         after = f"in none of the {len(self.reach.steps)} states can the second follow the first"
         reasons = {reason for item in self.counts for reason in _one_by_one(item)}
+        machine = self.suite.machine
         asked = {
-            f"{name}: {reason.name}" for name in self.suite.names for reason in REFUSABLE[name]
+            f"{kind.__name__}: {reason.name}"
+            for kind in machine.rules
+            if kind.__name__ in self.suite.names
+            for reason in machine.reasons(kind)
         }
         named = {
             name for kit in KITS if kit.rung in self.suite.machine.names for name in kit.corners

@@ -53,6 +53,6 @@ def test_a_refused_action_is_taken_again_and_again() -> None:
 
     assert Allocate(((1, 0),)) == session.refused
     session.take(retry(session, 11))
-    assert MANY <= session.outcomes[Allocate, frozenset({Reason.OUT_OF_PAGES})]
+    assert MANY <= session.campaign.coverage.outcomes["Allocate: OUT_OF_PAGES"]
     with pytest.raises(Violation, match="CONS"):
         session.take(Free(0))

@@ -1,0 +1,237 @@
+"""What is called impossible never happens, and what is called possible does, in small engines.
+
+Every history of each engine is explored. An engine lacks actions, a second slot, a short pool or a
+cleanup, so that each entry of the tables is asked for with and without what it needs.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+
+import pytest
+from attrs import evolve
+from spec_engine import MACHINE, SpecEngine, small
+
+from conformance.protocol import Action, Profile
+from conformance.rungs import possible
+from conformance.rungs.coverage import conditions, possible_at
+from conformance.rungs.possible import Kind, Outcome, Pair, as_item
+from conformance.rungs.record import FREES, SHORT_POOL
+from spec import ladder
+from spec.machines import actions as act
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
+
+TABLE = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
+CLONES = frozenset({act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free})
+QUEUE = frozenset(
+    {
+        *(act.Reserve, act.Assign, act.Allocate, act.Write, act.Enqueue, act.Pack, act.Purge),
+        *(act.Round, act.Free),
+    }
+)
+DRAFTS = frozenset(
+    {
+        *(act.Reserve, act.Assign, act.Append, act.Allocate, act.Write, act.Propose, act.Commit),
+        act.Truncate,
+    }
+)
+WAITING = frozenset({act.Submit, act.Admit, act.Generate, act.TakeOutputs, act.FreeFinished})
+SERVES = frozenset({act.Prefill, act.Round, act.TakeOutputs, act.Free, act.Clone})
+ONE_SLOT = small(pages=2, page_size=1, slots=1, pages_per_seq=3)
+TWO_SLOTS = small(pages=3, page_size=1, slots=2, pages_per_seq=2)
+PLENTY = small(pages=4, page_size=1, slots=2, pages_per_seq=2)
+MOST_STATES = 30_000
+"""More states than any of these engines has."""
+STOPS = ((1,),) * 3
+
+
+def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR0912 - a table
+    """Actions of a class with small values, legal and illegal, and some that never are legal."""
+    slots, cells = range(sizes.slots + 1), range(sizes.max_len + 1)
+    width = default_limits(sizes).prefill_tokens
+    news = (1, sizes.max_len - 1, sizes.max_len + 1)
+    if kind is act.Reserve:
+        yield act.Reserve()
+    if kind in {act.Reserve, act.Free, act.Purge}:
+        yield from (kind(slot) for slot in slots)
+    if kind is act.Append:
+        yield from (act.Append(slot, (1,) * more) for slot in slots for more in (1, 9))
+    if kind is act.Propose:
+        yield from (act.Propose(slot, (1,) * more) for slot in slots for more in (1, 9))
+    if kind is act.Enqueue:
+        yield from (act.Enqueue(slot, 1) for slot in slots)
+    if kind in {act.Allocate, act.Write}:
+        yield from (kind(batch) for batch in ((), (None,) * (width + 1)))
+        yield from (kind(((slot, cell),)) for slot in slots for cell in cells)
+    if kind in {act.Commit, act.Truncate}:
+        yield from (kind(slot, length) for slot in slots for length in cells)
+    if kind is act.Clone:
+        children = (None, *slots)
+        every = product(slots, children, (0, 1))
+        yield from (act.Clone(parent, child, choice) for parent, child, choice in every)
+    if kind is act.Assign:
+        yield from (
+            act.Assign(slot, (1,), Params(max_new=max(1, new)), 0, choice)
+            for slot in slots
+            for new in news
+            for choice in (0, 1)
+        )
+        yield from (act.Assign(slot, (1,), Params(max_new=1, stops=STOPS), 0) for slot in slots)
+    if kind in {act.Prefill, act.Submit}:
+        for number, new, choices in product((1, 2), news, (1, sizes.slots + 1)):
+            params = Params(max_new=max(1, new))
+            request = Request(id=number, prompt=(1,), params=params, n_generations=choices)
+            yield act.Submit(request) if kind is act.Submit else act.Prefill((request,))
+        odd = evolve(request, params=Params(max_new=1, stops=STOPS), n_generations=1)
+        plain = evolve(odd, params=Params(max_new=1))
+        if kind is act.Submit:
+            yield act.Submit(odd)
+        else:
+            yield from (act.Prefill(()), act.Prefill((odd,)), act.Prefill((plain, plain)))
+    if kind in {act.Pack, act.Round, act.Generate, act.Admit, act.TakeOutputs, act.FreeFinished}:
+        yield kind()
+    if kind is act.Reset:
+        yield act.Reset()
+
+
+@cache
+def explored(
+    kinds: frozenset[type], sizes: Geometry, cleanup: CleanupMode
+) -> tuple[Profile, set[Outcome], set[Pair]]:
+    """Every outcome of an engine with these actions, and every pair of steps."""
+    profile = SpecEngine(sizes, default_limits(sizes), cleanup, actions=kinds).profile
+    machine = ladder.machine_for(kinds)
+    alphabet = [move for kind in kinds for move in moves(sizes, kind)]
+    first = machine.initial(sizes, default_limits(sizes), cleanup)
+    states, found = [first], set[Outcome]()
+    before: dict[State, set[Kind]] = {first: set()}
+    after: dict[State, set[Kind]] = {}
+    for state in states:  # grows as it is walked
+        assert len(states) < MOST_STATES
+        after[state] = set()
+        for action in alphabet:
+            then, reasons = _taken(machine, state, action)
+            if not reasons or len(reasons) == 1:
+                found |= {Outcome(type(action), reason) for reason in reasons or (None,)}
+            kind = Kind(type(action), bool(reasons))
+            after[state].add(kind)
+            if then not in before:
+                before[then] = set()
+                states.append(then)
+            before[then].add(kind)
+    pairs = {(one, other) for state in states for one in before[state] for other in after[state]}
+    return profile, found, pairs
+
+
+def _taken(machine: Machine, state: State, action: Action) -> tuple[State, frozenset[Reason]]:
+    reasons = frozenset(one.reason for one in machine.refusals(state, action))
+    return (state if reasons else machine.effect(state, action)), reasons
+
+
+EXACT = [
+    (TABLE, TWO_SLOTS, CleanupMode.NONE),
+    (TABLE, PLENTY, CleanupMode.NONE),
+    (TABLE - {act.Reserve}, TWO_SLOTS, CleanupMode.NONE),
+    (CLONES, TWO_SLOTS, CleanupMode.NONE),
+    (CLONES - {act.Assign}, TWO_SLOTS, CleanupMode.NONE),
+    (CLONES - {act.Allocate}, TWO_SLOTS, CleanupMode.NONE),
+    (WAITING - {act.Submit}, ONE_SLOT, CleanupMode.INCREMENTAL),
+]
+"""Engines that are large enough for all that their actions can bring about."""
+SMALLER = [
+    (TABLE, ONE_SLOT, CleanupMode.NONE),
+    (CLONES, ONE_SLOT, CleanupMode.NONE),
+    (DRAFTS, ONE_SLOT, CleanupMode.NONE),
+    (DRAFTS - {act.Propose}, ONE_SLOT, CleanupMode.NONE),
+    (QUEUE, ONE_SLOT, CleanupMode.NONE),
+    (QUEUE, ONE_SLOT, CleanupMode.END),
+    (QUEUE - {act.Enqueue}, ONE_SLOT, CleanupMode.NONE),
+    (QUEUE - {act.Write}, ONE_SLOT, CleanupMode.NONE),
+    (WAITING, ONE_SLOT, CleanupMode.NONE),
+    (WAITING, ONE_SLOT, CleanupMode.INCREMENTAL),
+    (SERVES, ONE_SLOT, CleanupMode.NONE),
+    *((SERVES, PLENTY, cleanup) for cleanup in CleanupMode),
+]
+
+
+@pytest.mark.parametrize(("kinds", "sizes", "cleanup"), [*EXACT, *SMALLER])
+def test_no_history_shows_what_is_called_impossible(
+    kinds: frozenset[type], sizes: Geometry, cleanup: CleanupMode
+) -> None:
+    """Every outcome and every pair of steps of a small engine is called possible."""
+    profile, found, after = explored(kinds, sizes, cleanup)
+    outcomes, pairs = possible_at(profile)
+
+    assert [] == sorted(map(str, found.difference(outcomes)))
+    assert [] == sorted(map(as_item, after - pairs))
+
+
+@pytest.mark.parametrize(("kinds", "sizes", "cleanup"), EXACT)
+def test_a_history_shows_each_thing_that_is_called_possible(
+    kinds: frozenset[type], sizes: Geometry, cleanup: CleanupMode
+) -> None:
+    """What is called possible of an engine that is large enough comes in some history."""
+    profile, found, after = explored(kinds, sizes, cleanup)
+    outcomes, pairs = possible_at(profile)
+
+    assert [] == sorted(map(str, {*outcomes} - found))
+    assert [] == sorted(map(as_item, pairs - after))
+
+
+def test_every_outcome_of_the_guards_is_possible_or_named() -> None:
+    """Of the pairs of an action and a reason in the guards, one alone needs another policy."""
+    profile = SpecEngine(small(window=5), default_limits(small()), CleanupMode.NONE).profile
+    words = conditions(profile, [profile.geometry], poisonable=True, cleanups=[CleanupMode.NONE])
+    found = possible.outcomes(profile, words | {FREES, SHORT_POOL})
+
+    reasons = {(kind, reason) for kind in MACHINE.calls for reason in MACHINE.reasons(kind)}
+    assert reasons == {(one.kind, one.reason) for one in found if one.reason is not None}
+    assert {"Assign: OUT_OF_PAGES": "needs pages reserved for a request"} == {
+        str(one): needs for one, needs in found.items() if needs is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("without", "item", "needs"),
+    [
+        (act.Propose, "Clone: PROPOSED", "needs a draft"),
+        (act.Reserve, "Clone: SLOT_EMPTY", "needs a slot without a prompt"),
+        (act.Allocate, "Round: UNWRITTEN", "needs Allocate"),
+        (act.Submit, "Admit: OUTPUTS_FULL", "needs a waiting request"),
+        (act.Commit, "Clone: PROPOSED", None),
+    ],
+)
+def test_what_is_lacking_is_named(without: type, item: str, needs: str | None) -> None:
+    """An outcome that cannot be has the first thing that it lacks."""
+    profile = SpecEngine(
+        small(), default_limits(small()), CleanupMode.NONE, actions=MACHINE.calls - {without}
+    ).profile
+    words = conditions(profile, [small()], poisonable=True, cleanups=[*CleanupMode])
+    found = {str(one): why for one, why in possible.outcomes(profile, words).items()}
+
+    assert needs == found[item]
+
+
+def test_what_the_layer_above_rules_out_is_named() -> None:
+    """A guarded reason is no outcome, and the report says why."""
+    engine = SpecEngine(small(), default_limits(small()), CleanupMode.NONE)
+    profile = evolve(engine.profile, guarded={(act.Free, Reason.SLOT_RANGE)})
+    outcomes, _ = possible_at(profile)
+
+    assert Outcome(act.Free, Reason.SLOT_RANGE) not in outcomes
+    assert Outcome(act.Free, Reason.SLOT_UNUSED) in outcomes
+    assert (
+        "the layer above the engine rules it out"
+        == possible.outcomes(profile, [])[Outcome(act.Free, Reason.SLOT_RANGE)]
+    )
+
+
+def test_rare_outcomes_take_what_an_action_before_has_left() -> None:
+    """A full queue is rare; a slot that is not in use is not, nor is a policy."""
+    assert Outcome(act.Admit, Reason.QUEUE_FULL).is_rare
+    assert Outcome(act.Write, Reason.BATCH_QUEUED).is_rare
+    assert not Outcome(act.Write, Reason.SLOT_UNUSED).is_rare
+    assert not Outcome(act.Clone, Reason.OUT_OF_PAGES).is_rare
+    assert not Outcome(act.Round, None).is_rare
