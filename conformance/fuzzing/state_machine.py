@@ -32,6 +32,8 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
 
+STATISTICS_EVERY: Final = 8
+"""Statistics are compared after one step in this many, since reading them takes time."""
 CANDIDATES: Final = 5
 """The number of steps among which the rule `rare` chooses."""
 
@@ -151,7 +153,12 @@ class Session:
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
         try:
-            reasons = take(self.lockstep, step, seconds=self.campaign.step_seconds)
+            reasons = take(
+                self.lockstep,
+                step,
+                seconds=self.campaign.step_seconds,
+                statistics=spread(self.campaign.steps) % STATISTICS_EVERY == 0,
+            )
         except Violation as violation:
             self.campaign.finding = finding_of(self.history, violation)
             raise

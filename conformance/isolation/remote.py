@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -32,6 +33,7 @@ from conformance.isolation.wire import (
     profile_from_data,
     result_from_data,
 )
+from conformance.lockstep.called import ASKED
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recordings.format import reasons_from_data
 from spec.view import View, plain
@@ -187,7 +189,7 @@ class RemoteFactory:
 class Remote:
     """One engine in the other process; see `conformance.protocol.Engine`.
 
-    It has `poison`, `attend` and `compilations` if the adapter there has them.
+    It has those of the optional methods that the adapter there has.
     """
 
     def __init__(
@@ -205,7 +207,8 @@ class Remote:
         self._seen = Seen(geometry, self._expected)
         self._view = self._seen.take(made)
         for name in made["offers"]:  # what it does not have must not be found on it
-            setattr(self, name, getattr(self, f"_{name}"))
+            own = partial(self._show, name) if name in ASKED else getattr(self, f"_{name}")
+            setattr(self, name, own)
 
     def apply(self, action: Action) -> Result:
         """Apply an action there; raise Refused if it was refused, or EngineFailed."""
@@ -238,9 +241,8 @@ class Remote:
             for slot, cells in read.items()
         }
 
-    def _compilations(self) -> dict[str, int]:
-        counts: dict[str, int] = _done(self._home.ask(self, {"compilations": True}))["value"]
-        return counts
+    def _show(self, name: str) -> object:
+        return _done(self._home.ask(self, {"show": name}))["value"]
 
     def _expected(self, prefix: Tokens) -> object:
         if prefix not in self._cells:

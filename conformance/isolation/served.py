@@ -19,7 +19,7 @@ from conformance.isolation.wire import (
     profile_to_data,
     result_to_data,
 )
-from conformance.lockstep.called import OPTIONAL, made_at
+from conformance.lockstep.called import ASKED, OPTIONAL, made_at
 from conformance.protocol import Engine, EngineFailed
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
 
@@ -58,8 +58,8 @@ class Served:
                     return _unless_refused(lambda: self._new(given))
                 case {"expected": prefix}:
                     return {"value": self._now().observe().expected(tuple(prefix))}
-                case {"compilations": _}:
-                    return {"value": dict(self._now().compilations())}  # type: ignore[attr-defined]
+                case {"show": str(name)} if name in ASKED:
+                    return {"value": getattr(self._now(), name)()}
                 case _:
                     return self._take(step_from_data(data))
         except InvalidInput as error:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
+from conformance.lockstep.besides import Besides, statistics_differences
 from conformance.lockstep.comparer import (
     Difference,
     field_difference,
@@ -92,7 +93,7 @@ class Lockstep:
             profile.geometry, profile.limits, profile.cleanup, self._capacity
         )
         self._climb, self._oracle = climb, oracle
-        self._granted = Granted(self.state)
+        self._granted, self._besides = Granted(self.state), Besides(engine)
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
@@ -157,11 +158,19 @@ class Lockstep:
         self._judge_result(action, result, after, before)
         if self._climb:
             self.machine.climb(self.state, action)
-        self.state = after
+        held, self.state = self.state, after
         if refuses == "may_refuse_more":
             self._granted.add(action, after)
         self._judge(action, before, self.seen)
+        self._judge_besides(held, action, before)
         return frozenset()
+
+    def compare_statistics(self, step: Step) -> None:
+        """Compare the statistics that the engine shows after a step. Raises Violation."""
+        if self._oracle is None:
+            with self._watch:
+                found = statistics_differences(step, self.engine, self.machine, self.state)
+                self._require_none(step, self.seen, next(found, None))
 
     def poison(self, kind: Poison) -> None:
         """Overwrite the engine's dead cells, if its adapter can. Nothing observable may change.
@@ -304,6 +313,12 @@ class Lockstep:
         if legal:
             self.compared.add(type(action))
         self._require_none(action, before, result_difference(action, result, legal))
+
+    def _judge_besides(self, held: State, action: Action, before: View) -> None:
+        """Judge what the engine shows besides its view. held: the state before the action."""
+        if self._oracle is None:
+            found = self._besides.differences(held, action, self.state, self.seen)
+            self._require_none(action, before, next(found, None))
 
     def _own_rows(self, after: State) -> table.Sequences:
         """The expected sequences, with rows that name the pages of the engine's own view."""

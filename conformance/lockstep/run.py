@@ -61,11 +61,13 @@ TakeAgain = Callable[[History], Finding | None]
 """A function that runs a history from the initial state and returns its finding, or None."""
 
 
-def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
+def take(
+    lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS, statistics: bool = True
+) -> frozenset[Reason]:
     """Take one step. Returns the reasons for which its action was refused; empty if it was done.
 
-    seconds: the time limit of the step. Raises Violation, also if the engine fails or hangs, and
-    InvalidInput for a mistake of the adapter.
+    seconds: the time limit of the step. statistics: whether to compare them too. Raises
+    Violation, also if the engine fails or hangs, and InvalidInput for a mistake of the adapter.
     """
     before = lockstep.seen
     try:
@@ -76,7 +78,10 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
             case Attend():
                 lockstep.attend()
             case _:
-                return lockstep.do(step)
+                reasons = lockstep.do(step)
+                if statistics:
+                    lockstep.compare_statistics(step)
+                return reasons
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
