@@ -295,7 +295,10 @@ class Compiles(Protocol):
     """An engine that counts its compilations."""
 
     def compilations(self) -> Mapping[str, int]:
-        """The number of compilations of each entry point that was called."""
+        """The number of compilations of each entry point that was called, at this geometry.
+
+        Engines of one geometry in one process share them. More than one is a finding.
+        """
         ...
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from attrs import asdict
 from jax import Array, lax
 
+from conformance.engines import pool_copies
 from conformance.protocol import Action, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
 from impl import host
@@ -167,6 +168,12 @@ class Ours:
     def compilations(self) -> dict[str, int]:
         """One for each entry point, as long as the geometry stays the same."""
         return self._engine.compilations()
+
+    def pool_copies(self) -> dict[str, tuple[str, ...]]:
+        """What the entry points that were called do to copy a pool, as their programs show."""
+        setup = self._engine.setup
+        found = {name: pool_copies.copies(setup, name) for name in self.compilations()}
+        return {name: wrong for name, wrong in found.items() if wrong}
 
     def attend(self) -> dict[int, dict[int, int]]:
         """Reference attention with equal scores over one-hot values, which show the cells read."""

@@ -7,7 +7,7 @@ with that of the same rules and draws with empty bodies, measured in the same ru
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -26,7 +26,15 @@ from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable, Unsupported
+from conformance.protocol import (
+    Compiles,
+    Copies,
+    Engine,
+    EngineFailed,
+    Factory,
+    Poisonable,
+    Unsupported,
+)
 from conformance.rungs.coverage import POISONED, Coverage, offered_by
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
@@ -83,7 +91,8 @@ class Run:
     compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
-    known clause. not_checked: what no step can show of this engine, and why. settings: the
+    known clause. programs: what is wrong with compiled entry points, which violates JIT.
+    not_checked: what no step can show of this engine, and why. settings: the
     geometries and cleanups of the turns.
     """
 
@@ -100,6 +109,7 @@ class Run:
     geometry: Geometry | None = None
     cleanup: CleanupMode = CleanupMode.INCREMENTAL
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+    programs: list[str] = field(factory=list)
     idle: "Run | None" = None
     not_checked: tuple[tuple[str, str], ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -279,7 +289,7 @@ def run(
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
         turn += 1
-    _count_compilations(campaigns, report)
+    _judge_programs(campaigns, report)
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
@@ -298,13 +308,27 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
         report.warmup_steps += len(report.finding.history)
 
 
-def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
+def _judge_programs(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
+    """Count the compilations of each entry point; if nothing else was found, judge the programs."""
     for (sizes, cleanup), campaign in campaigns.items():
         name = f"page_size={sizes.page_size} cleanup={cleanup.value}"
         with suppress(EngineFailed):  # keeps the report even if a new engine fails
             engine = campaign.make()
             if isinstance(engine, Compiles):
                 report.compilations[name] = engine.compilations()
+            if report.finding is None:
+                report.programs += wrong_programs(engine, name)
+
+
+def wrong_programs(engine: Engine, where: str) -> Iterator[str]:
+    """What is wrong with the compiled entry points of an engine. where: its sizes, in words."""
+    if isinstance(engine, Compiles):
+        for entry, times in engine.compilations().items():
+            if times > 1:
+                yield f"{entry} was compiled {times} times at {where}, should be once"
+    if isinstance(engine, Copies):
+        for entry, wrong in engine.pool_copies().items():
+            yield f"{entry} copies a pool at {where}: {'; '.join(wrong)}"
 
 
 def _set_aside(report: Run, known: frozenset[str]) -> None:

@@ -3,7 +3,7 @@
 It offers every action, but Release only if there is a window.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
@@ -124,6 +124,18 @@ class Leaky(SpecEngine):
             max(count, int(page == self.leaked)) for page, count in enumerate(seen.counts)
         )
         return evolve(seen, counts=leaked)
+
+
+class Recompiles(SpecEngine):
+    """The specification as an engine with two entry points that are compiled badly."""
+
+    def compilations(self) -> Mapping[str, int]:
+        """One is compiled twice."""
+        return {"round": 1, "clone": 2}
+
+    def pool_copies(self) -> Mapping[str, Sequence[str]]:
+        """The other copies its pool."""
+        return {"round": ("copy of a whole pool",)}
 
 
 class WithoutCells(SpecEngine):
