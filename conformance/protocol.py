@@ -19,7 +19,7 @@ from spec.machines import actions
 from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason, Request
 from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
 from spec.vocabulary.errors import shown
 from spec.vocabulary.rules import INT32
@@ -323,6 +323,18 @@ class Scores(Protocol):
 
         `spec.model.logprobs` has the right ones. A token that was enqueued, or committed as a
         draft, was not drawn: its entry may have any value.
+        """
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """An engine that serves requests to the end in one call, beside Submit, Admit and so on."""
+
+    def serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
+        """Submit these requests; then Admit, Generate and TakeOutputs until nothing is left to do.
+
+        Returns every output that was not taken before, in any order.
         """
         ...
 

@@ -31,7 +31,7 @@ from spec.fields import OutputEntry, QueueEntry
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Request
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -146,6 +146,10 @@ class Ours:
         engine = self._engine
         junk = jnp.uint32(_JUNK.get(kind, 0))
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
+
+    def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
+        """The host's whole loop."""
+        return entries_of(tuple(self._host.generate(requests).values()))
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

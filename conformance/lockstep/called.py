@@ -41,12 +41,14 @@ from conformance.protocol import (
     Profile,
     Result,
     Scores,
+    Serves,
 )
 from conformance.runtime.optional_dependencies import extra_of
+from spec.fields import OutputEntry
 from spec.stats import NAMED
 from spec.table import BatchPlan
 from spec.view import View, plain
-from spec.vocabulary import Geometry, InvalidInput, Refused, Tokens
+from spec.vocabulary import Geometry, InvalidInput, Refused, Request, Tokens
 from spec.vocabulary.errors import shown
 
 OPTIONAL: Final[Mapping[str, type]] = {
@@ -54,13 +56,14 @@ OPTIONAL: Final[Mapping[str, type]] = {
     "attend": Attends,
     "compilations": Compiles,
     "pool_copies": Copies,
+    "serve": Serves,
     "statistics": Counts,
     "logprobs": Scores,
     "erased": Erases,
 }
 """The optional methods of an adapter."""
-ASKED: Final = tuple(name for name in OPTIONAL if name not in {"poison", "attend"})
-"""Those that only show something, and that no step of a history calls."""
+ASKED: Final = tuple(name for name in OPTIONAL if name not in {"poison", "attend", "serve"})
+"""Those that only show something, and take nothing."""
 FACTORY: Final = "a factory takes (geometry, limits, cleanup) and returns a new adapter each time"
 _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
@@ -177,6 +180,20 @@ class Called:
         except (TypeError, ValueError):
             allowed = "a list of numbers for each output"
             raise AdapterMistake("logprobs()", shown(found), line=None, allowed=allowed) from None
+
+    def _serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
+        refusal: Refused | None = None
+        with _told_apart("serve(requests)", self.adapter):
+            try:
+                found = plain(self.adapter.serve(requests))  # type: ignore[attr-defined]
+            except Refused as refused:
+                refusal = refused
+        if refusal is not None:
+            raise refusal
+        if isinstance(found, tuple) and all(isinstance(one, tuple) for one in found):
+            return found
+        allowed = "a list of (request, choice, generated tokens, reason)"
+        raise AdapterMistake("serve(requests)", shown(found), line=None, allowed=allowed)
 
     def _erased(self) -> object:
         with _told_apart("erased()", self.adapter):

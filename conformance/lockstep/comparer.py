@@ -114,6 +114,13 @@ def logprob_difference(
     return Difference("ALONE", what, seen, expected)
 
 
+def served_difference(seen: Collection[Any], expected: Collection[Any]) -> Difference | None:
+    """The error in the outputs of requests that were served to the end, in any order, or None."""
+    if _same(sorted(seen, key=lambda one: one[:2]), list(expected)):
+        return None
+    return Difference("OUT", "what is served to the end", list(seen), list(expected))
+
+
 def erased_difference(cell: int, *, seen: object, erased: object) -> Difference | None:
     """The error in a cell after a physical reset, or None."""
     if seen == erased:

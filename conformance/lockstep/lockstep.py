@@ -8,11 +8,12 @@ that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
+from conformance.lockstep import serving
 from conformance.lockstep.besides import Besides, statistics_differences
 from conformance.lockstep.comparer import (
     Difference,
@@ -20,6 +21,7 @@ from conformance.lockstep.comparer import (
     names,
     refusal_difference,
     result_difference,
+    served_difference,
 )
 from conformance.lockstep.granted import Granted
 from conformance.lockstep.sending import batches, is_sent, named
@@ -33,6 +35,7 @@ from conformance.protocol import (
     Poisonable,
     Profile,
     Result,
+    Serves,
 )
 from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
@@ -44,6 +47,8 @@ from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
 
+SERVE: Final = "serving to the end"
+"""What `serve` does, in the place of an action."""
 COMPARED = tuple(field for field in VIEWED if not field.paged)
 """Fields that must equal the specification's. Page ids are compared as the policy says."""
 
@@ -171,6 +176,31 @@ class Lockstep:
             with self._watch:
                 found = statistics_differences(step, self.engine, self.machine, self.state)
                 self._require_none(step, self.seen, next(found, None))
+
+    def serve(self) -> None:
+        """Let the engine serve to the end what waits and more, if its adapter can in one call.
+
+        Its outputs, and the view after it, must be those of the single actions. Raises Violation.
+        """
+        if not isinstance(self.engine, Serves) or self._oracle is not None:
+            return
+        right = serving.serve(self.machine, self.state)
+        if right is None:
+            return
+        before = self.seen
+        try:
+            with self._watch:
+                outputs = self.engine.serve(right.requests)
+        except Refused as refused:
+            self.seen = self._look()
+            refuses = self.engine.profile.refuses
+            wrong = refusal_difference(refused.reasons, frozenset(), refuses=refuses)
+            self._require_none(SERVE, before, wrong)
+            self._judge(SERVE, before, self.seen)
+            return
+        self.state, self.seen = right.state, self._look()
+        self._require_none(SERVE, before, served_difference(outputs, right.outputs))
+        self._judge(SERVE, before, self.seen)
 
     def poison(self, kind: Poison) -> None:
         """Overwrite the engine's dead cells, if its adapter can. Nothing observable may change.

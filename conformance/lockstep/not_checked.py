@@ -18,6 +18,7 @@ from conformance.protocol import (
     Poisonable,
     Profile,
     Scores,
+    Serves,
 )
 from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.registry import DRIVEN_BY
@@ -92,6 +93,8 @@ def _not_shown_besides(engine: Engine) -> Iterator[tuple[str, str]]:
             yield f"STAT: {', '.join(sorted(hidden))}", "statistics() does not have them"
     if act.TakeOutputs in offered and not isinstance(engine, Scores):
         yield "ALONE, log-probabilities", "the adapter has no logprobs"
+    if act.Submit in offered and not isinstance(engine, Serves):
+        yield "OUT, of requests that are served in one call", "the adapter has no serve"
     if act.Reset in offered and not isinstance(engine, Erases):
         yield "RESET, that a physical reset erases the cells", "the adapter has no erased"
     elif act.Reset in offered and engine.observe().cells is None:

@@ -1,12 +1,20 @@
 """Running one history in lockstep with the specification, up to the first violation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from attrs import frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
 from conformance.lockstep.called import called, notes_of
-from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses, require_shown
+from conformance.lockstep.lockstep import (
+    SERVE,
+    Lockstep,
+    Oracle,
+    Violation,
+    by_clauses,
+    require_shown,
+)
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed
 from spec.vocabulary import Reason
@@ -69,9 +77,7 @@ def take(
     seconds: the time limit of the step. statistics: whether to compare them too. Raises
     Violation, also if the engine fails or hangs, and InvalidInput for a mistake of the adapter.
     """
-    before = lockstep.seen
-    try:
-        set_alarm(seconds)
+    with _failing(lockstep, step, seconds=seconds):
         match step:
             case PoisonDead(kind):
                 lockstep.poison(kind)
@@ -82,6 +88,22 @@ def take(
                 if statistics:
                     lockstep.compare_statistics(step)
                 return reasons
+    return frozenset()
+
+
+def finish(lockstep: Lockstep, *, seconds: float = STEP_SECONDS) -> None:
+    """End a history: see `Lockstep.serve`. Raises as `take` does."""
+    with _failing(lockstep, SERVE, seconds=seconds):
+        lockstep.serve()
+
+
+@contextmanager
+def _failing(lockstep: Lockstep, step: object, *, seconds: float) -> Iterator[None]:
+    """Raise Violation if the engine fails in the block, or takes longer than these seconds."""
+    before = lockstep.seen
+    try:
+        set_alarm(seconds)
+        yield
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
@@ -93,7 +115,6 @@ def take(
         raise violation from error
     finally:
         set_alarm(0)
-    return frozenset()
 
 
 def replay(
@@ -106,7 +127,8 @@ def replay(
 ) -> Finding | None:
     """Run a history from the initial state. Returns the finding of its first violation, or None.
 
-    seconds: the time limit of each step, compilation included. oracle: see `Lockstep`.
+    Then what waits is served to the end, see `Lockstep.serve`. seconds: the time limit of each
+    step, compilation included. oracle: see `Lockstep`.
     """
     taken: list[Step] = []
     try:
@@ -116,6 +138,7 @@ def replay(
             if watchdog is not None:
                 watchdog.begin(taken, seconds)
             take(lockstep, step, seconds=seconds)
+        finish(lockstep, seconds=seconds)
     except (Violation, EngineFailed) as error:
         return finding_of(taken, error)
     finally:

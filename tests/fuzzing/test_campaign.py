@@ -176,13 +176,12 @@ def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
 def test_bad_programs_fail_a_run_that_found_nothing_else(
     isolated: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry point that was compiled twice, or copies a pool, is named, with the sizes of the engine."""
+    """An entry point that was compiled twice, or copies a pool, is named with its geometry."""
     monkeypatch.chdir(tmp_path)
-    words = ["fuzz", "--engine", "spec_engine:Recompiles", "--seconds", "3", "--json", "f.json"]
+    sizes = "pages=4,page_size=2,slots=2,pages_per_seq=2"
+    words = ["fuzz", "--engine", "spec_engine:Recompiles", "--geometry", sizes, *isolated]
 
-    assert 1 == main(
-        [*words, *isolated, "--geometry", "pages=4,page_size=2,slots=2,pages_per_seq=2"]
-    )
+    assert 1 == main([*words, "--seconds", "3", "--json", "f.json"])
 
     wrong = json.loads(Path("f.json").read_text(encoding="utf-8"))["failures"]
     where = [f"page_size=2 cleanup={cleanup.value}" for cleanup in CleanupMode]

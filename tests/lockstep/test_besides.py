@@ -1,6 +1,6 @@
 """What an engine shows besides its view: bugs that no view shows are found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jax import Array
 from spec_engine import SpecEngine, small
 
 from conformance.engines import ours as reference
+from conformance.fuzzing import campaign
 from conformance.history import History
 from conformance.lockstep.called import Called
 from conformance.lockstep.not_checked import not_checked
@@ -18,15 +19,27 @@ from conformance.seeded_bugs import Plant, patch, planted
 from conformance.seeded_bugs.catalogue import PLANTS
 from impl import host
 from impl.cache import paged
+from impl.engine import Stats
+from impl.host import Host
 from impl.setup import Setup
 from impl.state import State, outputs, slots
 from impl.state.outputs import Outputs
 from impl.state.slots import Slots
 from impl.steps import decode, statistics
 from spec import model
+from spec.fields import OutputEntry
 from spec.machines import actions as act
 from spec.stats import NAMED
-from spec.vocabulary import CleanupMode, Params, Request, ResetMode, default_limits
+from spec.vocabulary import (
+    CleanupMode,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    ResetMode,
+    default_limits,
+    refused,
+)
 
 SIZES = small()
 END = CleanupMode.END
@@ -159,13 +172,87 @@ def test_the_reference_engine_shows_what_is_right(history: History) -> None:
     assert replay(engine, history) is None
 
 
+def _without_the_first(generate: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Host, requests: Sequence[Request]) -> dict[Any, Any]:
+        return dict(list(generate(self, requests).items())[1:])
+
+    return wrong
+
+
+def _one_turn(_serve: object) -> Callable[..., None]:
+    def wrong(self: Host, stats: Stats) -> None:
+        self._admit(stats)
+        self.generate_rounds()
+        self._collect()
+
+    return wrong
+
+
+WAITING: History = tuple(act.Submit(request(number, (number, 2), 3)) for number in range(1, 7))
+"""More requests than there are slots."""
+
+
+@pytest.mark.parametrize(
+    ("method", "change"), [("generate", _without_the_first), ("_serve", _one_turn)]
+)
+def test_a_bug_of_serving_to_the_end_is_found(
+    method: str, change: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found at the end of a history, whose single steps are right."""
+    assert replay(engine, WAITING) is None
+    monkeypatch.setattr(Host, method, change(getattr(Host, method)))
+
+    found, unseen = replay(engine, WAITING), replay(hiding, WAITING)
+
+    assert found is not None
+    assert ("OUT", WAITING) == (found.clause, found.history)
+    assert "what is served to the end is" in found.message
+    assert unseen is None
+
+
+def refuse(_requests: object) -> None:
+    """Refuse what the specification serves."""
+    raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
+
+
+def test_what_can_be_served_is_not_refused() -> None:
+    """A refusal violates ATOMIC, and a list of something else is a mistake of the adapter."""
+    made = Showing()
+    made.serve = refuse  # type: ignore[assignment, method-assign]
+    found = replay(lambda: made, ())
+
+    assert found is not None
+    assert "ATOMIC" == found.clause
+    with pytest.raises(AdapterMistake, match="generated tokens, reason"):
+        Called(lambda: Showing(serve=3)).serve(())  # type: ignore[attr-defined]
+
+
+def test_an_example_with_requests_ends_with_serving_what_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fuzzing run finds a bug that only serving to the end shows."""
+
+    class Silent(SpecEngine):
+        def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
+            return super().serve(requests)[1:]
+
+    report = campaign.Run()
+    options = campaign.Options(geometry=SIZES, alone=True, steps=3000, ceiling=False)
+    monkeypatch.setattr(campaign, "replay", lambda *_, **__: None)  # the warm-up would find it
+    campaign.run(Silent, options, report=report, update=lambda *_: None)
+
+    assert report.finding is not None
+    assert "OUT" == report.finding.clause
+    assert "what is served to the end" in report.finding.message
+
+
 class Showing(SpecEngine):
     """The specification as an engine that shows something else in place of some of it."""
 
     def __init__(self, **shown: object) -> None:
         super().__init__(SIZES, default_limits(SIZES), END)
         for name, value in shown.items():
-            setattr(self, name, lambda value=value: value)
+            setattr(self, name, lambda *_, value=value: value)
 
 
 def test_every_statistic_is_compared() -> None:
@@ -237,7 +324,9 @@ def test_what_is_not_shown_is_not_checked() -> None:
     assert "the adapter has no logprobs" == told["ALONE, log-probabilities"]
     erased = "RESET, that a physical reset erases the cells"
     assert "the adapter has no erased" == told[erased]
+    assert "the adapter has no serve" == told["OUT, of requests that are served in one call"]
     assert "STAT" not in ours
+    assert "served" not in ours
     assert "log-probabilities" not in ours
     assert "physical" not in ours
     some = dict(not_checked(Showing(statistics={"active": 0})))

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
+from conformance.lockstep import serving
 from conformance.protocol import Action, Poison, Profile, Result
 from conformance.rungs.registry import legal_results
 from spec import ladder, model, table, view
 from spec.cells import POISON
+from spec.fields import OutputEntry
 from spec.machines.actions import Release, TakeOutputs
 from spec.state import Output
 from spec.stats import NAMED
 from spec.view import View
-from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits
+from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits, Request
 
 MACHINE = ladder.whole()
 ACTIONS = MACHINE.calls
@@ -76,6 +78,13 @@ class SpecEngine:
     def poison(self, kind: Poison) -> None:
         """Do nothing: a dead cell of the specification is POISON already."""
         del kind
+
+    def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
+        """Serve these requests, and those that wait, to the end."""
+        served = serving.serve_with(self.machine, self.state, tuple(requests))
+        assert served is not None
+        self.state = served.state
+        return served.outputs
 
     def statistics(self) -> Mapping[str, object]:
         """Every statistic of the state that has a meaning here."""
