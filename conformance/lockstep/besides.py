@@ -39,56 +39,59 @@ def statistics_differences(
                 yield found
 
 
-class Besides:
-    """What an engine shows after some actions, and what was given to its sequences until then.
+class Given:
+    """The tokens of each choice that were not drawn: enqueued ones, and drafts that were committed.
 
-    A log-probability belongs to a token that was drawn. A token that was enqueued, and a draft that
-    was committed, was given.
+    They have no log-probability.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._scores = engine if isinstance(engine, Scores) else None
-        self._erases = engine if isinstance(engine, Erases) else None
-        self._given: dict[Key, frozenset[int]] = {}
+    def __init__(self) -> None:
+        self._positions: dict[Key, frozenset[int]] = {}
 
-    def differences(
-        self, before: State, action: Action, after: State, seen: View
-    ) -> Iterator[Difference]:
-        """The errors in what an action that was done shows. seen: the view after it."""
-        match action:
-            case TakeOutputs() if self._scores is not None:
-                yield from self._wrong_logprobs(self._scores, before)
-            case Reset(ResetMode.PHYSICAL) if self._erases is not None:
-                yield from _not_erased(self._erases, seen)
-        if self._scores is not None:
-            self._follow(before, action, after)
-
-    def _follow(self, before: State, action: Action, after: State) -> None:
-        """Keep the positions of the tokens that were given to each choice, until it is taken."""
+    def add(self, before: State, action: Action, after: State) -> None:
+        """Follow an action that was done; a choice is forgotten when its output is taken."""
         match action:
             case Enqueue(int(slot)) | Commit(int(slot)):
                 first, end = len(used(before, slot).tokens), len(used(after, slot).tokens)
                 key = _key(after, slot)
-                given = self._given.get(key, frozenset())
-                self._given[key] = given.union(range(first, end))
-            case Clone(int(parent), choice=choice) if _key(before, parent) in self._given:
+                self._positions[key] = self.of(key).union(range(first, end))
+            case Clone(int(parent), choice=choice) if self._positions:
                 key = _key(before, parent)
-                self._given[key[0], choice] = self._given[key]
-        if self._given:
+                self._positions[key[0], choice] = self.of(key)
+        if self._positions:
             kept = taken_keys(after)
-            self._given = {key: given for key, given in self._given.items() if key in kept}
+            self._positions = {key: at for key, at in self._positions.items() if key in kept}
 
-    def _wrong_logprobs(self, engine: Scores, before: State) -> Iterator[Difference]:
-        for output, shown in zip_longest(before.outputs, engine.logprobs(), fillvalue=None):
-            key = (output.request, output.choice) if output else (-1, -1)
-            prompt = output.prompt if output else ()
-            right = model.logprobs(prompt, output.tokens, before.geometry.window) if output else ()
-            for position, (seen, expected) in enumerate(zip_longest(shown or (), right)):
-                if len(prompt) + position in self._given.get(key, ()):
-                    continue
-                found = logprob_difference(key, position, seen=seen, expected=expected)
-                if found is not None:
-                    yield found
+    def of(self, key: Key) -> frozenset[int]:
+        """The positions of those of one choice."""
+        return self._positions.get(key, frozenset())
+
+
+def differences(
+    engine: Engine, given: Given, before: State, action: Action, seen: View
+) -> Iterator[Difference]:
+    """The errors in what an engine shows after an action that was done.
+
+    given: until that action. before: the state before it. seen: the view after it.
+    """
+    match action:
+        case TakeOutputs() if isinstance(engine, Scores):
+            yield from _wrong_logprobs(engine, given, before)
+        case Reset(ResetMode.PHYSICAL) if isinstance(engine, Erases):
+            yield from _not_erased(engine, seen)
+
+
+def _wrong_logprobs(engine: Scores, given: Given, before: State) -> Iterator[Difference]:
+    for output, shown in zip_longest(before.outputs, engine.logprobs()):
+        key = (output.request, output.choice) if output else (-1, -1)
+        prompt = output.prompt if output else ()
+        right = model.logprobs(prompt, output.tokens, before.geometry.window) if output else ()
+        for position, (seen, expected) in enumerate(zip_longest(shown or (), right)):
+            if len(prompt) + position in given.of(key):
+                continue
+            found = logprob_difference(key, position, seen=seen, expected=expected)
+            if found is not None:
+                yield found
 
 
 def _key(state: State, slot: int) -> Key:

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
-from conformance.lockstep import serving
-from conformance.lockstep.besides import Besides, statistics_differences
+from conformance.lockstep import besides, serving
 from conformance.lockstep.comparer import (
     Difference,
     field_difference,
@@ -98,7 +97,7 @@ class Lockstep:
             profile.geometry, profile.limits, profile.cleanup, self._capacity
         )
         self._climb, self._oracle = climb, oracle
-        self._granted, self._besides = Granted(self.state), Besides(engine)
+        self._granted, self._given = Granted(self.state), besides.Given()
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
@@ -174,7 +173,7 @@ class Lockstep:
         """Compare the statistics that the engine shows after a step. Raises Violation."""
         if self._oracle is None:
             with self._watch:
-                found = statistics_differences(step, self.engine, self.machine, self.state)
+                found = besides.statistics_differences(step, self.engine, self.machine, self.state)
                 self._require_none(step, self.seen, next(found, None))
 
     def serve(self) -> None:
@@ -199,6 +198,7 @@ class Lockstep:
             self._judge(SERVE, before, self.seen)
             return
         self.state, self.seen = right.state, self._look()
+        self._image, self._rows = {}, ()  # pages were released and taken again meanwhile
         self._require_none(SERVE, before, served_difference(outputs, right.outputs))
         self._judge(SERVE, before, self.seen)
 
@@ -347,8 +347,9 @@ class Lockstep:
     def _judge_besides(self, held: State, action: Action, before: View) -> None:
         """Judge what the engine shows besides its view. held: the state before the action."""
         if self._oracle is None:
-            found = self._besides.differences(held, action, self.state, self.seen)
+            found = besides.differences(self.engine, self._given, held, action, self.seen)
             self._require_none(action, before, next(found, None))
+            self._given.add(held, action, self.state)
 
     def _own_rows(self, after: State) -> table.Sequences:
         """The expected sequences, with rows that name the pages of the engine's own view."""
