@@ -183,7 +183,8 @@ class Lockstep:
         """
         if not isinstance(self.engine, Serves) or self._oracle is not None:
             return
-        right = serving.serve(self.machine, self.state)
+        waits = "admission" in self.machine.names
+        right = serving.serve(self.machine, self.state) if waits else None
         if right is None:
             return
         before = self.seen

@@ -227,6 +227,14 @@ def test_what_can_be_served_is_not_refused() -> None:
         Called(lambda: Showing(serve=3)).serve(())  # type: ignore[attr-defined]
 
 
+def test_a_machine_without_requests_serves_none() -> None:
+    """The caller of an engine with Append has the queue, and nothing is served at the end."""
+    actions = frozenset({act.Reserve, act.Append})
+    appending = SpecEngine(SIZES, default_limits(SIZES), END, actions=actions)
+
+    assert replay(lambda: appending, ()) is None
+
+
 def test_an_example_with_requests_ends_with_serving_what_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
