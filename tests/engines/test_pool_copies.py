@@ -140,7 +140,7 @@ def test_no_copy_is_told_where_attention_reads_as_much_as_a_pool(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"), [(selecting, {"copy", "select"}), (replacing, {"aliased"})]
+    ("entry", "told"), [(selecting, {"copy", "select"}), (replacing, {"copy"})]
 )
 def test_a_planted_copy_is_told_there_too(
     entry: Entry, told: set[str], monkeypatch: pytest.MonkeyPatch
