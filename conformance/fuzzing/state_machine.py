@@ -32,7 +32,7 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
 
-STATISTICS_EVERY: Final = 8
+STATISTICS_EVERY: Final = 16
 """Statistics are compared after one step in this many, since reading them takes time."""
 SERVED_EVERY: Final = 3
 """One example in this many with requests ends with serving what waits, since that takes time."""
