@@ -7,7 +7,7 @@ checked. A factory takes (geometry, limits, cleanup) and returns an adapter of a
 initial state. Source: docs/sources.md, "Adapters".
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -19,7 +19,7 @@ from spec.machines import actions
 from spec.rung import Machine
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason, Request
 from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
 from spec.vocabulary.errors import shown
 from spec.vocabulary.rules import INT32
@@ -295,7 +295,65 @@ class Compiles(Protocol):
     """An engine that counts its compilations."""
 
     def compilations(self) -> Mapping[str, int]:
-        """The number of compilations of each entry point that was called."""
+        """The number of compilations of each entry point that was called, at this geometry.
+
+        Engines of one geometry in one process share them. More than one is a finding.
+        """
+        ...
+
+
+@runtime_checkable
+class Counts(Protocol):
+    """An engine that shows statistics of itself."""
+
+    def statistics(self) -> Mapping[str, object]:
+        """The statistics of the present state: some of `spec.stats.NAMED`, always the same ones.
+
+        An integer; a list of request ids; or a set of (request, choice).
+        """
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """An engine that keeps the log-probabilities of the tokens that it draws."""
+
+    def logprobs(self) -> Sequence[Sequence[float]]:
+        """Those of the generated tokens of each output that the last TakeOutputs took, in order.
+
+        `spec.model.logprobs` has the right ones. A token that was enqueued, or committed as a
+        draft, was not drawn: its entry may have any value.
+        """
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """An engine that serves requests to the end in one call, beside Submit, Admit and so on."""
+
+    def serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
+        """Submit these requests; then Admit, Generate and TakeOutputs until nothing is left to do.
+
+        Returns every output that was not taken before, in any order.
+        """
+        ...
+
+
+@runtime_checkable
+class Erases(Protocol):
+    """An engine whose physical reset overwrites every cell."""
+
+    def erased(self) -> object:
+        """The content that every cell shows after `Reset(PHYSICAL)`; constant."""
+        ...
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """An engine that tells which of its compiled entry points copy a pool of pages."""
+
+    def pool_copies(self) -> Mapping[str, Sequence[str]]:
+        """What is wrong, in words, with each entry point that copies a pool. Nothing is run."""
         ...
 
 

@@ -563,9 +563,14 @@ OTHER_CLAUSES: Final = (
            "Masking of stale cells", "engine"),
     Clause("DET", "same actions, same states; the lowest free page, slots ascending",
            "Determinism between hosts", "engine"),
+    Clause("STAT", "the statistics that an engine shows are those of its state",
+           "Decode statistics; Page statistics", "engine"),
+    Clause("JIT", "at one geometry each entry point is compiled once, and none copies a pool",
+           "Plan, then commit", "engine"),
     Clause("KNOB", "outputs do not depend on scheduling limits", "Scheduling limits", "run"),
     Clause("PROG", "an admitted request finishes; nothing starves", "Completion", "run"),
-    Clause("ALONE", "each request gets the tokens of naive decode of it alone",
+    Clause("ALONE", "each request gets the tokens of naive decode of it alone, and their "
+           "log-probabilities",
            "Naive decoding", "run"),
     Clause("GEOM", "outputs do not depend on page size, block sizes, padding or the order of "
            "slots", "Block sizes", "run"),

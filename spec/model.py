@@ -27,6 +27,8 @@ from spec.vocabulary.request import Params, Tokens
 Contents = tuple[int, int, int, int]
 """What the engine stores for one position: K and V of layer 0, K and V of layer 1."""
 
+LOGPROB_STEP: Final = 2.0**-24
+
 _MASK: Final = 0xFFFFFFFF
 _MEMORY_LIMIT: Final = 1 << 17
 
@@ -96,6 +98,16 @@ def next_token(tokens: Tokens, draw: int, window: int | None = None) -> int:
 def unembed(hidden: int, draw: int) -> int:
     """The token drawn from a last hidden state."""
     return mix(hidden + draw) % VOCABULARY
+
+
+def logprobs(prompt: Tokens, generated: Tokens, window: int | None = None) -> tuple[float, ...]:
+    """The log-probability of each generated token.
+
+    It is not above 0: 24 bits of the last hidden state before the token. A float32 holds it
+    exactly. Two of them differ by a multiple of LOGPROB_STEP. Source: docs/sources.md, "Sampling".
+    """
+    rows = [last for _, last in forward((*prompt, *generated)[:-1], window)]
+    return tuple(-(row >> 8) * LOGPROB_STEP for row in rows[len(prompt) - 1 :])
 
 
 def attend(

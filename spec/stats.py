@@ -1,9 +1,11 @@
 """Statistics for logs: the pages in use, by slot, in one state or over a run.
 
-Source: docs/sources.md, "Decode statistics" and "Page statistics".
+`NAMED` has those that an engine may show of itself. Source: docs/sources.md, "Decode statistics"
+and "Page statistics".
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from attrs import frozen
 
@@ -36,6 +38,60 @@ def of(state: State) -> Stats:
         largest_count=max(counts),
         pages_per_slot=tuple(len(sequence.pages) if sequence else 0 for sequence in rows),
     )
+
+
+@frozen
+class Statistic:
+    """One statistic that an engine may show.
+
+    meaning: in words. owner: the rung without which it means nothing. of: its value in a state, an
+    integer or a tuple.
+    """
+
+    meaning: str
+    owner: str
+    of: Callable[[State], object]
+
+
+def _occupants(state: State) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted((one.request, one.choice) for one in state.details if one is not None))
+
+
+def _untaken(state: State) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted((output.request, output.choice) for output in state.outputs))
+
+
+NAMED: Final[Mapping[str, Statistic]] = {
+    "active": Statistic("slots in use", "pages", lambda state: of(state).active),
+    "pages_in_use": Statistic(
+        "pages that some row names", "pages", lambda state: of(state).pages_in_use
+    ),
+    "free_pages": Statistic("pages that are free", "pages", lambda state: of(state).free_pages),
+    "largest_count": Statistic(
+        "the largest count of a page", "pages", lambda state: of(state).largest_count
+    ),
+    "queued": Statistic("tokens in the queue", "scheduling", lambda state: len(state.queue)),
+    "outputs": Statistic(
+        "outputs that are not taken", "lifecycle", lambda state: len(state.outputs)
+    ),
+    "occupants": Statistic(
+        "the (request, choice) of each slot with a prompt, as a set", "lifecycle", _occupants
+    ),
+    "untaken": Statistic(
+        "the (request, choice) of each output that is not taken, as a set", "lifecycle", _untaken
+    ),
+    "waiting": Statistic(
+        "the requests that wait, by id, oldest first",
+        "admission",
+        lambda state: tuple(request.id for request in state.waiting),
+    ),
+    "admitted": Statistic(
+        "the admitted requests that still hold a slot, by id, in order of admission",
+        "admission",
+        lambda state: tuple(request.id for request in state.admitted),
+    ),
+}
+"""The statistics that an engine may show, by name."""
 
 
 def timeline(states: Iterable[State]) -> tuple[Stats, ...]:

@@ -19,7 +19,6 @@ from attrs import asdict, evolve, frozen
 from rich.console import Console
 from rich.table import Table
 
-from conformance.benchmarks import pool_copies
 from conformance.benchmarks.timing import (
     GEOMETRY,
     LIMITS,
@@ -37,6 +36,7 @@ from conformance.benchmarks.timing import (
     wait,
     wide,
 )
+from conformance.engines import pool_copies
 from conformance.files import atomic
 from impl import entries
 from impl.engine import Engine

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from attrs import evolve
 
-from conformance.benchmarks import pool_copies
+from conformance.engines import pool_copies
 from impl import arguments
 from impl.commit import commit_pages
 from impl.engine import Engine, compiled

@@ -108,6 +108,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             count(state, report)
             for what, why in state.not_checked:
                 report.skip(what, why=why)
+            for wrong in state.programs:
+                report.fail(f"JIT: {wrong}")
         if state.finding is not None:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS

@@ -11,12 +11,15 @@ from typing import Any, Never
 import jax
 import jax.numpy as jnp
 import numpy as np
+from attrs import asdict
 from jax import Array, lax
 
+from conformance.engines import pool_copies
 from conformance.protocol import Action, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
+from impl import host
 from impl.attention.reference import ragged_paged_attention
-from impl.engine import Engine
+from impl.engine import Engine, Output
 from impl.host import Host
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
@@ -24,11 +27,11 @@ from impl.setup import Setup
 from impl.state import FINISH_CODES, State
 from impl.state.packing import Packed, fields, unpack
 from spec import model
-from spec.fields import QueueEntry
+from spec.fields import OutputEntry, QueueEntry
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Request
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -58,6 +61,8 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+WORDS = 4
+"""The words of a cell: K and V of both layers."""
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
 _JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
 
@@ -75,13 +80,15 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
 
 
 class Ours:
-    """See `conformance.protocol`; also Poisonable and Attends."""
+    """See `conformance.protocol`; it has every optional method."""
 
     def __init__(
         self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, cells: bool
     ) -> None:
         compiled_code.ignore_damage()
-        setup = Setup(geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel())
+        setup = Setup(
+            geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel(), logprobs=True
+        )
         self._cells = cells
         self._engine = Engine(setup)
         self._host = Host(self._engine)
@@ -94,6 +101,7 @@ class Ours:
         )
         self._spans = layout(setup, cells=cells)
         self._seen: tuple[bytes, View] | None = None
+        self._last_outputs: tuple[Output, ...] = ()
 
     @property
     def profile(self) -> Profile:
@@ -114,6 +122,11 @@ class Ours:
                 self._host.admit()
             case act.Reset(mode):
                 self._host.reset(mode)
+            case act.TakeOutputs():
+                self._last_outputs = self._host.take_outputs()
+                return entries_of(self._last_outputs)
+            case act.Generate():
+                return Rounds(*self._host.generate_rounds())
             case _:
                 return drive(self._engine, action)
         return None
@@ -134,9 +147,37 @@ class Ours:
         junk = jnp.uint32(_JUNK.get(kind, 0))
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
+    def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
+        """The host's whole loop."""
+        return entries_of(tuple(self._host.generate(requests).values()))
+
+    def statistics(self) -> dict[str, object]:
+        """Those of the engine, and the requests of the host."""
+        stats = self._host.stats()
+        held = host.release(self._host.state, stats)
+        return {
+            **asdict(stats, recurse=False),
+            "waiting": [request.id for request in held.waiting],
+            "admitted": [request.id for request in held.admitted],
+        }
+
+    def logprobs(self) -> list[tuple[float, ...]]:
+        """Those of the outputs that were taken last."""
+        return [output.logprobs for output in self._last_outputs]
+
+    def erased(self) -> tuple[int, ...]:
+        """Zero, in the words of a cell."""
+        return (0,) * WORDS
+
     def compilations(self) -> dict[str, int]:
         """One for each entry point, as long as the geometry stays the same."""
         return self._engine.compilations()
+
+    def pool_copies(self) -> dict[str, tuple[str, ...]]:
+        """What the entry points that were called do to copy a pool, as their programs show."""
+        setup = self._engine.setup
+        found = {name: pool_copies.copies(setup, name) for name in self.compilations()}
+        return {name: wrong for name, wrong in found.items() if wrong}
 
     def attend(self) -> dict[int, dict[int, int]]:
         """Reference attention with equal scores over one-hot values, which show the cells read."""
@@ -196,13 +237,17 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
         case act.FreeFinished():
             engine.free_finished()
         case act.TakeOutputs():
-            return tuple(
-                (output.request, output.choice, output.tokens, output.reason)
-                for output in engine.take_outputs()
-            )
+            return entries_of(engine.take_outputs())
         case _:
             raise TypeError(action)
     return None
+
+
+def entries_of(outputs: Sequence[Output]) -> tuple[OutputEntry, ...]:
+    """Outputs as the specification has them."""
+    return tuple(
+        (output.request, output.choice, output.tokens, output.reason) for output in outputs
+    )
 
 
 class _Recorded(Exception):
@@ -238,11 +283,13 @@ def call_of(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...]]:
 def _snapshot(packed: Packed, *, cells: bool) -> Array:
     """i32[...]: the packed state as it lies in memory; without cells unless requested.
 
+    Log-probabilities, the only floats that are not joined, are left out: `Ours.logprobs` has them.
     It is not split here: XLA runs a program of a few steps in one thread, and wakes others for a
     longer one.
     """
     pools = [lax.bitcast_convert_type(pool, jnp.int32) for pool in packed.cache if cells]
-    return jnp.concatenate([part.ravel() for part in (*packed.long, *packed.short, *pools)])
+    long = [part for part in packed.long if part.dtype == jnp.int32]
+    return jnp.concatenate([part.ravel() for part in (*long, *packed.short, *pools)])
 
 
 _snapshots = jax.jit(_snapshot, static_argnames="cells")
@@ -298,7 +345,11 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
 
 def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
     """The range of each field of a state in its snapshot; the cells, if present, are last."""
-    sizes = {name: shape.size for name, shape in fields(setup).items()}
+    sizes = {
+        name: shape.size
+        for name, shape in fields(setup).items()
+        if shape.dtype == jnp.int32 or len(shape.shape) <= 1
+    }
     ends = accumulate(sizes.values())
     spans = {
         name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
@@ -313,7 +364,7 @@ class Cells(Sequence[object]):
         self._words: list[int] = packed.view(np.uint32).tolist()
 
     def __len__(self) -> int:
-        return len(self._words) // 4
+        return len(self._words) // WORDS
 
     def __getitem__(self, at: Any) -> Any:
         first, second = 2 * at, len(self._words) // 2 + 2 * at

@@ -28,7 +28,7 @@ from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.protocol import Compiles, Engine, EngineFailed, Factory, Poisonable
+from conformance.protocol import Compiles, Copies, Engine, EngineFailed, Factory, Poisonable
 from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
 from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
 from conformance.rungs.registry import LEVELS
@@ -90,9 +90,10 @@ class Run:
     compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
-    known clause. not_checked: what no step can show of this engine, and why. setting: that of the
-    current turn, or of the finding. usual: the settings with which the run begins, which say what
-    it must reach. further: those to which it has come since.
+    known clause. programs: what is wrong with compiled entry points, which violates JIT.
+    not_checked: what no step can show of this engine, and why. setting: that of the current turn,
+    or of the finding. usual: the settings with which the run begins, which say what it must reach.
+    further: those to which it has come since.
     """
 
     coverage: Coverage = field(factory=Coverage)
@@ -107,6 +108,7 @@ class Run:
     known: dict[str, Finding] = field(factory=dict)
     setting: Setting | None = None
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+    programs: list[str] = field(factory=list)
     idle: "Run | None" = None
     not_checked: tuple[tuple[str, str], ...] = ()
     usual: tuple[Setting, ...] = ()
@@ -250,7 +252,7 @@ def run(
         if options.ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
-    _count_compilations(campaigns, report)
+    _judge_programs(campaigns, report)
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
@@ -269,13 +271,27 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
         report.warmup_steps += len(report.finding.history)
 
 
-def _count_compilations(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
+def _judge_programs(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
+    """Count the compilations of each entry point; if nothing else was found, judge the programs."""
     for (sizes, cleanup, _), campaign in campaigns.items():
         name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
         with suppress(EngineFailed):  # keeps the report even if a new engine fails
             engine = campaign.make()
             if isinstance(engine, Compiles):
                 report.compilations[name] = engine.compilations()
+            if report.finding is None:
+                report.programs += wrong_programs(engine, name)
+
+
+def wrong_programs(engine: Engine, where: str) -> Iterator[str]:
+    """What is wrong with the compiled entry points of an engine. where: its sizes, in words."""
+    if isinstance(engine, Compiles):
+        for entry, times in engine.compilations().items():
+            if times > 1:
+                yield f"{entry} was compiled {times} times at {where}, should be once"
+    if isinstance(engine, Copies):
+        for entry, wrong in engine.pool_copies().items():
+            yield f"{entry} copies a pool at {where}: {'; '.join(wrong)}"
 
 
 def _set_aside(report: Run, known: frozenset[str]) -> None:

@@ -18,7 +18,7 @@ from conformance.fuzzing import rare
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
-from conformance.lockstep.run import Finding, MakeEngine, finding_of, opened, take
+from conformance.lockstep.run import Finding, MakeEngine, finding_of, finish, opened, take
 from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable, Refuses
@@ -35,6 +35,10 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
 
+STATISTICS_EVERY: Final = 16
+"""Statistics are compared after one step in this many, since reading them takes time."""
+SERVED_EVERY: Final = 3
+"""One example in this many with requests ends with serving what waits, since that takes time."""
 RETRIES: Final = 24
 """The most times that a refused action is taken again in a row."""
 NEVER: Final = (1 << 30, 0)
@@ -169,7 +173,12 @@ class Session:
         if self.campaign.watchdog is not None:
             self.campaign.watchdog.begin(self.history, self.campaign.step_seconds)
         try:
-            reasons = take(self.lockstep, step, seconds=self.campaign.step_seconds)
+            reasons = take(
+                self.lockstep,
+                step,
+                seconds=self.campaign.step_seconds,
+                statistics=spread(self.campaign.steps) % STATISTICS_EVERY == 0,
+            )
         except Violation as violation:
             self.campaign.finding = finding_of(self.history, violation)
             raise
@@ -190,6 +199,19 @@ class Session:
             pages = (shown.named, self.lockstep.seen.named)
             self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
             self.recent[type(step)] = step
+
+    def finish(self) -> None:
+        """Let the engine serve to the end what waits, if it can; once in some examples."""
+        campaign = self.campaign
+        if self.level != "admission" or campaign.is_up() or campaign.finding is not None:
+            return
+        if spread(campaign.steps) % SERVED_EVERY:
+            return
+        try:
+            finish(self.lockstep, seconds=campaign.step_seconds)
+        except Violation as violation:
+            campaign.finding = finding_of(self.history, violation)
+            raise
 
     def drawn_at(self, level: str, name: str, drawn: int) -> Step:
         """A step by a rule of a level, which may refer to other rules of that level."""
@@ -306,6 +328,11 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
             if not campaign.idle:
                 with campaign.in_steps, _ending_at_a_mistake(()):
                     self.session = Session(campaign, level)
+
+        def teardown(self) -> None:
+            if self.session is not None:
+                with campaign.in_steps, _ending_at_a_mistake(self.session.history):
+                    self.session.finish()
 
     def rule_for(name: str, drawn_by: DrawRule) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:

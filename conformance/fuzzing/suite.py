@@ -116,6 +116,8 @@ def judge(
         sizes = geometry_source(given=alone)
         failing |= _kept(state, state.finding, factory, where, watchdog, patience, sizes)
         return _ended_at(state.finding.clause, failing)
+    if state.programs:
+        failing["JIT"] = "\n".join(state.programs)
     one = make(factory, *state.usual[0])
     coverable = state.coverable(one)
     missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -22,7 +23,7 @@ import spec
 from conformance.files.geometries import geometry_to_data
 from conformance.files.histories import step_to_data
 from conformance.files.serialisation import encode
-from conformance.history import Attend, PoisonDead, Step
+from conformance.history import Attend, PoisonDead
 from conformance.isolation.wire import (
     VERSION,
     Answer,
@@ -32,8 +33,11 @@ from conformance.isolation.wire import (
     profile_from_data,
     result_from_data,
 )
+from conformance.lockstep.called import ASKED
 from conformance.protocol import Action, EngineFailed, Poison, Result, Unsendable
 from conformance.recordings.format import reasons_from_data
+from spec.fields import OutputEntry
+from spec.machines.actions import TakeOutputs
 from spec.view import View, plain
 from spec.vocabulary import (
     CleanupMode,
@@ -42,6 +46,7 @@ from spec.vocabulary import (
     Limits,
     Refusal,
     Refused,
+    Request,
     Tokens,
 )
 
@@ -187,7 +192,7 @@ class RemoteFactory:
 class Remote:
     """One engine in the other process; see `conformance.protocol.Engine`.
 
-    It has `poison`, `attend` and `compilations` if the adapter there has them.
+    It has those of the optional methods that the adapter there has.
     """
 
     def __init__(
@@ -205,14 +210,12 @@ class Remote:
         self._seen = Seen(geometry, self._expected)
         self._view = self._seen.take(made)
         for name in made["offers"]:  # what it does not have must not be found on it
-            setattr(self, name, getattr(self, f"_{name}"))
+            own = partial(self._show, name) if name in ASKED else getattr(self, f"_{name}")
+            setattr(self, name, own)
 
     def apply(self, action: Action) -> Result:
         """Apply an action there; raise Refused if it was refused, or EngineFailed."""
-        answer = self._take(action)
-        if "refused" in answer:
-            reasons = reasons_from_data(answer["refused"])
-            raise Refused(Refusal(reason, None, None) for reason in reasons)
+        answer = self._take(step_to_data(action))
         result: Result = result_from_data(action, answer.get("result"))
         return result
 
@@ -220,16 +223,24 @@ class Remote:
         """The view after the last step."""
         return self._view
 
-    def _take(self, step: Step) -> Answer:
-        answer = self._home.ask(self, step_to_data(step))
+    def _take(self, data: Mapping[str, object]) -> Answer:
+        answer = self._home.ask(self, data)
         try:
             self._view = self._seen.take(answer)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise EngineFailed(f"the engine shows a malformed view: {error!r}") from error
-        return _done(answer)
+        if "refused" in _done(answer):
+            reasons = reasons_from_data(answer["refused"])
+            raise Refused(Refusal(reason, None, None) for reason in reasons)
+        return answer
 
     def _poison(self, kind: Poison) -> None:
-        self._take(PoisonDead(kind))
+        self._take(step_to_data(PoisonDead(kind)))
+
+    def _serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
+        answer = self._take({"serve": [encode(request) for request in requests]})
+        served: Sequence[OutputEntry] = result_from_data(TakeOutputs(), answer["value"])
+        return served
 
     def _attend(self) -> dict[int, dict[int, int]]:
         read = _done(self._home.ask(self, step_to_data(Attend())))["value"]
@@ -238,9 +249,8 @@ class Remote:
             for slot, cells in read.items()
         }
 
-    def _compilations(self) -> dict[str, int]:
-        counts: dict[str, int] = _done(self._home.ask(self, {"compilations": True}))["value"]
-        return counts
+    def _show(self, name: str) -> object:
+        return _done(self._home.ask(self, {"show": name}))["value"]
 
     def _expected(self, prefix: Tokens) -> object:
         if prefix not in self._cells:

@@ -1,7 +1,7 @@
 """The answers of an engine's process: one answer for each line of the kit."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ from conformance.isolation.wire import (
     profile_to_data,
     result_to_data,
 )
-from conformance.lockstep.called import OPTIONAL, made_at
+from conformance.lockstep.called import ASKED, OPTIONAL, made_at
 from conformance.protocol import Engine, EngineFailed
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused
+from conformance.recordings.fields import plain_result
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Refused, Request
 
 REFUSED: Final = frozenset({"invalid", "missing"})
 """The keys of an answer that reports a missing engine."""
@@ -58,8 +59,10 @@ class Served:
                     return _unless_refused(lambda: self._new(given))
                 case {"expected": prefix}:
                     return {"value": self._now().observe().expected(tuple(prefix))}
-                case {"compilations": _}:
-                    return {"value": dict(self._now().compilations())}  # type: ignore[attr-defined]
+                case {"serve": requests}:
+                    return self._serve(requests)
+                case {"show": str(name)} if name in ASKED:
+                    return {"value": getattr(self._now(), name)()}
                 case _:
                     return self._take(step_from_data(data))
         except InvalidInput as error:
@@ -105,6 +108,15 @@ class Served:
                 else:
                     if result is not None:
                         answer["result"] = result_to_data(result)
+        return {**answer, **self._shown.news(engine.observe())}
+
+    def _serve(self, given: Sequence[Any]) -> Answer:
+        engine, answer = self._now(), Answer()
+        try:
+            outputs = engine.serve(list(map(decoder(Request), given)))  # type: ignore[attr-defined]
+            answer["value"] = plain_result(tuple(outputs))
+        except Refused as refused:
+            answer["refused"] = sorted(reason.name for reason in refused.reasons)
         return {**answer, **self._shown.news(engine.observe())}
 
     def _now(self) -> Engine:

@@ -40,7 +40,7 @@ from spec.vocabulary import (
 from spec.vocabulary.capacity import Copy, Reservation
 from spec.vocabulary.errors import shown
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the protocol; both sides send theirs in their first line."""
 WHOLE_VIEW: Final = "whole"
 """The key beside `saw` that says that the view is complete."""

@@ -11,7 +11,7 @@ import linecache
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -31,25 +31,39 @@ from conformance.protocol import (
     AdapterMistake,
     Attends,
     Compiles,
+    Copies,
+    Counts,
     Engine,
     EngineFailed,
+    Erases,
     Poison,
     Poisonable,
     Profile,
     Result,
+    Scores,
+    Serves,
 )
 from conformance.runtime.optional_dependencies import extra_of
+from spec.fields import OutputEntry
+from spec.stats import NAMED
 from spec.table import BatchPlan
 from spec.view import View, plain
-from spec.vocabulary import Geometry, InvalidInput, Refused, Tokens
+from spec.vocabulary import Geometry, InvalidInput, Refused, Request, Tokens
 from spec.vocabulary.errors import shown
 
 OPTIONAL: Final[Mapping[str, type]] = {
     "poison": Poisonable,
     "attend": Attends,
     "compilations": Compiles,
+    "pool_copies": Copies,
+    "serve": Serves,
+    "statistics": Counts,
+    "logprobs": Scores,
+    "erased": Erases,
 }
 """The optional methods of an adapter."""
+ASKED: Final = tuple(name for name in OPTIONAL if name not in {"poison", "attend", "serve"})
+"""Those that only show something, and take nothing."""
 FACTORY: Final = "a factory takes (geometry, limits, cleanup) and returns a new adapter each time"
 _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
@@ -64,8 +78,8 @@ _COMPARED: Final = frozenset({int, float, bool, str, bytes, type(None)})
 class Called:
     """An adapter as the kit calls it; see `conformance.protocol.Engine`.
 
-    make: makes the adapter, which is then `adapter`. It has `poison`, `attend` and `compilations`
-    if the adapter has them. Its methods raise Refused, EngineFailed, and AdapterMistake or another
+    make: makes the adapter, which is then `adapter`. It has those of the OPTIONAL methods that the
+    adapter has. Its methods raise Refused, EngineFailed, and AdapterMistake or another
     InvalidInput.
     """
 
@@ -142,10 +156,61 @@ class Called:
             counts: Mapping[str, int] = self.adapter.compilations()  # type: ignore[attr-defined]
             return counts
 
+    def _pool_copies(self) -> Mapping[str, Sequence[str]]:
+        with _told_apart("pool_copies()", self.adapter):
+            copies: Mapping[str, Sequence[str]] = self.adapter.pool_copies()  # type: ignore[attr-defined]
+            return copies
+
+    def _statistics(self) -> Mapping[str, object]:
+        with _told_apart("statistics()", self.adapter):
+            found = self.adapter.statistics()  # type: ignore[attr-defined]
+        try:
+            if found.keys() <= NAMED.keys():
+                return {name: _statistic(value) for name, value in found.items()}
+        except (AttributeError, TypeError):
+            pass
+        allowed = f"integers, lists of them or sets of pairs, under names of {', '.join(NAMED)}"
+        raise AdapterMistake("statistics()", shown(found), line=None, allowed=allowed)
+
+    def _logprobs(self) -> Sequence[Sequence[float]]:
+        with _told_apart("logprobs()", self.adapter):
+            found = self.adapter.logprobs()  # type: ignore[attr-defined]
+        try:
+            return [[float(one) for one in output] for output in found]
+        except (TypeError, ValueError):
+            allowed = "a list of numbers for each output"
+            raise AdapterMistake("logprobs()", shown(found), line=None, allowed=allowed) from None
+
+    def _serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
+        refusal: Refused | None = None
+        with _told_apart("serve(requests)", self.adapter):
+            try:
+                found = plain(self.adapter.serve(requests))  # type: ignore[attr-defined]
+            except Refused as refused:
+                refusal = refused
+        if refusal is not None:
+            raise refusal
+        if isinstance(found, tuple) and all(isinstance(one, tuple) for one in found):
+            return found
+        allowed = "a list of (request, choice, generated tokens, reason)"
+        raise AdapterMistake("serve(requests)", shown(found), line=None, allowed=allowed)
+
+    def _erased(self) -> object:
+        with _told_apart("erased()", self.adapter):
+            return plain(self.adapter.erased())  # type: ignore[attr-defined]
+
 
 def _times(cells: Mapping[Any, Any]) -> dict[int, int]:
     """How often each cell was read, in Python's own integers. Raises TypeError."""
     return {index(cell): index(times) for cell, times in cells.items()}
+
+
+def _statistic(value: Any) -> object:
+    """A statistic in Python's own integers, in tuples; a set is sorted. Raises TypeError."""
+    if isinstance(value, Set):
+        return tuple(sorted(map(_statistic, value)))  # type: ignore[type-var]
+    given = plain(value)
+    return tuple(map(_statistic, given)) if isinstance(given, tuple) else index(given)
 
 
 def _plain_result(result: Any) -> Any:

@@ -12,8 +12,11 @@ from attrs import fields, has
 from conformance.protocol import Refuses
 from conformance.rungs.registry import ACTIONS, clause_of
 from spec.fields import BY_NAME
+from spec.model import LOGPROB_STEP
 from spec.vocabulary import Reason
 
+LOGPROB_TOLERANCE: Final = LOGPROB_STEP / 2
+"""Any two log-probabilities of the exact model differ by more, and a float32 holds each exactly."""
 _INTEGERS: Final = frozenset({int})
 
 
@@ -83,6 +86,46 @@ def _same_kinds(seen: Any, expected: Any) -> bool:
         names = (field.name for field in fields(type(expected)))
         return all(_same_kinds(getattr(seen, name), getattr(expected, name)) for name in names)
     return all(isinstance(seen, kind) is isinstance(expected, kind) for kind in (bool, float))
+
+
+def statistic_difference(
+    step: object, name: str, *, seen: object, expected: object
+) -> Difference | None:
+    """The error in a statistic after a step, or None."""
+    if seen == expected:
+        return None
+    return Difference(clause_of(step, "STAT"), f"the statistic {name}", seen, expected)
+
+
+def logprob_difference(
+    key: tuple[int, int], position: int, *, seen: float | None, expected: float | None
+) -> Difference | None:
+    """The error in the log-probability of a generated token of an output, or None.
+
+    key: the (request, choice) of the output. position: that of the token after the prompt. None:
+    there is no such entry. LOGPROB_TOLERANCE is the largest error that is none.
+    """
+    if seen is not None and expected is not None:
+        if abs(seen - expected) <= LOGPROB_TOLERANCE:
+            return None
+    elif seen is expected:
+        return None
+    what = f"the log-probability of token {position} of output {key}"
+    return Difference("ALONE", what, seen, expected)
+
+
+def served_difference(seen: Collection[Any], expected: Collection[Any]) -> Difference | None:
+    """The error in the outputs of requests that were served to the end, in any order, or None."""
+    if _same(sorted(seen, key=lambda one: one[:2]), list(expected)):
+        return None
+    return Difference("OUT", "what is served to the end", list(seen), list(expected))
+
+
+def erased_difference(cell: int, *, seen: object, erased: object) -> Difference | None:
+    """The error in a cell after a physical reset, or None."""
+    if seen == erased:
+        return None
+    return Difference("RESET", f"cells[{cell}]", seen, erased, "a physical reset erases every cell")
 
 
 def field_difference(

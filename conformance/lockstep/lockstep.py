@@ -8,17 +8,19 @@ that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from attrs import evolve
 
 from conformance.history import Attend, PoisonDead, Step
+from conformance.lockstep import besides, serving
 from conformance.lockstep.comparer import (
     Difference,
     field_difference,
     names,
     refusal_difference,
     result_difference,
+    served_difference,
 )
 from conformance.lockstep.granted import Granted
 from conformance.lockstep.sending import batches, is_sent, named
@@ -32,6 +34,7 @@ from conformance.protocol import (
     Poisonable,
     Profile,
     Result,
+    Serves,
 )
 from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
@@ -43,6 +46,8 @@ from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
 
+SERVE: Final = "serving to the end"
+"""What `serve` does, in the place of an action."""
 COMPARED = tuple(field for field in VIEWED if not field.paged)
 """Fields that must equal the specification's. Page ids are compared as the policy says."""
 
@@ -92,7 +97,7 @@ class Lockstep:
             profile.geometry, profile.limits, profile.cleanup, self._capacity
         )
         self._climb, self._oracle = climb, oracle
-        self._granted = Granted(self.state)
+        self._granted, self._given = Granted(self.state), besides.Given()
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
@@ -157,11 +162,46 @@ class Lockstep:
         self._judge_result(action, result, after, before)
         if self._climb:
             self.machine.climb(self.state, action)
-        self.state = after
+        held, self.state = self.state, after
         if refuses == "may_refuse_more":
             self._granted.add(action, after)
         self._judge(action, before, self.seen)
+        self._judge_besides(held, action, before)
         return frozenset()
+
+    def compare_statistics(self, step: Step) -> None:
+        """Compare the statistics that the engine shows after a step. Raises Violation."""
+        if self._oracle is None:
+            with self._watch:
+                found = besides.statistics_differences(step, self.engine, self.machine, self.state)
+                self._require_none(step, self.seen, next(found, None))
+
+    def serve(self) -> None:
+        """Let the engine serve to the end what waits and more, if its adapter can in one call.
+
+        Its outputs, and the view after it, must be those of the single actions. Raises Violation.
+        """
+        if not isinstance(self.engine, Serves) or self._oracle is not None:
+            return
+        waits = "admission" in self.machine.names
+        right = serving.serve(self.machine, self.state) if waits else None
+        if right is None:
+            return
+        before = self.seen
+        try:
+            with self._watch:
+                outputs = self.engine.serve(right.requests)
+        except Refused as refused:
+            self.seen = self._look()
+            refuses = self.engine.profile.refuses
+            wrong = refusal_difference(refused.reasons, frozenset(), refuses=refuses)
+            self._require_none(SERVE, before, wrong)
+            self._judge(SERVE, before, self.seen)
+            return
+        self.state, self.seen = right.state, self._look()
+        self._image, self._rows = {}, ()  # pages were released and taken again meanwhile
+        self._require_none(SERVE, before, served_difference(outputs, right.outputs))
+        self._judge(SERVE, before, self.seen)
 
     def poison(self, kind: Poison) -> None:
         """Overwrite the engine's dead cells, if its adapter can. Nothing observable may change.
@@ -304,6 +344,13 @@ class Lockstep:
         if legal:
             self.compared.add(type(action))
         self._require_none(action, before, result_difference(action, result, legal))
+
+    def _judge_besides(self, held: State, action: Action, before: View) -> None:
+        """Judge what the engine shows besides its view. held: the state before the action."""
+        if self._oracle is None:
+            found = besides.differences(self.engine, self._given, held, action, self.seen)
+            self._require_none(action, before, next(found, None))
+            self._given.add(held, action, self.state)
 
     def _own_rows(self, after: State) -> table.Sequences:
         """The expected sequences, with rows that name the pages of the engine's own view."""

@@ -7,11 +7,24 @@ found in part: every field that the engine shows is compared in any case.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from conformance.protocol import CALLS, Attends, Engine, Poisonable, Profile
+from conformance.protocol import (
+    CALLS,
+    Attends,
+    Compiles,
+    Copies,
+    Counts,
+    Engine,
+    Erases,
+    Poisonable,
+    Profile,
+    Scores,
+    Serves,
+)
 from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.registry import DRIVEN_BY
 from spec import clauses, ladder
 from spec.machines import actions as act
+from spec.stats import NAMED
 
 OTHERS: Final[Mapping[str, str]] = {
     "ATT": "fuzzing compares no values of attention; kvspec kernel does",
@@ -36,6 +49,10 @@ def clauses_not_judged(engine: Engine) -> dict[str, str]:
             why[name] = f"the engine does not offer {names}"
     if shown.tokens is None:
         why.setdefault("ALONE", "the engine does not show tokens")
+    if not isinstance(engine, Counts):
+        why["STAT"] = "the adapter has no statistics"
+    if not isinstance(engine, Compiles) and not isinstance(engine, Copies):
+        why["JIT"] = "the adapter has no compilations and no pool_copies"
     return {name: why[name] for name in clauses.CLAUSES if name in why}
 
 
@@ -62,6 +79,30 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield "contents of dead cells", "the adapter has no poison"
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"
+    yield from _not_shown_besides(engine)
+
+
+def _not_shown_besides(engine: Engine) -> Iterator[tuple[str, str]]:
+    """What the optional methods do not show, and parts of clauses of which others show a part."""
+    offered = engine.profile.actions
+    if isinstance(engine, Counts):
+        names = engine.profile.machine.names
+        hidden = {name for name, one in NAMED.items() if one.owner in names}
+        hidden -= engine.statistics().keys()
+        if hidden:
+            yield f"STAT: {', '.join(sorted(hidden))}", "statistics() does not have them"
+    if act.TakeOutputs in offered and not isinstance(engine, Scores):
+        yield "ALONE, log-probabilities", "the adapter has no logprobs"
+    if act.Submit in offered and not isinstance(engine, Serves):
+        yield "OUT, of requests that are served in one call", "the adapter has no serve"
+    if act.Reset in offered and not isinstance(engine, Erases):
+        yield "RESET, that a physical reset erases the cells", "the adapter has no erased"
+    elif act.Reset in offered and engine.observe().cells is None:
+        yield "RESET, that a physical reset erases the cells", "the engine does not show cells"
+    if isinstance(engine, Compiles) is not isinstance(engine, Copies):
+        missing = "pool_copies" if isinstance(engine, Compiles) else "compilations"
+        what = "copies of pools" if isinstance(engine, Compiles) else "numbers of compilations"
+        yield f"JIT, {what}", f"the adapter has no {missing}"
 
 
 def _not_shown_by_sizes(profile: Profile) -> Iterator[tuple[str, str]]:

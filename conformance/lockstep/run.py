@@ -1,12 +1,20 @@
 """Running one history in lockstep with the specification, up to the first violation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from attrs import frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
 from conformance.lockstep.called import called, notes_of
-from conformance.lockstep.lockstep import Lockstep, Oracle, Violation, by_clauses, require_shown
+from conformance.lockstep.lockstep import (
+    SERVE,
+    Lockstep,
+    Oracle,
+    Violation,
+    by_clauses,
+    require_shown,
+)
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed
 from spec.vocabulary import Reason
@@ -61,22 +69,41 @@ TakeAgain = Callable[[History], Finding | None]
 """A function that runs a history from the initial state and returns its finding, or None."""
 
 
-def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> frozenset[Reason]:
+def take(
+    lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS, statistics: bool = True
+) -> frozenset[Reason]:
     """Take one step. Returns the reasons for which its action was refused; empty if it was done.
 
-    seconds: the time limit of the step. Raises Violation, also if the engine fails or hangs, and
-    InvalidInput for a mistake of the adapter.
+    seconds: the time limit of the step. statistics: whether to compare them too. Raises
+    Violation, also if the engine fails or hangs, and InvalidInput for a mistake of the adapter.
     """
-    before = lockstep.seen
-    try:
-        set_alarm(seconds)
+    with _failing(lockstep, step, seconds=seconds):
         match step:
             case PoisonDead(kind):
                 lockstep.poison(kind)
             case Attend():
                 lockstep.attend()
             case _:
-                return lockstep.do(step)
+                reasons = lockstep.do(step)
+                if statistics:
+                    lockstep.compare_statistics(step)
+                return reasons
+    return frozenset()
+
+
+def finish(lockstep: Lockstep, *, seconds: float = STEP_SECONDS) -> None:
+    """End a history: see `Lockstep.serve`. Raises as `take` does."""
+    with _failing(lockstep, SERVE, seconds=seconds):
+        lockstep.serve()
+
+
+@contextmanager
+def _failing(lockstep: Lockstep, step: object, *, seconds: float) -> Iterator[None]:
+    """Raise Violation if the engine fails in the block, or takes longer than these seconds."""
+    before = lockstep.seen
+    try:
+        set_alarm(seconds)
+        yield
     except Hung:
         wrong = f"a step took more than {seconds:g} seconds"
         raise Violation("PROG", wrong, action=step, before=before, after=before) from None
@@ -88,7 +115,6 @@ def take(lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS) -> fr
         raise violation from error
     finally:
         set_alarm(0)
-    return frozenset()
 
 
 def replay(
@@ -101,7 +127,8 @@ def replay(
 ) -> Finding | None:
     """Run a history from the initial state. Returns the finding of its first violation, or None.
 
-    seconds: the time limit of each step, compilation included. oracle: see `Lockstep`.
+    Then what waits is served to the end, see `Lockstep.serve`. seconds: the time limit of each
+    step, compilation included. oracle: see `Lockstep`.
     """
     taken: list[Step] = []
     try:
@@ -111,6 +138,7 @@ def replay(
             if watchdog is not None:
                 watchdog.begin(taken, seconds)
             take(lockstep, step, seconds=seconds)
+        finish(lockstep, seconds=seconds)
     except (Violation, EngineFailed) as error:
         return finding_of(taken, error)
     finally:

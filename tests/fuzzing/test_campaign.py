@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from spec_engine import SpecEngine, small
+from spec_engine import Recompiles, SpecEngine, small
 
 from conformance.cli.main import main
-from conformance.fuzzing import campaign, state_machine
+from conformance.fuzzing import campaign, state_machine, suite
+from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import Action, Result
 from conformance.runtime import compiled_code
 from conformance.runtime.clock import Clock
@@ -169,3 +170,45 @@ def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
     wanted = "  not checked: coverage that was not reached: " + "; ".join(found["not_covered"])
     assert wanted == before
     assert last.startswith("kvspec fuzz: undecided")
+
+
+@pytest.mark.parametrize("isolated", [(), ("--in-process",)])
+def test_bad_programs_fail_a_run_that_found_nothing_else(
+    isolated: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry point that was compiled twice, or copies a pool, is named with its geometry."""
+    monkeypatch.chdir(tmp_path)
+    sizes = "pages=4,page_size=2,slots=2,pages_per_seq=2"
+    words = ["fuzz", "--engine", "spec_engine:Recompiles", "--geometry", sizes, *isolated]
+
+    assert 1 == main([*words, "--seconds", "3", "--json", "f.json"])
+
+    wrong = json.loads(Path("f.json").read_text(encoding="utf-8"))["failures"]
+    where = [f"page_size=2 cleanup={cleanup.value}" for cleanup in CleanupMode]
+    twice = "JIT: clone was compiled 2 times at {}, should be once"
+    copying = "JIT: round copies a pool at {}: copy of a whole pool"
+    told = [text.format(at) for at in where for text in (twice, copying)]
+    assert told[:2] == wrong[:2]
+    assert set(wrong) <= set(told)
+
+
+def test_bad_programs_fail_the_clause_of_the_suite() -> None:
+    """JIT fails with each of them, and the other clauses keep their answers."""
+    where = suite.Where(engine="spec_engine:Recompiles", python=None, in_process=True)
+    sizes = small(pages=4, page_size=2, slots=2, pages_per_seq=2)
+    with Watchdog(lambda *_: None) as watchdog:
+        answers = suite.judge(
+            where,
+            geometry=sizes,
+            alone=True,
+            seconds=2,
+            seed=0,
+            known=frozenset({suite.COVERAGE}),
+            watchdog=watchdog,
+            factory=Recompiles,
+        )
+
+    assert answers["JIT"].holds is False
+    assert "clone was compiled 2 times" in answers["JIT"].why
+    assert "round copies a pool" in answers["JIT"].why
+    assert answers["RC"].holds

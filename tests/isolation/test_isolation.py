@@ -22,7 +22,17 @@ from conformance.history import History
 from conformance.isolation import remote, serve, wire
 from conformance.isolation.remote import Remote, RemoteFactory
 from conformance.lockstep.run import Finding, replay
-from conformance.protocol import Attends, Compiles, EngineFailed, Poisonable, Rounds
+from conformance.protocol import (
+    Attends,
+    Compiles,
+    Counts,
+    EngineFailed,
+    Erases,
+    Poisonable,
+    Rounds,
+    Scores,
+    Serves,
+)
 from conformance.recordings.fields import fields_of
 from spec.machines import actions as act
 from spec.view import View
@@ -32,8 +42,11 @@ from spec.vocabulary import (
     CleanupMode,
     FinishReason,
     InvalidInput,
+    Params,
     Reason,
     Refused,
+    Request,
+    ResetMode,
     default_limits,
 )
 
@@ -126,6 +139,27 @@ def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: st
     assert report.finding is None
     assert 80 < report.steps
     assert {"Reserve", "Clone", "Round", "Admit"} & set(target.coverage.actions)
+
+
+def test_what_an_engine_there_shows_besides_its_view_arrives(there: Make) -> None:
+    """Statistics, log-probabilities and erased cells are right there, and so is what it serves."""
+    factory = there("spec_engine:Recompiles")
+    request = Request(id=1, prompt=(5, 6), params=Params(max_new=2))
+    history = (
+        act.Submit(request),
+        act.Admit(),
+        act.Generate(),
+        act.TakeOutputs(),
+        act.Reset(ResetMode.PHYSICAL),
+    )
+
+    assert None is replay(partial(made, factory), history)
+    assert None is replay(partial(made, factory), history[:1])
+    one = made(factory)
+    assert all(isinstance(one, kind) for kind in (Counts, Scores, Erases, Serves))
+    assert {"round": 1, "clone": 2} == one.compilations()  # type: ignore[attr-defined]
+    ((key, choice, tokens, reason),) = one.serve([request])  # type: ignore[attr-defined]
+    assert (1, 0, 2, FinishReason.LIMIT) == (key, choice, len(tokens), reason)
 
 
 def test_what_an_engine_there_does_not_have_is_not_found_on_it(there: Make) -> None:

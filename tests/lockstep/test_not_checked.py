@@ -1,6 +1,6 @@
 """The list of unchecked clauses: every clause is either judged or on the list."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -61,9 +61,10 @@ class Lying:
         step: int,
         show: Callable[[View], View] | None = None,
         do: Callable[[Action], Result] | None = None,
+        count: Mapping[str, object] | None = None,
     ) -> None:
         self.profile, self._inner, self._step = inner.profile, inner, step
-        self._show, self._do, self._taken = show, do, 0
+        self._show, self._do, self._count, self._taken = show, do, count or {}, 0
 
     def apply(self, action: Action) -> Result:
         """The result of the inner engine, or of the lie at its step."""
@@ -76,6 +77,10 @@ class Lying:
         """The view of the inner engine, or the lie from its step on."""
         view = self._inner.observe()
         return self._show(view) if self._show is not None and self._taken >= self._step else view
+
+    def statistics(self) -> Mapping[str, object]:
+        """Those of the inner engine, or those of the lie from its step on."""
+        return self._count if self._taken >= self._step else {}
 
 
 def right() -> SpecEngine:
@@ -136,6 +141,7 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "OUT": (4, {"show": lambda view: evolve(view, outputs=((1, 0, (), FinishReason.STOP),))}),
     "ATOMIC": (3, {"do": refuse}),
     "RESET": (7, {"do": lambda _: None}),
+    "STAT": (5, {"count": {"active": 1}}),
     "DET": (1, {"do": lambda _: 2}),
     "PROG": (10, {"do": lambda _: Rounds(0, None)}),
     "ALONE": (2, {"show": one_more}),
@@ -145,9 +151,9 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
 """For each clause that can be judged: a step, and the lie that violates the clause at this step."""
 
 
-def test_an_engine_that_shows_everything_is_judged_by_all_but_three() -> None:
-    """The three clauses that are not judged compare runs or values of attention."""
-    assert {"ATT", "KNOB", "GEOM"} == set(clauses_not_judged(right()))
+def test_an_engine_that_shows_everything_is_judged_by_all_but_four() -> None:
+    """Three clauses compare runs or values of attention; the specification compiles nothing."""
+    assert {"ATT", "KNOB", "GEOM", "JIT"} == set(clauses_not_judged(right()))
 
 
 def test_every_clause_is_judged_or_listed() -> None:
@@ -161,6 +167,8 @@ def test_every_clause_is_judged_or_listed() -> None:
     assert "the engine does not show tokens, cells" == listed["CONTENT"]
     assert "the engine does not offer Reset" == listed["RESET"]
     assert "the engine does not offer Prefill or Round or Generate" == listed["ALONE"]
+    assert "the adapter has no statistics" == listed["STAT"]
+    assert "the adapter has no compilations and no pool_copies" == listed["JIT"]
     assert list(listed) == [name for name in CLAUSES if name in listed]
     parts = dict(not_checked(toy))
     assert "the engine promises no policy" == parts["DET, which free page is taken"]

@@ -122,7 +122,7 @@ def fuzzed(kind: type[SpecEngine]) -> Finding | None:
         make=partial(settings.make, kind, sizes, CleanupMode.INCREMENTAL),
         names=settings.make(kind, sizes, CleanupMode.INCREMENTAL).profile.machine.names,
     )
-    for number, level in enumerate(campaign.TURNS * 3):
+    for number, level in enumerate(campaign.TURNS * 8):
         report = campaign.Run()
         campaign._take_turn(target, level, number, report)
         if report.finding is not None:

@@ -3,16 +3,21 @@
 It offers every action, but Release only if there is a window.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
+from conformance.lockstep import serving
 from conformance.protocol import Action, Poison, Profile, Result
 from conformance.rungs.registry import legal_results
-from spec import ladder, table, view
-from spec.machines.actions import Release
+from spec import ladder, model, table, view
+from spec.cells import POISON
+from spec.fields import OutputEntry
+from spec.machines.actions import Release, TakeOutputs
+from spec.state import Output
+from spec.stats import NAMED
 from spec.view import View
-from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits
+from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits, Request
 
 MACHINE = ladder.whole()
 ACTIONS = MACHINE.calls
@@ -33,7 +38,7 @@ def small(
 
 
 class SpecEngine:
-    """The specification as a `conformance.protocol.Engine`, also Poisonable and Attends."""
+    """The specification as a `conformance.protocol.Engine`, with all that one may show."""
 
     def __init__(
         self,
@@ -56,11 +61,14 @@ class SpecEngine:
         )
         self.machine = self.profile.machine
         self.state = self.machine.initial(geometry, limits, cleanup, capacity)
+        self.last_outputs: tuple[Output, ...] = ()
 
     def apply(self, action: Action) -> Result:
         """Take the action by the specification."""
         before = self.state
         self.state = self.machine.step(before, action)
+        if isinstance(action, TakeOutputs):
+            self.last_outputs = before.outputs
         return next(iter(legal_results(self.machine, before, action, self.state)), None)
 
     def observe(self) -> View:
@@ -70,6 +78,27 @@ class SpecEngine:
     def poison(self, kind: Poison) -> None:
         """Do nothing: a dead cell of the specification is POISON already."""
         del kind
+
+    def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
+        """Serve these requests, and those that wait, to the end."""
+        served = serving.serve_with(self.machine, self.state, tuple(requests))
+        assert served is not None
+        self.state = served.state
+        return served.outputs
+
+    def statistics(self) -> Mapping[str, object]:
+        """Every statistic of the state that has a meaning here."""
+        names = self.machine.names
+        return {name: one.of(self.state) for name, one in NAMED.items() if one.owner in names}
+
+    def logprobs(self) -> tuple[tuple[float, ...], ...]:
+        """Those of the outputs that were taken last."""
+        window = self.state.geometry.window
+        return tuple(model.logprobs(one.prompt, one.tokens, window) for one in self.last_outputs)
+
+    def erased(self) -> object:
+        """Every cell is dead after a reset."""
+        return POISON
 
     def attend(self) -> Mapping[int, Mapping[int, int]]:
         """The read set of each slot's last query."""
@@ -104,6 +133,18 @@ class Leaky(SpecEngine):
             max(count, int(page == self.leaked)) for page, count in enumerate(seen.counts)
         )
         return evolve(seen, counts=leaked)
+
+
+class Recompiles(SpecEngine):
+    """The specification as an engine with two entry points that are compiled badly."""
+
+    def compilations(self) -> Mapping[str, int]:
+        """One is compiled twice."""
+        return {"round": 1, "clone": 2}
+
+    def pool_copies(self) -> Mapping[str, Sequence[str]]:
+        """The other copies its pool."""
+        return {"round": ("copy of a whole pool",)}
 
 
 class WithoutCells(SpecEngine):

@@ -8,7 +8,7 @@ conditions is enough by itself. Source: docs/sources.md, "Plan, then commit".
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 from typing import Final
 
@@ -40,6 +40,9 @@ IN_PLACE: Final = frozenset(
 
 ZEROING: Final = frozenset({"broadcast", "copy"})
 """Further opcodes of a physical reset, which writes every byte of the pool."""
+
+COPYING: Final = frozenset({"copy", "select"})
+"""Opcodes that copy a whole pool at any sizes."""
 
 TEMPORARY_SHARE: Final = 4
 """Temporary memory must stay below the pool's bytes divided by this."""
@@ -93,22 +96,45 @@ def pool_bytes(state: Packed) -> int:
 
 def problems(use: PoolUse, *, allowed: frozenset[str] = IN_PLACE) -> tuple[str, ...]:
     """The reasons why an entry point does not pass; empty if it does."""
-    found = []
-    if use.aliased < use.pool:
-        found.append(f"aliased {use.aliased} bytes, should be at least the pool's {use.pool}")
+    found = [*_unaliased(use)]
     if use.temporary >= use.pool // TEMPORARY_SHARE:
         most = use.pool // TEMPORARY_SHARE
         found.append(f"temporary memory of {use.temporary} bytes, should be below {most}")
-    wrong = sorted(use.opcodes - allowed)
-    return (*found, *(f"{opcode} of a whole pool, should update it in place" for opcode in wrong))
+    return (*found, *_unwanted(use.opcodes - allowed))
+
+
+def _unaliased(use: PoolUse) -> Iterator[str]:
+    if use.aliased < use.pool:
+        yield f"aliased {use.aliased} bytes, should be at least the pool's {use.pool}"
+
+
+def _unwanted(opcodes: Collection[str]) -> Iterator[str]:
+    for opcode in sorted(opcodes):
+        yield f"{opcode} of a whole pool, should update it in place"
 
 
 def check_entry(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
     """The problems of the entry point with this name, as shipped; empty if it passes."""
-    state = abstract_state(setup)
-    entry = compiled(setup, name)
-    program = entry.lower(weights, state, *example_arguments(setup)[name]).compile()
-    return entry_problems(name, program, state)
+    return entry_problems(name, _program(setup, name, weights), abstract_state(setup))
+
+
+def copies(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
+    """What the entry point with this name does to copy a pool; empty if nothing.
+
+    Unlike `check_entry` it also judges sizes at which attention reads as much as a pool holds:
+    there temporary memory, and other opcodes, tell nothing.
+    """
+    use = inspect(_program(setup, name, weights), abstract_state(setup))
+    copying = COPYING - ZEROING if name == "reset_physical" else COPYING
+    return (*_unaliased(use), *_unwanted(use.opcodes & copying))
+
+
+def _program(setup: Setup, name: str, weights: Weights) -> jax.stages.Compiled:
+    entry, state = compiled(setup, name), abstract_state(setup)
+    program: jax.stages.Compiled = entry.lower(
+        weights, state, *example_arguments(setup)[name]
+    ).compile()
+    return program
 
 
 def entry_problems(name: str, program: jax.stages.Compiled, state: Packed) -> tuple[str, ...]:

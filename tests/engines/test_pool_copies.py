@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from attrs import evolve
 from jax import Array
 
-from conformance.benchmarks import pool_copies
 from conformance.benchmarks import run as bench
+from conformance.engines import pool_copies
 from impl import entries
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
@@ -126,6 +127,32 @@ def replacing(setup: Setup, weights: Any, state: State, *rest: Any) -> tuple[Sta
 def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
     """Each way to touch the whole pool is reported, and named by its first word."""
     assert told <= {problem.split()[0] for problem in problems_of(entry, "enqueue")}
+
+
+SMALL = evolve(EXACT, geometry=Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4))
+"""Sizes at which attention reads as many cells as the pool has."""
+
+
+@pytest.mark.parametrize("name", ["generate", "clone", "reset_physical"])
+def test_no_copy_is_told_where_attention_reads_as_much_as_a_pool(name: str) -> None:
+    """Gathered cells, and the zeroing of a physical reset, are no copies of a pool."""
+    assert () == pool_copies.copies(SMALL, name)
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"), [(selecting, {"copy", "select"}), (replacing, {"copy"})]
+)
+def test_a_planted_copy_is_told_there_too(
+    entry: Entry, told: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A selection between two pools, and a pool that takes the place of the given one."""
+
+    def run(weights: Any, packed: Packed, *rest: Any) -> tuple[Packed, Array]:
+        state, status, result = entry(SMALL, weights, unpack(SMALL, packed), *rest)
+        return pack(state), jnp.concatenate([status, result])
+
+    monkeypatch.setattr(pool_copies, "compiled", lambda *_: jax.jit(run, donate_argnums=1))
+    assert told <= {wrong.split()[0] for wrong in pool_copies.copies(SMALL, "enqueue")}
 
 
 def test_forks_that_do_not_wait_for_the_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

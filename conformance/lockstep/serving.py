@@ -1,0 +1,64 @@
+"""Serving to the end: what the specification does with requests until nothing is left to do.
+
+A server is stepped by Submit, Admit, Generate and TakeOutputs. One call that serves a list of
+requests does the same, so its outputs are known. Source: docs/sources.md, "Completion".
+"""
+
+from typing import Final, NamedTuple
+
+from attrs import evolve
+
+from spec.fields import OutputEntry, output_entry
+from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
+from spec.rung import Machine
+from spec.state import State
+from spec.vocabulary import Params, Request
+
+MORE: Final = (
+    Request(id=0, prompt=(3, 1), params=Params(max_new=3), n_generations=2),
+    Request(id=1, prompt=(4,), params=Params(max_new=2, temperature=1.0, seed=5)),
+)
+"""The requests that are served beside those that wait; they get ids that nothing has."""
+
+
+class Served(NamedTuple):
+    """What is left when nothing is left to do. outputs: by request and choice."""
+
+    requests: tuple[Request, ...]
+    state: State
+    outputs: tuple[OutputEntry, ...]
+
+
+def serve(machine: Machine, state: State) -> Served | None:
+    """Serve what waits, and MORE if each of it can be submitted; None if there is no end."""
+    first = 1 + max(_ids(state), default=0)
+    more = tuple(evolve(request, id=first + request.id) for request in MORE)
+    return serve_with(machine, state, more) or serve_with(machine, state, ())
+
+
+def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) -> Served | None:
+    """Serve what waits and these requests; None if one is refused, or if there is no end."""
+    for request in requests:
+        if machine.refusals(state, Submit(request)):
+            return None
+        state = machine.effect(state, Submit(request))
+    outputs, before = list[OutputEntry](), None
+    while state != before:
+        before = state
+        for action in (Admit(), Generate(), TakeOutputs()):
+            if isinstance(action, TakeOutputs):
+                outputs += map(output_entry, state.outputs)
+            if not machine.refusals(state, action):
+                state = machine.effect(state, action)
+        if state.idle:
+            return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
+    return None
+
+
+def _ids(state: State) -> list[int]:
+    """The ids of all requests that something in the state names."""
+    return [
+        *(one.id for one in (*state.waiting, *state.admitted)),
+        *(detail.request for detail in state.details if detail is not None),
+        *(output.request for output in state.outputs),
+    ]
