@@ -292,7 +292,8 @@ class Unknown(Adapter):
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         super().__init__(geometry, limits, cleanup)
-        self.profile = evolve(self.profile, guarded=self.profile.guarded - {Reason.SLOT_UNUSED})
+        guarded = self.profile.guarded - {Reason.SLOT_UNUSED} | {(Allocate, Reason.SLOT_UNUSED)}
+        self.profile = evolve(self.profile, guarded=guarded)
         self.names: dict[object, int] = {}
 
     def apply(self, action: Action) -> Result:
