@@ -14,6 +14,7 @@ from attrs import evolve
 from conformance.history import History, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.differential import Differences, Pair, PairFactory
+from conformance.lockstep.lockstep import SERVE
 from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
 from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
 from conformance.rungs.registry import simpler_steps
@@ -45,9 +46,14 @@ def shrink(
     """
     again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
     first = again(())
-    if finding.history and first is not None:
+    if finding.history and first is not None and not _is_served(first):
         raise not_new(first.message)
     return shrink_with(again, finding, seconds=seconds)
+
+
+def _is_served(finding: Finding) -> bool:
+    """Whether the steps went well, and only what is served after them went wrong."""
+    return finding.violation is not None and finding.violation.action is SERVE
 
 
 def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Finding:

@@ -4,6 +4,7 @@ A server is stepped by Submit, Admit, Generate and TakeOutputs. One call that se
 requests does the same, so its outputs are known. Source: docs/sources.md, "Completion".
 """
 
+from itertools import count, filterfalse
 from typing import Final, NamedTuple
 
 from attrs import evolve
@@ -31,8 +32,8 @@ class Served(NamedTuple):
 
 def serve(machine: Machine, state: State) -> Served | None:
     """Serve what waits, and MORE if each of it can be submitted; None if there is no end."""
-    first = 1 + max(_ids(state), default=0)
-    more = tuple(evolve(request, id=first + request.id) for request in MORE)
+    unused = filterfalse(_ids(state).__contains__, count())
+    more = tuple(evolve(request, id=next(unused)) for request in MORE)
     return serve_with(machine, state, more) or serve_with(machine, state, ())
 
 
@@ -55,10 +56,10 @@ def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) ->
     return None
 
 
-def _ids(state: State) -> list[int]:
+def _ids(state: State) -> set[int]:
     """The ids of all requests that something in the state names."""
-    return [
+    return {
         *(one.id for one in (*state.waiting, *state.admitted)),
         *(detail.request for detail in state.details if detail is not None),
         *(output.request for output in state.outputs),
-    ]
+    }

@@ -611,7 +611,7 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
     report = campaign.Run()
     campaign.run(
         partial(SpecEngine, actions=offers),
-        campaign.Options(geometry=small(), steps=9_000, ceiling=False),
+        campaign.Options(geometry=small(), steps=25_000, ceiling=False),
         report=report,
         update=lambda *_: None,
     )

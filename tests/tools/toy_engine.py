@@ -12,7 +12,7 @@ from conformance.protocol import Action, Profile, Result
 from spec.machines import actions as act
 from spec.table import Batch, by_slot
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, Limits, Params, Reason, refused
+from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, refused
 
 BUGS: Final = (
     "leak",
@@ -216,7 +216,6 @@ class Adapter:
                 case act.Reserve(slot):
                     return engine.reserve(slot)  # type: ignore[arg-type]
                 case act.Assign(slot, prompt, params):
-                    self._require_stops(params)
                     engine.assign(slot, prompt, params.max_new, (action.request, action.choice))
                 case act.Allocate(batch):
                     engine.allocate(batch)
@@ -229,11 +228,6 @@ class Adapter:
         except No as no:
             raise refused(Reason[str(no)]) from no
         return None
-
-    def _require_stops(self, params: Params) -> None:
-        limits, longest = self.profile.limits, max(map(len, params.stops), default=0)
-        fits = len(params.stops) <= limits.stops and longest <= limits.stop_len
-        _require("STOPS", fits)
 
     def observe(self) -> View:
         """The view: blocks and lengths, without tokens and contents."""
