@@ -16,7 +16,7 @@ from spec.vocabulary import InvalidInput
 T = TypeVar("T")
 
 LONGEST: Final = 1024
-"""The most entries that a change gives to a tuple."""
+"""The most entries that a change gives to a tuple, and the most choices to a request."""
 
 
 def changed(state: State, step: T, digits: Digits) -> T | None:
@@ -68,7 +68,7 @@ def _number(state: State, near: int, digits: Digits) -> int:
     named |= {detail.request for detail in state.details if detail}
     named |= {output.request for output in state.outputs}
     named |= {sequence.allocated for sequence in state.sequences if sequence}
-    return digits.one_of(sorted(named))
+    return digits.one_of(sorted(one for one in named if one <= LONGEST))
 
 
 def _another_tuple(state: State, entries: tuple[Any, ...], digits: Digits) -> tuple[Any, ...]:
