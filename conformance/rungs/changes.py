@@ -64,7 +64,7 @@ def _number(state: State, near: int, digits: Digits) -> int:
         return near + digits.one_of((1, -1))
     if kind == 1:
         return digits.below(slots + 1)
-    named = {state.geometry.max_len} | {request.id for request in state.waiting}
+    named = {min(LONGEST, state.geometry.max_len)} | {one.id for one in state.waiting}
     named |= {detail.request for detail in state.details if detail}
     named |= {output.request for output in state.outputs}
     named |= {sequence.allocated for sequence in state.sequences if sequence}
