@@ -265,6 +265,7 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
         seconds=seconds,
         watchdog=campaign.watchdog,
         oracle=campaign.oracle,
+        serve=False,
     )
     report.warm_up_seconds = max(report.warm_up_seconds, time.perf_counter() - began)
     if report.finding is not None:

@@ -124,11 +124,12 @@ def replay(
     seconds: float = FIRST_SECONDS,
     watchdog: Watchdog | None = None,
     oracle: Oracle | None = None,
+    serve: bool = True,
 ) -> Finding | None:
     """Run a history from the initial state. Returns the finding of its first violation, or None.
 
-    Then what waits is served to the end, see `Lockstep.serve`. seconds: the time limit of each
-    step, compilation included. oracle: see `Lockstep`.
+    seconds: the time limit of each step, compilation included. oracle: see `Lockstep`. serve: then
+    serve to the end what waits, see `Lockstep.serve`.
     """
     taken: list[Step] = []
     try:
@@ -138,7 +139,8 @@ def replay(
             if watchdog is not None:
                 watchdog.begin(taken, seconds)
             take(lockstep, step, seconds=seconds)
-        finish(lockstep, seconds=seconds)
+        if serve:
+            finish(lockstep, seconds=seconds)
     except (Violation, EngineFailed) as error:
         return finding_of(taken, error)
     finally:

@@ -184,7 +184,7 @@ def test_bad_programs_fail_a_run_that_found_nothing_else(
     assert 1 == main([*words, "--seconds", "3", "--json", "f.json"])
 
     wrong = json.loads(Path("f.json").read_text(encoding="utf-8"))["failures"]
-    where = [f"page_size=2 cleanup={cleanup.value}" for cleanup in CleanupMode]
+    where = [f"{sizes} cleanup={cleanup.value}" for cleanup in CleanupMode]
     twice = "JIT: clone was compiled 2 times at {}, should be once"
     copying = "JIT: round copies a pool at {}: copy of a whole pool"
     told = [text.format(at) for at in where for text in (twice, copying)]

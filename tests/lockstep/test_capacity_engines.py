@@ -81,7 +81,7 @@ def wanted_of(capacity: Capacity) -> list[str]:
 def test_an_engine_with_a_policy_holds(policy: str) -> None:
     """Nothing is found, and every outcome and corner of the policy is reached."""
     capacity = POLICIES[policy]
-    report = fuzzed(capacity, steps=6000)
+    report = fuzzed(capacity, steps=12_000)
 
     assert report.finding is None, report.finding
     coverable = wanted_of(capacity)

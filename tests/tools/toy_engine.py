@@ -197,6 +197,7 @@ def _require(word: str, holds: object) -> None:
 OFFERED: Final[frozenset[type]] = frozenset(
     {act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free}
 )
+GUARDED: Final = frozenset({(act.Assign, Reason.STOPS)})
 
 
 class Adapter:
@@ -204,8 +205,7 @@ class Adapter:
 
     def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
         self.profile = Profile(name="toy", geometry=geometry, limits=limits, cleanup=cleanup,
-                               actions=OFFERED, policy="any",
-                               guarded={(act.Assign, Reason.STOPS)})  # fmt: skip
+                               actions=OFFERED, policy="any", guarded=GUARDED)  # fmt: skip
         self.allocator = Allocator(geometry, limits.prefill_tokens)
 
     def apply(self, action: Action) -> Result:
