@@ -265,8 +265,8 @@ def _tokens(requests: Sequence[Request]) -> int:
 
 def _taken_choices(requests: Sequence[Request], stats: Stats) -> Iterator[Refusal]:
     for request in requests:
-        keys = {(request.id, choice) for choice in range(request.n_generations)}
-        if keys & (stats.occupants | stats.untaken):
+        taken = stats.occupants | stats.untaken
+        if any(name == request.id and at < request.n_generations for name, at in taken):
             yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
 
 

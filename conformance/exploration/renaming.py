@@ -9,6 +9,7 @@ from typing import Final
 
 from spec.rung import Machine
 from spec.state import State
+from spec.vocabulary import INVALID
 
 _NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts"})
 """Components that name pages. The rows in the key stand for them."""
@@ -19,7 +20,7 @@ def key(machine: Machine, state: State, *, texts: bool = True) -> Hashable:
 
     texts: whether the values of tokens count, or their number alone.
     """
-    names: dict[int, int] = {}
+    names = {INVALID: INVALID}  # no page: it keeps its name
     rows = tuple(
         sequence
         and (

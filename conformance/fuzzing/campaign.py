@@ -9,7 +9,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count, takewhile
 from typing import Final, Never
@@ -51,7 +50,7 @@ FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting, once there is one."""
 EARLY, LATE = 6, 24
 """After this many turns each the run comes to another further setting; late, if the engine compiles
-its entry points for each. 24 turns are about 20 seconds of our engine on two cores.
+its entry points for each, because compilation then takes longer than many turns.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
@@ -276,12 +275,15 @@ def _judge_programs(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
     """Count the compilations of each entry point; if nothing else was found, judge the programs."""
     for (sizes, cleanup, _), campaign in campaigns.items():
         name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
-        with suppress(EngineFailed):  # keeps the report even if a new engine fails
+        try:
             engine = campaign.make()
             if isinstance(engine, Compiles):
                 report.compilations[name] = engine.compilations()
-            if report.finding is None:
-                report.programs += wrong_programs(engine, name)
+            wrong = [] if report.finding else list(wrong_programs(engine, name))
+        except EngineFailed as error:  # the report is kept even if a new engine fails
+            wrong = [f"a new engine at {name} does not say what it has compiled: {error}"]
+        if report.finding is None:
+            report.programs += wrong
 
 
 def wrong_programs(engine: Engine, where: str) -> Iterator[str]:

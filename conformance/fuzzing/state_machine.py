@@ -253,12 +253,13 @@ class Session:
 
 
 def _retried(session: record.Session, drawn: int) -> Step:
-    """The last refused action once more, as a server does that waits: up to RETRIES times in a row.
+    """The last refused action again, as a server does that waits: up to RETRIES times in a row.
 
     What a refused call leaves behind is often not in the view, and shows only after many of them.
     """
     assert session.refused is not None
-    for _ in range(shared_generators.Digits(drawn).one_of((1, RETRIES // 4, RETRIES))):
+    times = shared_generators.Digits(drawn).one_of((1, RETRIES // 4, RETRIES))
+    for _ in range(times - 1):
         session.take(session.refused)
     return session.refused
 

@@ -128,7 +128,7 @@ def comparison(node: ast.Compare) -> list[Place]:
     name, others = COMPARE[type(node.ops[0])]
     left, right = node.left, node.comparators[0]
     a, b = ast.unparse(left), ast.unparse(right)
-    found = [Place("comparison", "compare", to, f"{a} {to} {b}") for to in others]
+    found = [Place("comparison", "operator", to, f"{a} {to} {b}") for to in others]
     return found + _shifted(name, left, right)
 
 
@@ -136,7 +136,7 @@ def arithmetic(node: ast.BinOp) -> list[Place]:
     """An operation that becomes another one, or one of its sides."""
     name, others = BINARY[type(node.op)]
     a, b = ast.unparse(node.left), ast.unparse(node.right)
-    found = [Place("arithmetic", "binary", to, f"{a} {to} {b}") for to in others]
+    found = [Place("arithmetic", "operator", to, f"{a} {to} {b}") for to in others]
     if isinstance(node.op, _GATES):
         found += [Place("mask", "only left", None, a), Place("mask", "only right", None, b)]
     return found + _shifted(name, node.left, node.right)

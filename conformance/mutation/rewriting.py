@@ -186,7 +186,7 @@ class _Rewriter(ast.NodeTransformer):
         if not specs:
             return node
         name = _constant(COMPARE[type(node.ops[0])][0])
-        return _call("compare", _tuple(specs), name, node.left, right)
+        return _call("operation", _tuple(specs), name, node.left, right)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         if type(node.op) not in BINARY or isinstance(node.left, ast.JoinedStr):
@@ -196,7 +196,7 @@ class _Rewriter(ast.NodeTransformer):
         if not specs:
             return node
         name = _constant(BINARY[type(node.op)][0])
-        return _call("binary", _tuple(specs), name, node.left, node.right)
+        return _call("operation", _tuple(specs), name, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         if type(node.op) not in UNARY or isinstance(node.operand, ast.Constant):

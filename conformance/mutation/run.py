@@ -90,7 +90,11 @@ def _judge_all(
 
 
 def _judge(job: Job) -> None:
-    """Start processes until every mutant of a job has its fate."""
+    """Start processes until every mutant of a job has its fate.
+
+    A process that a signal ends was ended by the mutant that it judged. Raises RuntimeError if a
+    process ends otherwise without a fate: then nothing is known of any mutant.
+    """
     fates = Fates(Path(job.results), job.stamp)
     while left := fates.left(job.group, job.method, job.numbers):
         suspects = len(fates.suspects)
@@ -100,11 +104,13 @@ def _judge(job: Job) -> None:
         finally:
             processes.end(process)
         fates.refresh()
-        if status and fates.left(job.group, job.method, job.numbers) == left:
-            if job.method in {REFINE, TRACE} or len(fates.suspects) != suspects:
-                raise RuntimeError(f"{job.group}, {job.method}: the process ended with {status}")
-            key = (job.group, job.method, left[0])
-            fates.add(key, Fate(f"ends the process with status {status}"))
+        goes_on = len(fates.suspects) > suspects
+        if goes_on or fates.left(job.group, job.method, job.numbers) != left:
+            continue
+        if status >= 0 or job.method in {REFINE, TRACE}:
+            raise RuntimeError(f"{job.group}, {job.method}: the process ended with {status}")
+        key = (job.group, job.method, left[0])
+        fates.add(key, Fate(f"ends the process with signal {-status}"))
 
 
 def _parser() -> argparse.ArgumentParser:

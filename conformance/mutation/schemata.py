@@ -22,15 +22,13 @@ Spec = tuple[int, str, Any]
 """A mutant at a place: its number, its operator, and what the operator needs to know."""
 Specs = tuple[Spec, ...]
 
-COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
     "==": operator.eq,
     "!=": operator.ne,
-}
-BINARY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -163,36 +161,22 @@ def constant(specs: Specs, value: Any) -> Any:
     return choose(lambda: value, _each(specs, lambda _, to: to))
 
 
-def compare(specs: Specs, name: str, left: Any, right: Any) -> Any:
-    """A comparison of two values."""
+def operation(specs: Specs, name: str, left: Any, right: Any) -> Any:
+    """A comparison of two values, or an operation on them."""
 
     def other(how: str, to: Any) -> Any:
         match how:
-            case "compare":
-                return COMPARE[to](left, right)
+            case "operator":
+                return OPERATIONS[to](left, right)
             case "left":
-                return COMPARE[name](to, right)
-        return COMPARE[name](left, to)
-
-    return choose(lambda: COMPARE[name](left, right), _each(specs, other))
-
-
-def binary(specs: Specs, name: str, left: Any, right: Any) -> Any:
-    """An operation on two values."""
-
-    def other(how: str, to: Any) -> Any:
-        match how:
-            case "binary":
-                return BINARY[to](left, right)
-            case "left":
-                return BINARY[name](to, right)
+                return OPERATIONS[name](to, right)
             case "right":
-                return BINARY[name](left, to)
+                return OPERATIONS[name](left, to)
             case "only left":
                 return left
         return right
 
-    return choose(lambda: BINARY[name](left, right), _each(specs, other))
+    return choose(lambda: OPERATIONS[name](left, right), _each(specs, other))
 
 
 def unary(specs: Specs, name: str, value: Any) -> Any:

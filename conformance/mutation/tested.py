@@ -123,7 +123,10 @@ class _Loop:
 
 
 def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
-    """Run the tests of these folders for each mutant. Raises InvalidInput if they are not here."""
+    """Run the tests of these folders for each mutant.
+
+    Raises InvalidInput if they are not here, RuntimeError if one fails without a mutant.
+    """
     paths = [HOME / path for path in tests]
     if not all(path.exists() for path in paths):
         raise InvalidInput(
@@ -134,7 +137,9 @@ def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
         )
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # plugins are imported by now
     options = ["-q", "-p", "no:cacheprovider", "-W", imported]
-    pytest.main([*options, *map(str, paths)], plugins=[_Loop(numbers, keep)])
+    status = pytest.main([*options, *map(str, paths)], plugins=[_Loop(numbers, keep)])
+    if status:
+        raise RuntimeError(f"the tests of {', '.join(tests)} ended with {status} without a mutant")
 
 
 def _answer(reading: int, seconds: float | None) -> Ended | None:

@@ -209,8 +209,8 @@ def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Faults:
     taken = taken_keys(state)
     ids = [request.id for request in action.requests]
     for request in action.requests:
-        keys = {(request.id, choice) for choice in range(request.n_generations)}
-        if keys & taken or ids.count(request.id) > 1:
+        met = any(name == request.id and at < request.n_generations for name, at in taken)
+        if met or ids.count(request.id) > 1:
             yield request.id, "an unused request id"
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from spec_engine import Recompiles, SpecEngine, small
+from spec_engine import ForgetsCompilations, Recompiles, SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.fuzzing import campaign, state_machine, suite
@@ -190,6 +190,18 @@ def test_bad_programs_fail_a_run_that_found_nothing_else(
     told = [text.format(at) for at in where for text in (twice, copying)]
     assert told[:2] == wrong[:2]
     assert set(wrong) <= set(told)
+
+
+def test_an_engine_that_does_not_tell_its_compilations_fails() -> None:
+    """It is not taken for one that compiles nothing twice."""
+    sizes = small(pages=4, page_size=2, slots=2, pages_per_seq=2)
+    report = campaign.Run()
+    options = campaign.Options(geometry=sizes, alone=True, steps=1, ceiling=False)
+    campaign.run(ForgetsCompilations, options, report=report, update=lambda *_: None)
+
+    assert report.finding is None
+    assert all("the counters are gone" in one for one in report.programs)
+    assert report.programs
 
 
 def test_bad_programs_fail_the_clause_of_the_suite() -> None:

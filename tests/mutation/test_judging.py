@@ -94,8 +94,11 @@ def test_refinement_kills_many_mutants_at_once(chosen: dict[str, int]) -> None:
     assert all(len(batch) <= 2 for batch in begun)
 
 
-def test_one_compilation_serves_every_mutant(chosen: dict[str, int]) -> None:
+def test_one_compilation_serves_every_mutant(
+    chosen: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Traffic without a mutant finds nothing, and then with each selected one finds it."""
+    monkeypatch.setattr(judges, "TRAFFIC", {judges.GEOMETRY: 30})
     with (
         Watchdog(lambda *_: None) as watchdog,
         mutated(rewritten("metadata", frozenset(chosen.values()))),

@@ -46,18 +46,23 @@ print("\\n" + json.dumps(kept))
 """
 
 
-def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None:
-    """A wrong result kills; a boundary that no test sees survives, and so does what none runs."""
-    (tmp_path / "little_module.py").write_text(MODULE)
-    (tmp_path / "test_little.py").write_text(TESTS)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "script.py", str(tmp_path / "test_little.py")],
-        cwd=tmp_path,
+def judged(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    """The script that judges every mutant of the little module by these tests."""
+    (folder / "little_module.py").write_text(MODULE)
+    (folder / "test_little.py").write_text(tests)
+    (folder / "script.py").write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, "script.py", str(folder / "test_little.py")],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None:
+    """A wrong result kills; a boundary that no test sees survives, and so does what none runs."""
+    done = judged(tmp_path, TESTS)
     assert 0 == done.returncode, done.stderr
     kept = json.loads(done.stdout.splitlines()[-1])
 
@@ -65,3 +70,12 @@ def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None
     assert ["test_the_largest", True] == kept["largest: number <= found"]
     assert ["test_the_largest", True] == kept["largest: (left out)"]
     assert [None, False] == kept["unused: number - 1"]
+
+
+def test_tests_that_fail_without_a_mutant_kill_none(tmp_path: Path) -> None:
+    """They end the run, and nothing is kept."""
+    done = judged(tmp_path, TESTS.replace("7 ==", "8 =="))
+
+    assert 1 == done.returncode
+    assert "RuntimeError: the tests of" in done.stderr
+    assert "{" not in done.stdout.splitlines()[-1]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,13 +24,30 @@ def test_served_requests_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     assert [] == list(oracle.differences(weights))
 
 
-def test_the_dense_model_is_the_oracle(weights: LlamaWeights) -> None:
-    """The logits of a whole prefix are those of the oracle within the tolerance."""
-    tokens = [at * 7 % oracle.MODEL.vocabulary for at in range(12)]
-    dense = oracle.MODEL.dense_logits(weights, jnp.asarray(tokens, jnp.int32))
-    right = oracle.logits(oracle.MODEL, weights, tokens)
+def test_a_wrong_dense_model_is_seen(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dense model that is off by more than the tolerance is a difference, also at one logit."""
+    right = Llama.dense_logits
 
-    np.testing.assert_allclose(dense, right, atol=oracle.TOLERANCE)
+    def wrong(model: Llama, *rest: Any) -> jax.Array:
+        return right(model, *rest).at[3, 5].add(3 * oracle.TOLERANCE)
+
+    monkeypatch.setattr(Llama, "dense_logits", wrong)
+
+    (told,) = oracle.differences(weights)
+
+    assert told.startswith("the logits of the dense model")
+
+
+def test_near_ties_are_told(weights: LlamaWeights) -> None:
+    """Two tokens with one head have equal logits, so that a draw between them is not certain."""
+    head = np.array(weights.head)
+    head[:, 1::2] = head[:, :-1:2]
+
+    told = list(oracle.differences(weights._replace(head=jnp.asarray(head))))
+
+    assert any("nearly tie" in one for one in told)
 
 
 CHANGES: dict[str, Callable[[Llama], Llama]] = {

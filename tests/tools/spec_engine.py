@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attrs import evolve
 
 from conformance.lockstep import serving
-from conformance.protocol import Action, Poison, Profile, Result
+from conformance.protocol import Action, EngineFailed, Poison, Profile, Result
 from conformance.rungs.registry import legal_results
 from spec import ladder, model, table, view
 from spec.cells import POISON
@@ -145,6 +145,14 @@ class Recompiles(SpecEngine):
     def pool_copies(self) -> Mapping[str, Sequence[str]]:
         """The other copies its pool."""
         return {"round": ("copy of a whole pool",)}
+
+
+class ForgetsCompilations(SpecEngine):
+    """The specification as an engine that fails when it is asked what it has compiled."""
+
+    def compilations(self) -> Mapping[str, int]:
+        """It does not know."""
+        raise EngineFailed("the counters are gone")
 
 
 class WithoutCells(SpecEngine):

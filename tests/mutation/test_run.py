@@ -1,0 +1,64 @@
+"""Starting processes again until every mutant has its fate, and never for ever."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from attrs import define
+
+from conformance.mutation import run
+from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.worker import Job
+
+
+@define
+class Ends:
+    """Processes that end with these statuses, and a fate that each keeps before it ends."""
+
+    fates: Fates
+    statuses: list[int]
+    kept: list[int]
+
+    def start(self, _module: str, _job: str) -> SimpleNamespace:
+        """Keep a fate if one is left, and end."""
+        if self.kept:
+            self.fates.add(("metadata", "fuzz", self.kept.pop(0)), Fate("CONS"))
+        status = self.statuses.pop(0)
+        return SimpleNamespace(wait=lambda: status)
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, path: Path, statuses: list[int], kept: list[int]
+) -> dict[int, str | None]:
+    """What is kept of three mutants whose processes end so."""
+    fates = Fates(path, "now")
+    monkeypatch.setattr(run.processes, "start", Ends(fates, statuses, kept).start)
+    monkeypatch.setattr(run.processes, "end", lambda _process: None)
+    job = Job(group="metadata", method="fuzz", numbers=(4, 5, 6), results=str(path), stamp="now")
+    run._judge(job)
+    fates.refresh()
+    return {number: fate.killed for (_, _, number), fate in fates.known.items()}
+
+
+def test_a_mutant_that_crashes_the_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A signal counts for the first mutant without a fate, if the process kept none."""
+    found = judged(monkeypatch, tmp_path / "fates", [-11, -11, -6], [4])
+
+    assert found == {
+        4: "CONS",
+        5: "ends the process with signal 11",
+        6: "ends the process with signal 6",
+    }
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_process_that_judges_nothing_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    """A failure without a mutant kills none, and the process is not started again."""
+    with pytest.raises(RuntimeError, match=f"the process ended with {status}"):
+        judged(monkeypatch, tmp_path / "fates", [status], [])
+
+    assert {} == Fates(tmp_path / "fates", "now").known
