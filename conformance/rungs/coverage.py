@@ -209,7 +209,7 @@ class Coverage:
             if all(words.intersection(need.split("|")) for need in needs)
         ]
 
-    def covered(self, coverable: list[str]) -> list[str]:
+    def covered(self, coverable: Collection[str]) -> list[str]:
         """The items of `coverable` that the run has reached."""
         times = self.times_of_items
         return [item for item in coverable if times[item]]

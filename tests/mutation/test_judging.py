@@ -13,6 +13,7 @@ from conformance.mutation.planting import planted
 from conformance.mutation.rewriting import rewrite
 from conformance.mutation.targets import GROUPS, mutants, rewritten, sample
 from conformance.runtime.processes import HOME
+from conformance.seeded_bugs.scoring import methods
 from spec.vocabulary import CleanupMode, Geometry
 
 TINY = ("scheduling", Geometry(pages=1, slots=1, page_size=2, pages_per_seq=2), CleanupMode.END)
@@ -98,7 +99,7 @@ def test_one_compilation_serves_every_mutant(
     chosen: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Traffic without a mutant finds nothing, and then with each selected one finds it."""
-    monkeypatch.setattr(judges, "TRAFFIC", {judges.GEOMETRY: 30})
+    monkeypatch.setattr(judges, "TRAFFIC", {methods.GEOMETRY: 30})
     with (
         Watchdog(lambda *_: None) as watchdog,
         mutated(rewritten("metadata", frozenset(chosen.values()))),

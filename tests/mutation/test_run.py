@@ -9,6 +9,7 @@ from attrs import define
 from conformance.mutation import run
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.worker import Job
+from conformance.runtime import processes
 
 
 @define
@@ -32,8 +33,8 @@ def judged(
 ) -> dict[int, str | None]:
     """What is kept of three mutants whose processes end so."""
     fates = Fates(path, "now")
-    monkeypatch.setattr(run.processes, "start", Ends(fates, statuses, kept).start)
-    monkeypatch.setattr(run.processes, "end", lambda _process: None)
+    monkeypatch.setattr(processes, "start", Ends(fates, statuses, kept).start)
+    monkeypatch.setattr(processes, "end", lambda _process: None)
     job = Job(group="metadata", method="fuzz", numbers=(4, 5, 6), results=str(path), stamp="now")
     run._judge(job)
     fates.refresh()
