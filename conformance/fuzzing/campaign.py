@@ -64,6 +64,7 @@ class Options:
     geometry: see `settings.usual`. alone: take this geometry and no other. seed: the seed of the
     first turn; each further turn has the next one. seconds: the length of the run, compilation
     excluded. steps: no turn begins after this many. ceiling: take turns with empty bodies as well.
+    programs: judge in the end what the engine has compiled.
     oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose violation ends
     the history but not the run.
     """
@@ -74,6 +75,7 @@ class Options:
     seconds: float = math.inf
     steps: float = math.inf
     ceiling: bool = True
+    programs: bool = True
     oracle: Oracle | None = None
     patience: Patience = PATIENCE
     known: frozenset[str] = frozenset()
@@ -251,7 +253,8 @@ def run(
         if options.ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
-    _judge_programs(campaigns, report)
+    if options.programs:
+        _judge_programs(campaigns, report)
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
