@@ -253,8 +253,7 @@ def run(
         if options.ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
-    if options.programs:
-        _judge_programs(campaigns, report)
+    _judge_programs(campaigns if options.programs else {}, report)
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
