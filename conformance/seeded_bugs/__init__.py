@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Final, Never, TypeVar
+from typing import Final, Literal, Never, TypeVar
 
 from attrs import field, frozen
 
@@ -27,6 +27,8 @@ KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
 """Methods blind to bugs that only options of attention or unusual scores bring out."""
 IDLE: Final = frozenset({"invariants", "replay"})
 """Methods blind to attention: they run the exact model, which has an attention of its own."""
+FirstSight = Literal["caught", "missed", "not kept"]
+"""What became of a bug when it was written; of the first ones that was not kept."""
 NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
 """Methods blind to a step that never returns, since it leaves no view to check or compare."""
 
@@ -50,6 +52,8 @@ class Plant:
     """One bug. thread: the public report it is modelled on. clause: the first clause it violates.
 
     blind: methods that cannot see it by construction; see `seeded_bugs.scoring.methods`.
+    first_sight: whether the kit caught it when it was written, before anything was changed for it.
+    It is never edited afterwards.
     """
 
     id: str
@@ -58,6 +62,7 @@ class Plant:
     clause: str
     patches: tuple[Patch, ...]
     blind: frozenset[str] = field(default=frozenset())
+    first_sight: FirstSight = "not kept"
 
 
 @contextmanager

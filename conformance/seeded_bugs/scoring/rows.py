@@ -24,6 +24,7 @@ class Tally(TypedDict):
 class Row(TypedDict):
     """One plant. by: the methods that caught it. changed: whether it is shown to change behaviour.
 
+    first_sight: whether it was caught before the kit was changed for it; the rest is of now.
     decided: whether every try was made. methods: the tally of each method, or why there is none.
     """
 
@@ -31,6 +32,7 @@ class Row(TypedDict):
     mechanism: str
     thread: str
     clause: str
+    first_sight: str
     caught: bool
     by: list[str]
     steps: float | None

@@ -117,6 +117,7 @@ def row(plant: Plant, plan: Plan, attempts: Attempts) -> Row:
         "mechanism": plant.mechanism,
         "thread": plant.thread,
         "clause": plant.clause,
+        "first_sight": plant.first_sight,
         "caught": any(one["caught"] for one in by.values()),
         "by": [name for name, one in by.items() if one["caught"]],
         "steps": main and main["steps"],

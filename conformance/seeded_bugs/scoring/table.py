@@ -7,8 +7,22 @@ from collections.abc import Sequence
 from conformance.seeded_bugs.scoring.rows import BlindRow, Row, Score, Tally
 from spec import SPEC_VERSION
 
-HEAD = ("plant", "fuzz", "steps", "seconds", "shrunk", "clause", "also seen by")
+HEAD = (
+    "plant",
+    "at first sight",
+    "now: fuzz",
+    "steps",
+    "seconds",
+    "shrunk",
+    "clause",
+    "also seen by",
+)
 
+FIRST_SIGHT = (
+    "*At first sight* says whether the kit caught a plant when it was written, before anything was "
+    "changed for it; it is not edited afterwards. Of plants that are older than this column it is "
+    "not known. The other columns are of now."
+)
 BLIND_NOTE = (
     "Each oracle judges in place of the kit. For the bug that it misses, it judges the histories "
     "that show the bug to the kit. In fairness it is also tried at a bug that it sees."
@@ -42,6 +56,7 @@ def cells(row: Row) -> tuple[str, ...]:
     ]
     return (
         row["id"],
+        row["first_sight"],
         f"{main['caught']}/{main['tries']}" if main else str(fuzz or ""),
         _number(main and main["steps"], ".0f"),
         _number(main and main["seconds"], ".1f"),
@@ -94,6 +109,8 @@ def page(result: Score, *, date: str) -> str:
             f"| {name} | {', '.join(missed) or '-'} |"
             for name, missed in result["score"]["missed"].items()
         ),
+        "",
+        FIRST_SIGHT,
         "",
         f"| {' | '.join((*HEAD, 'mechanism'))} |",
         f"|{'---|' * (len(HEAD) + 1)}",
