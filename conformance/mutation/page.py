@@ -10,7 +10,7 @@ from attrs import frozen
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.fates import Fates
 from conformance.mutation.operators import Mutant
-from conformance.mutation.targets import GROUPS, SEED, mutants
+from conformance.mutation.targets import GROUPS, SEED, UNIT_TESTS, mutants
 from conformance.verdict import Verdict
 
 ANY: Final = "any"
@@ -64,6 +64,11 @@ class Share:
         return f"{self.killed} of {self.whole}: {self.value:.1%} ({low:.1%} to {high:.1%})"
 
 
+def of_kit(methods: Sequence[str]) -> tuple[str, ...]:
+    """The methods that judge any engine."""
+    return tuple(one for one in methods if one != UNIT_TESTS)
+
+
 @frozen
 class Judged:
     """A sample of a group. killed: for each mutant and method, by what, where it is killed."""
@@ -80,8 +85,8 @@ class Judged:
         return Share(sum(self.is_killed(one, method) for one in counted), len(counted))
 
     def is_killed(self, mutant: Mutant, method: str) -> bool:
-        """Whether a method kills a mutant, or ANY does."""
-        methods = self.methods if method == ANY else (method,)
+        """Whether a method kills a mutant, or ANY of the kit's methods does."""
+        methods = of_kit(self.methods) if method == ANY else (method,)
         return any((mutant.number, one) in self.killed for one in methods)
 
     def why_equivalent(self, mutant: Mutant) -> str | None:
@@ -144,14 +149,15 @@ def _targets(judged: Judged) -> Iterator[tuple[str, Verdict]]:
 
 
 def _verdict(judged: Judged, method: str, share: Share, least: float) -> Verdict:
-    needed = GROUPS[judged.group].methods if method == ANY else (method,)
+    needed = of_kit(GROUPS[judged.group].methods) if method == ANY else (method,)
     if not set(needed) <= set(judged.methods) or judged.equivalent.value > MOST_EQUIVALENT:
         return Verdict.UNDECIDED
     return Verdict.HOLDS if share.value >= least else Verdict.FAILS
 
 
 def _matrix(judged: Judged) -> Iterator[str]:
-    columns = (*judged.methods, ANY)
+    apart = (UNIT_TESTS,) if UNIT_TESTS in judged.methods else ()
+    columns = (*of_kit(judged.methods), ANY, *apart)
     yield f"## {judged.group}: {GROUPS[judged.group].what}"
     yield ""
     yield (

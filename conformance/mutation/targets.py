@@ -22,7 +22,7 @@ SEED: Final = 20
 class Group:
     """Modules that are reported together. what: in words. methods: what may kill their mutants.
 
-    tests: the folders of tests, if the method is TESTS.
+    tests: the files and folders of tests that TESTS or UNIT_TESTS runs.
     """
 
     what: str
@@ -33,6 +33,26 @@ class Group:
 
 TESTS: Final = "tests"
 """The method of groups that no engine runs."""
+UNIT_TESTS: Final = "unit tests"
+"""A method that stands apart: the tests of our engine, which help nobody with another one."""
+OF_ENGINE: Final = tuple(
+    f"tests/impl/test_{name}.py"
+    for name in (
+        "state",
+        "shapes",
+        "sampler",
+        "paged_cache",
+        "attention",
+        "attention_steps",
+        "llama",
+        "engine",
+        "engine_refusals",
+        "host",
+        "state_lost",
+        "engine_llama",
+    )
+)
+"""The unit tests of the engine, without those of its arguments and of the kernel for TPUs."""
 JITTED: Final = "impl.attention."
 """The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
 mutant of them can be chosen by an argument of the entry points."""
@@ -62,7 +82,8 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.steps.statistics",
             "impl.steps.writing",
         ),
-        ("fuzz", "refine", "vectors", "replay"),
+        ("fuzz", "refine", "vectors", "replay", UNIT_TESTS),
+        OF_ENGINE,
     ),
     "contents": Group(
         "cache, models and the reference attention, compiled",
@@ -76,7 +97,8 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.attention.places",
             "impl.attention.reference",
         ),
-        ("fuzz", "refine", "vectors", "replay", "served", "kernel reference"),
+        ("fuzz", "refine", "vectors", "replay", "served", "kernel reference", UNIT_TESTS),
+        OF_ENGINE,
     ),
     "kernel": Group(
         "the kernel for TPUs, interpreted",

@@ -27,6 +27,8 @@ SLOW: Final = 0.3
 PATIENCE: Final = 4.0
 """The tests may take this many times as long as without a mutant, before they count as hanging."""
 FEWEST_SECONDS: Final = 60.0
+CLEAN_SECONDS: Final = 3600.0
+"""How long the tests may take without a mutant."""
 
 
 class Keep(Protocol):
@@ -67,10 +69,15 @@ class _Loop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant."""
         began = time.monotonic()
-        clean = self._forked(session, None, seconds=None)
+        clean = self._forked(session, None, seconds=CLEAN_SECONDS)
         limit = max(FEWEST_SECONDS, PATIENCE * (time.monotonic() - began))
-        if clean is None or clean.failed is not None:
-            raise RuntimeError(f"without a mutant {clean and clean.failed} fails")
+        if clean is None:
+            raise RuntimeError(
+                f"without a mutant the tests do not end in {CLEAN_SECONDS:g} seconds: a fork hangs "
+                "if importing them has computed something"
+            )
+        if clean.failed is not None:
+            raise RuntimeError(f"without a mutant {clean.failed} fails")
         session.items.sort(key=lambda item: clean.seconds.get(item.nodeid, 0.0) > SLOW)
         for number in self.numbers:
             if number not in clean.called:
@@ -81,7 +88,7 @@ class _Loop:
         return True
 
     def _forked(
-        self, session: pytest.Session, number: int | None, *, seconds: float | None
+        self, session: pytest.Session, number: int | None, *, seconds: float
     ) -> Ended | None:
         """Run the tests in a fork; None if it did not end in time, or ended without a word."""
         reading, writing = os.pipe()
@@ -142,13 +149,12 @@ def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
         raise RuntimeError(f"the tests of {', '.join(tests)} ended with {status} without a mutant")
 
 
-def _answer(reading: int, seconds: float | None) -> Ended | None:
+def _answer(reading: int, seconds: float) -> Ended | None:
     """What a fork writes; None if it takes too long, or ends without a word."""
-    until = None if seconds is None else time.monotonic() + seconds
+    until = time.monotonic() + seconds
     text = b""
     while True:
-        left = None if until is None else max(0.0, until - time.monotonic())
-        ready, _, _ = select.select([reading], [], [], left)
+        ready, _, _ = select.select([reading], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return None
         part = os.read(reading, 1 << 16)

@@ -19,7 +19,7 @@ from conformance.mutation import judges, schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.planting import planted
-from conformance.mutation.targets import GROUPS, TESTS, rewritten
+from conformance.mutation.targets import GROUPS, TESTS, UNIT_TESTS, rewritten
 
 TRACE: Final = "trace"
 """Not a method: a short run without a mutant, which says which mutants raise when traced."""
@@ -67,7 +67,7 @@ def do(job: Job, fates: Fates) -> None:
 
     with Watchdog(on_hang) as watchdog:
         work = Work(job, fates, watchdog)
-        if job.method == TESTS:
+        if job.method in {TESTS, UNIT_TESTS}:
             with planted(modules):
                 tested.judge(GROUPS[job.group].tests, work.left, work.keep)
             return

@@ -25,6 +25,7 @@ LLAMA = Llama(
     kv_heads=2,
     head_dim=8,
     mlp=24,
+    attention="reference",
     q_block=4,
     kv_block_pages=2,
 )

@@ -49,6 +49,24 @@ def test_a_method_that_was_not_run_leaves_the_target_undecided(tmp_path: Path) -
     assert f"target 80%: {Verdict.UNDECIDED.value}" in found.text
 
 
+def test_unit_tests_stand_apart(tmp_path: Path) -> None:
+    """What they alone kill survives the kit, and a target does not wait for them."""
+    methods = page.of_kit(GROUPS["metadata"].methods)
+    (tmp_path / "without").mkdir()
+    without = report(tmp_path / "without", [3, 4, 5], methods=methods)
+    fates = Fates(tmp_path / "without" / "mutants.jsonl", "now")
+    for number in range(SIZE):
+        fates.add(("metadata", "unit tests", number), Fate("test_state"))
+    beside = page.report({"metadata": range(SIZE)}, fates)
+
+    for found in (without, beside):
+        assert "killed by some method: 37 of 40: 92.5% (80.1% to 97.4%); target 95%" in found.text
+    assert "| any | unit tests |" in beside.text
+    assert "| all | 40 | 37 (92%) | 37 (92%) | 37 (92%) | 37 (92%) | 37 (92%) | 40 (100%) |" in (
+        beside.text
+    )
+
+
 def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An explained survivor does not count, but with more than a tenth the result is undecided."""
     names = [one.id for one in mutants("metadata")]
