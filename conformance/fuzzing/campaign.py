@@ -20,7 +20,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.files.geometries import geometry_to_text
-from conformance.fuzzing.settings import LONGEST_ROW, Setting, further_of, make, settings_of
+from conformance.fuzzing.settings import Setting, further_of, is_large, make, settings_of
 from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
@@ -38,7 +38,7 @@ from spec.vocabulary import Geometry
 
 EXAMPLES: Final = 15
 FEWER: Final = 4
-"""The examples of a turn with rows longer than LONGEST_ROW, where a step takes several times."""
+"""The examples of a turn at a large setting."""
 STEPS: Final = 40
 HOME: Final = ".kvspec/hypothesis"
 """The folder of the files that Hypothesis keeps."""
@@ -359,10 +359,10 @@ def turns_of(offered: frozenset[type]) -> tuple[str, ...]:
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
     before, started = campaign.steps, time.perf_counter()
-    longer = report.setting is not None and report.setting.geometry.max_len > LONGEST_ROW
+    large = report.setting is not None and is_large(report.setting.geometry)
     set_hypothesis_home_dir(HOME)
     quiet = settings(
-        max_examples=FEWER if longer else EXAMPLES,
+        max_examples=FEWER if large else EXAMPLES,
         stateful_step_count=STEPS,
         database=None,
         deadline=None,

@@ -21,6 +21,8 @@ LONGEST_ROW: Final = 160
 """The most cells of a row that is made longer to show a lookahead."""
 PAST_8_BITS: Final = 258
 """Cells of a row with which a count of 8 bits wraps around, whether it has a sign or not."""
+PAST_7_BITS: Final = 130
+"""Slots with which a signed count of 8 bits wraps around; more would take longer."""
 LONGEST_FURTHER: Final = 2 * LONGEST_ROW
 """The most cells of a row at a further setting, where the engine has no such sizes."""
 
@@ -114,6 +116,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(5, 3, 1, 4), after, narrow_batches),  # one slot
         (sized(4, 4, 5, 1), after, full_buffers),  # one page for a sequence
         (sized(PAST_8_BITS + 30, 1, 2, PAST_8_BITS), after, one_prefill),
+        (sized(PAST_7_BITS + 9, 2, PAST_7_BITS, 2), after, full_buffers),
         (sized(7, 5, 3, 2), never, one_prefill),  # no two sizes are equal
         (sized(4, 2, 3, 4), never, full_buffers),  # one row can take the whole pool
         (sized(9, 2, 9, 3), after, full_buffers),  # more slots than a byte has bits
@@ -139,6 +142,11 @@ def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
     return evolve(main, pages=pages, pages_per_seq=longer)
 
 
+def is_large(sizes: Geometry) -> bool:
+    """Whether a step at these sizes takes several times as long as at the usual ones."""
+    return sizes.max_len > LONGEST_ROW or sizes.slots >= PAST_7_BITS
+
+
 def settings_of(
     factory: Factory, geometry: Geometry, *, alone: bool = False
 ) -> tuple[Setting, ...]:
@@ -162,12 +170,14 @@ def further_of(
     seed: int,
     leave_out: Callable[[str, str], None],
 ) -> Iterator[Setting]:
-    """The further settings, in an order that depends on the seed; none is among the known ones.
+    """The further settings, none of which is among the known ones: first what is large, since
+    nothing else shows counts that wrap around, and the others in an order that depends on the seed.
 
     leave_out: takes a geometry at which no engine can be made, and why.
     """
     candidates, seen = list(further(geometry)), {*known}
     random.Random(seed).shuffle(candidates)
+    candidates.sort(key=lambda candidate: not is_large(candidate[0]))
     for sizes, cleanup, limits in candidates:
         try:
             setting = _supported(factory, sizes, cleanup, limits)

@@ -32,8 +32,9 @@ FUZZ_SECONDS: Final = 60.0
 TRAFFIC: Final[Mapping[Geometry, int]] = {
     GEOMETRY: 120,
     Geometry(pages=850, page_size=1, slots=3, pages_per_seq=280): 8,
+    Geometry(pages=600, page_size=2, slots=140, pages_per_seq=6): 160,
 }
-"""The number of requests at each size. At the second, positions and counts exceed a byte."""
+"""The requests at each size. Positions of the second, and slots of the third, exceed a byte."""
 VECTOR_SECONDS: Final = 60.0
 TRAFFIC_SECONDS: Final = 120.0
 SERVED_SECONDS: Final = 120.0

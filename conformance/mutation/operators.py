@@ -34,6 +34,8 @@ BINARY: Final[Mapping[type[ast.operator], tuple[str, tuple[str, ...]]]] = {
     ast.Pow: ("**", ("*",)),
     ast.MatMult: ("@", ()),
 }
+_SAME_OF_LARGEST: Final = ({"==", ">="}, {"!=", "<"})
+"""Comparisons that are the same with INVALID, since no int32 is larger."""
 UNARY: Final[Mapping[type[ast.unaryop], str]] = {ast.USub: "-", ast.Invert: "~", ast.Not: "not"}
 METHODS: Final[Mapping[str, str | None]] = {
     "set": "add",
@@ -57,6 +59,8 @@ _UNSWAPPED: Final = frozenset(
     {"where", "isinstance", "getattr", "partial", "range", "zip", "cast", *_COMMUTATIVE, *_GUARDED}
 )
 """Calls whose arguments trade places to no effect, or to none but an exception."""
+_SMALL: Final = frozenset({"zeros", "zeros_like", "ones", "ones_like"})
+"""Calls whose values fit in 8 bits."""
 _GUARD_SIZE: Final = 4
 LONGEST: Final = 90
 """The most characters of a text in a name."""
@@ -128,6 +132,8 @@ def comparison(node: ast.Compare) -> list[Place]:
     name, others = COMPARE[type(node.ops[0])]
     left, right = node.left, node.comparators[0]
     a, b = ast.unparse(left), ast.unparse(right)
+    if b == "INVALID":
+        others = tuple(to for to in others if {name, to} not in _SAME_OF_LARGEST)
     found = [Place("comparison", "operator", to, f"{a} {to} {b}") for to in others]
     return found + _shifted(name, left, right)
 
@@ -230,6 +236,8 @@ def _masks(node: ast.Call, name: str) -> Iterator[Place]:
 
 
 def _dtypes(node: ast.Call, name: str) -> Iterator[Place]:
+    if name in _SMALL:
+        return
     narrowed = {"int32", "uint32"}
     every = [*node.args, *(one.value for one in node.keywords)]
     named = any(isinstance(one, ast.Attribute) and one.attr in narrowed for one in every)
