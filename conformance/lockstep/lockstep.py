@@ -407,10 +407,13 @@ class Lockstep:
                 if (page == INVALID) != (mine == INVALID):
                     yield f"row {slot} is {row}, should name a page exactly where {right} does"
                     return
-                if page != INVALID and page not in image and mine not in image.values():
+                if page != INVALID and page not in image:
+                    if mine in image.values():
+                        yield f"row {slot} names page {mine}, which is another page's"
+                        return
                     image[page] = mine
-                if page != INVALID and image.get(page) != mine:
-                    yield f"row {slot} names page {mine} where it named {image.get(page)}"
+                if page != INVALID and image[page] != mine:
+                    yield f"row {slot} names page {mine} where it named {image[page]}"
                     return
         self._image, self._rows = image, wanted.rows
         for page, mine in image.items():

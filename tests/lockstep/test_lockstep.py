@@ -167,6 +167,23 @@ def test_the_adapter_of_a_foreign_allocator_is_short() -> None:
     )
 
 
+def test_one_page_of_two_sequences_is_seen_in_the_rows_alone() -> None:
+    """With a policy of its own an engine may name pages as it likes, and each page once."""
+
+    def one_page(view: View) -> View:
+        rows = tuple(tuple(0 if page == 1 else page for page in row) for row in view.rows)
+        return evolve(view, rows=rows, counts=None, written=None, committed=None, cells=None)
+
+    inner = NextFit(small(), default_limits(small()), CleanupMode.NONE)
+    inner.profile = evolve(inner.profile, actions={act.Reserve, act.Allocate, act.Free})
+    lockstep = Lockstep(Wrapped(inner, view=one_page))
+    for step in (act.Reserve(0), act.Reserve(1), act.Allocate(((0, 0),))):
+        lockstep.do(step)
+
+    with violation("DET", "row 1 names page 0, which is another page's"):
+        lockstep.do(act.Allocate(((1, 0),)))
+
+
 @pytest.mark.parametrize("at", range(3))
 def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     """An engine with another page policy that hides tokens and cells passes random histories."""

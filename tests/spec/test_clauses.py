@@ -161,6 +161,7 @@ BAD_STATES = (
     ("Q", evolve(GOOD, queue=((9, 0, 3),)), "should be one of its tokens (5, 6, 7, 8)"),
     ("Q", evolve(GOOD, queue=((8, 0, 4),)), "should be one of its tokens (5, 6, 7, 8)"),
     ("Q", evolve(GOOD, queue=((7, 0, 2),)), "position 2, should be 3 or later: it is written"),
+    ("Q", evolve(DRAFTED, queue=((7, 0, 2),)), "position 2, should be 3 or later: it is written"),
     ("Q", evolve(GOOD, queue=((8, 0, 3),) * 2), "position 3, should be 4: out of order or again"),
     (
         "OUT",
