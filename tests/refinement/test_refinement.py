@@ -189,6 +189,16 @@ def test_a_refusal_has_a_legal_reason_and_changes_nothing(
     assert bool(fine) == agrees(SETUP, encoded, after, status, encoded, jnp.uint32(mask))
 
 
+def test_a_refusal_changes_nothing_at_all(encoded: DeviceState) -> None:
+    """One number that is written by a refused step is found, also where nobody can observe it."""
+    status, mask = jnp.array([Reason.SLOT_USED, 0, 0], jnp.int32), jnp.uint32(1 << Reason.SLOT_USED)
+    fine = jax.jit(lambda before, after: agrees(SETUP, before, after, status, before, mask))
+    wrong = {f"{name} {at}": changed(encoded, name, at) for name, at in [*LIVE, *DEAD]}
+
+    assert fine(encoded, encoded)
+    assert [] == [name for name, after in wrong.items() if fine(encoded, after)]
+
+
 def refined(geometry: Geometry, *, illegal: bool = False, sample: int = 200) -> Refinement:
     """The allocator instance, refined."""
     run = Refinement()
