@@ -44,7 +44,7 @@ from spec.machines.pages import reserved_slot, used
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Params, Request
 
-MOST_AT_ONCE: Final = 5
+MOST_AT_ONCE: Final = 7
 """The most steps that the rule `verify` takes.
 
 It takes several in a row because steps of other rules in between would often end the proposal.
@@ -62,14 +62,22 @@ def propose(state: State, drawn: int) -> Propose:
 
 
 def verify(session: Session, drawn: int) -> Step:
-    """The next steps of one proposal: pack, allocate, write, then commit or truncate."""
+    """The next steps of one proposal, or of a new one: pack, allocate, write, then commit or
+    truncate.
+    """
     digits = Digits(drawn)
     proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
     if not proposing:
         if Propose not in session.actions:  # nothing is ever proposed
             odd, drawn = drawn % 2, drawn // 2
             return commit(session.state, drawn) if odd else truncate(session.state, drawn)
-        return session.rules["propose"](session, drawn)
+        first = session.rules["propose"](session, drawn)
+        if not isinstance(first, Propose) or digits.below(4) == 3:
+            return first
+        session.take(first)
+        proposing = [slot for slot in used_slots(session.state) if session.state.proposed[slot]]
+        if not proposing:  # it was refused
+            return first
     slot = digits.one_of(proposing)
     for _ in range(digits.below(MOST_AT_ONCE)):
         if not session.state.proposed[slot]:

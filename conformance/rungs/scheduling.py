@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
-from conformance.rungs.pages import appended, at_edge, pages_of, reserve
+from conformance.rungs.pages import SERVING, appended, at_edge, pages_of, reserve
 from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
 from conformance.rungs.shared_generators import (
     ALPHABET,
@@ -94,15 +94,38 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     return Prefill(tuple(requests))
 
 
+def _forked_fit(state: State, digits: Digits, serial: int) -> Prefill | None:
+    """A request of several choices that takes exactly the free pages or one more, if there is one.
+
+    Its prompt has as many tokens as the choices leave room for.
+    """
+    wanted = pool.free_count(state.counts) + digits.below(2)
+    choices, is_long = 2 + digits.below(3), digits.below(2)
+    if choices > state.sequences.count(None):
+        return None
+    most = state.geometry.max_len
+    for length in range(min(most - 1, state.limits.prefill_tokens), 0, -1):
+        params = Params(max_new=most - length if is_long else 1)
+        request = Request(id=serial, prompt=(0,) * length, params=params, n_generations=choices)
+        if SERVING.pages_wanted(state, Prefill((request,))) == wanted:
+            return Prefill((request,))
+    return None
+
+
 def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     """A prefill that takes exactly the free pages, or as many as its width allows.
 
-    While no page is shared, mostly a prefill of several choices instead: without sharing, the count
-    of pages in use and the count of row entries are equal, so a mix-up of the two goes unseen.
+    Sometimes one request of several choices does, with a copy of the partial page for each, or
+    takes one page more. While no page is shared, mostly a prefill of several choices instead:
+    without sharing, the count of pages in use and the count of row entries are equal, so a mix-up
+    of the two goes unseen.
     """
     digits, size = Digits(drawn), state.geometry.page_size
     counts = state.counts
     longest = max(1, min(state.geometry.max_len, state.limits.prefill_tokens) - 1)
+    forked = _forked_fit(state, digits, serial) if digits.below(3) == 2 else None
+    if forked is not None:
+        return forked
     if max(counts) < 2 and digits.below(4) != 3:
         prompt = (digits.below(ALPHABET),) * max(1, (longest - 1) // size * size)
         params = Params(max_new=max(1, state.geometry.max_len - len(prompt)))

@@ -11,7 +11,7 @@ from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.rungs import admission
 from conformance.rungs import pages as pages_kit
 from conformance.rungs import scheduling as scheduling_kit
-from spec.machines.actions import Admit, Allocate, Reserve
+from spec.machines.actions import Admit, Allocate, Prefill, Reserve
 from spec.state import State
 from spec.vocabulary import CleanupMode, default_limits
 
@@ -48,6 +48,22 @@ def test_an_exact_fit_shares_pages_and_then_takes_what_is_left() -> None:
     assert () == tuple(MACHINE.refusals(shared, second))
     wanted = SERVING.pages_wanted(shared, second)
     assert TIGHT.pages - sum(counts) < wanted <= counts.count(0)
+
+
+def test_several_choices_take_what_is_left_or_one_page_more() -> None:
+    """Each has a copy of the partial page: a count of one copy for each prompt shows."""
+    sizes = small(pages=9, page_size=3, slots=4, pages_per_seq=4)
+    state = SERVING.initial(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    state = MACHINE.step(state, Reserve(0))
+    state = MACHINE.step(state, Allocate(tuple((0, position) for position in range(12))))
+    free, met = state.counts.count(0), set()
+    for drawn in DRAWS:
+        (request, *others) = scheduling_kit.exact_fit(state, drawn, 1).requests
+        partial = len(request.prompt) % sizes.page_size != 0
+        if request.n_generations > 2 and partial and not others:
+            met.add(SERVING.pages_wanted(state, Prefill((request,))) - free)
+
+    assert {0, 1} <= met
 
 
 def test_reservations_meet_the_pool_and_one_page_more() -> None:
