@@ -251,7 +251,8 @@ def test_a_foreign_engine_is_fuzzed_from_anywhere_without_jax(tmp_path: Path) ->
     assert "the engine does not offer these actions" in right.stdout
     assert 1 == wrong.returncode
     assert "heavy: []" in wrong.stdout
-    assert "FAILS: UAF: a row names page" in wrong.stdout
+    found = ("FAILS: UAF: a row names page", "FAILS: RC: counts[")  # whichever step comes first
+    assert any(text in wrong.stdout for text in found)
     files = sorted(path.name for path in (tmp_path / ".kvspec" / "corpus").iterdir())
     assert ["test_uaf", "uaf"] == sorted(name.rpartition("_")[0] for name in files)
     again = python(*words, "1", folder=tmp_path, TOY_BUG="double free")
