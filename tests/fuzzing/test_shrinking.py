@@ -45,15 +45,14 @@ def python(*words: str | Path, folder: Path, **more: str) -> subprocess.Complete
     )
 
 
-def found_at_random(bug: str) -> Finding:
-    """The finding of a fuzzing run."""
-    target = Campaign(make=partial(toy, bug, small()))
-    report = campaign.Run()
-    for start in range(20):
+def found_at_random(bug: str, clause: str) -> Finding:
+    """The first finding of fuzzing runs that violates this clause."""
+    for start in range(40):
+        target, report = Campaign(make=partial(toy, bug, small())), campaign.Run()
         campaign._take_turn(target, "lifecycle", start, report)
-        if report.finding is not None:
+        if report.finding is not None and report.finding.clause == clause:
             return report.finding
-    raise AssertionError(f"{bug}: not found in {report.steps} steps")
+    raise AssertionError(f"{bug}: not found as {clause}")
 
 
 @pytest.mark.parametrize(
@@ -68,12 +67,12 @@ def test_a_long_history_shrinks_to_the_steps_that_matter(
     bug: str, clause: str, most: int, names: set[str]
 ) -> None:
     """The shrunk history violates the same clause, and no step of it can be left out."""
-    found = found_at_random(bug)
+    found = found_at_random(bug, clause)
     long = Finding((*GROW[:3], *found.history), found.clause, found.message)
 
     least = shrink(partial(toy, bug, small()), long, seconds=60)
 
-    assert clause == found.clause == least.clause
+    assert clause == least.clause
     assert names == {type(step).__name__ for step in least.history}
     assert most >= len(least.history)
     for index in range(len(least.history)):
