@@ -264,8 +264,8 @@ def _tokens(requests: Sequence[Request]) -> int:
 
 
 def _taken_choices(requests: Sequence[Request], stats: Stats) -> Iterator[Refusal]:
+    taken = stats.occupants | stats.untaken
     for request in requests:
-        taken = stats.occupants | stats.untaken
         if any(name == request.id and at < request.n_generations for name, at in taken):
             yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")
 

@@ -50,7 +50,7 @@ FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting, once there is one."""
 EARLY, LATE = 6, 24
 """After this many turns each the run comes to another further setting; late, if the engine compiles
-its entry points for each, because compilation then takes longer than many turns.
+its entry points for each.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
@@ -64,9 +64,8 @@ class Options:
     geometry: see `settings.usual`. alone: take this geometry and no other. seed: the seed of the
     first turn; each further turn has the next one. seconds: the length of the run, compilation
     excluded. steps: no turn begins after this many. ceiling: take turns with empty bodies as well.
-    programs: judge in the end what the engine has compiled.
-    oracle: see `Lockstep`. patience: how long a step may take. known: clauses whose violation ends
-    the history but not the run.
+    programs: judge in the end what the engine has compiled. oracle: see `Lockstep`. patience: how
+    long a step may take. known: clauses whose violation ends the history but not the run.
     """
 
     geometry: Geometry

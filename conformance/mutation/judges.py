@@ -34,7 +34,9 @@ TRAFFIC: Final[Mapping[Geometry, int]] = {
     Geometry(pages=850, page_size=1, slots=3, pages_per_seq=280): 8,
     Geometry(pages=600, page_size=2, slots=140, pages_per_seq=6): 160,
 }
-"""The requests at each size. Positions of the second, and slots of the third, exceed a byte."""
+"""The requests at each size. Positions of the second do not fit in 8 bits, and the number of slots
+of the third not in 8 bits with a sign.
+"""
 VECTOR_SECONDS: Final = 60.0
 TRAFFIC_SECONDS: Final = 120.0
 SERVED_SECONDS: Final = 120.0

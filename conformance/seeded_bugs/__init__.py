@@ -27,10 +27,10 @@ KERNEL_ONLY: Final = frozenset({"fuzz", "invariants", "replay"})
 """Methods blind to bugs that only options of attention or unusual scores bring out."""
 IDLE: Final = frozenset({"invariants", "replay"})
 """Methods blind to attention: they run the exact model, which has an attention of its own."""
-FirstSight = Literal["caught", "missed", "not kept"]
-"""What became of a bug when it was written; of the first ones that was not kept."""
 NO_VIEW: Final = frozenset({"invariants", "refine", "vectors"})
 """Methods blind to a step that never returns, since it leaves no view to check or compare."""
+FirstSight = Literal["caught", "missed", "not kept"]
+"""What became of a bug when it was written; of the first ones that was not kept."""
 
 
 @frozen(kw_only=True)
