@@ -53,7 +53,7 @@ def usual(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
 
 def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMode, Narrow]]:
     single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
-    tight = evolve(main, pages=max(2, 5 * main.pages // 8), page_size=max(2, main.page_size - 1))
+    tight = evolve(main, pages=max(2, main.pages // 2), page_size=max(2, main.page_size - 1))
     return [
         (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL, default_limits),
         (single, CleanupMode.END, full_buffers),

@@ -33,6 +33,7 @@ from conformance.rungs.record import (
     LONG_ROWS,
     NARROW_ROUNDS,
     ONE_SHORT,
+    PART_ROUNDS,
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
@@ -41,12 +42,14 @@ from conformance.rungs.record import (
     SHARED_FULL,
     SHORT_POOL,
     SINGLE_CELLS,
+    THREE_CHOICES,
     THREE_OWNERS,
     THREE_SLOTS,
     TWO_SHORT,
     TWO_SLOTS,
 )
 from conformance.rungs.registry import CORNERS, corners
+from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
 from conformance.rungs.sharing import SHARED, edge_corners
 from spec import ladder, pool
 from spec.machines.pages import copying
@@ -312,6 +315,7 @@ def _fills(sizes: Geometry, limits: Limits) -> set[str]:
         FULL_BESIDE: (sizes.slots - 1) * row >= limits.queue,
         LONG_ROWS: row > limits.rounds,
         NARROW_ROUNDS: limits.round_tokens < sizes.slots,
+        PART_ROUNDS: limits.round_tokens < min(limits.queue, row),
     }
     return {word for word, holds in fills.items() if holds}
 
@@ -320,7 +324,8 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
     words = set[str]()
     for sizes in geometries:
         words.add(SINGLE_CELLS if sizes.page_size == 1 else SEVERAL_CELLS)
-        rows = sizes.slots * sizes.pages_per_seq
+        row = sizes.pages_per_seq
+        rows = sizes.slots * row
         if sizes.pages <= rows:
             words.add(FULL_POOL)
         if sizes.pages < rows:
@@ -329,10 +334,12 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
             words.add(SEVERAL_SLOTS)
         if sizes.pages > 1:
             words.add(SEVERAL_PAGES)
-        if sizes.page_size > 1 and 1 < sizes.pages <= rows - sizes.pages_per_seq:
+        if sizes.page_size > 1 and 1 < sizes.pages <= rows - row:
             words.add(SHARED_FULL)
         if sizes.page_size > 1 and min(sizes.slots, sizes.pages) > 2:
             words.add(THREE_OWNERS)
+        if sizes.page_size > 1 and sizes.slots > 2 and 1 < sizes.pages < rows + 2 - 2 * row:
+            words.add(THREE_CHOICES)
     return words
 
 
@@ -383,6 +390,8 @@ def _short(state: State, action: Action) -> Iterator[str]:
     if MACHINE.pages_wanted(state, action) != free + 1:
         return
     yield SHORT
+    if copies_of_choices(state, action):
+        yield CHOICES_SHORT
     if MACHINE.pages_wanted(_nothing_ahead(state), action) <= free:
         yield SHORT_AHEAD
 

@@ -9,7 +9,16 @@ from attrs import evolve
 from conformance.history import Step
 from conformance.protocol import Action, Result, Rounds
 from conformance.rungs.pages import SERVING, appended, at_edge, pages_of, reserve
-from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
+from conformance.rungs.record import (
+    EAGER_COPY,
+    PART_ROUNDS,
+    SEVERAL_CELLS,
+    THREE_CHOICES,
+    ActionKit,
+    Move,
+    RungKit,
+    Session,
+)
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -46,6 +55,10 @@ from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Params, Request, Tokens
 
+DRAWS_FILL_OUTPUTS: Final = (
+    "round that draws for as many as the outputs have room for, and packs more"
+)
+CHOICES_SHORT: Final = "one page short of the copies of several choices"
 ROUND: Final = constant(Round(), Round(), Generate())
 
 
@@ -94,38 +107,62 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     return Prefill(tuple(requests))
 
 
-def _forked_fit(state: State, digits: Digits, serial: int) -> Prefill | None:
-    """A request of several choices that takes exactly the free pages or one more, if there is one.
+def choices_at_edge(session: Session, drawn: int) -> Step:
+    """A prefill of several choices that takes exactly the free pages, or one page more.
+
+    Before it, all other requests make way for those that leave it so many pages.
+    """
+    digits, sizes = Digits(drawn), session.state.geometry
+    short, row = digits.below(2), sizes.pages_per_seq
+    options = [
+        (choices, beside)
+        for choices in range(2, sizes.slots + 1)
+        for own in range(1, row + 1)
+        if 0 <= (beside := sizes.pages + short - own - choices + 1) <= (sizes.slots - choices) * row
+    ]
+    if not options or act.Reset not in session.actions:
+        return session.rules["prefill"](session, drawn)
+    choices, beside = digits.one_of(options)
+    session.take(act.Reset())
+    while beside > 0:
+        before = session.state
+        longest = min(sizes.max_len - 1, before.limits.prefill_tokens)
+        length = min(longest, beside * sizes.page_size)
+        params = Params(max_new=sizes.max_len - length)
+        session.take(Prefill((Request(id=session.next_id(), prompt=(0,) * length, params=params),)))
+        if session.state == before:
+            break
+        beside -= sizes.pages_for(length)
+    wanted = pool.free_count(session.state.counts) + short
+    fit = _forked_fit(session, choices, wanted)
+    return session.rules["prefill"](session, drawn) if fit is None else fit
+
+
+def _forked_fit(session: Session, choices: int, wanted: int) -> Prefill | None:
+    """A request of so many choices that takes so many pages, if there is one.
 
     Its prompt has as many tokens as the choices leave room for.
     """
-    wanted = pool.free_count(state.counts) + digits.below(2)
-    choices, is_long = 2 + digits.below(3), digits.below(2)
-    if choices > state.sequences.count(None):
-        return None
-    most = state.geometry.max_len
-    for length in range(min(most - 1, state.limits.prefill_tokens), 0, -1):
-        params = Params(max_new=most - length if is_long else 1)
-        request = Request(id=serial, prompt=(0,) * length, params=params, n_generations=choices)
-        if SERVING.pages_wanted(state, Prefill((request,))) == wanted:
-            return Prefill((request,))
+    state, name = session.state, session.next_id()
+    longest = min(state.geometry.max_len - 1, state.limits.prefill_tokens)
+    for length, new in product(range(longest, 0, -1), (1, 2)):
+        params = Params(max_new=new if new == 1 else state.geometry.max_len - length)
+        prompt = (0,) * length
+        one = Prefill((Request(id=name, prompt=prompt, params=params, n_generations=choices),))
+        if SERVING.pages_wanted(state, one) == wanted:
+            return one
     return None
 
 
 def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
     """A prefill that takes exactly the free pages, or as many as its width allows.
 
-    Sometimes one request of several choices does, with a copy of the partial page for each, or
-    takes one page more. While no page is shared, mostly a prefill of several choices instead:
-    without sharing, the count of pages in use and the count of row entries are equal, so a mix-up
-    of the two goes unseen.
+    While no page is shared, mostly a prefill of several choices instead: without sharing, the count
+    of pages in use and the count of row entries are equal, so a mix-up of the two goes unseen.
     """
     digits, size = Digits(drawn), state.geometry.page_size
     counts = state.counts
     longest = max(1, min(state.geometry.max_len, state.limits.prefill_tokens) - 1)
-    forked = _forked_fit(state, digits, serial) if digits.below(3) == 2 else None
-    if forked is not None:
-        return forked
     if max(counts) < 2 and digits.below(4) != 3:
         prompt = (digits.below(ALPHABET),) * max(1, (longest - 1) // size * size)
         params = Params(max_new=max(1, state.geometry.max_len - len(prompt)))
@@ -180,6 +217,23 @@ def _finish_corners(before: State, _action: Round | Prefill, after: State) -> It
         yield "finish at a page boundary" if boundary else "finish inside a page"
 
 
+def copies_of_choices(state: State, action: Action) -> bool:
+    """Whether more than one choice of a prompt takes a copy of its partial page."""
+    return isinstance(action, Prefill) and any(
+        request.n_generations > 2 and len(request.prompt) % state.geometry.page_size
+        for request in action.requests
+    )
+
+
+def _round_corners(before: State, action: Round, after: State) -> Iterator[str]:
+    yield from _finish_corners(before, action, after)
+    packed = {queued.slot for queued in scheduling.packed(before)}
+    draws = len(scheduling.sampled(before))
+    room = before.limits.outputs - len(before.outputs)
+    if draws == room < len(packed):
+        yield DRAWS_FILL_OUTPUTS
+
+
 def _always(before: State, action: Action, _after: State) -> Iterator[str]:
     if isinstance(action, Clone) and any(one.slot == action.parent for one in before.queue):
         yield "clone with a queued token"
@@ -212,6 +266,35 @@ def _takes_pages(session: Session) -> bool:
             return bool(ends)
         session.take(Round())
     return False
+
+
+def round_at_full_outputs(session: Session, drawn: int) -> Step:
+    """A round while the outputs have room for none or one more; mostly of many tokens of a slot.
+
+    So that a round which draws for fewer sequences than it packs is told from one that does not.
+    """
+    digits = Digits(drawn)
+    left = digits.below(2)
+    while (room := session.state.limits.outputs - len(session.state.outputs) - left) > 0:
+        before, state = session.state, session.state
+        most = min(room, state.limits.prefill_seqs, state.limits.prefill_tokens)
+        count = min(most, state.sequences.count(None), pool.free_count(state.counts))
+        if count == 0 and act.FreeFinished in session.actions:
+            session.take(act.FreeFinished())
+        else:
+            params = Params(max_new=1)
+            requests = (
+                Request(id=session.next_id(), prompt=(0,), params=params) for _ in range(count)
+            )
+            session.take(Prefill(tuple(requests)))
+        if session.state == before:
+            break
+    live = [slot for slot in session.state.live if session.state.details[slot]]
+    if live and digits.below(4):
+        slot = digits.one_of(live)
+        for _ in range(session.state.limits.queue - len(session.state.queue)):
+            session.take(Enqueue(slot, digits.below(ALPHABET)))
+    return Round()
 
 
 def alphabet(geometry: Geometry, limits: Limits) -> Iterator[Move]:
@@ -264,19 +347,16 @@ KIT: Final = RungKit(
         Enqueue: ActionKit(),
         Pack: ActionKit(results=_packed, result_clause="Q"),
         Purge: ActionKit(),
-        Prefill: ActionKit(
-            corners=_finish_corners,
-            simpler=_simpler_prefill,
-        ),
-        Round: ActionKit(
-            corners=_finish_corners,
-        ),
+        Prefill: ActionKit(corners=_finish_corners, simpler=_simpler_prefill),
+        Round: ActionKit(corners=_round_corners),
         Generate: ActionKit(simpler=_simpler_generate, results=_rounds, result_clause="PROG"),
     },
     corners={
         "finish at a page boundary": ("Round|Prefill",),
         "finish inside a page": ("Round|Prefill", SEVERAL_CELLS),
         "clone with a queued token": ("Clone", "Enqueue|Prefill"),
+        DRAWS_FILL_OUTPUTS: ("Round: OUTPUTS_FULL", "Enqueue", PART_ROUNDS),
+        CHOICES_SHORT: ("Prefill: OUT_OF_PAGES", EAGER_COPY, THREE_CHOICES),
     },
     always=_always,
     rules={
@@ -288,9 +368,11 @@ KIT: Final = RungKit(
         "scheduling": {
             "prefill": named(prefill),
             "round": when(has_queued, round_at_edge, "prefill"),
+            "full_outputs": when(has_queued, round_at_full_outputs, "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),
+            "choices_at_edge": rarely(3, choices_at_edge, "prefill"),
             "enqueue": when(has_queued, queue_up, "prefill"),
         },
     },

@@ -261,7 +261,7 @@ def _outputs_full(state: State, samples: int) -> Faults:
 
 def _round_parts(_machine: Machine, state: State, _action: Round) -> tuple[Part, ...]:
     batch = _round_batch(state)
-    samples = tuple(_sample(state, slot, length) for slot, length in _sampled(state))
+    samples = tuple(_sample(state, slot, length) for slot, length in sampled(state))
     parts: tuple[Action, ...] = (Allocate(batch), Write(batch), *samples)
     return tuple((part, None) for part in parts)
 
@@ -270,7 +270,7 @@ def _round_batch(state: State) -> tuple[Entry, ...]:
     return tuple((queued.slot, queued.position) for queued in packed(state))
 
 
-def _sampled(state: State) -> list[tuple[int, int]]:
+def sampled(state: State) -> list[tuple[int, int]]:
     """The slots that a round samples, and their lengths: the last known token is in the batch."""
     batch = _round_batch(state)
     lengths = ((slot, length) for slot, length in _lengths(state).items())
@@ -317,7 +317,7 @@ def _round_known(machine: Machine, state: State, _action: Round) -> Faults:
 @check(Reason.OUTPUTS_FULL)
 def _round_outputs(_machine: Machine, state: State, _action: Round) -> Faults:
     """The outputs have no room for one of each slot that draws a token, since each may finish."""
-    yield from _outputs_full(state, len(_sampled(state)))
+    yield from _outputs_full(state, len(sampled(state)))
 
 
 def _generate(machine: Machine, state: State, _action: Generate, _pages: Pages | None) -> State:
