@@ -153,7 +153,7 @@ def prefill_work(setup: Setup, requests: Sequence[Request]) -> PrefillWork:
         tokens[end : end + len(request.prompt)] = request.prompt
         end += len(request.prompt)
         lens[index] = len(request.prompt)
-        generations[index] = min(request.n_generations, setup.geometry.slots + 1)
+        generations[index] = request.n_generations
     rows = _params(
         setup,
         [request.params for request in requests],

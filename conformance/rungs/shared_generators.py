@@ -172,7 +172,8 @@ def request(state: State, digits: Digits, serial: int) -> Request:
     name = name_of(digits, serial)
     prompt = prompt_of(state, digits)
     too_many = digits.rarely(12)
-    choices = state.geometry.slots + 1 if too_many else digits.one_of((1, 1, 2, 3))
+    past = state.geometry.slots + 1
+    choices = digits.one_of((past, past + 3, LARGEST) if too_many else (1, 1, 2, 3))
     params = params_of(state, digits, prompt, choice=0)
     return Request(id=name, prompt=prompt, params=params, n_generations=choices)
 

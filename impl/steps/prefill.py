@@ -65,11 +65,13 @@ def prefill(
     assert work.tokens.shape == (limits.prefill_tokens,), "prompts are padded to the limit"
     rows_of = {part.shape[:1] for part in (work.lens, work.generations, *work.params)}
     assert rows_of == {(limits.prefill_seqs,)}, "there is a row for each prompt of the limit"
+    asked = work.generations
+    work = work._replace(generations=jnp.minimum(asked, geometry.slots + 1))  # so that sums fit
     choices = plan_choices(state.slots, work, geometry)
     tokens, slots, positions, firsts = _prompt_tokens(work, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
     grant = plan_pages(state.pages.counts, batch, geometry)
-    status = _status(setup, state, work, choices, grant.wanted)
+    status = _status(setup, state, work, choices, grant.wanted, asked=asked)
     ok = accepted(status)
 
     there = ok & (work.lens > 0)
@@ -155,12 +157,14 @@ def _status(
     work: PrefillWork,
     choices: Choices,
     prompt_pages: Int32[Array, ""],
+    *,
+    asked: Int32[Array, " R"],
 ) -> Int32[Array, "3"]:
     geometry, limits = setup.geometry, setup.limits
     present = work.lens > 0
     whole = jnp.max(jnp.where(present, work.lens + work.params.max_new, 0))
     requests = work.params.requests
-    taken = any_choice_taken(state, jnp.where(present, requests, -1), work.generations)
+    taken = any_choice_taken(state, jnp.where(present, requests, -1), asked)
     pair = (requests[:, None] == requests) & present[:, None] & present
     repeated = jnp.sum(pair) > jnp.sum(present)
     partial = present & (work.lens % geometry.page_size != 0)

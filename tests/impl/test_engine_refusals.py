@@ -188,6 +188,11 @@ CASES: dict[str, tuple[Reason, History, Action]] = {
         (*WRITTEN, Reserve(1)),
         Assign(1, (1,), params(1), request=1),
     ),
+    "a choice numbered past the slots": (
+        Reason.CHOICE_TAKEN,
+        (*WRITTEN, Clone(0, None, 6), Free(0)),
+        prefill(1, 1, 1, 9),
+    ),
     "a choice not taken yet": (Reason.CHOICE_TAKEN, FOUR_OUTPUTS, prefill(1, 1, 1)),
     "the same id twice": (
         Reason.CHOICE_TAKEN,
