@@ -22,9 +22,11 @@ from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_
 from conformance.rungs.possible import Kind, is_pair
 from conformance.rungs.record import (
     AHEAD,
+    EAGER_COPY,
     FULL_POOL,
     LAZY,
     ONE_SHORT,
+    PART_ROUNDS,
     REFUSAL,
     RESERVED,
     SEVERAL_CELLS,
@@ -32,6 +34,7 @@ from conformance.rungs.record import (
     SEVERAL_SLOTS,
     SHARED_FULL,
     SINGLE_CELLS,
+    THREE_CHOICES,
     THREE_OWNERS,
     TWO_SHORT,
 )
@@ -52,7 +55,7 @@ from spec.vocabulary import (
     default_limits,
 )
 
-CONDITIONS = {POISON, REFUSAL, LAZY, AHEAD, RESERVED}
+CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset(
@@ -64,6 +67,8 @@ SIZES = frozenset(
         SHARED_FULL,
         SINGLE_CELLS,
         ONE_SHORT,
+        PART_ROUNDS,
+        THREE_CHOICES,
         THREE_OWNERS,
         TWO_SHORT,
     }

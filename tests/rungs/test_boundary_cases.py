@@ -13,7 +13,7 @@ from conformance.rungs import pages as pages_kit
 from conformance.rungs import scheduling as scheduling_kit
 from spec.machines.actions import Admit, Allocate, Prefill, Reserve
 from spec.state import State
-from spec.vocabulary import CleanupMode, default_limits
+from spec.vocabulary import CleanupMode, Params, Request, default_limits
 
 TIGHT = small(pages=10, page_size=3, slots=4, pages_per_seq=4)
 DRAWS = [spread(drawn) for drawn in range(200)]
@@ -52,18 +52,30 @@ def test_an_exact_fit_shares_pages_and_then_takes_what_is_left() -> None:
 
 def test_several_choices_take_what_is_left_or_one_page_more() -> None:
     """Each has a copy of the partial page: a count of one copy for each prompt shows."""
-    sizes = small(pages=9, page_size=3, slots=4, pages_per_seq=4)
-    state = SERVING.initial(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
-    state = MACHINE.step(state, Reserve(0))
-    state = MACHINE.step(state, Allocate(tuple((0, position) for position in range(12))))
-    free, met = state.counts.count(0), set()
+    sizes = small(pages=8, page_size=3, slots=4, pages_per_seq=4)
+    target = Campaign(make=partial(settings.make, make, sizes, CleanupMode.INCREMENTAL))
+    met = set()
     for drawn in DRAWS:
-        (request, *others) = scheduling_kit.exact_fit(state, drawn, 1).requests
-        partial = len(request.prompt) % sizes.page_size != 0
-        if request.n_generations > 2 and partial and not others:
-            met.add(SERVING.pages_wanted(state, Prefill((request,))) - free)
+        session = Session(target, "scheduling")
+        action = scheduling_kit.choices_at_edge(session, drawn)
+        assert isinstance(action, Prefill)
+        if scheduling_kit.copies_of_choices(session.state, action):
+            free = session.state.counts.count(0)
+            met.add(SERVING.pages_wanted(session.state, action) - free)
 
     assert {0, 1} <= met
+
+
+def test_a_round_at_full_outputs_packs_more_than_it_draws() -> None:
+    """There is room for as many outputs as it draws, and not for all that it packs."""
+    sizes = small(pages=8, page_size=3, slots=4, pages_per_seq=4)
+    target = Campaign(make=partial(settings.make, make, sizes, CleanupMode.INCREMENTAL))
+    for drawn in DRAWS:
+        session = Session(target, "scheduling")
+        session.take(Prefill((Request(id=1, prompt=(0,), params=Params(max_new=8)),)))
+        session.take(scheduling_kit.round_at_full_outputs(session, drawn))
+
+    assert target.coverage.corners[scheduling_kit.DRAWS_FILL_OUTPUTS]
 
 
 def test_reservations_meet_the_pool_and_one_page_more() -> None:

@@ -72,7 +72,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "table-2": (465, 305),
         "table-1": (538, 323),
         "requests": (97, 111),
-        "decode": (945, 350),
+        "decode": (945, 351),
         "mixed": (1341, 589),
         "batches": (1010, 209),
         "rollback": (433, 669),
