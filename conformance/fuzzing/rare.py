@@ -89,7 +89,9 @@ RULES: Final[Mapping[str, DrawRule]] = {
     "press": press,
     "elsewhere": elsewhere,
 }
-_LEFT_OUT: Final = frozenset({"boundary", "boundary_again", "refill", "retry", *RULES})
+_LEFT_OUT: Final = frozenset(
+    {"boundary", "boundary_again", "refill", "retry", "choices_at_edge", "full_outputs", *RULES}
+)
 """The rules that take many steps themselves, or one again, and those of this module."""
 
 
