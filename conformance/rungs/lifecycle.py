@@ -81,7 +81,7 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     digits = Digits(drawn)
     details = state.details
     taken = sorted(lifecycle.taken_keys(state))
-    name = (name_of(digits, serial), LARGEST if digits.rarely(16) else digits.below(2))
+    name = (name_of(state, digits, serial), LARGEST if digits.rarely(16) else digits.below(2))
     if taken and digits.rarely(10):
         name = digits.one_of(taken)
     bare = [slot for slot in used_slots(state) if details[slot] is None]

@@ -160,16 +160,17 @@ def first_queued(state: State, slot: int, otherwise: int) -> int:
     return min(waiting) if waiting else otherwise
 
 
-def name_of(digits: Digits, serial: int) -> int:
-    """A request id: mostly a new one, sometimes one that is used again, rarely a large one."""
+def name_of(state: State, digits: Digits, serial: int) -> int:
+    """A request id: mostly a new one, sometimes one that is used again, is large, or is in use."""
     if not digits.rarely(5):
         return serial
-    return digits.one_of((*NAMES, *NAMES, *LARGE[:2]))
+    held = (detail.request for detail in state.details if detail is not None)
+    return digits.one_of((*NAMES, *NAMES, *LARGE[:2], *held))
 
 
 def request(state: State, digits: Digits, serial: int) -> Request:
     """A request, sometimes of several choices; rarely of more choices than there are slots."""
-    name = name_of(digits, serial)
+    name = name_of(state, digits, serial)
     prompt = prompt_of(state, digits)
     too_many = digits.rarely(12)
     past = state.geometry.slots + 1
