@@ -121,6 +121,21 @@ BAD_STATES = (
         "page 1 has 2 names, should have 1: slot 0 can write it",
     ),
     (
+        "SHARE",
+        evolve(
+            TWINS,
+            rows=((0, INVALID),) * 2,
+            counts=(2, 0, 0, 0),
+            allocated=(2, 2),
+            written=(2, 2),
+            tokens=((5,), (5,)),
+            committed=(1, 1),
+            proposed=((6,), (6,)),
+            cells=None,
+        ),
+        "page 0 has 2 names, should have 1: slot 0 can write it",
+    ),
+    (
         "ROW",
         evolve(WINDOW, first_page=(0, 0)),
         "row 0 is [-, 1], should have 2 pages",

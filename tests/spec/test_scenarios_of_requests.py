@@ -24,6 +24,7 @@ from spec.machines.actions import (
     Allocate,
     Assign,
     Enqueue,
+    Free,
     FreeFinished,
     Generate,
     Pack,
@@ -248,6 +249,19 @@ def test_admission_fills_the_pool_exactly() -> None:
     state = SERVING.step(state, Generate())
     assert ((), 0) == (state.admitted, admission.reserved_pages(state))
     assert THREE_PAGES[2:] == SERVING.step(state, Admit()).admitted
+
+
+def test_a_reservation_lasts_while_any_choice_does() -> None:
+    """Of six pages a request with two choices has five: one shared, and two for each."""
+    twins, other = request(0, prompt=4, max_new=8, n=2), request(1, prompt=4, max_new=4)
+    state = SERVING.step(submitted(6, twins, other), Admit())
+    state = SERVING.step(state, Free(1))
+
+    assert ((twins,), 5) == (state.admitted, admission.reserved_pages(state))
+    with pytest.raises(Refused, match="saw 2, allowed at most 1 unreserved pages"):
+        SERVING.step(state, Admit())
+    state = SERVING.step(state, Free(0))
+    assert (other,) == SERVING.step(state, Admit()).admitted
 
 
 def test_one_page_short_nobody_overtakes() -> None:
