@@ -334,7 +334,8 @@ def _same_but_queue(before: View, after: View) -> bool:
 def _outputs_kept(before: View, after: View) -> Iterator[str]:
     assert before.outputs is not None
     assert after.outputs is not None
-    kept = any(output in after.outputs for output in before.outputs)
+    names = {output[:2] for output in after.outputs}
+    kept = any(output[:2] in names for output in before.outputs)
     if kept and after.outputs[: len(before.outputs)] != before.outputs:
         yield f"outputs are {after.outputs}, should begin with {before.outputs}"
 

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.lockstep.not_checked import not_checked
     from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog, patience_of
-    from conformance.protocol import Attends
+    from conformance.protocol import Attends, Counts
 
     pairs = PairFactory(
         factory_of(arguments.A, python=arguments.python_a, in_process=arguments.in_process),
@@ -115,6 +115,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     pair = make(pairs, *state.usual[0])
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
+    if not isinstance(pair, Counts):
+        report.skip("B: STAT", why="statistics are compared only if A has them")
+    report.skip("requests served in one call", why="two engines together take single actions")
     return judge_coverage(state, pair, report, given=arguments.geometry is not None)
 
 

@@ -6,7 +6,7 @@ take, and, where more than one answer is allowed, in the actions that they refus
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, get_args
 
@@ -19,12 +19,16 @@ from conformance.protocol import (
     Attends,
     Batches,
     Compiles,
+    Copies,
+    Counts,
     Engine,
+    Erases,
     Factory,
     Poison,
     Poisonable,
     Profile,
     Result,
+    Scores,
 )
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits, Reason, Refused
@@ -64,8 +68,9 @@ class Differences:
 class Pair:
     """Two engines as one `conformance.protocol.Engine`: it answers as A does, and B follows.
 
-    It offers the actions that both offer. It is Poisonable or Compiles if either engine is or does,
-    and Attends if A does. A violation by B is raised as `Violation`.
+    It offers the actions that both offer. It is Poisonable, Compiles or Copies if either engine is
+    or does, and Attends, Counts, Scores or Erases if A does. A violation by B is raised as
+    `Violation`.
     """
 
     def __init__(self, a: Engine, b: Engine, seen: Differences) -> None:
@@ -79,6 +84,14 @@ class Pair:
             self.attend = self._attend
         if isinstance(a, Compiles) or isinstance(b, Compiles):
             self.compilations = self._compilations
+        if isinstance(a, Copies) or isinstance(b, Copies):
+            self.pool_copies = self._pool_copies
+        if isinstance(a, Counts):
+            self.statistics = self._statistics
+        if isinstance(a, Scores):
+            self.logprobs = a.logprobs  # those of B are compared as it follows
+        if isinstance(a, Erases):
+            self.erased = a.erased
 
     @property
     def profile(self) -> Profile:
@@ -145,6 +158,22 @@ class Pair:
             counts = engine.compilations() if isinstance(engine, Compiles) else {}
             found |= {f"{name}: {entry}": times for entry, times in counts.items()}
         return found
+
+    def _pool_copies(self) -> Mapping[str, Sequence[str]]:
+        """The copies of each engine, by its name and that of the entry point."""
+        found: dict[str, Sequence[str]] = {}
+        for name, engine in (("A", self._a), ("B", self._b.engine)):
+            copies = engine.pool_copies() if isinstance(engine, Copies) else {}
+            found |= {f"{name}: {entry}": wrong for entry, wrong in copies.items()}
+        return found
+
+    def _statistics(self) -> Mapping[str, object]:
+        assert isinstance(self._a, Counts)
+        self._seen.fault = "A"
+        if self._together and self._history:
+            with self._seen.blaming("B"):
+                self._b.compare_statistics(self._history[-1])
+        return self._a.statistics()
 
     def _attend(self) -> Mapping[int, Mapping[int, int]]:
         assert isinstance(self._a, Attends)

@@ -65,13 +65,12 @@ def prefill(
     assert work.tokens.shape == (limits.prefill_tokens,), "prompts are padded to the limit"
     rows_of = {part.shape[:1] for part in (work.lens, work.generations, *work.params)}
     assert rows_of == {(limits.prefill_seqs,)}, "there is a row for each prompt of the limit"
-    asked = work.generations
-    work = work._replace(generations=jnp.minimum(asked, geometry.slots + 1))  # so that sums fit
-    choices = plan_choices(state.slots, work, geometry)
-    tokens, slots, positions, firsts = _prompt_tokens(work, choices)
+    summable = work._replace(generations=_summable(work, geometry))
+    choices = plan_choices(state.slots, summable, geometry)
+    tokens, slots, positions, firsts = _prompt_tokens(summable, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
     grant = plan_pages(state.pages.counts, batch, geometry)
-    status = _status(setup, state, work, choices, grant.wanted, asked=asked)
+    status = _status(setup, state, work, choices, grant.wanted)
     ok = accepted(status)
 
     there = ok & (work.lens > 0)
@@ -136,6 +135,13 @@ def plan_choices(slots: Slots, work: PrefillWork, geometry: Geometry) -> Choices
     )
 
 
+def _summable(work: PrefillWork, geometry: Geometry) -> Int32[Array, " R"]:
+    """The numbers of choices, so narrowed that their sum is an int32: more than fit in the slots
+    are one too many.
+    """
+    return jnp.minimum(work.generations, geometry.slots + 1)
+
+
 def _prompt_tokens(
     work: PrefillWork, choices: Choices
 ) -> tuple[Int32[Array, " T"], Int32[Array, " T"], Int32[Array, " T"], Int32[Array, " R"]]:
@@ -157,18 +163,16 @@ def _status(
     work: PrefillWork,
     choices: Choices,
     prompt_pages: Int32[Array, ""],
-    *,
-    asked: Int32[Array, " R"],
 ) -> Int32[Array, "3"]:
     geometry, limits = setup.geometry, setup.limits
     present = work.lens > 0
     whole = jnp.max(jnp.where(present, work.lens + work.params.max_new, 0))
     requests = work.params.requests
-    taken = any_choice_taken(state, jnp.where(present, requests, -1), asked)
+    taken = any_choice_taken(state, jnp.where(present, requests, -1), work.generations)
     pair = (requests[:, None] == requests) & present[:, None] & present
     repeated = jnp.sum(pair) > jnp.sum(present)
     partial = present & (work.lens % geometry.page_size != 0)
-    wanted = prompt_pages + jnp.sum(jnp.where(partial, work.generations - 1, 0))
+    wanted = prompt_pages + jnp.sum(jnp.where(partial, _summable(work, geometry) - 1, 0))
     free_slots = geometry.slots - jnp.sum(state.slots.used, dtype=jnp.int32)
     free_pages = number_free(state.pages.counts)
     queued, outputs = state.queue.filled + choices.total, state.outputs.filled + choices.total

@@ -53,6 +53,30 @@ class Careless(SpecEngine):
         return {slot: {**cells, 99: 1} for slot, cells in super().attend().items()}
 
 
+class Miscounts(SpecEngine):
+    """The specification, with one sequence too many in its statistics."""
+
+    def statistics(self) -> dict[str, object]:
+        """The statistics, one of them wrong."""
+        return {**super().statistics(), "active": 99}
+
+
+class Misscores(SpecEngine):
+    """The specification, with log-probabilities above those of its tokens."""
+
+    def logprobs(self) -> tuple[tuple[float, ...], ...]:
+        """A log-probability of each token, too large by 1."""
+        return tuple(tuple(one + 1 for one in held) for held in super().logprobs())
+
+
+class Keeps(SpecEngine):
+    """The specification, which shows another state after each physical reset."""
+
+    def erased(self) -> object:
+        """Another state at each call."""
+        return object()
+
+
 def run(a: Factory, b: Factory, *, turns: int = 4) -> tuple[PairFactory, campaign.Run]:
     """Fuzz a pair of engines for some turns."""
     pairs, report = PairFactory(a, b), campaign.Run()
@@ -112,11 +136,19 @@ def test_other_words_for_a_refusal_are_legal_if_both_hold() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "clause"),
-    [(remote_engines.Leaks, "CONS"), (SaysOther, "ATOMIC"), (Careless, "READ")],
+    [
+        (remote_engines.Leaks, "CONS"),
+        (SaysOther, "ATOMIC"),
+        (Careless, "READ"),
+        (Miscounts, "STAT"),
+        (Misscores, "ALONE"),
+        (Keeps, "RESET"),
+    ],
 )
 def test_a_violation_has_an_owner(wrong: Factory, clause: str) -> None:
     """The engine that goes wrong is blamed, as A and as B."""
-    right = SpecEngine if wrong is Careless else toy_engine.make
+    is_whole = isinstance(wrong, type) and issubclass(wrong, SpecEngine)
+    right = SpecEngine if is_whole else toy_engine.make
     for a, b, fault in ((right, wrong, "B"), (wrong, right, "A")):
         pairs, report = run(a, b, turns=20)
 

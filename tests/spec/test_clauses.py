@@ -226,6 +226,12 @@ BAD_STEPS = (
         "should begin with ((4, 0, (1,)",
     ),
     (
+        "OUT",
+        evolve(GOOD, outputs=((4, 0, (1,), FinishReason.STOP),)),
+        evolve(GOOD, outputs=((4, 0, (2,), FinishReason.STOP),)),
+        "should begin with ((4, 0, (1,)",
+    ),
+    (
         "WIN",
         SLIDING,
         evolve(SLIDING, first_page=(1, 1), rows=((INVALID, 1), (INVALID, 2)), counts=(0, 1, 1, 0)),
