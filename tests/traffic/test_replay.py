@@ -6,14 +6,25 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from spec_engine import SpecEngine
 
 from conformance.cli import main
 from conformance.cli.replay import ENGINE
 from conformance.engines import ours
 from conformance.engines.registry import load_engine
 from conformance.fuzzing import counterexamples
+from conformance.protocol import Action, Result
 from conformance.traffic import replay, traces
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.machines.actions import Submit
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Reason,
+    Refusal,
+    default_limits,
+    refused,
+)
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 FILES = {"azure": "azure_conv_2023.csv", "mooncake": "mooncake_conversation.jsonl"}
@@ -113,6 +124,27 @@ def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "FAILS: CONS: counts[" in out
     assert 1 == out.count("Submit(")
     assert ["jsonl", "py"] == sorted(path.suffix[1:] for path in Path("kept").iterdir())
+
+
+class Picky(SpecEngine):
+    """The specification, as an engine that may refuse more, and does not take request 1."""
+
+    def __init__(self) -> None:
+        super().__init__(SIZES, LIMITS, CleanupMode.INCREMENTAL)
+        self.profile = evolve(self.profile, refuses="may_refuse_more")
+
+    def apply(self, action: Action) -> Result:
+        """Take an action, but for one request."""
+        if isinstance(action, Submit) and action.request.id == 1:
+            raise refused([Refusal(Reason.NEVER_FITS, None, None)])
+        return super().apply(action)
+
+
+def test_a_request_that_is_refused_ends_the_replay(sample: Path) -> None:
+    """It is not left out in silence."""
+    traffic = replay.requests(sample, "azure", page_size=16, limit=None)
+    with pytest.raises(InvalidInput, match="request 1: saw 'NEVER_FITS'"):
+        replay.replay(Picky(), traffic, tally=replay.Tally(), update=lambda _: None)
 
 
 def test_the_command_serves_with_our_engine_unless_told_otherwise() -> None:

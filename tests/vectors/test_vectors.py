@@ -19,6 +19,7 @@ from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.cli import main
+from conformance.protocol import Action, Result
 from conformance.recordings.validate import validate
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
@@ -29,7 +30,8 @@ from conformance.vectors.play import play
 from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
-from spec.vocabulary import InvalidInput
+from spec.machines.actions import Reserve
+from spec.vocabulary import InvalidInput, Refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "vectors.md"
 ALLOCATOR = Path(__file__).with_name("vectors_allocator.c")
@@ -219,6 +221,35 @@ def test_the_specification_passes_and_what_it_shows_otherwise_does_not(covers: l
     found = play(engine, vector)
     assert found is not None
     assert "RC" == found.clause
+
+
+class Taking(SpecEngine):
+    """The specification, which takes a slot whenever it refuses something."""
+
+    has_taken = False
+
+    def apply(self, action: Action) -> Result:
+        """Take an action, or refuse it and reserve a slot where one is free."""
+        try:
+            return super().apply(action)
+        except Refused:
+            if None in self.state.sequences:
+                self.state, self.has_taken = self.machine.step(self.state, Reserve()), True
+            raise
+
+
+def test_a_refusal_that_changes_what_is_shown_fails(covers: list[Cover]) -> None:
+    """It does at its own line, also at the last one, which no other line follows."""
+    for vector in covers[0].vectors:
+        header, lines = vector.header, vector.lines
+        first = next((at for at, line in enumerate(lines) if line.refused is not None), None)
+        engine = Taking(header.geometry, header.limits, header.cleanup)
+        found = play(
+            engine, evolve(vector, lines=lines[: len(lines) if first is None else first + 1])
+        )
+
+        assert engine.has_taken is (found is not None)
+    assert engine.has_taken
 
 
 def test_the_words_say_what_the_recording_says(folder: Path) -> None:
