@@ -126,9 +126,8 @@ class Coverage:
         return found
 
     def begin(self) -> None:
-        """Another engine begins: none of its pages has been released, nor of its slots."""
+        """Another engine begins: none of its pages has been released."""
         self._released.clear()
-        self._previous.clear()
         self.last = None
 
     def record(
