@@ -294,15 +294,16 @@ def pairs(possible: Iterable[Outcome], words: Collection[str]) -> frozenset[Pair
 def is_seldom(pair: Pair, words: Collection[str]) -> bool:
     """Whether a round is done where the step before leaves hardly anything for it to do.
 
-    A loop ends where no further round is done, unless rows are long. Drafts stop a round, and
-    tokens that have left the queue too, unless a round of other tokens is ahead of them.
+    A loop ends where no further round is done, unless rows are long. Tokens that have left the
+    queue stop a round of all that follow them in their slots. Drafts do too, unless a round of
+    other tokens is ahead of them.
     """
     one, other = pair
     if other != (act.Round, False) or one.refused:
         return False
     if one.kind is act.Generate:
         return LONG_ROWS not in words
-    return one.kind in {act.Pack, act.Propose} and NARROW_ROUNDS not in words
+    return one.kind is act.Pack or (one.kind is act.Propose and NARROW_ROUNDS not in words)
 
 
 def _is_again(one: Kind, other: Kind) -> bool:
