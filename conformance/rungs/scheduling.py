@@ -145,12 +145,12 @@ def _forked_fit(session: Session, choices: int, wanted: int) -> Prefill | None:
     """
     state, name = session.state, session.next_id()
     longest = min(state.geometry.max_len - 1, state.limits.prefill_tokens)
-    for length, new in product(range(longest, 0, -1), (1, 2)):
-        params = Params(max_new=new if new == 1 else state.geometry.max_len - length)
-        prompt = (0,) * length
-        one = Prefill((Request(id=name, prompt=prompt, params=params, n_generations=choices),))
-        if SERVING.pages_wanted(state, one) == wanted:
-            return one
+    for length in range(longest, 0, -1):
+        for new in (1, state.geometry.max_len - length):
+            prompt, params = (0,) * length, Params(max_new=new)
+            one = Prefill((Request(id=name, prompt=prompt, params=params, n_generations=choices),))
+            if SERVING.pages_wanted(state, one) == wanted:
+                return one
     return None
 
 
@@ -276,9 +276,9 @@ def round_at_full_outputs(session: Session, drawn: int) -> Step:
     digits = Digits(drawn)
     left = digits.below(2)
     while (room := session.state.limits.outputs - len(session.state.outputs) - left) > 0:
-        before, state = session.state, session.state
-        most = min(room, state.limits.prefill_seqs, state.limits.prefill_tokens)
-        count = min(most, state.sequences.count(None), pool.free_count(state.counts))
+        before = session.state
+        most = min(room, before.limits.prefill_seqs, before.limits.prefill_tokens)
+        count = min(most, before.sequences.count(None), pool.free_count(before.counts))
         if count == 0 and act.FreeFinished in session.actions:
             session.take(act.FreeFinished())
         else:
