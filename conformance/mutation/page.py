@@ -1,4 +1,4 @@
-"""The page about mutants: the matrix of operators and methods, the targets, and the survivors."""
+"""The page about the mutants of a group: its targets, operators and methods, and the survivors."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from attrs import frozen
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.fates import Fates
 from conformance.mutation.operators import Mutant
-from conformance.mutation.targets import GROUPS, SEED, UNIT_TESTS, mutants
+from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, mutants
 from conformance.verdict import Verdict
 
 ANY: Final = "any"
@@ -105,24 +105,32 @@ class Judged:
         return Share(found, len(self.sample))
 
 
-def report(samples: Mapping[str, Sequence[int]], fates: Fates) -> Report:
-    """The page on these samples. Methods that were not run on a whole sample are left out."""
-    judged = [_judged(group, numbers, fates) for group, numbers in samples.items()]
-    targets = [line for one in judged for line in _targets(one)]
-    parts = [_HEAD, *(f"- {text}" for text, _ in targets), ""]
-    for one in judged:
-        parts += [*_matrix(one), *_survivors(one)]
+def report(group: str, numbers: Sequence[int], fates: Fates) -> Report:
+    """The page on this sample. Methods that were not run on the whole of it are left out."""
+    judged = _judged(group, numbers, fates)
+    targets = list(_targets(judged))
+    parts = [
+        *_head(judged, fates.stamp),
+        *(f"- {text}" for text, _ in targets),
+        "",
+        *_matrix(judged),
+        *_survivors(judged),
+    ]
     met = all(verdict is Verdict.HOLDS for _, verdict in targets)
     return Report("\n".join(parts) + "\n", met)
 
 
-_HEAD: Final = f"""\
-# Mutants
-
-Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. A mutant is our engine with one
-mechanical change. The samples have the seed {SEED}, each module in proportion to its mutants.
-Mutants that raise as soon as an entry point is traced do not count. Intervals are of 95 %.
-"""
+def _head(judged: Judged, stamp: str) -> Iterator[str]:
+    yield f"# Mutants: {judged.group}"
+    yield ""
+    yield f"Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. The digest of the sources:"
+    yield f"`{stamp}`. The group: {GROUPS[judged.group].what}."
+    yield "A mutant is one mechanical change. Each module is in the sample in proportion to its"
+    yield f"mutants; the seed is {SEED}."
+    if TESTS not in GROUPS[judged.group].methods:
+        yield "Mutants that raise as soon as an entry point is traced do not count."
+    yield "Intervals are of 95 %."
+    yield ""
 
 
 def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:
@@ -158,7 +166,7 @@ def _verdict(judged: Judged, method: str, share: Share, least: float) -> Verdict
 def _matrix(judged: Judged) -> Iterator[str]:
     apart = (UNIT_TESTS,) if UNIT_TESTS in judged.methods else ()
     columns = (*of_kit(judged.methods), ANY, *apart)
-    yield f"## {judged.group}: {GROUPS[judged.group].what}"
+    yield "## Operators and methods"
     yield ""
     yield (
         f"{len(judged.sample)} of {len(mutants(judged.group))} mutants; "
@@ -176,7 +184,7 @@ def _matrix(judged: Judged) -> Iterator[str]:
 
 
 def _survivors(judged: Judged) -> Iterator[str]:
-    yield f"### What survives in {judged.group}"
+    yield "## Survivors"
     yield ""
     for one in sorted(judged.survivors, key=lambda one: (one.module, one.number)):
         why = judged.why_equivalent(one)

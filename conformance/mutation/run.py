@@ -1,4 +1,4 @@
-"""`make mutants`: which mutants of our engine are killed, by which method; writes docs/mutants.md.
+"""`make mutants`: which mutants are killed, by which method; writes a page for each group.
 
     python -m conformance.mutation.run --size 300
     python -m conformance.mutation.run --group metadata --method fuzz --size 30
@@ -29,18 +29,21 @@ from conformance.runtime.sources import digest
 
 WORKER: Final = "conformance.mutation.worker"
 RESULTS: Final = Path(".kvspec/mutants.jsonl")
-PAGE: Final = Path("docs/mutants.md")
+PAGES: Final = Path("docs/mutants")
 SPARE: Final = 1.5
 """Mutants are traced for each that is asked for: some raise at once, and do not count."""
 POLL_SECONDS: Final = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge what is left of the sample, and write the page. Returns 0 if the targets are met."""
+    """Judge what is left of the samples, and write the pages. Returns 0 if the targets are met."""
     given = _parser().parse_args(arguments)
     fates = Fates(Path(given.results), digest())
     groups = [given.group] if given.group else list(GROUPS)
-    sizes = {group: len(mutants(group)) if given.all else given.size for group in groups}
+    sizes = {
+        group: len(mutants(group)) if given.all else given.size or GROUPS[group].size
+        for group in groups
+    }
     with progress("mutants", total=None) as update:
         for group, size in sizes.items():
             if TESTS not in GROUPS[group].methods:
@@ -49,12 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             counted = alive(group, size, fates)
             for method in [given.method] if given.method else GROUPS[group].methods:
                 _judge_all(group, method, counted, fates, given.jobs, update)
-    samples = {group: alive(group, size, fates) for group, size in sizes.items()}
-    found = page.report(samples, fates)
-    print(found.text)
-    if given.write:
-        Path(given.write).write_text(found.text, encoding="utf-8")
-    return 0 if found.is_met else 1
+    is_met = True
+    for group, size in sizes.items():
+        found = page.report(group, alive(group, size, fates), fates)
+        print(found.text)
+        is_met &= found.is_met
+        if given.write:
+            (Path(given.write) / f"{group}.md").write_text(found.text, encoding="utf-8")
+    return 0 if is_met else 1
 
 
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
@@ -120,11 +125,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--group", choices=list(GROUPS), help="one group (default: all)")
     parser.add_argument("--method", help="one method (default: all of the group)")
-    parser.add_argument("--size", type=int, default=300, help="mutants of each group (default 300)")
+    parser.add_argument("--size", type=int, help="mutants of each group (default: see the groups)")
     parser.add_argument("--all", action="store_true", help="every mutant: hours")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--results", default=str(RESULTS), help=f"(default {RESULTS})")
-    parser.add_argument("--write", help=f"write the page to this file, as {PAGE}")
+    parser.add_argument("--write", help=f"write the pages to this folder, as {PAGES}")
     return parser
 
 

@@ -19,7 +19,7 @@ def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) ->
     for method in methods or GROUPS["metadata"].methods:
         for number in range(SIZE):
             fates.add(("metadata", method, number), Fate(None if number in survivors else "DET"))
-    return page.report({"metadata": range(SIZE)}, fates)
+    return page.report("metadata", range(SIZE), fates)
 
 
 def test_the_interval_is_that_of_wilson() -> None:
@@ -57,7 +57,7 @@ def test_unit_tests_stand_apart(tmp_path: Path) -> None:
     fates = Fates(tmp_path / "without" / "mutants.jsonl", "now")
     for number in range(SIZE):
         fates.add(("metadata", "unit tests", number), Fate("test_state"))
-    beside = page.report({"metadata": range(SIZE)}, fates)
+    beside = page.report("metadata", range(SIZE), fates)
 
     for found in (without, beside):
         assert "killed by some method: 37 of 40: 92.5% (80.1% to 97.4%); target 95%" in found.text
