@@ -90,7 +90,16 @@ RULES: Final[Mapping[str, DrawRule]] = {
     "elsewhere": elsewhere,
 }
 _LEFT_OUT: Final = frozenset(
-    {"boundary", "boundary_again", "refill", "retry", "choices_at_edge", "full_outputs", *RULES}
+    {
+        "boundary",
+        "boundary_again",
+        "refill",
+        "retry",
+        "reuse",
+        "choices_at_edge",
+        "full_outputs",
+        *RULES,
+    }
 )
 """The rules that take many steps themselves, or one again, and those of this module."""
 

@@ -126,8 +126,9 @@ class Coverage:
         return found
 
     def begin(self) -> None:
-        """Another engine begins: none of its pages has been released."""
+        """Another engine begins: none of its pages was released, and none of its slots used."""
         self._released.clear()
+        self._previous.clear()
         self.last = None
 
     def record(

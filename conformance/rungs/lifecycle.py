@@ -14,6 +14,7 @@ from conformance.rungs.pages import (
     boundary,
     fitted,
     needs_page,
+    reuse,
     together,
 )
 from conformance.rungs.record import ActionKit, DrawRule, Move, RungKit, Session
@@ -234,6 +235,7 @@ KIT: Final = RungKit(
             "boundary": boundary("advance", taking),
             "boundary_again": boundary("advance", taking),
             "reset": _or_clean_up(rarely(8, RESET, "allocate")),
+            "reuse": rarely(8, reuse, "advance"),
         },
         "scheduling": {
             "boundary": boundary("prefill", taking),

@@ -404,6 +404,33 @@ def _cloned(serial: int) -> Iterator[Action]:
     yield Allocate(((1, 1),))
 
 
+def reuse(session: Session, drawn: int) -> Step:
+    """Give a slot a sequence of two cells, then one of one cell, then one of two again.
+
+    What the first leaves behind is past the end of the second, and the third reads there.
+    """
+    slot = drawn % session.state.geometry.slots
+    for cells in (2, 1, 2):
+        if slot in used_slots(session.state):
+            session.take(Free(slot))
+        for step in _sequence(slot, cells, session.next_id(), session.actions):
+            session.take(step)
+    return Free(slot)
+
+
+def _sequence(
+    slot: int, cells: int, serial: int, offered: Collection[type[Action]]
+) -> Iterator[Action]:
+    """The steps to a sequence with so many written cells in a slot that is free."""
+    tokens, batch = (0,) * cells, tuple((slot, position) for position in range(cells))
+    yield Reserve(slot)
+    yield act.Assign(slot, tokens, Params(max_new=1), serial)
+    if act.Assign not in offered:
+        yield Append(slot, tokens)
+    yield Allocate(batch)
+    yield Write(batch)
+
+
 def _one_page_more(state: State) -> Action:
     """Allocate up to the next page boundary of the first row with room; else reserve a slot."""
     size, longest = state.geometry.page_size, state.geometry.max_len

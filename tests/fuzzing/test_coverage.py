@@ -18,7 +18,7 @@ from conformance.protocol import Action, Poison, Result
 from conformance.recordings.fast_table import APPENDING
 from conformance.rungs.coverage import POISON, RARE_STEPS, Coverage, offered_by
 from conformance.rungs.lifecycle import CLEANUPS
-from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_SHORT
+from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_SHORT, SLOT_REUSED
 from conformance.rungs.possible import Kind, is_pair
 from conformance.rungs.record import (
     AHEAD,
@@ -434,6 +434,20 @@ def test_every_word_of_a_corner_is_known() -> None:
         for word in need.split("|")
         if word not in OFFERED | SIZES and ": " not in word
     }
+
+
+def test_a_slot_is_used_again_within_one_engine() -> None:
+    """Sequences of three, one and two cells in one slot count only if one engine has held them."""
+    twice = (*grown(0, 3), act.Free(0), *grown(0, 1, request=1), act.Free(0))
+    third = grown(0, 2, request=2)
+    assert covered(*twice, *third).corners[SLOT_REUSED]
+
+    counted, state = covered(*twice), SERVING.initial(small(), default_limits(small()))
+    counted.begin()
+    for action in third:
+        before, state = state, SERVING.step(state, action)
+        counted.record(before, action, frozenset(), state)
+    assert SLOT_REUSED not in counted.corners
 
 
 def test_steps_after_one_another_are_counted_within_one_engine() -> None:
