@@ -48,7 +48,7 @@ LEAST = {
     "take no outputs": 16,
     "outputs full": 77,
     "a clone into the last free slot": 38,
-    "a clone without a free slot": 21,
+    "a clone without a free slot": 13,
     "the smallest slot": 22,
 }
 """Each kind of value, and how often it comes up at least in these histories."""
