@@ -109,9 +109,9 @@ def shorten(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
-def statement() -> list[Place]:
-    """A statement that is left out."""
-    return [Place("statement", "", None, "(left out)")]
+def statement(node: ast.stmt) -> list[Place]:
+    """A statement that is left out: a guard, if it refuses."""
+    return [Place("guard" if refuses(node) else "statement", "", None, "(left out)")]
 
 
 def condition(node: ast.expr) -> list[Place]:
@@ -206,7 +206,7 @@ def _arguments(node: ast.Call, name: str) -> Iterator[Place]:
         for at in range(len(node.args) - 1):
             yield Place("arguments", "swap", at, f"arguments {at} and {at + 1} swapped")
     if name in _GUARDED:
-        yield Place("guard", "reverse", None, "the guards in reverse order")
+        yield Place("order", "reverse", None, "the guards in reverse order")
         for at, one in enumerate(node.args):
             yield Place("guard", "drop argument", at, f"without {ast.unparse(one)}")
     if name in _FIELDS:
@@ -289,6 +289,14 @@ def is_type(node: ast.Subscript) -> bool:
 def is_guard(node: ast.Tuple) -> bool:
     """Whether a tuple is a guard: (refuses, Reason, seen, allowed)."""
     return len(node.elts) == _GUARD_SIZE and ast.unparse(node.elts[1]).lower().startswith("reason")
+
+
+def refuses(node: ast.stmt) -> bool:
+    """Whether a statement raises a refusal."""
+    match node:
+        case ast.Raise(ast.Call(function)):
+            return name_of(function) == "refused"
+    return False
 
 
 def is_update(node: ast.Call) -> bool:

@@ -10,7 +10,7 @@ from attrs import frozen
 from conformance.mutation.explained import EQUIVALENT
 from conformance.mutation.fates import Fates
 from conformance.mutation.operators import Mutant
-from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, mutants
+from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, eligible, mutants
 from conformance.verdict import Verdict
 
 ANY: Final = "any"
@@ -19,6 +19,7 @@ MOST_EQUIVALENT: Final = 0.1
 TARGETS: Final[Mapping[tuple[str, str], float]] = {
     ("metadata", ANY): 0.95,
     ("metadata", "fuzz"): 0.8,
+    ("guards", "fuzz"): 1.0,
     ("contents", ANY): 0.95,
     ("kernel", ANY): 0.95,
     ("specification", ANY): 0.95,
@@ -169,7 +170,7 @@ def _matrix(judged: Judged) -> Iterator[str]:
     yield "## Operators and methods"
     yield ""
     yield (
-        f"{len(judged.sample)} of {len(mutants(judged.group))} mutants; "
+        f"{len(judged.sample)} of {len(eligible(judged.group))} mutants; "
         f"{judged.equivalent.killed} of them are equivalent and are left out of the shares."
     )
     yield ""

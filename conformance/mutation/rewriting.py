@@ -149,7 +149,7 @@ class _Rewriter(ast.NodeTransformer):
         return _call("lazily", _tuple(specs), _thunk(inner), _thunk(negated))
 
     def _assignment(self, node: ast.Assign, name: str, value: ast.expr) -> ast.stmt:
-        specs = self._specs(node, operators.statement()) if name in self._bound else []
+        specs = self._specs(node, operators.statement(node)) if name in self._bound else []
         node.value = self.visit(value)
         if specs:
             before = _thunk(ast.Name(name, ast.Load()))  # it may be unbound on this path
@@ -158,7 +158,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _droppable(self, node: ast.stmt, changed: Any) -> ast.stmt:
-        specs = self._specs(node, operators.statement())
+        specs = self._specs(node, operators.statement(node))
         if not specs:
             return cast(ast.stmt, changed)
         test = ast.UnaryOp(ast.Not(), _call("dropped", _tuple(specs)))

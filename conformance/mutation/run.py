@@ -22,7 +22,7 @@ from attrs import asdict
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
 from conformance.mutation.fates import Fate, Fates
-from conformance.mutation.targets import GROUPS, TESTS, mutants, sample
+from conformance.mutation.targets import GROUPS, TESTS, eligible, sample
 from conformance.mutation.worker import REFINE, TRACE, Job
 from conformance.runtime import processes
 from conformance.runtime.sources import digest
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fates = Fates(Path(given.results), digest())
     groups = [given.group] if given.group else list(GROUPS)
     sizes = {
-        group: len(mutants(group)) if given.all else given.size or GROUPS[group].size
+        group: len(eligible(group)) if given.all else given.size or GROUPS[group].size
         for group in groups
     }
     with progress("mutants", total=None) as update:

@@ -23,6 +23,7 @@ class Group:
     """Modules that are reported together. what: in words. methods: what may kill their mutants.
 
     tests: the files and folders of tests that TESTS or UNIT_TESTS runs. size: of the sample.
+    kinds: the operators; by default all.
     """
 
     what: str
@@ -30,6 +31,7 @@ class Group:
     methods: tuple[str, ...]
     tests: tuple[str, ...] = ()
     size: int = 300
+    kinds: tuple[str, ...] = ()
 
 
 TESTS: Final = "tests"
@@ -57,32 +59,33 @@ OF_ENGINE: Final = tuple(
 JITTED: Final = "impl.attention."
 """The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
 mutant of them can be chosen by an argument of the entry points."""
+METADATA: Final = (
+    "impl.plan",
+    "impl.commit",
+    "impl.status",
+    "impl.state",
+    "impl.state.outputs",
+    "impl.state.packing",
+    "impl.state.pages",
+    "impl.state.queue",
+    "impl.state.slots",
+    "impl.steps.allocation",
+    "impl.steps.answer",
+    "impl.steps.decode",
+    "impl.steps.outputs",
+    "impl.steps.prefill",
+    "impl.steps.queueing",
+    "impl.steps.reset",
+    "impl.steps.rollback",
+    "impl.steps.round",
+    "impl.steps.sequences",
+    "impl.steps.statistics",
+    "impl.steps.writing",
+)
 GROUPS: Final[Mapping[str, Group]] = {
     "metadata": Group(
         "tables, queue, outputs and steps of the engine, compiled",
-        (
-            "impl.plan",
-            "impl.commit",
-            "impl.status",
-            "impl.state",
-            "impl.state.outputs",
-            "impl.state.packing",
-            "impl.state.pages",
-            "impl.state.queue",
-            "impl.state.slots",
-            "impl.steps.allocation",
-            "impl.steps.answer",
-            "impl.steps.decode",
-            "impl.steps.outputs",
-            "impl.steps.prefill",
-            "impl.steps.queueing",
-            "impl.steps.reset",
-            "impl.steps.rollback",
-            "impl.steps.round",
-            "impl.steps.sequences",
-            "impl.steps.statistics",
-            "impl.steps.writing",
-        ),
+        METADATA,
         ("fuzz", "refine", "vectors", "replay", UNIT_TESTS),
         OF_ENGINE,
     ),
@@ -125,6 +128,12 @@ GROUPS: Final[Mapping[str, Group]] = {
         ("impl.arguments", "impl.engine", "impl.host", "impl.interrupts", "impl.setup"),
         ("fuzz", "vectors", "replay"),
         size=100,
+    ),
+    "guards": Group(
+        "every guard of the engine and of its driver, left out",
+        (*METADATA, "impl.arguments", "impl.host"),
+        ("fuzz",),
+        kinds=("guard",),
     ),
     "specification": Group(
         "the specification",
@@ -193,7 +202,8 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
     ),
 }
-"""Every module of the engine and of the specification that has mutants is in one group.
+"""Every module of the engine and of the specification that has mutants is in one group, beside the
+guards.
 
 The compiled code beside the metadata has 300 mutants in its samples, too: contents and kernel in
 proportion to all of their mutants.
@@ -220,6 +230,12 @@ def mutants(group: str) -> tuple[Mutant, ...]:
     )
 
 
+def eligible(group: str) -> tuple[Mutant, ...]:
+    """The mutants of a group that may be in its sample."""
+    kinds = GROUPS[group].kinds
+    return tuple(one for one in mutants(group) if not kinds or one.kind in kinds)
+
+
 def rewritten(group: str, chosen: frozenset[int]) -> list[Rewritten]:
     """The modules of a group with these mutants in their code."""
     return [
@@ -232,7 +248,7 @@ def sample(group: str, size: int) -> tuple[int, ...]:
 
     A smaller sample is the beginning of a larger one, as nearly as whole numbers allow it.
     """
-    every, by_module = mutants(group), dict[str, list[int]]()
+    every, by_module = eligible(group), dict[str, list[int]]()
     for mutant in every:
         by_module.setdefault(mutant.module, []).append(mutant.number)
     keyed = []

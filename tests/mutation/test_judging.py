@@ -36,9 +36,8 @@ def test_every_module_of_the_engine_is_in_one_group() -> None:
         for package in ("impl", "spec")
         for path in (HOME / package).rglob("*.py")
     ]
-    grouped = [
-        module for name, group in GROUPS.items() if name != "kit" for module in group.modules
-    ]
+    groups = [group for name, group in GROUPS.items() if name != "kit" and not group.kinds]
+    grouped = [module for group in groups for module in group.modules]
 
     assert sorted(grouped) == sorted(one for one in every if rewrite(one).mutants)
 
@@ -53,6 +52,17 @@ def test_a_sample_has_each_module_in_proportion() -> None:
         whole = sum(one.module == module for one in every)
         part = sum(every[number].module == module for number in tenth)
         assert abs(part - whole / 10) <= 1
+
+
+def test_the_sample_of_guards_has_every_guard_and_nothing_else() -> None:
+    """Those that the entry points ask, and those for which the driver or the host refuses."""
+    every, numbers = mutants("guards"), sample("guards", GROUPS["guards"].size)
+
+    assert {"guard"} == {every[number].kind for number in numbers}
+    assert sorted(numbers) == [one.number for one in every if one.kind == "guard"]
+    assert {"impl.arguments", "impl.host", "impl.plan", "impl.steps.sequences"} <= {
+        every[number].module for number in numbers
+    }
 
 
 def test_fates_are_kept_with_the_sources(tmp_path: Path) -> None:
