@@ -1,7 +1,9 @@
 """Mutants that tests must kill: those of the specification and of the kit itself.
 
-The tests are collected once. Then the process is forked for each mutant, and the fork runs them
-until one fails.
+The tests are collected once, and run once without a mutant, to see which of them call which. Then
+the process is forked for each mutant, and the fork runs the tests that call it until one fails.
+What a test only reads from a program that another has compiled is no call: such a test may be left
+out, so that the share that is killed is rather too low than too high.
 """
 
 import json
@@ -22,10 +24,8 @@ from conformance.mutation.fates import HANGS
 from conformance.runtime.processes import HOME
 from spec.vocabulary import InvalidInput
 
-SLOW: Final = 0.3
-"""Tests that take more seconds than this run after the others."""
 PATIENCE: Final = 4.0
-"""The tests may take this many times as long as without a mutant, before they count as hanging."""
+"""Tests may take this many times as long as without a mutant, before they count as hanging."""
 FEWEST_SECONDS: Final = 60.0
 CLEAN_SECONDS: Final = 3600.0
 """How long the tests may take without a mutant."""
@@ -43,12 +43,17 @@ class Keep(Protocol):
 class Ended:
     """How a fork ended. failed: the first test that failed; None if all passed.
 
-    seconds: of each test that ran, by its name. called: the mutants that were met.
+    seconds: of each test that ran, by its name. met: the mutants that each has called.
     """
 
     failed: str | None
     seconds: dict[str, float]
-    called: tuple[int, ...]
+    met: dict[str, list[int]]
+
+    def calling(self, number: int, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """The tests that have called a mutant, the fastest first."""
+        found = [item for item in items if number in self.met[item.nodeid]]
+        return sorted(found, key=lambda item: self.seconds[item.nodeid])
 
 
 @define
@@ -59,18 +64,19 @@ class _Loop:
     keep: Keep
     failed: str | None = None
     seconds: dict[str, float] = field(factory=dict)
+    set_up: dict[str, set[int]] = field(factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how long a test takes, and the first that fails."""
+        """Note how long a test takes, the first that fails, and what the fixtures have called."""
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.when == "setup":
+            self.set_up.setdefault(_file(report.nodeid), set()).update(schemata.CHOICE.called)
         if report.failed and self.failed is None:
             self.failed = report.nodeid
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant."""
-        began = time.monotonic()
-        clean = self._forked(session, None, seconds=CLEAN_SECONDS)
-        limit = max(FEWEST_SECONDS, PATIENCE * (time.monotonic() - began))
+        clean = self._forked(session.items, None, seconds=CLEAN_SECONDS)
         if clean is None:
             raise RuntimeError(
                 f"without a mutant the tests do not end in {CLEAN_SECONDS:g} seconds: a fork hangs "
@@ -78,24 +84,25 @@ class _Loop:
             )
         if clean.failed is not None:
             raise RuntimeError(f"without a mutant {clean.failed} fails")
-        session.items.sort(key=lambda item: clean.seconds.get(item.nodeid, 0.0) > SLOW)
         for number in self.numbers:
-            if number not in clean.called:
+            calling = clean.calling(number, session.items)
+            if not calling:
                 self.keep(number, None, run=False)
                 continue
-            ended = self._forked(session, number, seconds=limit)
+            whole = sum(clean.seconds[item.nodeid] for item in calling)
+            ended = self._forked(calling, number, seconds=max(FEWEST_SECONDS, PATIENCE * whole))
             self.keep(number, HANGS if ended is None else ended.failed)
         return True
 
     def _forked(
-        self, session: pytest.Session, number: int | None, *, seconds: float
+        self, items: Sequence[pytest.Item], number: int | None, *, seconds: float
     ) -> Ended | None:
-        """Run the tests in a fork; None if it did not end in time, or ended without a word."""
+        """Run these tests in a fork; None if it did not end in time, or ended without a word."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
-            self._run(session, number, writing)
+            self._run(items, number, writing)
         os.close(writing)
         try:
             return _answer(reading, seconds)
@@ -105,28 +112,36 @@ class _Loop:
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
-    def _run(self, session: pytest.Session, number: int | None, writing: int) -> None:
-        """Run the tests in this fork until one fails, write how it ended, and end."""
+    def _run(self, items: Sequence[pytest.Item], number: int | None, writing: int) -> None:
+        """Run these tests in this fork until one fails, write how it ended, and end."""
         os.setsid()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         _forget_results()
-        schemata.CHOICE.called.clear()
-        items = session.items
+        met = {}
         try:
             with schemata.choosing(number):
                 for item, after in zip(items, [*items[1:], None], strict=True):
+                    schemata.CHOICE.called.clear()
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                    met[item.nodeid] = schemata.CHOICE.called.copy()
                     if self.failed is not None:
                         break
+                    if number is None:
+                        _forget_results()  # the next test calls by itself what it needs
         except BaseException as error:  # whatever ends the tests has noticed the mutant
             self.failed = self.failed or type(error).__name__
-        called = sorted(schemata.CHOICE.called)
-        text = json.dumps({"failed": self.failed, "seconds": self.seconds, "called": called})
+        every = {name: sorted(own | self.set_up[_file(name)]) for name, own in met.items()}
+        text = json.dumps({"failed": self.failed, "seconds": self.seconds, "met": every})
         with os.fdopen(writing, "w") as file:
             file.write(text)
         os._exit(0)
+
+
+def _file(test: str) -> str:
+    """The file of a test, whose tests may share what a fixture has made."""
+    return test.partition("::")[0]
 
 
 def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
@@ -164,7 +179,7 @@ def _answer(reading: int, seconds: float) -> Ended | None:
     if not text:
         return None
     held = json.loads(text)
-    return Ended(held["failed"], held["seconds"], tuple(held["called"]))
+    return Ended(held["failed"], held["seconds"], held["met"])
 
 
 def _forget_results() -> None:

@@ -16,9 +16,27 @@ def largest(numbers):
 
 def unused(number):
     return number + 1
+
+
+def made(number):
+    return number + 1
 """
 TESTS = '''
 import little_module
+import pytest
+
+@pytest.fixture(scope="module")
+def made():
+    """It is made once, for the first test that asks."""
+    return little_module.made(2)
+
+def test_made_first(made):
+    """It is there."""
+    assert made
+
+def test_made_again(made):
+    """It is right."""
+    assert 3 == made
 
 def test_the_largest():
     """It is found."""
@@ -70,6 +88,7 @@ def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None
     assert ["test_the_largest", True] == kept["largest: number <= found"]
     assert ["test_the_largest", True] == kept["largest: (left out)"]
     assert [None, False] == kept["unused: number - 1"]
+    assert ["test_made_again", True] == kept["made: number - 1"]
 
 
 def test_tests_that_fail_without_a_mutant_kill_none(tmp_path: Path) -> None:
