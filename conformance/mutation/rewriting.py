@@ -141,9 +141,9 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _condition(self, node: ast.expr) -> ast.expr:
-        specs = self._specs(node, operators.condition(node))
+        specs = [] if operators.binds(node) else self._specs(node, operators.condition(node))
         inner: ast.expr = self.visit(node)
-        if not specs or operators.binds(node):
+        if not specs:
             return inner
         negated = ast.UnaryOp(ast.Not(), inner)
         return _call("lazily", _tuple(specs), _thunk(inner), _thunk(negated))
@@ -238,13 +238,14 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if operators.is_update(node):
             return self._update(node)
-        specs = self._specs(node, operators.call(node))
+        unpacks = any(one.arg is None for one in node.keywords)
+        specs = [] if unpacks else self._specs(node, operators.call(node))
         node.args = [self._operand(one) for one in node.args]
         for one in node.keywords:
             one.value = self._operand(one.value)
         if isinstance(node.func, ast.Attribute):
             node.func.value = self.visit(node.func.value)
-        if not specs or any(one.arg is None for one in node.keywords):
+        if not specs:
             return node
         return _call("call", _tuple(specs), node.func, _each(node.args), _named(node))
 

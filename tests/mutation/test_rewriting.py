@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from conformance.mutation import schemata
 from conformance.mutation.operators import Mutant
 from conformance.mutation.planting import exchanged, planted
 from conformance.mutation.rewriting import Rewritten, rewrite, rewrite_text
+from conformance.mutation.targets import GROUPS
 
 LITTLE = '''
 from jax import numpy as jnp
@@ -188,3 +189,30 @@ def test_every_function_with_mutants_can_be_exchanged(module: str) -> None:
 
     for one in made.mutants:
         assert any(one.place == name or one.place.startswith(f"{name}.") for name in reached)
+
+
+def test_every_mutant_is_in_the_code() -> None:
+    """None is numbered that cannot be chosen: it would survive everything."""
+    for group in GROUPS.values():
+        for module in group.modules:
+            made = rewrite(module)
+            assert {one.number for one in made.mutants} == set(numbers_in(made.code)), module
+
+
+def numbers_in(code: CodeType) -> Iterator[int]:
+    """The numbers of the mutants in compiled code: each is the first of (number, how, to)."""
+    for held in code.co_consts:
+        if isinstance(held, CodeType):
+            yield from numbers_in(held)
+        else:
+            yield from numbers_of(held)
+
+
+def numbers_of(held: object) -> Iterator[int]:
+    """The numbers of the mutants in a constant."""
+    match held:
+        case (int(number), str(), _):
+            yield number
+        case tuple():
+            for part in held:
+                yield from numbers_of(part)
