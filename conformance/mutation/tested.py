@@ -2,8 +2,8 @@
 
 The tests are collected once, and run once without a mutant, to see which of them call which. Then
 the process is forked for each mutant, and the fork runs the tests that call it until one fails.
-What a test only reads from a program that another has compiled is no call: such a test may be left
-out, so that the share that is killed is rather too low than too high.
+Tests of compiled code share what one of them has compiled, so there all tests of a file are run if
+one calls it.
 """
 
 import json
@@ -22,6 +22,7 @@ from attrs import define, field, frozen
 from conformance.mutation import schemata
 from conformance.mutation.fates import HANGS
 from conformance.runtime.processes import HOME
+from conformance.seeded_bugs import forget_compiled
 from spec.vocabulary import InvalidInput
 
 PATIENCE: Final = 4.0
@@ -43,25 +44,38 @@ class Keep(Protocol):
 class Ended:
     """How a fork ended. failed: the first test that failed; None if all passed.
 
-    seconds: of each test that ran, by its name. met: the mutants that each has called.
+    seconds: of each test that ran, by its name. met: the mutants that each has called. set_up:
+    those that the fixtures of each file have called.
     """
 
     failed: str | None
     seconds: dict[str, float]
     met: dict[str, list[int]]
+    set_up: dict[str, list[int]]
 
-    def calling(self, number: int, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """The tests that have called a mutant, the fastest first."""
-        found = [item for item in items if number in self.met[item.nodeid]]
+    def calling(
+        self, number: int, items: Sequence[pytest.Item], *, by_file: bool
+    ) -> list[pytest.Item]:
+        """The tests that have called a mutant, the fastest first. by_file: see `judge`."""
+        files = {file for file, met in self.set_up.items() if number in met}
+        if by_file:
+            files |= {_file(name) for name, met in self.met.items() if number in met}
+        found = [
+            item for item in items if number in self.met[item.nodeid] or _file(item.nodeid) in files
+        ]
         return sorted(found, key=lambda item: self.seconds[item.nodeid])
 
 
 @define
 class _Loop:
-    """The pytest plugin that runs the tests once without a mutant, then for each mutant."""
+    """The pytest plugin that runs the tests once without a mutant, then for each mutant.
+
+    by_file: see `judge`. set_up: the mutants that the fixtures of a file have called.
+    """
 
     numbers: Sequence[int]
     keep: Keep
+    by_file: bool
     failed: str | None = None
     seconds: dict[str, float] = field(factory=dict)
     set_up: dict[str, set[int]] = field(factory=dict)
@@ -85,7 +99,7 @@ class _Loop:
         if clean.failed is not None:
             raise RuntimeError(f"without a mutant {clean.failed} fails")
         for number in self.numbers:
-            calling = clean.calling(number, session.items)
+            calling = clean.calling(number, session.items, by_file=self.by_file)
             if not calling:
                 self.keep(number, None, run=False)
                 continue
@@ -119,21 +133,24 @@ class _Loop:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         _forget_results()
-        met = {}
+        calls = dict[str, set[int]]()
         try:
             with schemata.choosing(number):
                 for item, after in zip(items, [*items[1:], None], strict=True):
                     schemata.CHOICE.called.clear()
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-                    met[item.nodeid] = schemata.CHOICE.called.copy()
+                    calls[item.nodeid] = schemata.CHOICE.called.copy()
                     if self.failed is not None:
                         break
-                    if number is None:
-                        _forget_results()  # the next test calls by itself what it needs
+                    if number is None:  # what the next one needs, it calls itself
+                        _forget_results()
+                        if self.by_file and after and _file(after.nodeid) != _file(item.nodeid):
+                            forget_compiled()
         except BaseException as error:  # whatever ends the tests has noticed the mutant
             self.failed = self.failed or type(error).__name__
-        every = {name: sorted(own | self.set_up[_file(name)]) for name, own in met.items()}
-        text = json.dumps({"failed": self.failed, "seconds": self.seconds, "met": every})
+        met = {name: sorted(numbers) for name, numbers in calls.items()}
+        set_up = {name: sorted(numbers) for name, numbers in self.set_up.items()}
+        text = json.dumps([self.failed, self.seconds, met, set_up])
         with os.fdopen(writing, "w") as file:
             file.write(text)
         os._exit(0)
@@ -144,10 +161,13 @@ def _file(test: str) -> str:
     return test.partition("::")[0]
 
 
-def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
-    """Run the tests of these folders for each mutant.
+def judge(
+    tests: Sequence[str], numbers: Sequence[int], keep: Keep, *, by_file: bool = False
+) -> None:
+    """Run the tests of these files and folders for each mutant, as far as they call it.
 
-    Raises InvalidInput if they are not here, RuntimeError if one fails without a mutant.
+    by_file: all tests of a file if one of them calls it. Raises InvalidInput if they are not here,
+    RuntimeError if one fails without a mutant.
     """
     paths = [HOME / path for path in tests]
     if not all(path.exists() for path in paths):
@@ -159,7 +179,7 @@ def judge(tests: Sequence[str], numbers: Sequence[int], keep: Keep) -> None:
         )
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # plugins are imported by now
     options = ["-q", "-p", "no:cacheprovider", "-W", imported]
-    status = pytest.main([*options, *map(str, paths)], plugins=[_Loop(numbers, keep)])
+    status = pytest.main([*options, *map(str, paths)], plugins=[_Loop(numbers, keep, by_file)])
     if status:
         raise RuntimeError(f"the tests of {', '.join(tests)} ended with {status} without a mutant")
 
@@ -178,8 +198,7 @@ def _answer(reading: int, seconds: float) -> Ended | None:
         text += part
     if not text:
         return None
-    held = json.loads(text)
-    return Ended(held["failed"], held["seconds"], held["met"])
+    return Ended(*json.loads(text))
 
 
 def _forget_results() -> None:

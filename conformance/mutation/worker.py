@@ -69,7 +69,8 @@ def do(job: Job, fates: Fates) -> None:
         work = Work(job, fates, watchdog)
         if job.method in {TESTS, UNIT_TESTS}:
             with planted(modules):
-                tested.judge(GROUPS[job.group].tests, work.left, work.keep)
+                by_file = job.method == UNIT_TESTS
+                tested.judge(GROUPS[job.group].tests, work.left, work.keep, by_file=by_file)
             return
         if job.method == REFINE:
             with planted(modules):
