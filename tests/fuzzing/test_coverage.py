@@ -559,7 +559,7 @@ class Lax(SpecEngine):
 
 
 def turns(
-    targets: tuple[Campaign, ...], steps: int, *, start: int, until: Collection[str] = ("never",)
+    targets: tuple[Campaign, ...], steps: int, *, start: int, until: Collection[str] | None = None
 ) -> None:
     """Take turns at the levels, in each geometry, as a fuzzing run does; nothing may fail.
 
@@ -568,8 +568,8 @@ def turns(
     ways = [(target, level) for target in targets for level in campaign.TURNS]
     for number, (target, level) in enumerate(cycle(ways), start=start):
         turn(target, level, number)
-        missing = set(until) - set(target.coverage.covered(until))
-        if not missing or sum(target.steps for target in targets) >= steps:
+        reached = until is not None and set(until) <= {*target.coverage.covered(until)}
+        if reached or sum(target.steps for target in targets) >= steps:
             return
 
 

@@ -54,7 +54,7 @@ def fuzzed(
     declared: Capacity | None = None,
     steps: int,
     seed: int = 0,
-    until: Collection[str] = ("never",),
+    until: Collection[str] | None = None,
 ) -> campaign.Run:
     """Fuzz a toy engine until so many steps are taken, a step fails, or all these are covered."""
     names, coverage = ladder.machine(ladder.SERVING).names, Coverage()
@@ -66,8 +66,8 @@ def fuzzed(
     ]
     report = campaign.Run(coverage=coverage)
     for start, target in enumerate(cycle(targets), start=seed):
-        missing = set(until) - set(coverage.covered(until))
-        if report.steps >= steps or report.finding is not None or not missing:
+        reached = until is not None and set(until) <= {*coverage.covered(until)}
+        if report.steps >= steps or report.finding is not None or reached:
             break
         campaign._take_turn(target, "lifecycle", start, report)
     return report

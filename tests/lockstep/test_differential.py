@@ -8,14 +8,23 @@ from typing import Any
 import pytest
 import remote_engines
 import toy_engine
-from spec_engine import SpecEngine, small
+from spec_engine import Recompiles, SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.files import histories
 from conformance.fuzzing import campaign
 from conformance.fuzzing.shrinking import shrink_difference
 from conformance.lockstep.differential import PAGES, REASONS, REFUSES, Differences, PairFactory
-from conformance.protocol import Action, Attends, Compiles, Factory, Poison, Poisonable, Result
+from conformance.protocol import (
+    Action,
+    Attends,
+    Compiles,
+    Copies,
+    Factory,
+    Poison,
+    Poisonable,
+    Result,
+)
 from spec.machines import actions as act
 from spec.vocabulary import (
     CleanupMode,
@@ -203,6 +212,9 @@ def test_a_pair_can_be_poisoned_and_driven_as_its_engines_can() -> None:
     assert isinstance(pair(SpecEngine, Noted), Attends)
     compiling = pair(toy_engine.make, Compiled)
     assert {"B: write": 1} == compiling.compilations()
+    assert not isinstance(compiling, Copies)
+    copying = pair(Recompiles, toy_engine.make)
+    assert {"A: round": ("copy of a whole pool",)} == copying.pool_copies()
 
 
 def test_the_command_names_the_one_that_goes_wrong(

@@ -171,3 +171,11 @@ def make_leaky(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Leak
 def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> WithoutCells:
     """A factory of engines without cells for `--engine`."""
     return WithoutCells(geometry, limits, cleanup)
+
+
+class WithoutCounts(SpecEngine):
+    """The specification as an engine that does not show how often its pages are named."""
+
+    def observe(self) -> View:
+        """The view without counts."""
+        return evolve(super().observe(), counts=None)

@@ -126,6 +126,16 @@ def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ["jsonl", "py"] == sorted(path.suffix[1:] for path in Path("kept").iterdir())
 
 
+def test_leaks_are_not_checked_without_counts(sample: Path) -> None:
+    """The report says so: no page that stays counted could be seen."""
+    engine = ("--engine", "spec_engine:WithoutCounts")
+    assert 0 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--json", "r.json"])
+    found = json.loads(Path("r.json").read_text(encoding="utf-8"))
+
+    assert found["leaked_pages"] is None
+    assert "pages that leak: the engine does not show counts" in found["not_checked"]
+
+
 class Picky(SpecEngine):
     """The specification, as an engine that may refuse more, and does not take request 1."""
 
