@@ -343,20 +343,20 @@ def _outputs_kept(before: View, after: View) -> Iterator[str]:
 def _rolled_back(before: View, after: View) -> Iterator[str]:
     """Only a truncation takes cells or proposed tokens from a slot whose tokens stay.
 
-    Tokens that become known while others are proposed are the first of those.
+    Tokens that become known while others are proposed are the first of those. An unused slot has
+    neither tokens nor proposed ones.
     """
     assert before.tokens is not None
     assert after.tokens is not None
     assert before.proposed is not None
     assert after.proposed is not None
     for slot, tokens in enumerate(before.tokens):
-        same = before.used[slot] and after.used[slot] and after.tokens[slot] == tokens
-        if same and (
+        if after.tokens[slot] == tokens and (
             _allocated(after, slot) < _allocated(before, slot)
             or len(after.proposed[slot]) < len(before.proposed[slot])
         ):
             yield from _truncated(before, after, slot)
-        accepted = before.used[slot] and after.used[slot] and len(after.tokens[slot]) > len(tokens)
+        accepted = len(after.tokens[slot]) > len(tokens)
         if accepted and before.proposed[slot] and after.known(slot) != before.known(slot):
             known = before.known(slot)
             yield f"slot {slot} has {after.known(slot)}, known or proposed, should have {known}"

@@ -358,7 +358,7 @@ class Machine:
         """Why the action cannot be done; empty exactly if it can."""
         found: frozenset[Refusal] = frozenset()
         for stage in self._of(action).stages:
-            if found and any(refusal.reason in stage.unless for refusal in found):
+            if any(refusal.reason in stage.unless for refusal in found):
                 continue
             more: list[Refusal] = []
             for one in stage.checks:

@@ -35,7 +35,7 @@ BINARY: Final[Mapping[type[ast.operator], tuple[str, tuple[str, ...]]]] = {
     ast.MatMult: ("@", ()),
 }
 _SAME_OF_LARGEST: Final = ({"==", ">="}, {"!=", "<"})
-"""Comparisons that are the same with INVALID, since no int32 is larger."""
+"""Comparisons that are the same with INVALID, since no int32 is larger. Words have no order."""
 UNARY: Final[Mapping[type[ast.unaryop], str]] = {ast.USub: "-", ast.Invert: "~", ast.Not: "not"}
 METHODS: Final[Mapping[str, str | None]] = {
     "set": "add",
@@ -132,7 +132,7 @@ def comparison(node: ast.Compare) -> list[Place]:
     name, others = COMPARE[type(node.ops[0])]
     left, right = node.left, node.comparators[0]
     a, b = ast.unparse(left), ast.unparse(right)
-    if b == "INVALID":
+    if b == "INVALID" or _is_text(right):
         others = tuple(to for to in others if {name, to} not in _SAME_OF_LARGEST)
     found = [Place("comparison", "operator", to, f"{a} {to} {b}") for to in others]
     return found + _shifted(name, left, right)
@@ -243,6 +243,10 @@ def _dtypes(node: ast.Call, name: str) -> Iterator[Place]:
     named = any(isinstance(one, ast.Attribute) and one.attr in narrowed for one in every)
     if named or name in narrowed:
         yield Place("dtype", "narrow", None, "narrowed to 8 bits")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _shifted(name: str, left: ast.expr, right: ast.expr) -> list[Place]:

@@ -7,7 +7,7 @@ a module or a class is left alone: it has run already when a mutant is chosen.
 import ast
 import importlib.util
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, cast
@@ -94,13 +94,13 @@ class _Rewriter(ast.NodeTransformer):
             case ast.Import() | ast.ImportFrom() | ast.Nonlocal():
                 return node
             case ast.Raise():
-                return self._droppable(node, node)
+                return self._droppable(node, lambda _: node)
             case ast.Expr():
-                return self._droppable(node, self.generic_visit(node))
+                return self._droppable(node, self.generic_visit)
             case ast.Assign([ast.Name(name)], value):
                 return self._assignment(node, name, value)
             case ast.Assign([ast.Attribute() | ast.Subscript()]) | ast.AugAssign():
-                return self._droppable(node, self._with_value(node))
+                return self._droppable(node, self._with_value)
             case ast.Assign() | ast.AnnAssign() | ast.Return():
                 self._bound |= _names(node)
                 return cast(ast.stmt, self._with_value(node))
@@ -157,8 +157,9 @@ class _Rewriter(ast.NodeTransformer):
         self._bound.add(name)
         return node
 
-    def _droppable(self, node: ast.stmt, changed: Any) -> ast.stmt:
+    def _droppable(self, node: ast.stmt, visit: Callable[[Any], Any]) -> ast.stmt:
         specs = self._specs(node, operators.statement(node))
+        changed = visit(node)
         if not specs:
             return cast(ast.stmt, changed)
         test = ast.UnaryOp(ast.Not(), _call("dropped", _tuple(specs)))

@@ -77,6 +77,27 @@ CUT = evolve(
 )
 """The same after a truncation to what is committed."""
 
+NOTHING = evolve(
+    GOOD,
+    geometry=SLIDING.geometry,
+    counts=(0,) * 4,
+    used=(False, False),
+    rows=(NONE, NONE),
+    allocated=(0, 0),
+    written=(0, 0),
+    tokens=((), ()),
+    queue=(),
+    cells=(POISON,) * 8,
+)
+"""No slot is used."""
+BARE = evolve(NOTHING, used=(True, False), rows=((0, INVALID), NONE), counts=(1, 0, 0, 0),
+              allocated=(2, 0))  # fmt: skip
+"""Slot 0 has two cells and no prompt."""
+SLID = evolve(SLIDING, first_page=(1, 1), rows=((INVALID, 1), (INVALID, 2)), counts=(0, 1, 1, 0))
+"""SLIDING after both slots have released their first page."""
+ANOTHER = evolve(ALONE, tokens=((9, 9, 9), ()), cells=((9,), (9, 9), (9, 9, 9), *[POISON] * 5))
+"""ALONE with another text, of the same length."""
+
 BAD_STATES = (
     ("CONS", evolve(GOOD, counts=(1, 1, 1, 0)), "counts[2] is 1, should be 0: no row names it"),
     ("CONS", evolve(GOOD, counts=(1, 1, 0, -1)), "counts[3] is -1, should be 0: no row names it"),
@@ -115,6 +136,12 @@ BAD_STATES = (
     ),
     ("LEN", evolve(GOOD, allocated=(4, 0), written=(5, 0)), "slot 0: written 5, allocated 4"),
     ("LEN", evolve(GOOD, tokens=((*TOKENS, 8), (1,))), "tokens 1; should be 0, 0, 0"),
+    (
+        "LEN",
+        evolve(DRAFTED, committed=(3, 0)),
+        "committed 3, written 3, tokens 2; should be 0 <= committed <= written and committed <= ",
+    ),
+    ("LEN", evolve(DRAFTED, written=(1, 0)), "committed 2, written 1, tokens 2; should be"),
     (
         "SHARE",
         evolve(TWINS, rows=((0, 1), (0, 1)), counts=(2, 2, 0, 0)),
@@ -269,6 +296,9 @@ BAD_STEPS = (
         pytest.param(GOOD, PENDING, id="clone with a queued token"),
         pytest.param(ALONE, evolve(PENDING, queue=()), id="clone without a queued token"),
         pytest.param(PENDING, GOOD, id="free"),
+        pytest.param(SLID, NOTHING, id="free two slots after a release"),
+        pytest.param(ALONE, ANOTHER, id="free a slot and fill it again as far"),
+        pytest.param(BARE, NOTHING, id="free a slot without a prompt"),
     ],
 )
 def test_good_views_violate_nothing(before: View, view: View) -> None:
@@ -341,6 +371,8 @@ def test_any_one_field_can_be_hidden(name: str) -> None:
     hidden = evolve(GOOD, **changed)
 
     assert [] == [*clauses.violations(hidden), *clauses.step_violations(hidden, hidden)]
+    for before, after in ((hidden, GOOD), (GOOD, hidden)):
+        assert [] == [*clauses.step_violations(before, after)]
 
 
 def test_what_is_not_shown_is_not_checked() -> None:

@@ -4,9 +4,10 @@ from itertools import product
 
 import pytest
 
-from spec import model
+from spec import ladder, model
 from spec.machines import naive
-from spec.vocabulary import FinishReason, Params, Tokens
+from spec.machines.actions import Append, Free, Reserve
+from spec.vocabulary import FinishReason, Geometry, Params, Reason, Tokens, default_limits
 
 LONG = (8, 9, 10)
 
@@ -38,3 +39,19 @@ def test_seed_choice_and_position_do_not_stand_in_for_each_other() -> None:
     }
 
     assert len(drawn) == 8**3
+
+
+def test_a_text_has_a_name_until_it_is_freed() -> None:
+    """A name that is taken, or unknown, is refused."""
+    machine = ladder.machine("naive")
+    sizes = Geometry(pages=1, page_size=1, slots=1, pages_per_seq=1)
+    state = machine.step(machine.initial(sizes, default_limits(sizes)), Reserve((0, 0)))
+
+    def reasons(action: Append | Free | Reserve) -> set[Reason]:
+        return {one.reason for one in machine.refusals(state, action)}
+
+    assert {Reason.SLOT_USED} == reasons(Reserve((0, 0)))
+    assert {Reason.SLOT_UNUSED} == reasons(Append((0, 1), (1,))) == reasons(Free((0, 1)))
+    assert (
+        set() == reasons(Reserve((0, 1))) == reasons(Append((0, 0), (1,))) == reasons(Free((0, 0)))
+    )

@@ -10,8 +10,10 @@ from spec.machines.actions import (
     Action,
     Admit,
     Allocate,
+    Append,
     Assign,
     Clone,
+    Commit,
     Enqueue,
     Free,
     Pack,
@@ -21,12 +23,22 @@ from spec.machines.actions import (
     Release,
     Reserve,
     Round,
+    Sample,
     Submit,
     Truncate,
     Write,
 )
 from spec.state import State
-from spec.vocabulary import Params, Reason, Refusal, Refused, Request, refused
+from spec.vocabulary import (
+    Capacity,
+    CleanupMode,
+    Params,
+    Reason,
+    Refusal,
+    Refused,
+    Request,
+    refused,
+)
 from spec.vocabulary.errors import (
     BatchRefused,
     CapacityRefused,
@@ -326,6 +338,167 @@ def test_a_meaning_says_what_is_wrong_and_what_to_do(reason: Reason) -> None:
     assert cause
     assert remedy
     assert reason.family in Family
+
+
+THREE_STOPS = Params(max_new=1, stops=((1,),) * 3)
+
+
+def served(*actions: Action, **changed: int) -> State:
+    """A new machine with admission, after these actions."""
+    sizes = evolve(SIZES, **changed)
+    state = SERVING.initial(sizes, limits(sizes, queue=2, outputs=2, prefill_seqs=1))
+    for action in actions:
+        state = SERVING.climb(state, action)
+    return state
+
+
+def proposed() -> State:
+    """Slot 0 has written its three tokens, and one is proposed."""
+    return climb(written(), Propose(0, (8,)))
+
+
+def at_its_end() -> State:
+    """Slot 0 has written as many tokens as a row has cells."""
+    state = MACHINE.step(written(), Append(0, (1,) * 5))
+    return climb(state, Allocate(span(0, 3, 8)), Write(span(0, 3, 8)))
+
+
+def unfit() -> State:
+    """Slot 0 is used and rows cover what a prompt may need, in a pool of three pages."""
+    sizes = evolve(SIZES, pages=3)
+    capacity = Capacity(reserve="request")
+    state = MACHINE.initial(sizes, limits(sizes), CleanupMode.NONE, capacity)
+    return MACHINE.step(state, Reserve(0))
+
+
+FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
+    (empty, Append(2, (1,)), {Reason.SLOT_RANGE}),
+    (empty, Append(0, (1,)), {Reason.SLOT_UNUSED}),
+    (ended, Append(0, (1,)), {Reason.SLOT_FINISHED}),
+    (reserved, Append(0, (1,)), {Reason.SLOT_EMPTY}),
+    (proposed, Append(0, (1,)), {Reason.PROPOSED}),
+    (written, Append(0, (1,) * 6), {Reason.TOO_LONG}),
+    (empty, Allocate(((2, 0),)), {Reason.SLOT_RANGE}),
+    (empty, Allocate(((0, 0),)), {Reason.SLOT_UNUSED}),
+    (empty, Write(((2, 0),)), {Reason.SLOT_RANGE}),
+    (empty, Write(((0, 0),)), {Reason.SLOT_UNUSED}),
+    (ended, Write(((0, 2),)), {Reason.SLOT_FINISHED}),
+    (empty, Write((None,) * 9), {Reason.BATCH_WIDTH}),
+    (empty, Sample(2), {Reason.SLOT_RANGE}),
+    (empty, Sample(0), {Reason.SLOT_UNUSED}),
+    (ended, Sample(0), {Reason.SLOT_FINISHED}),
+    (reserved, Sample(0), {Reason.SLOT_EMPTY}),
+    (covered, Sample(0), {Reason.SLOT_EMPTY}),
+    (proposed, Sample(0), {Reason.PROPOSED}),
+    (at_its_end, Sample(0), {Reason.TOO_LONG}),
+    (empty, Free(0), {Reason.SLOT_UNUSED}),
+    (empty, Clone(0, choice=1), {Reason.SLOT_UNUSED}),
+    (empty, Propose(2, (1,)), {Reason.SLOT_RANGE}),
+    (empty, Propose(0, (1,)), {Reason.SLOT_UNUSED}),
+    (ended, Propose(0, (1,)), {Reason.SLOT_FINISHED}),
+    (reserved, Propose(0, (1,)), {Reason.SLOT_EMPTY}),
+    (written, Propose(0, (1,) * 6), {Reason.TOO_LONG, Reason.QUEUE_FULL}),
+    (waiting, Propose(0, (1, 2)), {Reason.QUEUE_FULL}),
+    (empty, Commit(2, 1), {Reason.SLOT_RANGE}),
+    (empty, Commit(0, 1), {Reason.SLOT_UNUSED}),
+    (written, Commit(0, 4), {Reason.UNWRITTEN}),
+    (written, Commit(0, 3), {Reason.COMMITTED}),
+    (empty, Truncate(2, 1), {Reason.SLOT_RANGE}),
+    (empty, Truncate(0, 1), {Reason.SLOT_UNUSED}),
+    (written, Truncate(0, 4), {Reason.TOO_LONG}),
+    (empty, Release(2, 0), {Reason.SLOT_RANGE}),
+    (empty, Release(0, 0), {Reason.SLOT_UNUSED}),
+    (empty, Assign(2, (1,), LONG, request=1), {Reason.SLOT_RANGE}),
+    (empty, Assign(0, (1,), LONG, request=1), {Reason.SLOT_UNUSED}),
+    (unfit, Assign(0, (1, 2, 3), LONG, request=1), {Reason.OUT_OF_PAGES}),
+    (reserved, Assign(0, (1,), THREE_STOPS, request=1), {Reason.STOPS}),
+    (
+        lambda: climb(written(), Reserve(1)),
+        Assign(1, (1,), LONG, request=0),
+        {Reason.CHOICE_TAKEN},
+    ),
+    (empty, Enqueue(2, 1), {Reason.SLOT_RANGE}),
+    (empty, Enqueue(0, 1), {Reason.SLOT_UNUSED}),
+    (ended, Enqueue(0, 1), {Reason.SLOT_FINISHED}),
+    (proposed, Enqueue(0, 1), {Reason.PROPOSED}),
+    (empty, Purge(2), {Reason.SLOT_RANGE}),
+    (
+        lambda: machine(evolve(SIZES, pages=2)),
+        Prefill((ask(1, prompt=5, params=SHORT),)),
+        {Reason.OUT_OF_PAGES},
+    ),
+    (
+        lambda: climb(
+            written(machine(SIZES, round_tokens=1)), Enqueue(0, 7), Enqueue(0, 8), Pack()
+        ),
+        Round(),
+        {Reason.BATCH_POSITIONS},
+    ),
+    (proposed, Round(), {Reason.PROPOSED}),
+    (
+        lambda: climb(machine(evolve(SIZES, pages=2)), Prefill((ask(1, prompt=4),))),
+        Round(),
+        {Reason.OUT_OF_PAGES},
+    ),
+    (served, Submit(ask(1, prompt=5)), {Reason.TOO_LONG}),
+    (served, Submit(ask(1, params=THREE_STOPS)), {Reason.STOPS}),
+    (lambda: served(Submit(ask(1))), Submit(ask(1)), {Reason.CHOICE_TAKEN}),
+    (served, Submit(ask(1, n=3)), {Reason.NEVER_FITS}),
+    (served, Admit(), {Reason.QUEUE_EMPTY}),
+    (
+        lambda: served(Reserve(0), Reserve(1), Submit(ask(1))),
+        Admit(),
+        {Reason.NO_FREE_SLOT},
+    ),
+    (
+        lambda: served(*(Reserve(0), Allocate(span(0, 0, 8)), Submit(ask(1, prompt=4))), pages=5),
+        Admit(),
+        {Reason.OUT_OF_PAGES},
+    ),
+    (
+        lambda: served(
+            *(Reserve(0), Assign(0, (1,), LONG, request=0)),
+            *(Enqueue(0, 7), Enqueue(0, 7), Submit(ask(1))),
+        ),
+        Admit(),
+        {Reason.QUEUE_FULL},
+    ),
+    (
+        lambda: served(
+            *(Prefill((ask(0, params=SHORT),)), Prefill((ask(1, params=SHORT),))),
+            Submit(ask(2)),
+        ),
+        Admit(),
+        {Reason.OUTPUTS_FULL},
+    ),
+    (
+        lambda: served(Submit(ask(1)), Reserve(0), Assign(0, (1,), LONG, request=1)),
+        Admit(),
+        {Reason.CHOICE_TAKEN},
+    ),
+)
+"""Every further pair of action and reason: a state, an action, and all of its reasons."""
+
+
+@pytest.mark.parametrize(
+    ("begin", "action", "reasons"),
+    FURTHER,
+    ids=lambda value: type(value).__name__ if isinstance(value, Action) else "",
+)
+def test_a_refusal_has_exactly_its_reasons(
+    begin: Callable[[], State], action: Action, reasons: set[Reason]
+) -> None:
+    """No reason too few, and none too many."""
+    assert reasons == {one.reason for one in SERVING.refusals(begin(), action)}
+
+
+def test_every_pair_of_action_and_reason_is_worked_out_by_hand() -> None:
+    """The specification says which pairs there are, so that a new guard needs its case."""
+    by_hand = {(type(action), reason) for reason, (_, action, _, _) in CASES.items()}
+    by_hand |= {(type(action), reason) for reason, _, action, _ in MORE}
+    by_hand |= {(type(action), reason) for _, action, reasons in FURTHER for reason in reasons}
+
+    assert by_hand == {(kind, reason) for kind in SERVING.rules for reason in SERVING.reasons(kind)}
 
 
 def test_admission_says_why_nobody_is_admitted() -> None:
