@@ -7,6 +7,7 @@ random machines of test_machines.py and test_requests.py draw a policy too, at l
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -369,3 +370,10 @@ def test_a_prefill_that_ignores_what_is_taken_ahead_is_found(
     monkeypatch.setattr(scheduling, "row_pages", only_allocated)
     with pytest.raises(InvalidInput, match="3 different free pages"):
         go(SERVING, state, action)
+
+
+@pytest.mark.parametrize("wrong", ["late", ["lazy"], {"lazy"}, None, 1])
+def test_a_policy_is_one_of_its_words(wrong: Any) -> None:
+    """Anything else is refused, lists included, which no table of words can hold."""
+    with pytest.raises(InvalidInput, match=r"Capacity\.copy: saw"):
+        Capacity(copy=wrong)

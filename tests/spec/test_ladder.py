@@ -5,7 +5,7 @@ is the first to see it.
 """
 
 import pytest
-from attrs import evolve
+from attrs import evolve, has
 from spec_tools import (
     MACHINE,
     climb,
@@ -18,7 +18,7 @@ from spec_tools import (
 )
 
 from spec import cells, clauses, ladder, model, pool, view
-from spec.machines import lifecycle, naive, pages, scheduling, sharing
+from spec.machines import actions, lifecycle, naive, pages, scheduling, sharing
 from spec.machines.actions import (
     Allocate,
     Append,
@@ -299,3 +299,31 @@ def test_a_round_may_be_wider_than_a_prefill() -> None:
     after = MACHINE.climb(state, Round())
 
     assert [3, 3, 3] == [one.written for one in after.sequences if one]
+
+
+def test_some_engine_may_offer_every_action() -> None:
+    """No action of the vocabulary is left out, and nothing else is in it."""
+    named = (one for one in vars(actions).values() if isinstance(one, type) and has(one))
+    declared = {one for one in named if one.__module__ == actions.__name__}
+
+    assert declared - {Sample} == ladder.calls()
+
+
+def test_a_slot_without_a_sequence_has_none() -> None:
+    """Whoever asks for it without a guard has made a mistake."""
+    with pytest.raises(KeyError):
+        pages.used(table(), 1)
+
+
+def test_a_machine_is_not_made_for_limits_that_are_too_small() -> None:
+    """The queue has an entry for each slot."""
+    with pytest.raises(InvalidInput, match=r"Limits\.queue: saw 2, allowed: at least 3"):
+        MACHINE.initial(SIZES, evolve(default_limits(SIZES), queue=2))
+
+
+def test_a_sample_needs_every_token_written() -> None:
+    """The next token depends on all tokens before it."""
+    state = PAGES.step(table(), Append(0, (16,)))
+    assert {"SLOT_EMPTY"} == {one.reason.name for one in PAGES.refusals(state, Sample(0))}
+    state = PAGES.step(PAGES.step(state, Allocate(((0, 6),))), Write(((0, 6),)))
+    assert set() == PAGES.refusals(state, Sample(0))

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 from spec_tools import MACHINE, SERVING, climb, geometry, limits, machine, span
 
+from spec.machines import admission
 from spec.machines.actions import (
     Action,
     Admit,
@@ -510,6 +511,25 @@ def test_admission_says_why_nobody_is_admitted() -> None:
     waits = SERVING.step(state, Submit(ask(5)))
     with pytest.raises(RequestRefused, match="CHOICE_TAKEN: saw 5, allowed an id that nothing"):
         SERVING.step(waits, Submit(ask(5)))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ask(1),
+        ask(1, prompt=5),
+        ask(1, params=THREE_STOPS),
+        ask(1, n=3),
+        ask(1, prompt=9, params=evolve(THREE_STOPS, max_new=40), n=4),
+    ],
+)
+def test_a_request_fits_if_an_empty_engine_may_take_it(request_: Request) -> None:
+    """What is asked of the sizes alone is what a new machine says, word for word."""
+    state = served()
+    asked = admission.fit_refusals(state.geometry, state.limits, request_)
+    refused_ = SERVING.refusals(state, Submit(request_))
+
+    assert sorted(map(str, refused_)) == sorted(map(str, {*asked}))
 
 
 def test_every_reason_that_holds_is_reported() -> None:

@@ -137,6 +137,16 @@ def test_default_limits_serve_their_geometry() -> None:
         assert slots == found.round_tokens
         assert sizes.max_len <= found.prefill_tokens
         assert found == limits(sizes)
+    assert found == Limits(
+        queue=16,
+        prefill_tokens=16,
+        prefill_seqs=8,
+        round_tokens=8,
+        rounds=8,
+        stops=2,
+        stop_len=4,
+        outputs=16,
+    )
 
 
 def test_errors_form_a_shallow_tree() -> None:

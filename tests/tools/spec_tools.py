@@ -78,6 +78,18 @@ def judge(before: State, after: State) -> None:
     seen = view.of(MACHINE, after)
     wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(MACHINE, before), seen)]
     assert not wrong, wrong
+    judge_below(MACHINE, after)
+
+
+def judge_below(machine: Machine, state: State) -> None:
+    """Assert that every state clause holds of the state that each lower machine with pages has."""
+    for edge in machine.rungs[-1].edges:
+        lower = machine.target(edge)
+        if "pages" in lower.names:
+            seen = edge.abstract(state)
+            wrong = [*clauses.violations(view.of(lower, seen))]
+            assert not wrong, (lower.names, wrong)
+            judge_below(lower, seen)
 
 
 def span(slot: int, start: int, stop: int) -> tuple[Entry, ...]:
