@@ -166,7 +166,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.vocabulary.rules",
         ),
         (TESTS,),
-        ("tests/spec",),
+        ("tests/spec", "tests/numerics/test_oracle.py"),
     ),
     "kit": Group(
         "comparer, judges, coverage, ledger, shrinking and oracle of the kit",
