@@ -59,6 +59,8 @@ _UNSWAPPED: Final = frozenset(
     {"where", "isinstance", "getattr", "partial", "range", "zip", "cast", *_COMMUTATIVE, *_GUARDED}
 )
 """Calls whose arguments trade places to no effect, or to none but an exception."""
+_WORDS: Final = frozenset({"require", "Refusal", "InvalidInput", "Check", "Rule"})
+"""Functions whose positional arguments are what an error says, beside what decides."""
 _SMALL: Final = frozenset({"zeros", "zeros_like", "ones", "ones_like"})
 """Calls whose values fit in 8 bits."""
 _GUARD_SIZE: Final = 4
@@ -202,7 +204,8 @@ def call(node: ast.Call) -> list[Place]:
 
 def _arguments(node: ast.Call, name: str) -> Iterator[Place]:
     """Arguments that trade places, and guards and fields that are left out."""
-    if name not in _UNSWAPPED:
+    says = isinstance(node.func, ast.Name) and name in _WORDS
+    if name not in _UNSWAPPED and not says:
         for at in range(len(node.args) - 1):
             yield Place("arguments", "swap", at, f"arguments {at} and {at + 1} swapped")
     if name in _GUARDED:

@@ -42,6 +42,13 @@ def product(one, other):
     return jnp.dot(one, other)
 
 
+def told(value, rule):
+    """What an error says is left alone, unless it decides."""
+    require("value", value, "positive", holds=value > 0)
+    rule.require("value", value)
+    return value == "word"
+
+
 class Counter:
     """A class, in a function of which a statement can be left out."""
 
@@ -85,6 +92,19 @@ def test_conditions_constants_indices_and_guards_are_changed() -> None:
         ("comparison", "rows[at] >= -1"),
         ("index", "index 0 one higher"),
     ] == found("little")
+
+
+def test_the_words_of_an_error_do_not_trade_places() -> None:
+    """A method of the same name decides by its arguments; and words have no order."""
+    assert [
+        ("statement", "(left out)"),
+        ("comparison", "value >= 0"),
+        ("comparison", "value <= 0"),
+        ("constant", "value > 1"),
+        ("statement", "(left out)"),
+        ("arguments", "arguments 0 and 1 swapped"),
+        ("comparison", "value != 'word'"),
+    ] == found("told")
 
 
 def test_gathers_masks_clamps_fields_and_dtypes_are_changed() -> None:
