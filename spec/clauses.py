@@ -409,7 +409,7 @@ def _framed(before: View, after: View) -> Iterator[str]:
     assert before.written is not None
     assert after.written is not None
     for slot, written in enumerate(before.written):
-        same = after.used[slot] and before.tokens[slot] == after.tokens[slot]
+        same = before.tokens[slot] == after.tokens[slot]
         if not written or not same or after.written[slot] != written:
             continue
         old_cells, new_cells = before.read(slot), after.read(slot)

@@ -271,7 +271,6 @@ def _nothing_reserved(state: State) -> State:
     """The state in which rows cover what is allocated and taken ahead, and nothing else."""
     if state.capacity.reserve == "none":
         return state
-    state = state._replace(capacity=evolve(state.capacity, reserve="none"))
     for slot, sequence in enumerate(state.sequences):
         if sequence is not None:
             kept = row_pages(state, sequence.allocated, 0)

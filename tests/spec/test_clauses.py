@@ -77,6 +77,12 @@ CUT = evolve(
 )
 """The same after a truncation to what is committed."""
 
+BOTH_QUEUED = evolve(PENDING, written=(2, 3), queue=((8, 1, 3), (7, 0, 2), (8, 0, 3)))
+"""Slot 0 has two queued tokens, behind one of slot 1."""
+HALF_CUT = evolve(
+    DRAFTED, allocated=(3, 0), written=(2, 0), proposed=((7,), ()), queue=((7, 0, 2),)
+)
+"""DRAFTED, with no written draft, after a truncation to the first of two that are queued."""
 NOTHING = evolve(
     GOOD,
     geometry=SLIDING.geometry,
@@ -240,6 +246,7 @@ BAD_STEPS = (
     ("Q", GOOD, evolve(PENDING, queue=GOOD.queue), "should have (8, 1, 3): the token is new"),
     ("Q", PENDING, ALONE, "should have (8, 0, 3): the token is not written"),
     ("Q", TWO_QUEUED, evolve(TWO_QUEUED, queue=((7, 0, 2),)), "should have (8, 0, 3)"),
+    ("Q", BOTH_QUEUED, evolve(BOTH_QUEUED, queue=((8, 1, 3), (8, 0, 3))), "should have (7, 0, 2)"),
     (
         "OUT",
         evolve(GOOD, outputs=((4, 0, (1,), FinishReason.STOP), (5, 0, (1,), FinishReason.STOP))),
@@ -289,6 +296,16 @@ BAD_STEPS = (
     [
         *((view, view) for view in (GOOD, ALONE, TWINS, PENDING, TWO_QUEUED, DRAFTED, WINDOW)),
         pytest.param(DRAFTED, CUT, id="truncate"),
+        pytest.param(
+            evolve(DRAFTED, written=(2, 0), queue=((7, 0, 2), (8, 0, 3))),
+            HALF_CUT,
+            id="truncate one of two drafts",
+        ),
+        pytest.param(
+            evolve(BARE, tokens=((5,), ()), queue=((5, 0, 0),)),
+            evolve(BARE, tokens=((5,), ())),
+            id="pack the first token",
+        ),
         pytest.param(GOOD, WINDOW, id="release"),
         pytest.param(GOOD, ALONE, id="pack or purge"),
         pytest.param(PENDING, evolve(PENDING, queue=((8, 1, 3),)), id="pack one"),

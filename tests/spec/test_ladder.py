@@ -261,6 +261,17 @@ def test_reading_poison_is_an_error() -> None:
 
 def test_what_a_lower_rung_refuses_breaks_the_edge() -> None:
     """A guard that an upper rung forgets breaks the edge to the rung that has it."""
+    lax = planted(MACHINE, Clone, stages=())
+    state = climb(prefilled(), Reserve(1))
+
+    with pytest.raises(LadderBroken, match=r"^sharing to pages on Clone") as caught:
+        lax.climb(state, Clone(0, 1, choice=1))
+    assert "above, abstracted: done" in str(caught.value)
+    assert "below: Reserve(slot=1): SLOT_USED: saw 1" in str(caught.value)
+
+
+def test_what_a_lower_rung_does_otherwise_breaks_the_edge() -> None:
+    """A length that an upper rung does not check is another one below."""
     lax = planted(MACHINE, Commit, stages=())
     state = prefilled()
     state = lax.fold(state, [(Propose(0, (1,)), None)])

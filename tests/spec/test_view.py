@@ -4,11 +4,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from spec_tools import geometry
 
-from spec.fields import BY_NAME
-from spec.view import View
-from spec.vocabulary import INVALID, FinishReason, InvalidInput
+from spec import ladder
+from spec.fields import BY_NAME, entries
+from spec.machines.actions import Assign, Reserve
+from spec.view import View, of
+from spec.vocabulary import (
+    INVALID,
+    Capacity,
+    CleanupMode,
+    FinishReason,
+    InvalidInput,
+    Params,
+    default_limits,
+)
 
 SIZES = geometry(pages=4, page_size=1, slots=2, pages_per_seq=2)
 PAGES = (INVALID, INVALID)
@@ -89,3 +100,35 @@ def test_outputs_have_a_reason() -> None:
     (shown,) = view(outputs=[[4, 0, np.array([1, 2]), "limit"]]).outputs or ()
 
     assert (4, 0, (1, 2), FinishReason.LIMIT) == shown
+
+
+@pytest.mark.parametrize("given", [[(1, 2)], [(1, 2, 3, 4)], [(1, 0, 0), ()]])
+def test_a_queued_token_has_three_numbers(given: Any) -> None:
+    """The token, its slot and its position."""
+    with pytest.raises(InvalidInput, match=r"View\.queue: saw"):
+        view(queue=given)
+    assert ((1, 0, 2),) == view(queue=[[1, 0, 2]]).queue
+
+
+def test_every_view_of_an_engine_has_the_same_fields() -> None:
+    """What is shown once is shown always."""
+    view(counts=(0,) * 4).require_same_fields(view(counts=(1,) * 4))
+    for one, other in ((None, (0,) * 4), ((0,) * 4, None)):
+        with pytest.raises(InvalidInput, match=r"View\.counts: saw 'shown in one view and None"):
+            view(counts=one).require_same_fields(view(counts=other))
+
+
+def test_entries_are_found_by_index() -> None:
+    """A field without an index has one entry."""
+    assert {0: "a", 1: "b"} == entries(BY_NAME["written"], ("a", "b"))
+    assert {0: ("a", "b")} == entries(BY_NAME["queue"], ("a", "b"))
+
+
+def test_an_unused_slot_has_nothing_reserved() -> None:
+    """The view has the reserved cells of each slot, and none at all without the policy."""
+    machine, sizes = ladder.machine("lifecycle"), evolve(SIZES, pages_per_seq=4)
+    for capacity, wanted in ((Capacity(reserve="request"), (3, 0)), (Capacity(), ())):
+        state = machine.initial(sizes, default_limits(sizes), CleanupMode.NONE, capacity)
+        state = machine.step(state, Reserve(0))
+        state = machine.step(state, Assign(0, (1, 2), Params(max_new=1), request=0))
+        assert wanted == of(machine, state).reserved
