@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -75,8 +76,8 @@ def unoptimised(subject: Subject) -> Subject:
     It is traced once for each shape, so this is not for a function whose Python may do something
     else at a later call or with concrete values.
     """
-    options = compiler_options()
-    jitted = jax.jit(subject.function, static_argnames=subject.settings, compiler_options=options)
+    own = partial(subject.function)  # for one function jax keeps what it has compiled for good
+    jitted = jax.jit(own, static_argnames=subject.settings, compiler_options=compiler_options())
     return evolve(subject, function=jitted)
 
 

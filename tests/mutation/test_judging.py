@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.kernels.interpret import unoptimised
+from conformance.kernels.kernel_under_test import Subject
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation import judges, schemata, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
@@ -120,3 +122,18 @@ def test_one_compilation_serves_every_mutant(
                 assert judges.replay(watchdog) is not None
         assert judges.replay(watchdog) is None
     assert schemata.CHOICE.number is None
+
+
+def test_a_kernel_is_traced_again_for_each_mutant() -> None:
+    """What jax has compiled for a function has the mutant of that time, and is not used again."""
+    mutant = [0]
+
+    def function(number: int) -> int:
+        return number + mutant[0]
+
+    subject = Subject("kernel", function, {}, told_chip=False)
+    first = unoptimised(subject)
+    assert 5 == first.call(5, options={})
+    mutant[0] = 1
+    again = unoptimised(subject)
+    assert (5, 6) == (first.call(5, options={}), again.call(5, options={}))
