@@ -351,7 +351,8 @@ def _rolled_back(before: View, after: View) -> Iterator[str]:
     assert before.proposed is not None
     assert after.proposed is not None
     for slot, tokens in enumerate(before.tokens):
-        if after.tokens[slot] == tokens and (
+        same = after.used[slot] and after.tokens[slot] == tokens
+        if same and (
             _allocated(after, slot) < _allocated(before, slot)
             or len(after.proposed[slot]) < len(before.proposed[slot])
         ):

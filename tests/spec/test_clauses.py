@@ -99,6 +99,16 @@ NOTHING = evolve(
 BARE = evolve(NOTHING, used=(True, False), rows=((0, INVALID), NONE), counts=(1, 0, 0, 0),
               allocated=(2, 0))  # fmt: skip
 """Slot 0 has two cells and no prompt."""
+BARE_BESIDE = evolve(
+    PENDING,
+    rows=((0, 1), (2, INVALID)),
+    counts=(1, 1, 1, 0),
+    allocated=(3, 2),
+    written=(3, 0),
+    tokens=((*TOKENS, 8), ()),
+    queue=((8, 0, 3),),
+)
+"""Slot 1 has two cells and no prompt, beside a slot with a queued token."""
 SLID = evolve(SLIDING, first_page=(1, 1), rows=((INVALID, 1), (INVALID, 2)), counts=(0, 1, 1, 0))
 """SLIDING after both slots have released their first page."""
 ANOTHER = evolve(ALONE, tokens=((9, 9, 9), ()), cells=((9,), (9, 9), (9, 9, 9), *[POISON] * 5))
@@ -316,6 +326,11 @@ BAD_STEPS = (
         pytest.param(SLID, NOTHING, id="free two slots after a release"),
         pytest.param(ALONE, ANOTHER, id="free a slot and fill it again as far"),
         pytest.param(BARE, NOTHING, id="free a slot without a prompt"),
+        pytest.param(
+            evolve(BARE_BESIDE, committed=(3, 0), proposed=((), ())),
+            evolve(NOTHING, committed=(0, 0), proposed=((), ())),
+            id="reset a slot without a prompt and a queue",
+        ),
     ],
 )
 def test_good_views_violate_nothing(before: View, view: View) -> None:
