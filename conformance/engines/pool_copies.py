@@ -122,9 +122,12 @@ def copies(setup: Setup, name: str, weights: Weights = ()) -> tuple[str, ...]:
     """What the entry point with this name does to copy a pool; empty if nothing.
 
     Unlike `check_entry` it also judges sizes at which attention reads as much as a pool holds:
-    there temporary memory, and other opcodes, tell nothing.
+    there temporary memory, and other opcodes, tell nothing. In a pool of one page no opcode does:
+    whoever copies or writes a page there has a whole pool in hand.
     """
     use = inspect(_program(setup, name, weights), abstract_state(setup))
+    if setup.geometry.pages == 1:
+        return tuple(_unaliased(use))
     copying = COPYING - ZEROING if name == "reset_physical" else COPYING
     return (*_unaliased(use), *_unwanted(use.opcodes & copying))
 

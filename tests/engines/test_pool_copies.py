@@ -20,7 +20,7 @@ from impl.setup import Setup
 from impl.state import State, initial
 from impl.state.packing import Packed, pack, unpack
 from impl.steps import prefill, writing
-from spec.vocabulary import CleanupMode, Geometry, Limits
+from spec.vocabulary import CleanupMode, Geometry, Limits, default_limits
 
 GEOMETRY = Geometry(pages=4096, page_size=16, slots=4, pages_per_seq=4)
 LIMITS = Limits(
@@ -137,6 +137,17 @@ SMALL = evolve(EXACT, geometry=Geometry(pages=16, page_size=4, slots=4, pages_pe
 def test_no_copy_is_told_where_attention_reads_as_much_as_a_pool(name: str) -> None:
     """Gathered cells, and the zeroing of a physical reset, are no copies of a pool."""
     assert () == pool_copies.copies(SMALL, name)
+
+
+ONE_PAGE = Geometry(pages=1, page_size=4, slots=2, pages_per_seq=2)
+
+
+@pytest.mark.parametrize("name", ["generate", "write", "prefill_requests"])
+def test_no_copy_is_told_of_a_pool_of_one_page(name: str) -> None:
+    """To write a cell there is to select between two pools."""
+    setup = evolve(EXACT, geometry=ONE_PAGE, limits=default_limits(ONE_PAGE))
+
+    assert () == pool_copies.copies(setup, name)
 
 
 @pytest.mark.parametrize(
