@@ -42,13 +42,14 @@ class Keep(Protocol):
 
 @frozen
 class Ended:
-    """How a fork ended. failed: the first test that failed; None if all passed.
+    """How a fork ended. failed: the first test that failed; None if all passed. why: it failed.
 
     seconds: of each test that ran, by its name. met: the mutants that each has called. set_up:
     those that the fixtures of each file have called.
     """
 
     failed: str | None
+    why: str
     seconds: dict[str, float]
     met: dict[str, list[int]]
     set_up: dict[str, list[int]]
@@ -77,6 +78,7 @@ class _Loop:
     keep: Keep
     by_file: bool
     failed: str | None = None
+    why: str = ""
     seconds: dict[str, float] = field(factory=dict)
     set_up: dict[str, set[int]] = field(factory=dict)
 
@@ -86,7 +88,7 @@ class _Loop:
         if report.when == "setup":
             self.set_up.setdefault(_file(report.nodeid), set()).update(schemata.CHOICE.called)
         if report.failed and self.failed is None:
-            self.failed = report.nodeid
+            self.failed, self.why = report.nodeid, report.longreprtext
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant."""
@@ -97,7 +99,7 @@ class _Loop:
                 "if importing them has computed something"
             )
         if clean.failed is not None:
-            raise RuntimeError(f"without a mutant {clean.failed} fails")
+            raise RuntimeError(f"without a mutant {clean.failed} fails: {clean.why}")
         for number in self.numbers:
             calling = clean.calling(number, session.items, by_file=self.by_file)
             if not calling:
@@ -150,7 +152,7 @@ class _Loop:
             self.failed = self.failed or type(error).__name__
         met = {name: sorted(numbers) for name, numbers in calls.items()}
         set_up = {name: sorted(numbers) for name, numbers in self.set_up.items()}
-        text = json.dumps([self.failed, self.seconds, met, set_up])
+        text = json.dumps([self.failed, self.why, self.seconds, met, set_up])
         with os.fdopen(writing, "w") as file:
             file.write(text)
         os._exit(0)
