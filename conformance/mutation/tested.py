@@ -88,7 +88,7 @@ class _Loop:
         if report.when == "setup":
             self.set_up.setdefault(_file(report.nodeid), set()).update(schemata.CHOICE.called)
         if report.failed and self.failed is None:
-            self.failed, self.why = report.nodeid, report.longreprtext
+            self.failed, self.why = report.nodeid, report.longreprtext + report.capstderr
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant."""
@@ -179,6 +179,7 @@ def judge(
             allowed="the tests of the repository",
             remedy="Run it from a checkout.",
         )
+    sys.path.append(str(HOME))  # else spawned processes import tests/spec as the package `spec`
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # plugins are imported by now
     options = ["-q", "-p", "no:cacheprovider", "-W", imported]
     status = pytest.main([*options, *map(str, paths)], plugins=[_Loop(numbers, keep, by_file)])
