@@ -36,16 +36,21 @@ def rewrite(module: str, *, first: int = 0, only: Collection[int] | None = None)
     assert spec is not None, "it is a module of ours"
     assert spec.origin is not None, "it has a file"
     text = Path(spec.origin).read_text(encoding="utf-8")
-    return rewrite_text(module, text, first=first, only=only)
+    return rewrite_text(module, text, file=spec.origin, first=first, only=only)
 
 
 def rewrite_text(
-    module: str, text: str, *, first: int = 0, only: Collection[int] | None = None
+    module: str,
+    text: str,
+    *,
+    file: str = "",
+    first: int = 0,
+    only: Collection[int] | None = None,
 ) -> Rewritten:
-    """The same for the text of a module."""
+    """The same for the text of a module. file: whence tracebacks say that it comes."""
     rewriter = _Rewriter(module, first, only)
     changed = ast.fix_missing_locations(rewriter.visit(ast.parse(text)))
-    return Rewritten(module, tuple(rewriter.found), compile(changed, f"<{module}>", "exec"))
+    return Rewritten(module, tuple(rewriter.found), compile(changed, file, "exec"))
 
 
 class _Rewriter(ast.NodeTransformer):
