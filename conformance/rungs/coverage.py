@@ -31,7 +31,6 @@ from conformance.rungs.record import (
     KEEPS,
     LAZY,
     LONG_ROWS,
-    NARROW_ROUNDS,
     ONE_SHORT,
     PART_ROUNDS,
     REFUSAL,
@@ -315,7 +314,6 @@ def _fills(sizes: Geometry, limits: Limits) -> set[str]:
         FULL_QUEUE: sizes.slots * row > limits.queue,
         FULL_BESIDE: (sizes.slots - 1) * row >= limits.queue,
         LONG_ROWS: row > limits.rounds,
-        NARROW_ROUNDS: limits.round_tokens < sizes.slots,
         PART_ROUNDS: limits.round_tokens < min(limits.queue, row),
     }
     return {word for word, holds in fills.items() if holds}

@@ -21,7 +21,6 @@ from conformance.rungs.record import (
     FULL_QUEUE,
     KEEPS,
     LONG_ROWS,
-    NARROW_ROUNDS,
     RESERVED,
     SHORT_POOL,
     THREE_SLOTS,
@@ -303,7 +302,7 @@ def is_seldom(pair: Pair, words: Collection[str]) -> bool:
         return False
     if one.kind is act.Generate:
         return LONG_ROWS not in words
-    return one.kind is act.Pack or (one.kind is act.Propose and NARROW_ROUNDS not in words)
+    return one.kind in {act.Pack, act.Propose}
 
 
 def _is_again(one: Kind, other: Kind) -> bool:
