@@ -1,0 +1,746 @@
+"""A second reading of the actions: one imperative machine, written apart from the specification.
+
+It shares no code with the machines of `spec`, so that a mistake in what they mean shows as a
+difference, even if the engine makes the same one. It changes its state in place; a page has owners
+and no count; it knows no rungs, no stages and no parts of actions. Of the specification it uses the
+vocabulary, the actions, and the model that says which token follows a text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+from attrs import define, field
+
+from spec import model
+from spec.machines import actions as act
+from spec.machines.actions import Action
+from spec.table import Batch
+from spec.vocabulary import (
+    INVALID,
+    Capacity,
+    CleanupMode,
+    FinishReason,
+    Geometry,
+    Limits,
+    Params,
+    Reason,
+    Request,
+    Tokens,
+)
+
+Condition = tuple[int, Reason, bool | Callable[[], bool], tuple[Reason, ...]]
+"""(order, reason, whether it refuses, reasons of lower order beside which it is asked)."""
+
+
+@define
+class Held:
+    """A sequence in a slot. row: its pages, by index; those before `first` are released."""
+
+    row: dict[int, int] = field(factory=dict)
+    first: int = 0
+    tokens: list[int] = field(factory=list)
+    drafts: list[int] = field(factory=list)
+    allocated: int = 0
+    written: int = 0
+    committed: int = 0
+    reserved: int = 0
+    key: tuple[int, int] | None = None
+    prompt: int = 0
+    params: Params | None = None
+    finished: FinishReason | None = None
+
+    @property
+    def texts(self) -> list[int]:
+        """The tokens, known or drafts."""
+        return self.tokens + self.drafts
+
+
+class SecondReading:
+    """The whole machine: `reasons` says why an action is refused, `take` does it."""
+
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, capacity: Capacity
+    ) -> None:
+        self.geometry, self.limits = geometry, limits
+        self.cleanup, self.capacity = cleanup, capacity
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew. owners: the slots whose rows name each page. cells: by (page, offset)."""
+        self.slots: dict[int, Held] = {}
+        self.owners: list[list[int]] = [[] for _ in range(self.geometry.pages)]
+        self.cells: dict[tuple[int, int], Tokens] = {}
+        self.queue: list[tuple[int, int, int]] = []  # (token, slot, position)
+        self.outputs: list[tuple[int, int, Tokens, FinishReason]] = []
+        self.waiting: list[Request] = []
+        self.admitted: list[Request] = []
+
+    # What is free, and what a row covers.
+
+    @property
+    def free(self) -> list[int]:
+        """The free pages, lowest first."""
+        return [page for page, owners in enumerate(self.owners) if not owners]
+
+    @property
+    def free_slots(self) -> list[int]:
+        """The unused slots, lowest first."""
+        return [slot for slot in range(self.geometry.slots) if slot not in self.slots]
+
+    def width(self, allocated: int, reserved: int) -> int:
+        """How many entries a row has, released ones included."""
+        cells = allocated + (self.capacity.lookahead if allocated > 0 else 0)
+        return -(-min(max(cells, reserved), self.geometry.max_len) // self.geometry.page_size)
+
+    def promised(self, prompt: int, params: Params) -> int:
+        """The cells that a prompt reserves."""
+        return prompt + params.max_new if self.capacity.reserve == "request" else 0
+
+    def shared(self, cells: int) -> int:
+        """The entries of a row of written cells that a clone shares."""
+        size = self.geometry.page_size
+        return -(-cells // size) if self.capacity.copy == "lazy" else cells // size
+
+    def worst(self, request: Request) -> int:
+        """The most pages that a request can hold; it may be longer than a row."""
+        size, length = self.geometry.page_size, len(request.prompt) + request.params.max_new
+        whole = max(-(-length // size), self.width(length, 0))
+        common = len(request.prompt) // size
+        return common + request.n_generations * (whole - common)
+
+    # Pages.
+
+    def own(self, slot: int, index: int, page: int) -> None:
+        """Enter a page into a row."""
+        self.slots[slot].row[index] = page
+        self.owners[page].append(slot)
+
+    def disown(self, slot: int, index: int) -> None:
+        """Take a page out of a row; without an owner its cells die."""
+        page = self.slots[slot].row.pop(index)
+        self.owners[page].remove(slot)
+        if not self.owners[page]:
+            self.cells = {at: tag for at, tag in self.cells.items() if at[0] != page}
+
+    def cover(self, slot: int) -> None:
+        """Take the lowest free pages until the row has its width."""
+        held = self.slots[slot]
+        for index in range(held.first, self.width(held.allocated, held.reserved)):
+            if index not in held.row:
+                self.own(slot, index, self.free[0])
+
+    def copy(self, slot: int, index: int, page: int) -> None:
+        """Copy the cells of a page to the lowest free one, which takes its place in a row."""
+        fresh = self.free[0]
+        for (where, offset), tag in list(self.cells.items()):
+            if where == page:
+                self.cells[fresh, offset] = tag
+        self.own(slot, index, fresh)
+
+    def appends_to(self, slot: int) -> int | None:
+        """The index of the page in which the next cell of a slot lies, unless it begins one."""
+        index, offset = divmod(self.slots[slot].allocated, self.geometry.page_size)
+        return index if offset else None
+
+    def pages_of(self, batch: Batch) -> int:
+        """The pages that an allocation takes: lazy copies, and what the rows lack."""
+        wanted, left = 0, {page: len(owners) for page, owners in enumerate(self.owners)}
+        for slot, positions in by_slot(batch).items():
+            held, index = self.slots[slot], self.appends_to(slot)
+            if index is not None and left[held.row[index]] > 1:
+                left[held.row[index]] -= 1
+                wanted += 1
+            after = self.width(held.allocated + len(positions), held.reserved)
+            wanted += max(0, after - self.width(held.allocated, held.reserved))
+        return wanted
+
+    def pages_of_prefill(self, requests: tuple[Request, ...]) -> int:
+        """The pages that the rows of all choices take."""
+        wanted = 0
+        for request in requests:
+            length = len(request.prompt)
+            row = self.width(length, self.promised(length, request.params))
+            wanted += row
+            for _ in range(request.n_generations - 1):
+                wanted += row - self.shared(length)
+        return wanted
+
+    # Names.
+
+    @property
+    def keys(self) -> set[tuple[int, int]]:
+        """The choices that are live, or whose outputs are not taken."""
+        live = {held.key for held in self.slots.values() if held.key is not None}
+        return live | {(request, choice) for request, choice, _, _ in self.outputs}
+
+    def has_many_stops(self, params: Params) -> bool:
+        """Whether there are more stops, or longer ones, than the limits allow."""
+        longest = max((len(stop) for stop in params.stops), default=0)
+        return len(params.stops) > self.limits.stops or longest > self.limits.stop_len
+
+    def is_long(self, prompt: int, params: Params) -> bool:
+        """Whether prompt and generated tokens are more than a row holds."""
+        return prompt + params.max_new > self.geometry.max_len
+
+    # Refusals.
+
+    def reasons(self, action: Action) -> frozenset[Reason]:
+        """Every reason for which an action is refused; it is legal if there is none."""
+        found: dict[Reason, int] = {}
+        for order, reason, refuses, beside in sorted(self.conditions(action), key=itemgetter(0)):
+            lower = {one for one, at in found.items() if at < order}
+            if not lower <= set(beside) or (reason in found and found[reason] < order):
+                continue
+            if refuses() if callable(refuses) else refuses:
+                found.setdefault(reason, order)
+        return frozenset(found)
+
+    def conditions(self, action: Action) -> Iterator[Condition]:
+        """The conditions of an action, in order."""
+        asked = CONDITIONS.get(type(action))
+        return asked(self, action) if asked else iter(())
+
+    def _may_reserve(self, action: act.Reserve) -> Iterator[Condition]:
+        yield from self._unused(action.slot)
+
+    def _may_append(self, action: act.Append) -> Iterator[Condition]:
+        slot, more = as_slot(action.slot), len(action.tokens)
+        yield from self._extends(slot)
+        yield 4, Reason.TOO_LONG, lambda: self._known(slot) + more > self.geometry.max_len, ()
+
+    def _may_enqueue(self, action: act.Enqueue) -> Iterator[Condition]:
+        slot = action.slot
+        yield from self._extends(slot)
+        yield 4, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + 1), ()
+        yield 4, Reason.QUEUE_FULL, len(self.queue) + 1 > self.limits.queue, ()
+
+    def _may_propose(self, action: act.Propose) -> Iterator[Condition]:
+        slot, more, queue = action.slot, len(action.tokens), Reason.QUEUE_FULL
+        longest = self.geometry.max_len
+        yield from self._live(slot)
+        yield 4, Reason.TOO_LONG, lambda: len(self.slots[slot].texts) + more > longest, ()
+        yield 4, queue, len(self.queue) + more > self.limits.queue, ()
+        ends = lambda: self._ends(slot, len(self.slots[slot].texts) + more)  # noqa: E731
+        yield 5, Reason.TOO_LONG, ends, (queue,)
+
+    def _may_allocate(self, action: act.Allocate) -> Iterator[Condition]:
+        batch, longest = action.batch, self.geometry.max_len
+        past = any(entry[1] >= longest for entry in batch if entry is not None)
+        yield from self._batch(batch)
+        yield 5, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
+        yield 6, Reason.TOO_LONG, past, ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.free), ()
+
+    def _may_end(self, action: act.Free | act.Purge) -> Iterator[Condition]:
+        yield from self._used(as_slot(action.slot))
+
+    def _may_commit(self, action: act.Commit) -> Iterator[Condition]:
+        slot, length = action.slot, action.length
+        yield from self._used(slot)
+        yield 3, Reason.COMMITTED, lambda: length <= self.slots[slot].committed, ()
+        yield 4, Reason.UNWRITTEN, lambda: length > self.slots[slot].written, ()
+
+    def _may_truncate(self, action: act.Truncate) -> Iterator[Condition]:
+        slot, length = action.slot, action.length
+        yield from self._used(slot)
+        yield 3, Reason.COMMITTED, lambda: length < self.slots[slot].committed, ()
+        yield 4, Reason.TOO_LONG, lambda: length > self.slots[slot].allocated, ()
+
+    def _may_release(self, action: act.Release) -> Iterator[Condition]:
+        yield from self._used(action.slot)
+        yield 3, Reason.WINDOW, lambda: self._seen(action.slot, action.before), ()
+
+    def _may_prefill(self, action: act.Prefill) -> Iterator[Condition]:
+        yield from self._prefillable(action.requests)
+
+    def _outside(self, slot: int) -> bool:
+        return not 0 <= slot < self.geometry.slots
+
+    def _used(self, slot: int) -> Iterator[Condition]:
+        yield 1, Reason.SLOT_RANGE, self._outside(slot), ()
+        yield 2, Reason.SLOT_UNUSED, slot not in self.slots, ()
+
+    def _unused(self, slot: object) -> Iterator[Condition]:
+        if slot is None:
+            yield 2, Reason.NO_FREE_SLOT, not self.free_slots, ()
+        else:
+            yield 1, Reason.SLOT_RANGE, self._outside(as_slot(slot)), ()
+            yield 2, Reason.SLOT_USED, slot in self.slots, ()
+
+    def _live(self, slot: int) -> Iterator[Condition]:
+        yield from self._used(slot)
+        yield 3, Reason.SLOT_EMPTY, lambda: self.slots[slot].key is None, ()
+        yield 3, Reason.SLOT_FINISHED, lambda: self.slots[slot].finished is not None, ()
+
+    def _extends(self, slot: int) -> Iterator[Condition]:
+        yield from self._live(slot)
+        yield 4, Reason.PROPOSED, lambda: bool(self.slots[slot].drafts), ()
+
+    def _known(self, slot: int) -> int:
+        return len(self.slots[slot].tokens)
+
+    def _ends(self, slot: int, length: int) -> bool:
+        """Whether at this length no token is left to be drawn."""
+        held = self.slots[slot]
+        assert held.params is not None
+        return length - held.prompt >= held.params.max_new
+
+    def _batch(self, batch: Batch) -> Iterator[Condition]:
+        slots = {entry[0] for entry in batch if entry is not None}
+        finished = lambda: any(self.slots[slot].finished for slot in slots)  # noqa: E731
+        yield 1, Reason.BATCH_WIDTH, len(batch) > self.limits.prefill_tokens, ()
+        yield 2, Reason.SLOT_RANGE, any(map(self._outside, slots)), ()
+        yield 3, Reason.SLOT_UNUSED, not slots <= self.slots.keys(), ()
+        yield 4, Reason.SLOT_FINISHED, finished, ()
+
+    def _next(self, batch: Batch, length: str) -> bool:
+        """Whether the positions of every slot are its next ones after a length."""
+        for slot, positions in by_slot(batch).items():
+            start = getattr(self.slots[slot], length)
+            if sorted(positions) != list(range(start, start + len(positions))):
+                return False
+        return True
+
+    def _may_write(self, action: act.Write) -> Iterator[Condition]:
+        batch = action.batch
+        entries = [entry for entry in batch if entry is not None]
+
+        def any_of(wrong: Callable[[Held, int], bool]) -> Callable[[], bool]:
+            return lambda: any(wrong(self.slots[slot], position) for slot, position in entries)
+
+        waiting = {(slot, position) for _, slot, position in self.queue}
+        yield from self._batch(batch)
+        yield 4, Reason.SLOT_EMPTY, any_of(lambda held, _: held.key is None), ()
+        yield 5, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "written"), ()
+        yield 6, Reason.BATCH_POSITIONS, any_of(lambda held, at: at >= held.allocated), ()
+        yield 6, Reason.BATCH_UNKNOWN, any_of(lambda held, at: at >= len(held.texts)), ()
+        yield 7, Reason.BATCH_QUEUED, not waiting.isdisjoint(entries), ()
+
+    def _may_clone(self, action: act.Clone) -> Iterator[Condition]:
+        slot, child = action.parent, action.child
+        yield 1, Reason.SLOT_RANGE, self._outside(slot), ()
+        yield 2, Reason.SLOT_UNUSED, slot not in self.slots, ()
+        yield from self._unused(child)
+        bad = self._outside(slot) or (child is not None and self._outside(child))
+        if bad or slot not in self.slots:
+            return
+        held = self.slots[slot]
+        empty, finished = Reason.SLOT_EMPTY, Reason.SLOT_FINISHED
+        unwritten, proposed = Reason.UNWRITTEN, Reason.PROPOSED
+        pending = sum(entry[1] == slot for entry in self.queue)
+        width, shared = self.width(held.allocated, held.reserved), self.shared(held.written)
+        yield 3, unwritten, held.allocated != held.written, ()
+        yield 3, proposed, bool(held.drafts), ()
+        yield 3, empty, held.key is None, ()
+        yield 3, finished, held.finished is not None, ()
+        wanted = width - shared
+        yield 4, Reason.OUT_OF_PAGES, wanted > len(self.free), (proposed, empty, finished)
+        taken = held.key is not None and (held.key[0], action.choice) in self.keys
+        yield 4, Reason.CHOICE_TAKEN, taken, (proposed, unwritten)
+        full = len(self.queue) + pending > self.limits.queue
+        yield 4, Reason.QUEUE_FULL, full, (proposed, unwritten)
+
+    def _seen(self, slot: int, before: int) -> bool:
+        """Whether a query to come sees a position before `before`; one sees `window` positions."""
+        if before == 0:
+            return False
+        window, committed = self.geometry.window, self.slots[slot].committed
+        return window is None or before > committed - window + 1
+
+    def _may_assign(self, action: act.Assign) -> Iterator[Condition]:
+        slot, length, params = action.slot, len(action.prompt), action.params
+        stops = Reason.STOPS
+
+        def lacks() -> bool:
+            held = self.slots[slot]
+            reserved = self.promised(length, params)
+            lacking = self.width(held.allocated, reserved) - self.width(held.allocated, 0)
+            return lacking > len(self.free)
+
+        taken = (action.request, action.choice) in self.keys
+        yield 1, Reason.SLOT_RANGE, self._outside(slot), ()
+        yield 1, stops, self.has_many_stops(params), ()
+        yield 2, Reason.SLOT_UNUSED, slot not in self.slots, (stops,)
+        yield 3, Reason.SLOT_ASSIGNED, lambda: self.slots[slot].key is not None, (stops,)
+        yield 3, Reason.TOO_LONG, self.is_long(length, params), (stops,)
+        yield 3, Reason.CHOICE_TAKEN, taken, (stops,)
+        yield 4, Reason.OUT_OF_PAGES, lacks, ()
+
+    def _prefillable(
+        self, requests: tuple[Request, ...], beside: tuple[Reason, ...] = ()
+    ) -> Iterator[Condition]:
+        tokens = sum(len(request.prompt) for request in requests)
+        choices = sum(request.n_generations for request in requests)
+        ids = [request.id for request in requests]
+        wide = not 1 <= len(requests) <= self.limits.prefill_seqs
+        own = {
+            (one, choice)
+            for one, choice in self.keys
+            for request in requests
+            if one == request.id and choice < request.n_generations
+        }
+        queue, outputs = len(self.queue) + choices, len(self.outputs) + choices
+        yield 1, Reason.PREFILL_WIDTH, wide or tokens > self.limits.prefill_tokens, ()
+        long = any(self.is_long(len(request.prompt), request.params) for request in requests)
+        yield 2, Reason.TOO_LONG, long, ()
+        stops = any(self.has_many_stops(request.params) for request in requests)
+        yield 2, Reason.STOPS, stops, ()
+        yield 2, Reason.CHOICE_TAKEN, bool(own) or len(set(ids)) < len(ids), ()
+        yield 3, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
+        lacks = self.pages_of_prefill(requests) > len(self.free)
+        yield 3, Reason.OUT_OF_PAGES, lacks, ()
+        yield 3, Reason.QUEUE_FULL, queue > self.limits.queue, beside
+        yield 3, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
+
+    @property
+    def _leaving(self) -> list[tuple[int, int, int]]:
+        """The queue entries that a round takes."""
+        return self.queue[: self.limits.round_tokens]
+
+    def _drawing(self) -> list[int]:
+        """The slots that draw in a round: those whose last token it writes, lowest first."""
+        leaving = {(slot, position) for _, slot, position in self._leaving}
+        return [
+            slot
+            for slot, held in sorted(self.slots.items())
+            if (slot, len(held.tokens) - 1) in leaving
+        ]
+
+    def _may_round(self, _action: act.Round) -> Iterator[Condition]:
+        batch = tuple((slot, position) for _, slot, position in self._leaving)
+        helds = [self.slots[slot] for slot, _ in batch]
+        outputs = Reason.OUTPUTS_FULL
+        full = len(self.outputs) + len(self._drawing()) > self.limits.outputs
+        yield 1, Reason.QUEUE_EMPTY, not self.queue, ()
+        yield 2, Reason.UNWRITTEN, any(held.allocated != held.written for held in helds), ()
+        yield 3, Reason.PROPOSED, any(held.drafts for held in helds), ()
+        yield 4, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
+        yield 4, outputs, full, ()
+        yield 5, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.free), (outputs,)
+
+    def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
+        request = action.request
+        ids = {one.id for one in (*self.waiting, *self.admitted)} | {one for one, _ in self.keys}
+        never = (
+            self.worst(request) > self.geometry.pages
+            or request.n_generations > self.geometry.slots
+            or len(request.prompt) > self.limits.prefill_tokens
+        )
+        yield 1, Reason.CHOICE_TAKEN, request.id in ids, ()
+        yield 1, Reason.TOO_LONG, self.is_long(len(request.prompt), request.params), ()
+        yield 1, Reason.STOPS, self.has_many_stops(request.params), ()
+        yield 1, Reason.NEVER_FITS, never, ()
+
+    def _overbooked(self, requests: tuple[Request, ...]) -> bool:
+        held = sum(map(self.worst, self.admitted))
+        return sum(map(self.worst, requests)) + held > self.geometry.pages
+
+    def _may_admit(self, _action: act.Admit) -> Iterator[Condition]:
+        yield 1, Reason.QUEUE_EMPTY, not self.waiting, ()
+        if self.waiting:
+            oldest = (self.waiting[0],)
+            yield 2, Reason.OUT_OF_PAGES, self._overbooked(oldest), ()
+            yield from self._prefillable(oldest, (Reason.OUT_OF_PAGES,))
+
+    # Effects. Each is of an action that is not refused.
+
+    def take(self, action: Action) -> None:
+        """Do an action."""
+        EFFECTS[type(action)](self, action)
+        holding = {held.key[0] for held in self.slots.values() if held.key is not None}
+        self.admitted = [request for request in self.admitted if request.id in holding]
+
+    def _reserve(self, action: act.Reserve) -> None:
+        self.slots[self._slot(action.slot)] = Held()
+
+    def _append(self, action: act.Append) -> None:
+        self.slots[as_slot(action.slot)].tokens += action.tokens
+
+    def _enqueue(self, action: act.Enqueue) -> None:
+        self.queue.append((action.token, action.slot, self._known(action.slot)))
+        self.slots[action.slot].tokens.append(action.token)
+
+    def _propose(self, action: act.Propose) -> None:
+        for token in action.tokens:
+            self.queue.append((token, action.slot, len(self.slots[action.slot].texts)))
+            self.slots[action.slot].drafts.append(token)
+
+    def _commit(self, action: act.Commit) -> None:
+        held = self.slots[action.slot]
+        while len(held.tokens) < action.length:
+            held.tokens.append(held.drafts.pop(0))
+        held.committed = action.length
+
+    def _release(self, action: act.Release) -> None:
+        held = self.slots[action.slot]
+        for index in range(held.first, action.before // self.geometry.page_size):
+            self.disown(action.slot, index)
+            held.first = index + 1
+
+    def _assign(self, action: act.Assign) -> None:
+        key = (action.request, action.choice)
+        self._give(action.slot, action.prompt, action.params, key)
+
+    def _generate(self, _action: act.Generate) -> None:
+        for _ in range(self.limits.rounds):
+            if self.reasons(act.Round()):
+                break
+            self._decode()
+
+    def _slot(self, slot: object) -> int:
+        return self.free_slots[0] if slot is None else as_slot(slot)
+
+    def _allocate(self, batch: Batch) -> None:
+        for slot, positions in by_slot(batch).items():
+            held, index = self.slots[slot], self.appends_to(slot)
+            if index is not None and len(self.owners[held.row[index]]) > 1:
+                page = held.row[index]
+                self.disown(slot, index)
+                self.copy(slot, index, page)
+            held.allocated += len(positions)
+            self.cover(slot)
+
+    def _store(self, batch: Batch) -> None:
+        for slot, positions in by_slot(batch).items():
+            held = self.slots[slot]
+            for position in sorted(positions):
+                index, offset = divmod(position, self.geometry.page_size)
+                self.cells[held.row[index], offset] = tuple(held.texts[: position + 1])
+                held.written += 1
+                if held.written <= len(held.tokens):
+                    held.committed = held.written
+
+    def _end(self, slot: int) -> None:
+        for index in list(self.slots[slot].row):
+            self.disown(slot, index)
+        del self.slots[slot]
+        self._drop(slot, 0)
+
+    def _pack(self) -> None:
+        """The oldest queued tokens leave the queue."""
+        del self.queue[: self.limits.round_tokens]
+
+    def _drop(self, slot: int, start: int) -> None:
+        """The queued tokens of a slot from a position on leave the queue."""
+        self.queue = [one for one in self.queue if one[1] != slot or one[2] < start]
+
+    def _truncate(self, action: act.Truncate) -> None:
+        slot, length = action.slot, action.length
+        held = self.slots[slot]
+        del held.drafts[max(0, length - len(held.tokens)) :]
+        self._drop(slot, len(held.texts))
+        held.allocated, held.written = length, min(held.written, length)
+        for index, page in list(held.row.items()):
+            if index >= self.width(length, held.reserved):
+                self.disown(slot, index)
+                continue
+            begin = length - index * self.geometry.page_size
+            for offset in range(max(0, begin), self.geometry.page_size):
+                if len(self.owners[page]) == 1:
+                    self.cells.pop((page, offset), None)
+
+    def _fork(self, parent: int, child: int, choice: int) -> None:
+        held = self.slots[parent]
+        assert held.key is not None
+        forked = Held(
+            first=held.first,
+            tokens=list(held.tokens),
+            allocated=held.allocated,
+            written=held.written,
+            committed=held.committed,
+            reserved=held.reserved,
+            key=(held.key[0], choice),
+            prompt=held.prompt,
+            params=held.params,
+        )
+        self.slots[child] = forked
+        for index, page in sorted(held.row.items()):
+            if index < self.shared(held.written):
+                self.own(child, index, page)
+            elif index * self.geometry.page_size < held.written:
+                self.copy(child, index, page)
+        self.cover(child)
+        self.queue += [(token, child, at) for token, slot, at in self.queue if slot == parent]
+
+    def _give(self, slot: int, prompt: Tokens, params: Params, key: tuple[int, int]) -> None:
+        held = self.slots[slot]
+        held.tokens, held.prompt, held.params, held.key = list(prompt), len(prompt), params, key
+        held.reserved = self.promised(len(prompt), params)
+        self.cover(slot)
+
+    def _begin(self, requests: tuple[Request, ...]) -> None:
+        slots = iter(self.free_slots)
+        chosen = [[next(slots) for _ in range(one.n_generations)] for one in requests]
+        batch = []
+        for request, (first, *_) in zip(requests, chosen, strict=True):
+            self.slots[first] = Held()
+            self._give(first, request.prompt, request.params, (request.id, 0))
+            batch += [(first, position) for position in range(len(request.prompt))]
+        self._allocate(tuple(batch))
+        self._store(tuple(batch))
+        for first, *others in chosen:
+            for choice, slot in enumerate(others, 1):
+                self._fork(first, slot, choice)
+        for slot in [slot for group in chosen for slot in group]:
+            self._draw(slot)
+        self._clean()
+
+    def _let_in(self) -> None:
+        chosen: tuple[Request, ...] = ()
+        for request in self.waiting:
+            more = (*chosen, request)
+            if self._overbooked(more) or self.reasons(act.Prefill(more)):
+                break
+            chosen = more
+        del self.waiting[: len(chosen)]
+        self._begin(chosen)
+        self.admitted += chosen
+
+    def _decode(self) -> None:
+        batch = tuple((slot, position) for _, slot, position in self._leaving)
+        drawing = self._drawing()
+        self._pack()
+        self._allocate(batch)
+        self._store(batch)
+        for slot in drawing:
+            self._draw(slot)
+        self._clean()
+
+    def _draw(self, slot: int) -> None:
+        """Draw the next token of a slot, which ends the sequence, or waits in the queue."""
+        held = self.slots[slot]
+        assert held.params is not None
+        assert held.key is not None
+        position, word = len(held.tokens), 0
+        if held.params.temperature > 0:
+            for number in (held.params.seed, held.key[1], position):
+                word = model.mix(word + number)
+        token = model.next_token(tuple(held.tokens), word, self.geometry.window)
+        held.tokens.append(token)
+        drawn = held.tokens[held.prompt :]
+        ends = [list(stop) for stop in held.params.stops]
+        if any(len(drawn) >= len(end) and drawn[len(drawn) - len(end) :] == end for end in ends):
+            held.finished = FinishReason.STOP
+        elif len(drawn) == held.params.max_new:
+            held.finished = FinishReason.LIMIT
+        if held.finished:
+            self.outputs.append((*held.key, tuple(drawn), held.finished))
+        else:
+            self.queue.append((token, slot, position))
+
+    def _clean(self) -> None:
+        unfinished = any(held.finished is None for held in self.slots.values())
+        if self.cleanup is CleanupMode.INCREMENTAL:
+            self._end_finished()
+        if self.cleanup is CleanupMode.END and not unfinished:
+            self._end_finished()
+
+    def _end_finished(self) -> None:
+        for slot in [slot for slot, held in self.slots.items() if held.finished]:
+            self._end(slot)
+
+    # What can be observed.
+
+    def shown(self) -> dict[str, object]:
+        """Every field of a view, as the specification names them, and the statistics."""
+        sizes, none = self.geometry, Held()
+        helds = [self.slots.get(slot, none) for slot in range(sizes.slots)]
+        rows = tuple(
+            tuple(held.row.get(index, INVALID) for index in range(sizes.pages_per_seq))
+            for held in helds
+        )
+        return {
+            "used": tuple(slot in self.slots for slot in range(sizes.slots)),
+            "rows": rows,
+            "counts": tuple(map(len, self.owners)),
+            "allocated": tuple(held.allocated for held in helds),
+            "written": tuple(held.written for held in helds),
+            "committed": tuple(held.committed for held in helds),
+            "first_page": tuple(held.first for held in helds),
+            "tokens": tuple(tuple(held.tokens) for held in helds),
+            "proposed": tuple(tuple(held.drafts) for held in helds),
+            "finished": tuple(held.finished is not None for held in helds),
+            "queue": tuple(self.queue),
+            "outputs": tuple(self.outputs),
+        }
+
+    def statistics(self) -> dict[str, object]:
+        """What an engine may show of itself, as the specification names it."""
+        live = sorted(held.key for held in self.slots.values() if held.key is not None)
+        free = len(self.free)
+        return {
+            "active": len(self.slots),
+            "pages_in_use": self.geometry.pages - free,
+            "free_pages": free,
+            "largest_count": max(map(len, self.owners)),
+            "queued": len(self.queue),
+            "outputs": len(self.outputs),
+            "occupants": tuple(live),
+            "untaken": tuple(sorted((request, choice) for request, choice, _, _ in self.outputs)),
+            "waiting": tuple(request.id for request in self.waiting),
+            "admitted": tuple(request.id for request in self.admitted),
+        }
+
+
+def as_slot(name: object) -> int:
+    """The name of a sequence, which is a slot here."""
+    assert isinstance(name, int)
+    return name
+
+
+def by_slot(batch: Batch) -> dict[int, list[int]]:
+    """The positions of each slot, slots ascending."""
+    found: dict[int, list[int]] = {}
+    for slot, position in sorted(entry for entry in batch if entry is not None):
+        found.setdefault(slot, []).append(position)
+    return found
+
+
+CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Condition]]]] = {
+    act.Reserve: SecondReading._may_reserve,
+    act.Append: SecondReading._may_append,
+    act.Allocate: SecondReading._may_allocate,
+    act.Write: SecondReading._may_write,
+    act.Free: SecondReading._may_end,
+    act.Clone: SecondReading._may_clone,
+    act.Propose: SecondReading._may_propose,
+    act.Commit: SecondReading._may_commit,
+    act.Truncate: SecondReading._may_truncate,
+    act.Release: SecondReading._may_release,
+    act.Assign: SecondReading._may_assign,
+    act.Enqueue: SecondReading._may_enqueue,
+    act.Purge: SecondReading._may_end,
+    act.Prefill: SecondReading._may_prefill,
+    act.Round: SecondReading._may_round,
+    act.Submit: SecondReading._may_submit,
+    act.Admit: SecondReading._may_admit,
+}
+"""The conditions of each action that may be refused."""
+EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
+    act.Reserve: SecondReading._reserve,
+    act.Append: SecondReading._append,
+    act.Allocate: lambda reading, action: reading._allocate(action.batch),
+    act.Write: lambda reading, action: reading._store(action.batch),
+    act.Free: lambda reading, action: reading._end(action.slot),
+    act.Clone: lambda reading, action: reading._fork(
+        action.parent, reading._slot(action.child), action.choice
+    ),
+    act.Propose: SecondReading._propose,
+    act.Commit: SecondReading._commit,
+    act.Truncate: SecondReading._truncate,
+    act.Release: SecondReading._release,
+    act.Assign: SecondReading._assign,
+    act.FreeFinished: lambda reading, _: reading._end_finished(),
+    act.Reset: lambda reading, _: reading.clear(),
+    act.TakeOutputs: lambda reading, _: reading.outputs.clear(),
+    act.Enqueue: SecondReading._enqueue,
+    act.Pack: lambda reading, _: reading._pack(),
+    act.Purge: lambda reading, action: reading._drop(action.slot, 0),
+    act.Prefill: lambda reading, action: reading._begin(action.requests),
+    act.Round: lambda reading, _: reading._decode(),
+    act.Generate: SecondReading._generate,
+    act.Submit: lambda reading, action: reading.waiting.append(action.request),
+    act.Admit: lambda reading, _: reading._let_in(),
+}
+"""The effect of each action."""
