@@ -14,6 +14,7 @@ from spec_tools import SERVING, geometry, limits, span
 
 from spec import stats, view
 from spec.machines import actions as act
+from spec.machines import naive
 from spec.machines.actions import Action
 from spec.state import State
 from spec.vocabulary import (
@@ -23,10 +24,11 @@ from spec.vocabulary import (
     Reason,
     Request,
     ResetMode,
+    Tokens,
 )
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
-HISTORIES, STEPS = 3000, 60
+HISTORIES, STEPS = 2000, 60
 Refused = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""
 
@@ -97,11 +99,18 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
 
 
 def _with_stops(request: Request, rng: Random) -> Request:
-    """The request with other stop sequences now and then."""
+    """The request with other stop sequences: parts of what it generates, and others."""
     if one_of(rng, 0, 1, 2):
         return request
-    stops = tuple((one_of(rng, 0, 1),) * one_of(rng, 1, 2, 4) for _ in range(one_of(rng, 1, 2, 3)))
-    return evolve(request, params=evolve(request.params, stops=stops))
+    most = evolve(request.params, stops=(), max_new=min(request.params.max_new, 6))
+    text, _ = naive.generate(request.prompt, most)
+    stops = list[Tokens]()
+    for _ in range(one_of(rng, 1, 2, 3)):
+        start = rng.randrange(len(text))
+        stops.append(
+            rng.choice((text[start : start + one_of(rng, 1, 2, 4)], (0,) * one_of(rng, 1, 3, 4)))
+        )
+    return evolve(request, params=evolve(request.params, stops=tuple(stops)))
 
 
 def _any(state: State, rng: Random, number: int) -> Action:
@@ -116,11 +125,10 @@ def _any(state: State, rng: Random, number: int) -> Action:
         rng.choice((None, (slot, at), (rng.randrange(sizes.slots), at)))
         for at in range(length, length + one_of(rng, 1, 2, 3))
     )
-    stops = tuple((1,) * one_of(rng, 1, 2, 4) for _ in range(one_of(rng, 0, 1, 3)))
     used = [slot for slot, found in enumerate(state.sequences) if found is not None]
     if used and one_of(rng, 0, 1):
         return _of_one(state, rng, rng.choice(used))
-    params = Params(max_new=one_of(rng, 1, 3, sizes.max_len), stops=stops)
+    params = evolve(request.params, max_new=one_of(rng, 1, 3, sizes.max_len))
     return rng.choice(
         (
             act.Reserve(rng.choice((None, slot))),
