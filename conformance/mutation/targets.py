@@ -22,14 +22,14 @@ SEED: Final = 20
 class Group:
     """Modules that are reported together. what: in words. methods: what may kill their mutants.
 
-    tests: the files and folders of tests that TESTS or UNIT_TESTS runs. size: of the sample.
-    kinds: the operators; by default all.
+    tests: for the beginning of a module's name the files and folders of tests that TESTS or
+    UNIT_TESTS runs. size: of the sample. kinds: the operators; by default all.
     """
 
     what: str
     modules: tuple[str, ...]
     methods: tuple[str, ...]
-    tests: tuple[str, ...] = ()
+    tests: Mapping[str, tuple[str, ...]] = {}
     size: int = 300
     kinds: tuple[str, ...] = ()
 
@@ -38,24 +38,27 @@ TESTS: Final = "tests"
 """The method of groups that no engine runs."""
 UNIT_TESTS: Final = "unit tests"
 """A method that stands apart: the tests of our engine, which help nobody with another one."""
-OF_ENGINE: Final = tuple(
-    f"tests/impl/test_{name}.py"
-    for name in (
-        "state",
-        "shapes",
-        "sampler",
-        "paged_cache",
-        "attention",
-        "attention_steps",
-        "llama",
-        "engine",
-        "engine_refusals",
-        "host",
-        "state_lost",
-        "engine_llama",
+OF_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
+    "impl.": tuple(
+        f"tests/impl/test_{name}.py"
+        for name in (
+            "state",
+            "sampler",
+            "paged_cache",
+            "attention",
+            "attention_steps",
+            "llama",
+            "engine",
+            "engine_refusals",
+            "host",
+            "state_lost",
+            "engine_llama",
+        )
     )
-)
-"""The unit tests of the engine, without those of its arguments and of the kernel for TPUs."""
+}
+"""The unit tests of the engine, without those of its arguments, of the kernel for TPUs, and of the
+checked shapes, which a rewritten module does not have.
+"""
 JITTED: Final = "impl.attention."
 """The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
 mutant of them can be chosen by an argument of the entry points."""
@@ -166,7 +169,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.vocabulary.rules",
         ),
         (TESTS,),
-        ("tests/spec", "tests/numerics/test_oracle.py"),
+        {"spec.": ("tests/spec", "tests/numerics/test_oracle.py")},
     ),
     "kit": Group(
         "comparer, judges, coverage, ledger, shrinking and oracle of the kit",
@@ -192,14 +195,17 @@ GROUPS: Final[Mapping[str, Group]] = {
             "conformance.rungs.coverage",
         ),
         (TESTS,),
-        (
-            "tests/lockstep",
-            "tests/recordings",
-            "tests/rungs",
-            "tests/fuzzing",
-            "tests/numerics",
-            "tests/refinement",
-        ),
+        {
+            "conformance.lockstep.": ("tests/lockstep",),
+            "conformance.fuzzing.shrinking": (
+                "tests/fuzzing/test_shrinking.py",
+                "tests/fuzzing/test_counterexamples.py",
+            ),
+            "conformance.numerics.": ("tests/numerics",),
+            "conformance.recordings.": ("tests/recordings",),
+            "conformance.refinement.": ("tests/refinement",),
+            "conformance.rungs.": ("tests/rungs", "tests/fuzzing/test_coverage.py"),
+        },
     ),
 }
 """Every module of the engine and of the specification that has mutants is in one group, beside the
@@ -228,6 +234,12 @@ def mutants(group: str) -> tuple[Mutant, ...]:
         for module, first in first_numbers(group).items()
         for mutant in rewrite(module, first=first).mutants
     )
+
+
+def tests_of(group: str, number: int) -> tuple[str, ...]:
+    """The files and folders of tests that must kill a mutant: those of its own part."""
+    module, tests = mutants(group)[number].module, GROUPS[group].tests
+    return next(paths for begins, paths in tests.items() if module.startswith(begins))
 
 
 def eligible(group: str) -> tuple[Mutant, ...]:

@@ -19,7 +19,7 @@ from conformance.mutation import judges, schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.planting import planted
-from conformance.mutation.targets import GROUPS, TESTS, UNIT_TESTS, rewritten
+from conformance.mutation.targets import TESTS, UNIT_TESTS, rewritten, tests_of
 
 TRACE: Final = "trace"
 """Not a method: a short run without a mutant, which says which mutants raise when traced."""
@@ -69,8 +69,7 @@ def do(job: Job, fates: Fates) -> None:
         work = Work(job, fates, watchdog)
         if job.method in {TESTS, UNIT_TESTS}:
             with planted(modules):
-                by_file = job.method == UNIT_TESTS
-                tested.judge(GROUPS[job.group].tests, work.left, work.keep, by_file=by_file)
+                _test(work)
             return
         if job.method == REFINE:
             with planted(modules):
@@ -105,6 +104,14 @@ def _run_each(work: Work, judge: judges.Judge) -> None:
                 work.keep(number, judge(work.watchdog))
         except Exception as error:
             work.keep(number, f"raises {type(error).__name__}")
+
+
+def _test(work: Work) -> None:
+    """Judge the next mutants that have the same tests; those with others need a new process."""
+    group, left = work.job.group, work.left
+    tests = tests_of(group, left[0])
+    same = [number for number in left if tests_of(group, number) == tests]
+    tested.judge(tests, same, work.keep, by_file=work.job.method == UNIT_TESTS)
 
 
 def _refine(work: Work) -> None:

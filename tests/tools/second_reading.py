@@ -189,8 +189,7 @@ class SecondReading:
         """Every reason for which an action is refused; it is legal if there is none."""
         found: dict[Reason, int] = {}
         for order, reason, refuses, beside in sorted(self.conditions(action), key=itemgetter(0)):
-            lower = {one for one, at in found.items() if at < order}
-            if not lower <= set(beside) or (reason in found and found[reason] < order):
+            if any(at < order and one not in beside for one, at in found.items()):
                 continue
             if refuses() if callable(refuses) else refuses:
                 found.setdefault(reason, order)
@@ -216,13 +215,15 @@ class SecondReading:
         yield 4, Reason.QUEUE_FULL, len(self.queue) + 1 > self.limits.queue, ()
 
     def _may_propose(self, action: act.Propose) -> Iterator[Condition]:
-        slot, more, queue = action.slot, len(action.tokens), Reason.QUEUE_FULL
-        longest = self.geometry.max_len
+        slot, queue = action.slot, Reason.QUEUE_FULL
+
+        def length() -> int:
+            return len(self.slots[slot].texts) + len(action.tokens)
+
         yield from self._live(slot)
-        yield 4, Reason.TOO_LONG, lambda: len(self.slots[slot].texts) + more > longest, ()
-        yield 4, queue, len(self.queue) + more > self.limits.queue, ()
-        ends = lambda: self._ends(slot, len(self.slots[slot].texts) + more)  # noqa: E731
-        yield 5, Reason.TOO_LONG, ends, (queue,)
+        yield 4, Reason.TOO_LONG, lambda: length() > self.geometry.max_len, ()
+        yield 4, queue, len(self.queue) + len(action.tokens) > self.limits.queue, ()
+        yield 5, Reason.TOO_LONG, lambda: self._ends(slot, length()), (queue,)
 
     def _may_allocate(self, action: act.Allocate) -> Iterator[Condition]:
         batch, longest = action.batch, self.geometry.max_len
@@ -288,7 +289,10 @@ class SecondReading:
 
     def _batch(self, batch: Batch) -> Iterator[Condition]:
         slots = {entry[0] for entry in batch if entry is not None}
-        finished = lambda: any(self.slots[slot].finished for slot in slots)  # noqa: E731
+
+        def finished() -> bool:
+            return any(self.slots[slot].finished for slot in slots)
+
         yield 1, Reason.BATCH_WIDTH, len(batch) > self.limits.prefill_tokens, ()
         yield 2, Reason.SLOT_RANGE, any(map(self._outside, slots)), ()
         yield 3, Reason.SLOT_UNUSED, not slots <= self.slots.keys(), ()
