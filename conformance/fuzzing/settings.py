@@ -104,7 +104,11 @@ def one_prefill(sizes: Geometry) -> Limits:
 
 
 def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
-    """Sizes that reach what no usual setting does; each with a cleanup and limits."""
+    """Sizes that reach what no usual setting does; each with a cleanup and limits.
+
+    The first differs from a usual setting in the cleanup alone: an engine may take one for the
+    other.
+    """
 
     def sized(pages: int, page_size: int, slots: int, pages_per_seq: int) -> Geometry:
         return evolve(
@@ -113,6 +117,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
 
     after, end, never = CleanupMode.INCREMENTAL, CleanupMode.END, CleanupMode.NONE
     return (
+        (main, end, default_limits),
         (sized(5, 3, 1, 4), after, narrow_batches),  # one slot
         (sized(4, 4, 5, 1), after, full_buffers),  # one page for a sequence
         (sized(PAST_8_BITS + 30, 1, 2, PAST_8_BITS), after, one_prefill),
@@ -170,15 +175,16 @@ def further_of(
     seed: int,
     leave_out: Callable[[str, str], None],
 ) -> Iterator[Setting]:
-    """The further settings, none of which is among the known ones: first what is large, since
-    nothing else shows counts that wrap around, and the others in an order that depends on the seed.
+    """The further settings, none of which is among the known ones: first another cleanup at usual
+    sizes, then what is large, since nothing else shows counts that wrap around, and the others in
+    an order that depends on the seed.
 
     leave_out: takes a geometry at which no engine can be made, and why.
     """
-    candidates, seen = list(further(geometry)), {*known}
+    (first, *candidates), seen = further(geometry), {*known}
     random.Random(seed).shuffle(candidates)
     candidates.sort(key=lambda candidate: not is_large(candidate[0]))
-    for sizes, cleanup, limits in candidates:
+    for sizes, cleanup, limits in (first, *candidates):
         try:
             setting = _supported(factory, sizes, cleanup, limits)
         except InvalidInput as error:

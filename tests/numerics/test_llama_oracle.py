@@ -10,6 +10,8 @@ import pytest
 from attrs import evolve
 
 from conformance.numerics import llama as oracle
+from conformance.numerics import llama_cells as cells
+from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
 
 
@@ -38,6 +40,50 @@ def test_a_wrong_dense_model_is_seen(
     (told,) = oracle.differences(weights)
 
     assert told.startswith("the logits of the dense model")
+
+
+def test_the_first_of_equal_logits_is_taken(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler that takes the last of the largest logits is a difference."""
+    largest = jnp.argmax
+    monkeypatch.setattr(jnp, "argmax", lambda row: row.shape[-1] - 1 - largest(row[::-1]))
+    forget_compiled()
+
+    told = list(oracle.differences(weights))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert any("no odd token is first of equals" in one for one in told)
+
+
+def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
+    """Along random histories of a table every written K and V is that of its prefix."""
+    assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
+
+
+def one_cell_longer(held: cells.Held) -> cells.Held:
+    """One cell more counts as written, where there is a token for it."""
+    pairs = zip(held.written, held.texts, strict=True)
+    return evolve(held, written=tuple(min(one + (one > 0), len(text)) for one, text in pairs))
+
+
+def other_rows(held: cells.Held) -> cells.Held:
+    """Each slot has the row of another one."""
+    return evolve(held, rows=held.rows[::-1])
+
+
+@pytest.mark.parametrize("wrong", [one_cell_longer, other_rows])
+def test_wrong_cells_are_seen(
+    weights: LlamaWeights,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Callable[[cells.Held], cells.Held],
+) -> None:
+    """A length that is one too long and a row of the wrong pages are differences."""
+    right = cells._held
+    monkeypatch.setattr(cells, "_held", lambda engine: wrong(right(engine)))
+
+    assert any(cells.differences(weights))
 
 
 def test_near_ties_are_told(weights: LlamaWeights) -> None:
