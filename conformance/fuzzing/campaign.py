@@ -48,7 +48,7 @@ TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle
 """The levels of successive turns; each turn is at the next usual setting."""
 FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting, once there is one."""
-EARLY, LATE = 6, 18
+EARLY, LATE = 6, 24
 """After this many turns each the run comes to another further setting; late, if the engine compiles
 its entry points for each.
 """

@@ -97,14 +97,15 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     """
     digits, most = Digits(drawn), state.limits.prefill_seqs
     count, width = 1 + digits.below(2) * digits.below(3), state.limits.prefill_tokens
+    many, twice = digits.rarely(12), digits.rarely(8)  # before the requests take the other digits
+    again, more = digits.below(count), digits.rarely(4)
+    if many:
+        count = most + more
     requests = [request(state, digits, serial + index) for index in range(count)]
-    if digits.rarely(12):
-        count = most + digits.rarely(4)
-        short = (request(state, digits, serial + index) for index in range(count))
-        requests = [evolve(one, prompt=one.prompt[: max(1, width // count)]) for one in short]
-    if digits.rarely(8):  # an id given twice, here or there: mostly nothing else is wrong
-        twice = requests[digits.below(len(requests))]
-        requests.append(evolve(twice, prompt=twice.prompt[:1], n_generations=1))
+    if many:
+        requests = [evolve(one, prompt=one.prompt[: max(1, width // count)]) for one in requests]
+    if twice:  # mostly nothing else is wrong
+        requests.append(evolve(requests[again % count], prompt=(0,), n_generations=1))
     return Prefill(tuple(requests))
 
 
