@@ -291,6 +291,32 @@ def test_log_probabilities_of_every_token_are_compared(wrong: object) -> None:
     assert "the log-probability of token 0 of output" in found.message
 
 
+class TooLow(SpecEngine):
+    """Its log-probability of the second token of each output is too low."""
+
+    def logprobs(self) -> tuple[tuple[float, ...], ...]:
+        """Those of the outputs that were taken last."""
+        return tuple((one[0], one[1] - 0.25, *one[2:]) for one in super().logprobs())
+
+
+@pytest.mark.parametrize(
+    ("between", "clause"),
+    [
+        ((act.Enqueue(0, 9),), None),
+        ((act.Enqueue(0, 9), act.Free(0), request(1, (8,), 3)), "ALONE"),
+    ],
+)
+def test_a_token_that_was_enqueued_excuses_its_own_sequence_alone(
+    between: tuple[Any, ...], clause: str | None
+) -> None:
+    """Its log-probability may be any; that of a later sequence of the same name may not."""
+    steps = [act.Prefill((one,)) if isinstance(one, Request) else one for one in between]
+    history = (act.Prefill((request(1, (8,), 4),)), *steps, act.Generate(), act.TakeOutputs())
+    found = replay(lambda: TooLow(SIZES, default_limits(SIZES), END), history)
+
+    assert clause == (found and found.clause)
+
+
 def test_a_log_probability_within_the_tolerance_is_right() -> None:
     """An error of less than half of the least difference is none; one of more is one."""
     right = model.logprobs((8,), (4,))

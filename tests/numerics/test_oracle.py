@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -223,6 +224,16 @@ def test_the_bound_grows_with_what_is_unknown() -> None:
     assert (known[:9] < unknown[:9]).all()
     assert (known[:9] < narrow[:9]).all()
     np.testing.assert_array_equal(0, known[9:])
+
+
+def test_the_bound_is_of_a_result_in_the_precision_of_the_queries() -> None:
+    """A value half way between two bfloat16 numbers may become either, if none other is given."""
+    q = np.ones((1, 1, 1), ml_dtypes.bfloat16)
+    pool = np.array([1.0, 1.0 + 2.0**-8], np.float32).reshape(1, 1, 2, 1)
+    arrays = (q, pool, [1], [[0]], [0, 1], 1)
+
+    assert oracle.error_bound(*arrays)[0, 0, 0] >= 2.0**-8
+    assert oracle.error_bound(*arrays, result=np.float32)[0, 0, 0] < 2.0**-8
 
 
 def test_the_bound_decides_nothing_where_nothing_can_be_said() -> None:

@@ -137,6 +137,23 @@ def test_what_can_be_observed_is_compared(
     assert not judged(changed(encoded, name, at), encoded)
 
 
+def test_a_written_draft_is_compared() -> None:
+    """A cell that is written and not committed counts, and a dead one does not."""
+    chosen = instance("rollback", Geometry(pages=4, slots=1, page_size=2, pages_per_seq=4))
+    setup, state = contents.setup_of(chosen), chosen.initial()
+    request = Request(id=1, prompt=(5, 6), params=Params(max_new=5))
+    third, fourth = ((0, 2),), ((0, 3),)
+    for action in (
+        *(act.Prefill((request,)), act.Pack(), act.Allocate(third), act.Write(third)),
+        *(act.Propose(0, (4,)), act.Pack(), act.Allocate(fourth), act.Write(fourth)),
+    ):
+        state = chosen.machine.step(state, action)
+    right = contents.encode(setup, state)
+
+    assert same_observed(setup, changed(right, "pages.cache", (2, 0, 0, 0)), right)
+    assert not same_observed(setup, changed(right, "pages.cache", (1, 1, 0, 0)), right)
+
+
 @pytest.mark.parametrize(("name", "at"), DEAD)
 def test_what_nobody_can_observe_is_not(
     name: str, at: Any, encoded: DeviceState, judged: Any

@@ -11,7 +11,7 @@ from spec.cells import POISON
 from spec.clauses import CLAUSES, OTHER_CLAUSES, STATE_CLAUSES, STEP_CLAUSES
 from spec.fields import VIEWED
 from spec.view import View
-from spec.vocabulary import INVALID, FinishReason
+from spec.vocabulary import INVALID, Capacity, FinishReason
 
 NONE = (INVALID, INVALID)
 TOKENS = (5, 6, 7)
@@ -42,6 +42,18 @@ TWINS = evolve(
     cells=((5,), (5, 6), TOKENS, POISON, TOKENS, *[POISON] * 3),
 )
 """Two slots with the same three tokens share page 0, which is full."""
+LAZY_TWINS = evolve(
+    ALONE,
+    used=(True, True),
+    rows=((0, INVALID), (0, INVALID)),
+    counts=(2, 0, 0, 0),
+    allocated=(2, 1),
+    written=(2, 1),
+    tokens=((5, 6), (5,)),
+    cells=((5,), (5, 6), *[POISON] * 6),
+    capacity=Capacity(copy="lazy"),
+)
+"""Two slots share the page in which one of them has written on from its middle."""
 WINDOW = evolve(
     GOOD,
     geometry=evolve(GOOD.geometry, window=2),
@@ -239,6 +251,12 @@ BAD_STEPS = (
         evolve(TWINS, written=(2, 3)),
         evolve(TWINS, rows=((0, 1), (0, 1)), counts=(2, 2, 0, 0)),
         "page 1, written by slot 0, has 2 names, should have 1",
+    ),
+    (
+        "WX",
+        evolve(LAZY_TWINS, written=(1, 1), allocated=(1, 1)),
+        LAZY_TWINS,
+        "page 0, written by slot 0, has 2 names, should have 1",
     ),
     (
         "FRAME",

@@ -184,3 +184,9 @@ def test_two_tokens_by_hand() -> None:
     assert (key, value, *deep) == model.contents((0,))
     assert last % 2**32 == hidden(0, [(0,)])
     assert model.mix(last + 5) % VOCABULARY == model.next_token((0,), 5)
+
+
+def test_a_log_probability_is_that_of_what_the_window_shows() -> None:
+    """With a window of 1 it depends on one token and its position, without one on the prefix."""
+    assert model.logprobs((1, 2, 9), (4,), 1) == model.logprobs((5, 6, 9), (4,), 1)
+    assert model.logprobs((1, 2, 9), (4,)) != model.logprobs((5, 6, 9), (4,))

@@ -18,6 +18,7 @@ from spec.machines import naive
 from spec.machines.actions import Action
 from spec.state import State
 from spec.vocabulary import (
+    INVALID,
     Capacity,
     CleanupMode,
     Params,
@@ -198,6 +199,9 @@ def difference(state: State, reading: SecondReading) -> str | None:
     for name, wanted in reading.statistics().items():
         if stats.NAMED[name].of(state) != wanted:
             return f"{name}: {stats.NAMED[name].of(state)}, second reading {wanted}"
+    lengths = tuple(sum(page != INVALID for page in row) for row in seen.rows)
+    if stats.of(state).pages_per_slot != lengths:
+        return f"pages_per_slot: {stats.of(state).pages_per_slot}, second reading {lengths}"
     cells = {
         (page, offset): tag
         for page, tags in enumerate(state.cells)
