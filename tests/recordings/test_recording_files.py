@@ -18,6 +18,7 @@ from conformance.recordings import itf, writer
 from conformance.recordings.format import VERSION
 from conformance.recordings.judge import judge
 from conformance.recordings.validate import validate
+from conformance.rungs.pages import FULL, PAGE_REUSED
 from spec import ladder
 from spec.vocabulary import InvalidInput
 
@@ -481,3 +482,23 @@ def test_an_empty_recording_shows_nothing() -> None:
     path.write_text(path.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
 
     assert (3, 0) == (ran(str(path))[0], ran(str(path))[1]["events"])
+
+
+def test_a_page_that_no_row_shows_was_taken_again_only_if_more_were_taken_than_there_are(
+    tmp_path: Path,
+) -> None:
+    """Four cells take both pages once; after a release one more page is one of them."""
+    header = {"pages": 2, "page_size": 2, "slots": 2, "pages_per_seq": 2}
+    filled = [
+        {"step": "Reserve", "slot": 0},
+        {"step": "Assign", "slot": 0, "prompt": [5], "params": {"max_new": 1}, "request": 1},
+        {"step": "Allocate", "batch": [[0, position] for position in range(4)]},
+    ]
+    again = [{"step": "Free", "slot": 0}, *filled[:2], {"step": "Allocate", "batch": [[0, 0]]}]
+    for lines, times in ((filled, 0), ([*filled, *again], 1)):
+        path, head = tmp_path / "run.jsonl", {"kvspec": "recording", "version": VERSION}
+        rows = [head | {"geometry": header}, *lines]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        corners = validate(path).coverage.corners
+
+        assert (1, times) == (corners[FULL], corners[PAGE_REUSED])
