@@ -495,9 +495,9 @@ def test_a_page_that_no_row_shows_was_taken_again_only_if_more_were_taken_than_t
         {"step": "Allocate", "batch": [[0, position] for position in range(4)]},
     ]
     again = [{"step": "Free", "slot": 0}, *filled[:2], {"step": "Allocate", "batch": [[0, 0]]}]
-    for lines, times in ((filled, 0), ([*filled, *again], 1)):
+    for taken, times in ((filled, 0), ([*filled, *again], 1)):
         path, head = tmp_path / "run.jsonl", {"kvspec": "recording", "version": VERSION}
-        rows = [head | {"geometry": header}, *lines]
+        rows = [head | {"geometry": header}, *taken]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         corners = validate(path).coverage.corners
 
