@@ -1,4 +1,4 @@
-"""The key of a draw is of seed, choice and position of the drawn token (DESIGN, Sampling)."""
+"""The key of a draw is made of the seed, the choice and the position of the token."""
 from common import *
 from spec.machines import naive
 # By hand: prompt (5, 6) is at positions 0 and 1, so the tokens drawn are at 2 and 3. If the token at 2 is a,
