@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from conformance.mutation.operators import Mutant
 from conformance.mutation.rewriting import Rewritten, rewrite
@@ -29,7 +29,7 @@ class Group:
     what: str
     modules: tuple[str, ...]
     methods: tuple[str, ...]
-    tests: Mapping[str, tuple[str, ...]] = {}
+    tests: Mapping[str, tuple[str, ...]] = field(factory=dict)
     size: int = 300
     kinds: tuple[str, ...] = ()
 
@@ -236,7 +236,7 @@ def mutants(group: str) -> tuple[Mutant, ...]:
     )
 
 
-def tests_of(group: str, number: int) -> tuple[str, ...]:
+def own_tests(group: str, number: int) -> tuple[str, ...]:
     """The files and folders of tests that must kill a mutant: those of its own part."""
     module, tests = mutants(group)[number].module, GROUPS[group].tests
     return next(paths for begins, paths in tests.items() if module.startswith(begins))

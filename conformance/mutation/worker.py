@@ -19,7 +19,7 @@ from conformance.mutation import judges, schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.planting import planted
-from conformance.mutation.targets import TESTS, UNIT_TESTS, rewritten, tests_of
+from conformance.mutation.targets import TESTS, UNIT_TESTS, own_tests, rewritten
 
 TRACE: Final = "trace"
 """Not a method: a short run without a mutant, which says which mutants raise when traced."""
@@ -109,8 +109,8 @@ def _run_each(work: Work, judge: judges.Judge) -> None:
 def _test(work: Work) -> None:
     """Judge the next mutants that have the same tests; those with others need a new process."""
     group, left = work.job.group, work.left
-    tests = tests_of(group, left[0])
-    same = [number for number in left if tests_of(group, number) == tests]
+    tests = own_tests(group, left[0])
+    same = [number for number in left if own_tests(group, number) == tests]
     tested.judge(tests, same, work.keep, by_file=work.job.method == UNIT_TESTS)
 
 

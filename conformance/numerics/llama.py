@@ -199,10 +199,11 @@ def _of_ties(model: Any, weights: Any) -> Iterator[str]:
     """Each token of odd number gets the head of the one before it, so that none is ever drawn."""
     head = jnp.asarray(weights.head)
     pairs = head.at[:, 1::2].set(head[:, : model.vocabulary - 1 : 2])
-    served = Host(Engine(SETUP, weights._replace(head=pairs))).generate(REQUESTS[:1])
-    for (request, _), output in served.items():
-        if any(token % 2 for token in output.tokens):
-            yield f"request {request}: {output.tokens}, no odd token is first of equals"
+    request = REQUESTS[0]
+    served = Host(Engine(SETUP, weights._replace(head=pairs))).generate([request])
+    tokens = served[request.id, 0].tokens if served else ()
+    if len(tokens) != request.params.max_new or any(token % 2 for token in tokens):
+        yield f"request {request.id}: {tokens}, no odd token is first of equals"
 
 
 def _of_output(

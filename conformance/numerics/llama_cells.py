@@ -17,11 +17,13 @@ from impl.engine import Engine
 from spec.vocabulary import Params, Refused
 
 STEPS: Final = 80
+FEWEST: Final = 5
+"""The different texts that a history writes at least; 40 seeds wrote 7 to 26."""
 TOLERANCE: Final = 5e-6
 """How far a float32 K or V of two small layers may be from that of float64.
 
 As for logits: some hundred roundings of 6e-8 of numbers of size 1 to 4. The largest difference that
-was measured, with twelve sets of weights, is 1.1e-6.
+was measured, with twelve sets of weights, is 1.3e-6.
 """
 
 
@@ -37,28 +39,25 @@ class Held:
     pools: tuple[Any, ...] = field(eq=False)
 
 
-def differences(
-    weights: Any, *, seed: int = 0, steps: int = STEPS, model: Any = MODEL
-) -> Iterator[str]:
+def differences(weights: Any, *, seed: int = 0) -> Iterator[str]:
     """What is wrong with written cells along one random history, in words.
 
-    model: that of the oracle; the engine has that of `SETUP`.
+    A history in which hardly anything is written is wrong, too: nearly every call was refused.
     """
-    rng, engine, known = (
-        random.Random(seed),
-        Engine(SETUP, weights),
-        dict[tuple[int, ...], Floats](),
-    )
-    for step in range(steps):
+    rng, engine = random.Random(seed), Engine(SETUP, weights)
+    known: dict[tuple[int, ...], Floats] = {}
+    for step in range(STEPS):
         with suppress(Refused):
             _call(engine, _held(engine), rng, step)
         held = _held(engine)
         for slot, length in enumerate(held.written):
             text = held.texts[slot][:length]
             if length and text not in known:
-                known[text] = cells(model, weights, text)
+                known[text] = cells(MODEL, weights, text)
             if length:
                 yield from _wrong(held, slot, known[text], step)
+    if len(known) < FEWEST:
+        yield f"{len(known)} texts were written in {STEPS} calls, should be {FEWEST} or more"
 
 
 def _wrong(held: Held, slot: int, wanted: Floats, step: int) -> Iterator[str]:
@@ -94,8 +93,8 @@ def _held(engine: Engine) -> Held:
 def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
     """One random call of the engine. Raises Refused."""
     used = [slot for slot, is_used in enumerate(held.used) if is_used]
-    kind, slot = rng.randrange(12), rng.choice(used or [0])
-    if not used or kind == 0:
+    kind, slot = rng.randrange(13), rng.choice(used or [0])
+    if not used or kind in {0, 12}:
         slot = engine.reserve()
         prompt = tuple(rng.randrange(MODEL.vocabulary) for _ in range(rng.randrange(1, 14)))
         engine.assign(slot, prompt, Params(max_new=6), request=step, choice=0)
@@ -122,8 +121,9 @@ def _next(
     """Some of the next positions of some slots, in any order."""
     batch: list[tuple[int, int] | None] = []
     for slot in used:
+        room = SETUP.limits.prefill_tokens - len(batch)
         most = max(0, min(end[slot], len(held.texts[slot])) - start[slot])
-        more = rng.randrange(most + 1)
+        more = rng.randrange(min(most, room) + 1)
         batch += [(slot, position) for position in range(start[slot], start[slot] + more)]
     rng.shuffle(batch)
-    return batch[: SETUP.limits.prefill_tokens] if batch else [None]
+    return batch or [None]

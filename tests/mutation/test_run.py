@@ -68,7 +68,7 @@ def test_a_process_that_judges_nothing_ends_the_run(
 @pytest.mark.parametrize("group", [name for name, one in targets.GROUPS.items() if one.tests])
 def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None:
     """Each module has files or folders of tests, and they exist."""
-    judged = {one.module: targets.tests_of(group, one.number) for one in targets.mutants(group)}
+    judged = {one.module: targets.own_tests(group, one.number) for one in targets.mutants(group)}
 
     assert judged.keys() <= {*targets.GROUPS[group].modules}
     assert all((processes.HOME / path).exists() for paths in judged.values() for path in paths)

@@ -86,6 +86,17 @@ def test_wrong_cells_are_seen(
     assert any(cells.differences(weights))
 
 
+def test_a_history_in_which_everything_is_refused_is_told(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that writes nothing has shown nothing."""
+    monkeypatch.setattr(cells, "_call", lambda *_: None)
+
+    (told,) = cells.differences(weights)
+
+    assert told.startswith("0 texts were written")
+
+
 def test_near_ties_are_told(weights: LlamaWeights) -> None:
     """Two tokens with one head have equal logits, so that a draw between them is not certain."""
     head = np.array(weights.head)

@@ -30,7 +30,7 @@ from spec.vocabulary import (
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
 HISTORIES, STEPS = 2000, 60
-Refused = tuple[type, frozenset[Reason]]
+Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""
 
 
@@ -211,7 +211,7 @@ def difference(state: State, reading: SecondReading) -> str | None:
     return None if cells == reading.cells else f"cells: {cells}, second reading {reading.cells}"
 
 
-def run(seed: int, reached: Counter[Refused]) -> str | None:
+def run(seed: int, reached: Counter[Outcome]) -> str | None:
     """One history. Returns the first difference, with what led to it; None if there is none."""
     rng = Random(f"second reading {seed}")
     state, reading = begin(rng)
@@ -236,7 +236,7 @@ def run(seed: int, reached: Counter[Refused]) -> str | None:
 
 def test_two_readings_of_the_same_semantics() -> None:
     """Random histories have the same refusals and states, and each reason to refuse comes alone."""
-    reached = Counter[Refused]()
+    reached = Counter[Outcome]()
     for seed in range(HISTORIES):
         assert run(seed, reached) is None
 

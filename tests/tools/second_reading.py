@@ -51,7 +51,7 @@ class Held:
     finished: FinishReason | None = None
 
     @property
-    def texts(self) -> list[int]:
+    def text(self) -> list[int]:
         """The tokens, known or drafts."""
         return self.tokens + self.drafts
 
@@ -218,7 +218,7 @@ class SecondReading:
         slot, queue = action.slot, Reason.QUEUE_FULL
 
         def length() -> int:
-            return len(self.slots[slot].texts) + len(action.tokens)
+            return len(self.slots[slot].text) + len(action.tokens)
 
         yield from self._live(slot)
         yield 4, Reason.TOO_LONG, lambda: length() > self.geometry.max_len, ()
@@ -318,7 +318,7 @@ class SecondReading:
         yield 4, Reason.SLOT_EMPTY, any_of(lambda held, _: held.key is None), ()
         yield 5, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "written"), ()
         yield 6, Reason.BATCH_POSITIONS, any_of(lambda held, at: at >= held.allocated), ()
-        yield 6, Reason.BATCH_UNKNOWN, any_of(lambda held, at: at >= len(held.texts)), ()
+        yield 6, Reason.BATCH_UNKNOWN, any_of(lambda held, at: at >= len(held.text)), ()
         yield 7, Reason.BATCH_QUEUED, not waiting.isdisjoint(entries), ()
 
     def _may_clone(self, action: act.Clone) -> Iterator[Condition]:
@@ -467,7 +467,7 @@ class SecondReading:
 
     def _propose(self, action: act.Propose) -> None:
         for token in action.tokens:
-            self.queue.append((token, action.slot, len(self.slots[action.slot].texts)))
+            self.queue.append((token, action.slot, len(self.slots[action.slot].text)))
             self.slots[action.slot].drafts.append(token)
 
     def _commit(self, action: act.Commit) -> None:
@@ -510,7 +510,7 @@ class SecondReading:
             held = self.slots[slot]
             for position in sorted(positions):
                 index, offset = divmod(position, self.geometry.page_size)
-                self.cells[held.row[index], offset] = tuple(held.texts[: position + 1])
+                self.cells[held.row[index], offset] = tuple(held.text[: position + 1])
                 held.written += 1
                 if held.written <= len(held.tokens):
                     held.committed = held.written
@@ -533,7 +533,7 @@ class SecondReading:
         slot, length = action.slot, action.length
         held = self.slots[slot]
         del held.drafts[max(0, length - len(held.tokens)) :]
-        self._drop(slot, len(held.texts))
+        self._drop(slot, len(held.text))
         held.allocated, held.written = length, min(held.written, length)
         for index, page in list(held.row.items()):
             if index >= self.width(length, held.reserved):
