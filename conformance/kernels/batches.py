@@ -20,6 +20,9 @@ FAR: Final = 1 << 20
 """A page id outside of every pool."""
 LOUD: Final = 16.0
 """The score of a needle: its weight exceeds all others together."""
+STEEP: Final = 64.0
+"""The factor of scores in a steep batch: in float32 `exp` of a score without its maximum overflows.
+"""
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -62,6 +65,7 @@ class BatchData(TypedDict):
     repeated: list[int]
     far: bool
     behind: bool
+    steep: bool
     plain: bool
 
 
@@ -105,7 +109,8 @@ class Batch:
     first, as far as both have them. repeated: sequences whose second page is the first one again.
     far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
     whether cells behind every window are NaN as well; they are in use, but a page that was returned
-    might be another's. plain: dead cells are 0, as in most tests of kernels.
+    might be another's. steep: whether all scores are STEEP times as large. plain: dead cells are 0, as
+    in most tests of kernels.
     """
 
     lens: tuple[tuple[int, int], ...]
@@ -115,6 +120,7 @@ class Batch:
     repeated: tuple[int, ...] = ()
     far: bool = False
     behind: bool = False
+    steep: bool = False
     plain: bool = False
 
     def to_json(self) -> BatchData:
@@ -127,6 +133,7 @@ class Batch:
             repeated=list(self.repeated),
             far=self.far,
             behind=self.behind,
+            steep=self.steep,
             plain=self.plain,
         )
 
@@ -141,6 +148,7 @@ class Batch:
             repeated=tuple(held["repeated"]),
             far=held["far"],
             behind=held["behind"],
+            steep=held["steep"],
             plain=held["plain"],
         )
 
@@ -196,6 +204,7 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
     _blank(sizes, batch, pool, table, {place for place in kept if place})
     lens = np.full(sizes.rows, sizes.capacity, np.int32)
     lens[:count] = [cells for _, cells in batch.lens]
+    q = q * np.float32(STEEP) if batch.steep else q
     return Arrays(q, pool, lens, table, starts, np.array([count], np.int32))
 
 
@@ -311,7 +320,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
-        lambda seed, needles, shared, repeated, far, behind: Batch(
+        lambda seed, needles, shared, repeated, far, behind, steep: Batch(
             lens=lens,
             seed=seed,
             needles=tuple((row, index, where) for (row, index), where in needles),
@@ -319,11 +328,13 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
             repeated=tuple(repeated),
             far=far,
             behind=behind,
+            steep=steep,
         ),
         st.integers(0, 2**16),
         st.lists(needle, max_size=3 if asking else 0),
         some_rows,
         some_rows,
+        st.booleans(),
         st.booleans(),
         st.booleans(),
     )

@@ -47,6 +47,8 @@ def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
     return [
         ({"q_block": 3, "kv_block_pages": 2}, (2 * sizes.page_size,)),
         ({"q_block": 16, "kv_block_pages": 16}, ()),
+        # Several blocks in each step, as on devices with many threads.
+        ({"q_block": 4, "kv_block_pages": 1, "step_elements": 1 << 14}, ()),
     ]
 
 

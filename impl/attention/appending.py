@@ -28,6 +28,7 @@ def append_and_attend(
     sliding_window: int | None = None,
     q_block: int = reference.Q_BLOCK,
     kv_block_pages: int | None = None,
+    step_elements: int | None = None,
 ) -> tuple[Array, Array]:
     """Write the new cells, then attend: the result of `ragged_paged_attention`, and the pool.
 
@@ -54,5 +55,6 @@ def append_and_attend(
         sliding_window=sliding_window,
         q_block=q_block,
         kv_block_pages=kv_block_pages,
+        step_elements=step_elements,
     )
     return out, pool

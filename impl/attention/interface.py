@@ -6,7 +6,7 @@ from jax import Array
 
 from spec.vocabulary.errors import InvalidInput
 
-OPTIONAL: Final = ("sliding_window", "kv_block_pages")
+OPTIONAL: Final = ("sliding_window", "kv_block_pages", "step_elements")
 
 
 def check_options(

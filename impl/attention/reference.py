@@ -28,8 +28,8 @@ from impl.cache import paged
 _EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
 """The default number of queries in a block; docs/reference.md gives the reason."""
-_STEP_ELEMENTS: Final = {"cpu": 0}
-"""Elements of K and V, or of scores, that a step may take together; one block always fits.
+_STEP_ELEMENTS: Final = {"cpu": 1}
+"""The default of `step_elements`, by backend.
 
 A CPU has few cores and works best within its caches: several blocks to a step are no faster.
 """
@@ -39,7 +39,7 @@ _MANY_ELEMENTS: Final = 1 << 24
 
 @frozen(kw_only=True)
 class _Options:
-    """Static options: see `ragged_paged_attention`, and `_at_once` on step_elements."""
+    """Static options: see `ragged_paged_attention`."""
 
     scale: float = field(converter=float)
     soft_cap: float | None
@@ -104,6 +104,7 @@ def ragged_paged_attention(
     sliding_window: int | None = None,
     q_block: int = Q_BLOCK,
     kv_block_pages: int | None = None,
+    step_elements: int | None = None,
 ) -> Array:
     """Attend for a mixed batch of prefill and decode; returns [T, q_heads, head_dim] in q's dtype.
 
@@ -121,14 +122,20 @@ def ragged_paged_attention(
     at negative positions see nothing.
 
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
-    are the rows of q and the pages of a sequence in one step of the loops; they change speed and
-    rounding only. A sequence of one query has one row in a step, whatever q_block is. By default
+    are the rows of q and the pages of a sequence in one block; they change speed and rounding
+    only. A sequence of one query has one row in a block, whatever q_block is. By default
     kv_block_pages is the number of pages that 256 cells fill, at least one, or 512 cells where K
-    and V of a cell are at most 256 elements.
+    and V of a cell are at most 256 elements. step_elements limits the blocks that a step of the
+    loops takes together: their elements of K and V, or of scores; one block always fits. By default
+    it depends on the backend, and is one block on a CPU.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
-    blocks = {"q_block": q_block, "kv_block_pages": kv_block_pages}
+    blocks = {
+        "q_block": q_block,
+        "kv_block_pages": kv_block_pages,
+        "step_elements": step_elements,
+    }
     check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
     block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
     options = _Options(
@@ -137,11 +144,16 @@ def ragged_paged_attention(
         sliding_window=sliding_window,
         q_block=min(q_block, q.shape[0]),
         kv_block_pages=min(block_pages, page_indices.shape[1]),
-        step_elements=_STEP_ELEMENTS.get(jax.default_backend(), _MANY_ELEMENTS),
+        step_elements=_step_elements() if step_elements is None else step_elements,
     )
     count = jnp.reshape(jnp.asarray(num_seqs), ())
     out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, options)
     return out
+
+
+def _step_elements() -> int:
+    """The default size of a step."""
+    return _STEP_ELEMENTS.get(jax.default_backend(), _MANY_ELEMENTS)
 
 
 def _block_pages(kv_pages: Array) -> int:

@@ -162,6 +162,19 @@ def test_every_end_of_a_process_is_told_apart() -> None:
 
 
 @pytest.mark.usefixtures("toys")
+def test_scores_of_which_exp_overflows_are_tried() -> None:
+    """A softmax without the maximum is wrong for steep batches, and right for all others."""
+    job = Job(kernel="kernel_toys:without_maximum", sizes=SIZES[0].name, cases=20)
+    found = Tried(job)
+    processes.make_all([found], update=quiet)
+
+    assert ("finding", ["wrong"]) == (found.ended, found.what)
+    assert found.batch is not None
+    assert found.batch["steep"]
+    assert found.answered > 2
+
+
+@pytest.mark.usefixtures("toys")
 def test_a_function_of_somebody_else_is_called_as_it_is() -> None:
     """Each call runs its Python, though it has a Pallas kernel: traced once it would be right."""
     one = Tried(Job(kernel="kernel_toys:wrong_later", sizes=SIZES[0].name, cases=9, shrink=False))
