@@ -226,15 +226,15 @@ class Session:
 
         Or with one that was seldom seen after the last step.
         """
-        coverage, possible = self.campaign.coverage, [*self.campaign.possible]
+        coverage, possible = self.campaign.coverage, self.campaign.possible
         last = coverage.last
         if last is None or rng.getrandbits(1):
-            times = [coverage.times(one) for one in possible]
-        else:
-            possible = [one for one in possible if (last, one.as_kind) in self.campaign.pairs]
-            times = [coverage.times_next(one.as_kind) for one in possible]
-        ranked = sorted(range(len(times)), key=times.__getitem__)
-        return possible[ranked[rng.randrange(min(SELDOM, len(ranked)))]].kind
+            outcomes = sorted(possible, key=coverage.times)
+            return outcomes[rng.randrange(min(SELDOM, len(outcomes)))].kind
+        kinds = dict.fromkeys(one.as_kind for one in possible)
+        after = [one for one in kinds if (last, one) in self.campaign.pairs]
+        after.sort(key=coverage.lacking)
+        return after[rng.randrange(min(SELDOM, len(after)))].kind
 
     def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
         """How often this run has seen what would come of a step now, the less the better."""

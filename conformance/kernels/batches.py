@@ -109,7 +109,7 @@ class Batch:
     first, as far as both have them. repeated: sequences whose second page is the first one again.
     far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
     whether cells behind every window are NaN as well; they are in use, but a page that was returned
-    might be another's. steep: whether all scores are STEEP times as large. plain: dead cells are 0, as
+    might be another's. steep: whether scores are STEEP times as large. plain: dead cells are 0, as
     in most tests of kernels.
     """
 

@@ -87,6 +87,7 @@ class Coverage:
         self._steps: dict[tuple[type, frozenset[Reason]], int] = {}
         self.last: Kind | None = None
         self.pairs: Counter[Pair] = Counter()
+        self._kinds: Counter[Kind] = Counter()
         self._outcomes: Counter[Outcome] = Counter()
         self._previous: dict[int, list[int]] = {}
         self._released: set[int] = set()
@@ -162,6 +163,7 @@ class Coverage:
         for reason in reasons or _DONE:
             self._outcomes[Outcome(kind, reason)] += 1
         now = Kind(kind, bool(reasons))
+        self._kinds[now] += 1
         if self.last is not None:
             self.pairs[self.last, now] += 1
         self.last = now
@@ -183,16 +185,20 @@ class Coverage:
         before = last or self.last
         return 0 if before is None else self.pairs[before, now]
 
+    def lacking(self, now: Kind) -> tuple[int, int]:
+        """How far this is from coming after the last step, the less the farther.
+
+        Of what came equally seldom after it, that lacks most which is common elsewhere.
+        """
+        return self.times_next(now), -self._kinds[now]
+
     def expected(self, possible: Iterable[Pair], words: Collection[str]) -> list[Pair]:
         """Of these pairs of steps, those that a run of so many steps must reach.
 
         If each step were drawn without regard to the one before it, such a pair would have come
         EXPECTED times. words: see `offered_by`; the pairs that are seldom there are left out.
         """
-        times = Counter[Kind]()
-        for (kind, reasons), count in self._steps.items():
-            times[Kind(kind, bool(reasons))] += count
-        enough = EXPECTED * self.steps
+        times, enough = self._kinds, EXPECTED * self.steps
         often = [pair for pair in possible if times[pair[0]] * times[pair[1]] >= enough]
         return [pair for pair in often if not is_seldom(pair, words)]
 
