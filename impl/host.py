@@ -27,9 +27,11 @@ class Stalled(KvspecError):
     """Requests are waiting or decoding, and none can make progress.
 
     Common causes: cleanup NONE, which keeps slots and pages of finished sequences until a reset;
-    slots that were reserved or prefilled without the host and are never freed. `refusals`: why the
-    oldest waiting request is not admitted, or why the next round is not done. `outputs`: outputs
-    that had finished; they are taken, and only this error holds them. The requests keep waiting.
+    slots that were reserved or prefilled without the host and are never freed; a waiting request
+    with the id of one that was prefilled without the host, and whose output is among these.
+    `refusals`: why the oldest waiting request is not admitted, or why the next round is not done.
+    `outputs`: outputs that had finished; they are taken, and only this error holds them. The
+    requests keep waiting.
     """
 
     def __init__(self, refusals: Iterable[Refusal], outputs: Mapping[Key, Output]) -> None:
@@ -93,7 +95,7 @@ def room_refusals(
     yield from (
         list(_over(Reason.PREFILL_WIDTH, len(requests), limits.prefill_seqs, "prompts"))
         + list(_over(Reason.PREFILL_WIDTH, _tokens(requests), limits.prefill_tokens, "tokens"))
-        or list(_taken_choices(requests, stats))
+        or list(_taken_choices(state, requests, stats))
         or list(_lacking(requests, setup, stats))
     )
     reserved = sum(request.pages_needed(geometry) for request in state.admitted)
@@ -263,8 +265,11 @@ def _tokens(requests: Sequence[Request]) -> int:
     return sum(len(request.prompt) for request in requests)
 
 
-def _taken_choices(requests: Sequence[Request], stats: Stats) -> Iterator[Refusal]:
-    taken = stats.occupants | stats.untaken
+def _taken_choices(
+    state: HostState, requests: Sequence[Request], stats: Stats
+) -> Iterator[Refusal]:
+    kept = {(output.request, output.choice) for output in state.finished}
+    taken = stats.occupants | stats.untaken | kept
     for request in requests:
         if any(name == request.id and at < request.n_generations for name, at in taken):
             yield Refusal(Reason.CHOICE_TAKEN, request.id, "an unused request id")

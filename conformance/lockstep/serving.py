@@ -38,7 +38,11 @@ def serve(machine: Machine, state: State) -> Served | None:
 
 
 def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) -> Served | None:
-    """Serve what waits and these requests; None if one is refused, or if there is no end."""
+    """Serve what waits and these requests; None if one is refused, or if there is no end.
+
+    Also None if two outputs would have the same name: a caller who gets both at once cannot tell
+    them apart. The single actions compare them.
+    """
     for request in requests:
         if machine.refusals(state, Submit(request)):
             return None
@@ -52,6 +56,9 @@ def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) ->
             if not machine.refusals(state, action):
                 state = machine.effect(state, action)
         if state.idle:
+            named = {one[:2] for one in outputs}
+            if len(named) < len(outputs):
+                return None
             return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
     return None
 

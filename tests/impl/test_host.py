@@ -158,6 +158,20 @@ def test_a_stalled_round_says_why() -> None:
         server.generate([])
 
 
+def test_of_two_outputs_with_one_name_none_is_lost() -> None:
+    """A request waits while an output of its id, which the host did not admit, is not returned."""
+    engine, (without, waits) = Engine(SERVING), (request(1, (5, 6), 3), request(1, (7,), 2))
+    server = Host(engine)
+    server.submit(waits)
+    engine.prefill([without])
+
+    with pytest.raises(Stalled, match="CHOICE_TAKEN: saw 1") as caught:
+        server.generate([])
+
+    assert alone(without) == results(caught.value.outputs)
+    assert alone(waits) == results(server.generate([]))
+
+
 def test_a_pool_that_fits_exactly_is_filled() -> None:
     """Two pages shared by three choices and two more for each fill the pool, and are served."""
     one = request(1, (1, 2, 3, 4, 5), 3, 3, temperature=1.0)

@@ -210,6 +210,13 @@ def test_a_bug_of_serving_to_the_end_is_found(
     assert unseen is None
 
 
+def test_two_outputs_with_one_name_are_not_served_at_once() -> None:
+    """A waiting request may have the id of one that the caller prefills: nothing is expected."""
+    waits, prefilled = act.Submit(request(1, (1, 2), 3)), act.Prefill((request(1, (5,), 2),))
+
+    assert replay(engine, (waits, prefilled)) is None
+
+
 def refuse(_requests: object) -> None:
     """Refuse what the specification serves."""
     raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
