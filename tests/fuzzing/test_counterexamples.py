@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from counterexample_tools import GROW, OURS, SIZES, USUAL, recorded
 
 from conformance.cli.contract import Report
@@ -16,9 +16,10 @@ from conformance.cli.main import main
 from conformance.engines.registry import OUR_ENGINE
 from conformance.files import atomic, histories
 from conformance.files.geometries import geometry_to_text
+from conformance.files.histories import Recorded
 from conformance.fuzzing import counterexamples
 from conformance.lockstep.run import Finding
-from spec.vocabulary import default_limits
+from spec.vocabulary import CleanupMode, default_limits
 
 AT = geometry_to_text(SIZES)
 
@@ -57,6 +58,25 @@ def test_a_finding_is_reported_before_it_is_kept(monkeypatch: pytest.MonkeyPatch
     assert [f"CONS: a page leaks (after 3 steps, at {AT}: chosen by the kit)"] == report.failures
     assert printed
     assert printed[0].startswith("CONS: a page leaks")
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Recorded)])
+def test_findings_that_differ_in_anything_are_both_kept(name: str) -> None:
+    """A finding replaces another one in the corpus only if all of both is the same."""
+    one = recorded("leak", GROW)
+    others: dict[str, Any] = {
+        "geometry": evolve(SIZES, pages=SIZES.pages + 1),
+        "limits": evolve(one.limits, rounds=one.limits.rounds + 1),
+        "cleanup": next(mode for mode in CleanupMode if mode is not one.cleanup),
+        "history": one.history[:-1],
+        "in_process": not one.in_process,
+    }
+    other = evolve(one, **{name: others.get(name, "another")})
+
+    paths = [counterexamples.write(kept, Path("corpus"))[0] for kept in (one, other, one)]
+
+    assert 2 == len(set(paths))
+    assert [one, other] == [histories.load(path) for path in paths[:2]]
 
 
 @pytest.mark.parametrize("quiet", [False, True])

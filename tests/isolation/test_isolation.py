@@ -197,6 +197,23 @@ def test_arrays_and_lists_are_values(there: Make) -> None:
     assert (None, True) == (report.finding, report.steps > 80)
 
 
+def test_what_cells_hold_is_a_matter_of_one_engine(there: Make) -> None:
+    """The next engine of a process may have other contents, whatever it differs in."""
+    factory, limits = there("remote_engines:Salted"), default_limits(SIZES)
+    params = Params(max_new=2)
+    write = (act.Assign(0, (5, 6), params, 1), act.Allocate(((0, 0),)), act.Write(((0, 0),)))
+    settings = (
+        (SIZES, limits, CleanupMode.INCREMENTAL),
+        (evolve(SIZES, pages=5), limits, CleanupMode.INCREMENTAL),
+        (SIZES, evolve(limits, rounds=limits.rounds + 1), CleanupMode.INCREMENTAL),
+        (SIZES, limits, CleanupMode.END),
+    )
+
+    found = [replay(partial(factory, *one), (act.Reserve(0), *write)) for one in settings]
+
+    assert [None] * len(settings) == found
+
+
 def test_fields_that_come_and_go_are_seen_to(there: Make) -> None:
     """A view that shows other fields than the last one is sent whole."""
     engine = made(there("remote_engines:Restless"))

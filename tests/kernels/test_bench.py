@@ -110,6 +110,32 @@ def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
     assert float("inf") == right.ratio(found, rows=4)
 
 
+@pytest.mark.parametrize(
+    ("error", "bound", "share"),
+    [
+        (0.0, 0.0, 0.0),
+        (1e-300, 0.0, np.inf),
+        (0.0, 0.25, 0.0),
+        (0.125, 0.25, 0.5),
+        (-0.5, 0.25, 2.0),
+        (1.0, np.inf, 0.0),
+        (np.nan, 0.25, np.inf),
+        (np.nan, np.inf, np.inf),
+        (np.nan, 0.0, np.inf),
+        (np.inf, 0.25, np.inf),
+    ],
+)
+def test_an_error_is_a_share_of_its_bound(error: float, bound: float, share: float) -> None:
+    """Where the bound is 0 any error is infinitely wrong, and NaN is so everywhere."""
+    bounds = np.array([[[1.0, 1.0]], [[1.0, bound]], [[0.0, 0.0]]])
+    right = answers.Right(np.zeros((3, 1, 2)), bounds, 2 * bounds)
+    found = np.array([[[0.0, 0.0]], [[0.0, error]], [[7.0, 7.0]]])
+
+    assert share == right.ratio(found, rows=2)
+    assert share / 2 == right.looseness(found, rows=2)
+    assert 0.0 == right.ratio(found, rows=1)
+
+
 @pytest.mark.parametrize("twin", metamorphic.TWINS)
 def test_a_twin_has_the_same_answer(twin: str) -> None:
     """By the oracle, a metamorphic twin has the same answer as its batch."""

@@ -33,6 +33,19 @@ READY = "print('ready', os.getpid(), flush=True)"
 PATIENT = "from conformance.runtime import supervisor; supervisor.GRACE_SECONDS = 1000.0\n"
 
 
+ENDS = """
+import os, signal, sys
+from conformance.runtime.supervisor import supervised
+
+own = os.getpid()
+status = supervised(lambda tell: {status}, conclude=lambda *_, **__: 9)
+if os.getpid() != own:  # the child, which has sent its status
+    {end}
+sys.exit(status)
+"""
+"""A supervised command that sends an exit status and then ends in another way."""
+
+
 def start(
     body: str, folder: Path, *, stdout: int | IO[Any] = subprocess.PIPE, before: str = ""
 ) -> "Process":
@@ -90,6 +103,29 @@ def test_a_process_that_ends_early_has_decided_nothing(body: str, how: str, tmp_
         found["interrupted"],
         found["steps"],
     )
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "pass",
+        "os._exit(7)",
+        "raise SystemExit(7)",
+        "raise ValueError",
+        "os.abort()",
+        *(f"os.kill(os.getpid(), {number.value})" for number in (signal.SIGKILL, signal.SIGSEGV)),
+    ],
+)
+def test_a_status_that_was_sent_is_that_of_the_command(status: int, end: str) -> None:
+    """However a process ends after its verdict, the command has the exit status of the verdict."""
+    code = ENDS.format(status=status, end=end)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=20, check=False
+    )
+
+    assert status == done.returncode
 
 
 def _without_the_child(process: Process) -> tuple[int, str, str]:

@@ -60,8 +60,8 @@ def coarse_sums(*arrays: Any, scale: float = 1.0) -> Any:
 
 def without_maximum(*arrays: Any, scale: float = 1.0) -> Any:
     """A right kernel, except that `exp` takes whole scores, and overflows for those above 88."""
-    q, pool, lens, table, starts, count = (np.asarray(array, np.float32) for array in arrays)
-    lens, table, starts = (np.asarray(array, np.int32) for array in (lens, table, starts))
+    q, pool = (np.asarray(array, np.float32) for array in arrays[:2])
+    lens, table, starts, count = (np.asarray(array) for array in arrays[2:])
     out, group = np.zeros_like(q), 2 * q.shape[1] // pool.shape[2]
     for seq in range(int(count[0])):
         for token in range(starts[seq], starts[seq + 1]):

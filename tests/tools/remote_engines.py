@@ -82,6 +82,21 @@ class Arrays(spec_engine.SpecEngine):
         return evolve(view, **arrays, **lists)
 
 
+class Salted(spec_engine.SpecEngine):
+    """A specification whose contents depend on all that an engine is made with."""
+
+    def observe(self) -> View:
+        """The view with each content beside what the engine was made with."""
+        view, profile = super().observe(), self.profile
+        salt = str((profile.geometry, profile.limits, profile.cleanup))
+        assert view.cells is not None
+        return evolve(
+            view,
+            cells=tuple((salt, cell) for cell in view.cells),
+            expected=lambda tokens: (salt, view.expected(tokens)),
+        )
+
+
 class Restless(toy_engine.Adapter):
     """A toy that shows counts only while the number of its sequences is even."""
 
