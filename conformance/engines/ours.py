@@ -31,7 +31,7 @@ from spec.fields import OutputEntry, QueueEntry
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Request
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Request
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -79,6 +79,20 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
     return Ours(geometry, limits, cleanup, cells=False)
 
 
+class _Interruptible(Host):
+    """A host whose loop is interrupted. turns: how many are done before; None: it is not."""
+
+    turns: int | None = None
+
+    def generate_rounds(self) -> tuple[int, Reason | None]:
+        """Run rounds, or raise KeyboardInterrupt where Ctrl-C might."""
+        if self.turns == 0:
+            self.turns = None
+            raise KeyboardInterrupt
+        self.turns = None if self.turns is None else self.turns - 1
+        return super().generate_rounds()
+
+
 class Ours:
     """See `conformance.protocol`; it has every optional method."""
 
@@ -91,7 +105,7 @@ class Ours:
         )
         self._cells = cells
         self._engine = Engine(setup)
-        self._host = Host(self._engine)
+        self._host = _Interruptible(self._engine)
         self._profile = Profile(
             name="kvspec reference engine",
             geometry=geometry,
@@ -148,8 +162,18 @@ class Ours:
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
-        """The host's whole loop."""
-        return entries_of(tuple(self._host.generate(requests).values()))
+        """The host's whole loop; interrupted in its second turn if an odd number of requests waits.
+
+        An interrupt loses nothing: what had finished is taken, and the rest is served.
+        """
+        host = self._host
+        host.turns = 1 if len(host.state.waiting) % 2 else None
+        try:
+            served = tuple(host.generate(requests).values())
+        except KeyboardInterrupt:
+            served = (*host.take_outputs(), *host.generate(()).values())
+        host.turns = None
+        return entries_of(served)
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""
