@@ -28,20 +28,22 @@ MOST_PRESSED: Final = 8
 def rare(session: Session, drawn: int) -> Step:
     """Of steps of other rules and changed forms of them, the one with the rarest outcome.
 
-    An action without fields is looked for behind another step, since only the state decides what
-    comes of it.
+    An action without fields is looked for at once and behind another step, since only the state
+    decides what comes of it.
     """
     rng = Random(drawn)
     kind = session.least_seen(rng)
     then: Action | None = None if fields(kind) else kind()
+    aim = kind if then is None else session.least_seen_before(rng, kind)
     found = [
         (session.times_seen(step, then), number, step)
-        for number, step in enumerate(_candidates(session, rng, kind))
+        for number, step in enumerate(_candidates(session, rng, aim))
     ]
-    _, _, step = min(found, key=lambda one: one[:2])
+    times, _, step = min(found, key=lambda one: one[:2])
     if then is None:
         return step
-    session.take(step)
+    if times <= session.times_seen(then):
+        session.take(step)
     return then
 
 

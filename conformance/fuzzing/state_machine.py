@@ -24,7 +24,7 @@ from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable, Refuses
 from conformance.rungs import pages, record, registry, shared_generators
 from conformance.rungs.coverage import Coverage, possible_at
-from conformance.rungs.possible import Kind, Outcome, Pair
+from conformance.rungs.possible import Kind, Outcome, Pair, as_item
 from conformance.rungs.record import DrawRule
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
@@ -227,14 +227,23 @@ class Session:
         Or with one that was seldom seen after the last step.
         """
         coverage, possible = self.campaign.coverage, self.campaign.possible
-        last = coverage.last
-        if last is None or rng.getrandbits(1):
-            outcomes = sorted(possible, key=coverage.times)
-            return outcomes[rng.randrange(min(SELDOM, len(outcomes)))].kind
-        kinds = dict.fromkeys(one.as_kind for one in possible)
-        after = [one for one in kinds if (last, one) in self.campaign.pairs]
-        after.sort(key=coverage.lacking)
-        return after[rng.randrange(min(SELDOM, len(after)))].kind
+        after = [pair for pair in self.campaign.pairs if pair[0] == coverage.last]
+        if after and rng.getrandbits(1):
+            return self._lacking(rng, after)[1].kind
+        ranked = sorted(possible, key=coverage.times)
+        return ranked[rng.randrange(min(SELDOM, len(ranked)))].kind
+
+    def least_seen_before(self, rng: Random, kind: type) -> type:
+        """An action behind which this run has seldom seen another one done."""
+        done = Kind(kind, refused=False)
+        before = [pair for pair in self.campaign.pairs if pair[1] == done]
+        return self._lacking(rng, before)[0].kind if before else kind
+
+    def _lacking(self, rng: Random, pairs: Sequence[Pair]) -> Pair:
+        """One of the pairs of steps that lack most, the first ones more often."""
+        lacking = self.campaign.coverage.lacking
+        ranked = sorted(pairs, key=lambda pair: (lacking(pair), as_item(pair)))
+        return ranked[rng.randrange(1 + rng.randrange(min(SELDOM, len(ranked))))]
 
     def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
         """How often this run has seen what would come of a step now, the less the better."""

@@ -185,12 +185,9 @@ class Coverage:
         before = last or self.last
         return 0 if before is None else self.pairs[before, now]
 
-    def lacking(self, now: Kind) -> tuple[int, int]:
-        """How far this is from coming after the last step, the less the farther.
-
-        Of what came equally seldom after it, that lacks most which is common elsewhere.
-        """
-        return self.times_next(now), -self._kinds[now]
+    def lacking(self, pair: Pair) -> tuple[int, int]:
+        """The less, the more this pair lacks: of equally rare ones, that of common steps."""
+        return self.pairs[pair], -min(self._kinds[one] for one in pair)
 
     def expected(self, possible: Iterable[Pair], words: Collection[str]) -> list[Pair]:
         """Of these pairs of steps, those that a run of so many steps must reach.

@@ -96,6 +96,10 @@ class Session(Protocol):
         """An action with an outcome that is possible here and that this run has seldom seen."""
         ...
 
+    def least_seen_before(self, rng: Random, kind: type) -> type:
+        """An action behind which this run has seldom seen another one done."""
+        ...
+
     def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
         """How often this run has seen what would come of a step now, the less the better.
 

@@ -239,6 +239,8 @@ def _stops(
             return ((twin,) * limits.stops)[: limits.stops - len(stops)] + stops
         case 22:
             return (twin,) * (limits.stops + 1)
-        case 23:
-            return ((stop * (most + 1))[: most + 1],)
+        case 23:  # one too long, alone or among others
+            repeated = digits.one_of((stop, (0, *stop)))  # before the others by its tokens, or not
+            long, others = (repeated * (most + 1))[: most + 1], stops[: limits.stops - 1]
+            return digits.one_of(((*others, long), (long, *others), (long,)))
     return stops

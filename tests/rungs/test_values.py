@@ -31,6 +31,8 @@ LEAST = {
     "a usual temperature": 208,
     "a stop as long as the limit": 27,
     "a stop that is too long": 12,
+    "one too long, with others before it": 2,
+    "one too long, with others after it": 10,
     "as many stops as the limit": 66,
     "too many stops": 11,
     "two stops that share a beginning": 34,
@@ -130,6 +132,9 @@ def _params(state: State, prompt: int, params: Params) -> Iterator[str]:
         yield "a stop as long as the limit"
     if longest > limits.stop_len:
         yield "a stop that is too long"
+        long = next(stop for stop in stops if len(stop) > limits.stop_len)
+        yield from ["one too long, with others before it"] * (min(stops) < long)
+        yield from ["one too long, with others after it"] * (max(stops) > long)
     if len(stops) == limits.stops > 1:
         yield "as many stops as the limit"
     if len(stops) > limits.stops:
