@@ -23,7 +23,8 @@ class Group:
     """Modules that are reported together. what: in words. methods: what may kill their mutants.
 
     tests: for the beginning of a module's name the files and folders of tests that TESTS or
-    UNIT_TESTS runs. size: of the sample. kinds: the operators; by default all.
+    UNIT_TESTS runs. size: of the sample. kinds: the operators; by default all. checked: modules of
+    another group of which this one has the CHECKS alone.
     """
 
     what: str
@@ -32,8 +33,11 @@ class Group:
     tests: Mapping[str, tuple[str, ...]] = field(factory=dict)
     size: int = 300
     kinds: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
 
+CHECKS: Final = "__attrs_post_init__"
+"""The method of a class in which its arguments are checked, which is Python alone."""
 TESTS: Final = "tests"
 """The method of groups that no engine runs."""
 UNIT_TESTS: Final = "unit tests"
@@ -100,13 +104,12 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.models.llama",
             "impl.models.sampler",
             "impl.attention.appending",
-            "impl.attention.interface",
             "impl.attention.places",
             "impl.attention.reference",
         ),
         ("fuzz", "refine", "vectors", "replay", "served", "kernel reference", UNIT_TESTS),
         OF_ENGINE,
-        size=104,
+        size=93,
     ),
     "kernel": Group(
         "the kernel for TPUs, interpreted",
@@ -124,13 +127,21 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.attention.tpu.writing",
         ),
         ("kernel tpu",),
-        size=196,
+        size=207,
     ),
     "driver": Group(
-        "the host and the driver, which are Python alone",
-        ("impl.arguments", "impl.engine", "impl.host", "impl.interrupts", "impl.setup"),
+        "the host, the driver and the checks of arguments, which are Python alone",
+        (
+            "impl.arguments",
+            "impl.attention.interface",
+            "impl.engine",
+            "impl.host",
+            "impl.interrupts",
+            "impl.setup",
+        ),
         ("fuzz", "vectors", "replay"),
         size=100,
+        checked=("impl.models.llama",),
     ),
     "guards": Group(
         "every guard of the engine and of its driver, left out",
@@ -220,7 +231,7 @@ proportion to all of their mutants.
 def first_numbers(group: str) -> Mapping[str, int]:
     """For each module of a group, the number of its first mutant."""
     numbers, after = {}, 0
-    for module in GROUPS[group].modules:
+    for module in (*GROUPS[group].modules, *GROUPS[group].checked):
         importlib.import_module(module)
         numbers[module], after = after, after + len(rewrite(module).mutants)
     return numbers
@@ -245,7 +256,16 @@ def own_tests(group: str, number: int) -> tuple[str, ...]:
 def eligible(group: str) -> tuple[Mutant, ...]:
     """The mutants of a group that may be in its sample."""
     kinds = GROUPS[group].kinds
-    return tuple(one for one in mutants(group) if not kinds or one.kind in kinds)
+    found = (one for one in mutants(group) if not kinds or one.kind in kinds)
+    return tuple(one for one in found if _belongs(one, group))
+
+
+def _belongs(mutant: Mutant, group: str) -> bool:
+    """Whether a mutant is not in a part of its module that another group has."""
+    checks = mutant.place.endswith(CHECKS)
+    if mutant.module in GROUPS[group].checked:
+        return checks
+    return not checks or all(mutant.module not in one.checked for one in GROUPS.values())
 
 
 def rewritten(group: str, chosen: frozenset[int]) -> list[Rewritten]:
