@@ -142,6 +142,8 @@ class Ours:
             case act.Generate():
                 return Rounds(*self._host.generate_rounds())
             case _:
+                if self._host.state.admitted and isinstance(action, act.Assign | act.Prefill):
+                    self._host.settle()  # the action may take the id of a request that has left
                 return drive(self._engine, action)
         return None
 

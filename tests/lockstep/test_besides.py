@@ -217,6 +217,15 @@ def test_two_outputs_with_one_name_are_not_served_at_once() -> None:
     assert replay(engine, (waits, prefilled)) is None
 
 
+def test_the_id_of_a_request_that_has_left_is_free_for_the_caller() -> None:
+    """It is no admitted request any more when the caller gives its id to another one."""
+    left = (act.Submit(request(1, (1,), 1)), act.Admit(), act.Reserve(0))
+    taken = act.Assign(0, (2,), Params(max_new=2), 1, 1)
+
+    assert replay(engine, (*left, taken)) is None
+    assert replay(engine, (*left, act.Prefill((request(1, (2,), 2),)))) is None
+
+
 def refuse(_requests: object) -> None:
     """Refuse what the specification serves."""
     raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
