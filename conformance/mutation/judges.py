@@ -48,6 +48,9 @@ JOB_SECONDS: Final = 120.0
 CASES: Final = 4
 """The batches of each job of a kernel."""
 
+RAISED: Final = "raised"
+"""The end of a job whose kernel raises: then it is not checked."""
+
 Judge = Callable[[Watchdog], str | None]
 """Runs the engine as it is; returns what it has found: a clause or an exception; None: nothing."""
 
@@ -149,6 +152,10 @@ METHODS: Final[Mapping[str, Method]] = {
     ),
     "kernel tpu": Method(f"`kvspec kernel tpu --cases {CASES}`", partial(kernel, "tpu")),
 }
+
+
+KERNELS: Final = tuple(name for name in METHODS if name.startswith("kernel"))
+"""The methods that judge a kernel by itself."""
 
 
 @cache

@@ -129,7 +129,7 @@ def _head(judged: Judged, stamp: str) -> Iterator[str]:
     yield "A mutant is one mechanical change. Each module is in the sample in proportion to its"
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:
-        yield "Mutants that raise as soon as an entry point is traced do not count."
+        yield "Mutants that raise as soon as an entry point or a kernel is traced do not count."
     yield "Intervals are of 95 %."
     yield ""
 

@@ -21,7 +21,8 @@ from attrs import asdict
 
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
-from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.fates import Fate, Fates, Key
+from conformance.mutation.judges import KERNELS, RAISED
 from conformance.mutation.targets import GROUPS, TESTS, eligible, sample
 from conformance.mutation.worker import REFINE, TRACE, Job
 from conformance.runtime import processes
@@ -49,9 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if TESTS not in GROUPS[group].methods:
                 traced = sample(group, round(SPARE * size))
                 _judge_all(group, TRACE, traced, fates, given.jobs, update)
-            counted = alive(group, size, fates)
-            for method in [given.method] if given.method else GROUPS[group].methods:
-                _judge_all(group, method, counted, fates, given.jobs, update)
+            methods = [given.method] if given.method else GROUPS[group].methods
+            while any(fates.left(group, one, alive(group, size, fates)) for one in methods):
+                for method in methods:  # those that raise are replaced by others
+                    counted = alive(group, size, fates)
+                    _judge_all(group, method, counted, fates, given.jobs, update)
     is_met = True
     for group, size in sizes.items():
         found = page.report(group, alive(group, size, fates), fates)
@@ -63,12 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
-    """The first mutants of a sample that do not raise as soon as an entry point is traced."""
+    """The first mutants of a sample that do not raise as soon as an entry point is traced.
+
+    A kernel that raises is not checked, and a mutant of it that raises does not count either.
+    """
     if TESTS in GROUPS[group].methods:
         return sample(group, size)
     traced = sample(group, round(SPARE * size))
     running = [one for one in traced if fates.known[group, TRACE, one].killed is None]
-    return tuple(running[:size])
+    raising = {key[2] for key, fate in fates.known.items() if _raises(key, fate, group)}
+    return tuple(one for one in running if one not in raising)[:size]
+
+
+def _raises(key: Key, fate: Fate, group: str) -> bool:
+    return key[0] == group and key[1] in KERNELS and fate.killed == RAISED
 
 
 def _judge_all(

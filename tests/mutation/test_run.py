@@ -8,7 +8,8 @@ from attrs import define
 
 from conformance.mutation import run, targets
 from conformance.mutation.fates import Fate, Fates
-from conformance.mutation.worker import Job
+from conformance.mutation.judges import RAISED
+from conformance.mutation.worker import TRACE, Job
 from conformance.runtime import processes
 
 
@@ -72,3 +73,18 @@ def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None
 
     assert judged.keys() <= {*targets.GROUPS[group].modules}
     assert all((processes.HOME / path).exists() for paths in judged.values() for path in paths)
+
+
+def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> None:
+    """A mutant that raises in a kernel is in no sample, and the next one takes its place."""
+    fates, every = Fates(tmp_path / "fates", "now"), targets.sample("contents", 6)
+    for number in every:
+        fates.add(("contents", TRACE, number), Fate(None))
+
+    before = run.alive("contents", 4, fates)
+    fates.add(("contents", "kernel reference", every[1]), Fate(RAISED))
+    fates.add(("contents", "served", every[2]), Fate(RAISED))
+    fates.add(("kernel", "kernel tpu", every[3]), Fate(RAISED))
+
+    assert every[:4] == before
+    assert (every[0], *every[2:5]) == run.alive("contents", 4, fates)
