@@ -1,0 +1,69 @@
+"""The rules that look for what a run has seldom seen: outcomes, and pairs of steps."""
+
+from collections import Counter
+from functools import partial
+from random import Random
+
+import pytest
+from spec_engine import make, small
+
+from conformance.fuzzing import rare, settings
+from conformance.fuzzing.state_machine import Campaign, Session
+from conformance.rungs.possible import Kind, Pair, as_item
+from spec.machines import actions as act
+from spec.vocabulary import CleanupMode, Params, Reason, Request
+
+TIMES = 400
+LACKING = [
+    (Kind(act.Enqueue, refused=False), Kind(act.Admit, refused=False)),
+    (Kind(act.Assign, refused=False), Kind(act.Round, refused=False)),
+    (Kind(act.Free, refused=True), Kind(act.Reserve, refused=False)),
+]
+
+
+def begun(lacking: Pair) -> Session:
+    """A session of a run that has seen each pair of steps five times, but for one."""
+    made = partial(settings.make, make, small(), CleanupMode.INCREMENTAL)
+    session = Session(Campaign(make=made), "admission")
+    coverage = session.campaign.coverage
+    for pair in session.campaign.pairs - {lacking}:
+        for _ in range(5):
+            coverage.begin()
+            for one in pair:
+                coverage.count(one.kind, _reasons(session, one), ())
+    coverage.last = lacking[0]
+    return session
+
+
+def _reasons(session: Session, one: Kind) -> frozenset[Reason]:
+    every = (outcome for outcome in session.campaign.possible if outcome.as_kind == one)
+    reason = next(every).reason
+    return frozenset() if reason is None else frozenset({reason})
+
+
+@pytest.mark.parametrize("lacking", LACKING, ids=as_item)
+def test_a_pair_that_lacks_is_aimed_at(lacking: Pair) -> None:
+    """After its first step, the second one is looked for more often than any other."""
+    session, rng = begun(lacking), Random(1)
+
+    after = Counter(session.least_seen(rng) for _ in range(TIMES))
+    before = Counter(session.least_seen_before(rng, lacking[1].kind) for _ in range(TIMES))
+
+    assert lacking[1].kind is after.most_common(1)[0][0]
+    assert TIMES // 10 < after[lacking[1].kind]
+    assert lacking[0].kind is before.most_common(1)[0][0]
+
+
+def test_an_action_without_fields_is_taken_at_once_where_that_is_rarer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Admit comes right after the step before if that was never so, and a request waits."""
+    submit, admit = (Kind(kind, refused=False) for kind in (act.Submit, act.Admit))
+    session = begun((submit, admit))
+    session.take(act.Submit(Request(id=1, prompt=(1,), params=Params(max_new=2))))
+
+    monkeypatch.setattr(Session, "least_seen", lambda *_: act.Admit)
+    step = rare.rare(session, 0)
+
+    assert act.Admit() == step
+    assert submit == session.campaign.coverage.last
