@@ -28,12 +28,12 @@ MOST_PRESSED: Final = 8
 def rare(session: Session, drawn: int) -> Step:
     """Of steps of other rules and changed forms of them, the one with the rarest outcome.
 
-    An action without fields is looked for at once and behind another step, since only the state
-    decides what comes of it.
+    Or an action that is done at once or behind another step, whichever was seen less often: what
+    comes of an action without fields is decided by the state alone.
     """
     rng = Random(drawn)
     kind = session.least_seen(rng)
-    then: Action | None = None if fields(kind) else kind()
+    then = _done(session, rng, kind)
     aim = kind if then is None else session.least_seen_before(rng, kind)
     found = [
         (session.times_seen(step, then), number, step)
@@ -45,6 +45,19 @@ def rare(session: Session, drawn: int) -> Step:
     if times <= session.times_seen(then):
         session.take(step)
     return then
+
+
+def _done(session: Session, rng: Random, kind: type) -> Action | None:
+    """An action of this kind: the one without fields, or sometimes one that is done now."""
+    if not fields(kind):
+        only: Action = kind()
+        return only
+    if rng.getrandbits(1):
+        return None
+    for step in _candidates(session, rng, kind):
+        if isinstance(step, Action) and type(step) is kind and session.is_done(step):
+            return step
+    return None
 
 
 def _candidates(session: Session, rng: Random, kind: type) -> Iterator[Step]:

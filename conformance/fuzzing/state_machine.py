@@ -8,7 +8,7 @@ steps meet. With empty bodies of the rules, a run measures the cost of the draws
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from attrs import define, field
 from hypothesis import strategies as st
@@ -245,11 +245,18 @@ class Session:
         ranked = sorted(pairs, key=lambda pair: (lacking(pair), as_item(pair)))
         return ranked[rng.randrange(1 + rng.randrange(min(SELDOM, len(ranked))))]
 
+    def is_done(self, step: Step) -> bool:
+        """Whether the engine is asked for this action, and nothing refuses it now."""
+        return self._asks(step) and not self.lockstep.reasons(step)
+
+    def _asks(self, step: Step) -> TypeGuard[Action]:
+        if not isinstance(step, Action) or type(step) not in self.actions:
+            return False
+        return self.lockstep.sends(step)
+
     def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
         """How often this run has seen what would come of a step now, the less the better."""
-        if not isinstance(step, Action) or type(step) not in self.actions:
-            return NEVER
-        if not self.lockstep.sends(step):
+        if not self._asks(step):
             return NEVER
         coverage, last = self.campaign.coverage, self.campaign.coverage.last
         reasons = self.lockstep.reasons(step)

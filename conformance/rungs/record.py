@@ -100,6 +100,10 @@ class Session(Protocol):
         """An action behind which this run has seldom seen another one done."""
         ...
 
+    def is_done(self, step: Step) -> bool:
+        """Whether the engine is asked for this action, and nothing refuses it now."""
+        ...
+
     def times_seen(self, step: Step, then: Action | None = None) -> tuple[int, int]:
         """How often this run has seen what would come of a step now, the less the better.
 
