@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 from attrs import evolve
-from capacity_toys import AHEAD, LAZY, LAZY_WHOLE, WHOLE
+from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE
 from drawn_histories import (
     ROOMY,
     TIGHT,
@@ -24,7 +24,7 @@ from drawn_histories import (
     engine_of,
     trial,
 )
-from spec_engine import ACTIONS, SpecEngine
+from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.history import Attend, PoisonDead
 from conformance.lockstep import serving
@@ -51,6 +51,8 @@ from spec.vocabulary import (
 )
 
 SIZES: Final = {"roomy": ROOMY, "windowed": WINDOWED, "tight": TIGHT}
+WIDE: Final = small(pages=8, page_size=4, slots=5, pages_per_seq=3)
+"""A pool of few pages for many sequences."""
 SEEDS: Final = range(8)
 
 
@@ -92,6 +94,24 @@ def test_an_engine_that_is_right_is_never_blamed(
         finish(other)
         assert other.state == (served.state if served else lockstep.state)
         assert other.seen == other.engine.observe()
+
+
+@pytest.mark.parametrize("capacity", [LAZY, BOTH, LAZY_WHOLE])
+@pytest.mark.parametrize("cleanup", CleanupMode)
+@pytest.mark.parametrize("name", ["roomy", "tight", "wide"])
+def test_an_engine_with_a_policy_may_name_pages_as_it_likes(
+    name: str, cleanup: CleanupMode, capacity: Capacity
+) -> None:
+    """One action may copy a page, free it, and take it again under another name."""
+    sizes = SIZES.get(name, WIDE)
+    for seed in range(4):
+        history = drawn(sizes, seed, cleanup=cleanup, capacity=capacity)
+        lockstep = Lockstep(engine_of(sizes, Renaming, cleanup=cleanup, capacity=capacity))
+        for step in history:
+            expected = lockstep.reasons(step)
+            assert expected == take(lockstep, step)
+            take(lockstep, Attend())
+        finish(lockstep)
 
 
 OTHERS: Final[Mapping[str, Any]] = {
@@ -185,7 +205,11 @@ def test_one_wrong_entry_of_a_view_is_told(name: str, hidden: str) -> None:
             machine = lockstep.machine
             wanted = views.of(machine, machine.effect(lockstep.state, step))
             before = evolve(lockstep.seen, **hide)
-            for field, value in deviations(evolve(wanted, **hide)):
+            right = evolve(wanted, **hide)
+            other = trial(lockstep, apply=silent, view=lambda _, right=right: right)
+            other.seen = before
+            assert frozenset() == other.do(step)
+            for field, value in deviations(right):
                 seen = evolve(wanted, **{**hide, field: value})
                 other = trial(lockstep, apply=silent, view=lambda _, seen=seen: seen)
                 other.seen = before

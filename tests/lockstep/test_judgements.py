@@ -324,8 +324,8 @@ class Forgetful(SpecEngine):
     at = -1
     reason = Reason.OUT_OF_PAGES
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **policy: Any) -> None:
+        super().__init__(*given, **policy)
         self.profile = evolve(self.profile, refuses="may_refuse_more")
         self.done = 0
 

@@ -121,8 +121,8 @@ class Saying(SpecEngine):
         lambda _action, reasons: reasons
     )
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **policy: Any) -> None:
+        super().__init__(*given, **policy)
         self.profile = evolve(self.profile, refuses="may_refuse_more")
 
     def apply(self, action: Action) -> Result:

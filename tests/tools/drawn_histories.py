@@ -18,7 +18,7 @@ from spec.cells import POISON
 from spec.machines.actions import Admit, Generate, Release, Submit
 from spec.state import State
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, default_limits
+from spec.vocabulary import INVALID, STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
 ROOMY: Final = small(pages=12, page_size=2, slots=4, pages_per_seq=5)
 """Sizes without a window."""
@@ -28,16 +28,29 @@ TIGHT: Final = small(pages=6, page_size=3, slots=3, pages_per_seq=3)
 """A pool that three sequences fill."""
 
 
-def engine_of(sizes: Geometry, kind: type[SpecEngine] = SpecEngine) -> SpecEngine:
-    """A new engine; what has finished stays until it is freed."""
-    return kind(sizes, default_limits(sizes), CleanupMode.NONE)
+def engine_of(
+    sizes: Geometry,
+    kind: type[SpecEngine] = SpecEngine,
+    *,
+    cleanup: CleanupMode = CleanupMode.NONE,
+    capacity: Capacity = STANDARD,
+) -> SpecEngine:
+    """A new engine; by default what has finished stays until it is freed."""
+    return kind(sizes, default_limits(sizes), cleanup, capacity=capacity)
 
 
 @cache
-def drawn(sizes: Geometry, seed: int, steps: int = 50) -> tuple[Action, ...]:
+def drawn(
+    sizes: Geometry,
+    seed: int,
+    steps: int = 50,
+    *,
+    cleanup: CleanupMode = CleanupMode.NONE,
+    capacity: Capacity = STANDARD,
+) -> tuple[Action, ...]:
     """A random history near boundary cases: every action, and sometimes one that is illegal."""
     rng, history = Random(seed), list[Action]()
-    state = SERVING.initial(sizes, default_limits(sizes), CleanupMode.NONE)
+    state = SERVING.initial(sizes, default_limits(sizes), cleanup, capacity)
     for number in range(0, 3 * steps, 3):
         step, other = propose(state, rng, number), rng.randrange(12)
         if other == 0:
@@ -113,10 +126,10 @@ class Renaming(SpecEngine):
     It offers all that an engine may, and its plans, read sets and cells are in its own names.
     """
 
-    def __init__(self, *given: Any, seed: int = 0) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **policy: Any) -> None:
+        super().__init__(*given, **policy)
         self.profile = evolve(self.profile, policy="any")
-        self.rng = Random(seed)
+        self.rng = Random(0)
         self.names = list(range(self.profile.geometry.pages))
         self.rng.shuffle(self.names)
 
