@@ -1,0 +1,458 @@
+"""A second reading of the clauses: each as a function from views to whether it is violated.
+
+It was written from the sentences of docs/clauses.md and the pages that define their words, apart
+from the predicates of `spec.clauses`, so that a mistake in one of them shows as a difference. It is
+brute force: it asks of every page, position and query, and knows no messages. Where a sentence
+could be read in several ways, the docstring says how it is read.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from spec.cells import POISON
+from spec.fields import QueueEntry
+from spec.view import View
+from spec.vocabulary import INVALID, Tokens
+
+# What a view says. A hidden field is that of an engine without the rung that adds it.
+
+
+def slots(view: View) -> range:
+    """Every slot."""
+    return range(view.geometry.slots)
+
+
+def used(view: View) -> list[int]:
+    """The slots with a sequence."""
+    return [slot for slot in slots(view) if view.used[slot]]
+
+
+def going_on(before: View, after: View) -> list[int]:
+    """The slots of which the sequence goes on: no action both ends and begins one in a slot."""
+    return [slot for slot in slots(before) if before.used[slot] and after.used[slot]]
+
+
+def entry(numbers: tuple[int, ...] | None, slot: int) -> int:
+    """A number of a slot; 0 if it is hidden."""
+    return 0 if numbers is None else numbers[slot]
+
+
+def written(view: View, slot: int) -> int:
+    """How many cells of a slot hold K and V."""
+    return entry(view.written, slot)
+
+
+def committed(view: View, slot: int) -> int:
+    """How many of its leading cells are final: every written one if there are no drafts."""
+    return written(view, slot) if view.committed is None else view.committed[slot]
+
+
+def text(view: View, slot: int) -> Tokens:
+    """The known tokens of a slot, and its drafts after them."""
+    drafts = () if view.proposed is None else view.proposed[slot]
+    return (() if view.tokens is None else view.tokens[slot]) + drafts
+
+
+def names(view: View, page: int) -> list[tuple[int, int]]:
+    """The row entries of used slots that name a page, as (slot, index)."""
+    return [
+        (slot, index)
+        for slot in used(view)
+        for index, named in enumerate(view.rows[slot])
+        if named == page
+    ]
+
+
+def page_of(view: View, slot: int, position: int) -> int | None:
+    """The page in which a position of a slot lies, by its row; None if there is none."""
+    for index, page in enumerate(view.rows[slot]):
+        first = index * view.geometry.page_size
+        if first <= position < first + view.geometry.page_size and page in pages(view):
+            return page
+    return None
+
+
+def pages(view: View) -> range:
+    """Every page."""
+    return range(view.geometry.pages)
+
+
+def released(view: View, slot: int, position: int) -> bool:
+    """Whether the page of a position was given back."""
+    return position < entry(view.first_page, slot) * view.geometry.page_size
+
+
+def sees(view: View, query: int, position: int) -> bool:
+    """Whether a query sees a position: its own, and those before it in the window."""
+    window = view.geometry.window
+    return position <= query and (window is None or query - position < window)
+
+
+def content(view: View, slot: int, position: int) -> object:
+    """What a cell holds; None if the row names no page for it."""
+    page, size = page_of(view, slot, position), view.geometry.page_size
+    assert view.cells is not None
+    return None if page is None else view.cells[page * size + position % size]
+
+
+# Clauses of one view.
+
+
+def cons(view: View) -> bool:
+    """A page is free if its count is 0, or else live: a row names it. A view shows no idle pages.
+
+    That no page is both is UAF.
+    """
+    assert view.counts is not None
+    return any(view.counts[page] != 0 and not names(view, page) for page in pages(view))
+
+
+def uaf(view: View) -> bool:
+    """A page that a row names is one of the pool with a count. No index or step is shown."""
+    assert view.counts is not None
+    return any(
+        named not in pages(view) or view.counts[named] == 0
+        for slot in used(view)
+        for named in view.rows[slot]
+        if named != INVALID
+    )
+
+
+def rc(view: View) -> bool:
+    """The count and the number of entries, page by page."""
+    assert view.counts is not None
+    return any(view.counts[page] != len(names(view, page)) for page in pages(view))
+
+
+def row(view: View) -> bool:
+    """Entry by entry: a page where a covered cell lies that is not released, nothing elsewhere."""
+    return any(wrong_row(view, slot) for slot in slots(view))
+
+
+def wrong_row(view: View, slot: int) -> bool:
+    """Whether the row of a slot has another entry than it should, or a page twice."""
+    assert view.allocated is not None
+    size, longest = view.geometry.page_size, view.geometry.page_size * view.geometry.pages_per_seq
+    allocated = view.allocated[slot]
+    ahead = allocated + view.capacity.lookahead if allocated > 0 else 0
+    kept = view.reserved[slot] if view.reserved else 0
+    seen = set[int]()
+    for index, page in enumerate(view.rows[slot]):
+        cells = range(index * size, index * size + size)
+        covered = any(cell < longest and (cell < ahead or cell < kept) for cell in cells)
+        wanted = view.used[slot] and covered and not released(view, slot, cells[0])
+        if wanted and (page == INVALID or page in seen):
+            return True
+        if not wanted and page != INVALID:
+            return True
+        seen.add(page)
+    return False
+
+
+def length(view: View) -> bool:
+    """The chain of lengths; a final cell has a known token, and an unused slot has nothing."""
+    assert view.allocated is not None
+    assert view.tokens is not None
+    longest = view.geometry.page_size * view.geometry.pages_per_seq
+    for slot in slots(view):
+        done, known, final = written(view, slot), text(view, slot), committed(view, slot)
+        if not 0 <= final <= done <= view.allocated[slot] <= longest:
+            return True
+        if done > len(known) or final > len(view.tokens[slot]):
+            return True
+        if not view.used[slot] and (view.allocated[slot] or known):
+            return True
+    return False
+
+
+def share(view: View) -> bool:
+    """Of each entry for a page with several: its cells are final, or some are and none follow."""
+    return any(
+        len(names(view, page)) > 1
+        and not full(view, *name)
+        and not (view.capacity.copy == "lazy" and untouched(view, *name))
+        for slot in used(view)
+        for page in set(view.rows[slot]) - {INVALID}
+        for name in names(view, page)
+    )
+
+
+def full(view: View, slot: int, index: int) -> bool:
+    """Whether every cell of a page of a slot is committed."""
+    size = view.geometry.page_size
+    return all(cell < committed(view, slot) for cell in range(index * size, index * size + size))
+
+
+def untouched(view: View, slot: int, index: int) -> bool:
+    """Whether a page is the partial last one of a slot, all cells of which are committed."""
+    size, end = view.geometry.page_size, committed(view, slot)
+    allocated = written(view, slot) if view.allocated is None else view.allocated[slot]
+    return allocated == end and index * size < end < index * size + size
+
+
+def win(view: View) -> bool:
+    """Position by position and query by query: those at `committed` and after it are to come.
+
+    A slot without a sequence is one without cells: nothing of it is released either.
+    """
+    return any(
+        entry(view.first_page, slot) < 0
+        or any(
+            sees(view, query, position)
+            for position in range(entry(view.first_page, slot) * view.geometry.page_size)
+            for query in range(committed(view, slot), max(committed(view, slot), position) + 1)
+        )
+        for slot in slots(view)
+    )
+
+
+def contents(view: View) -> bool:
+    """The tag of the tokens up to and including its own, cell by cell."""
+    return any(
+        position >= len(text(view, slot))
+        or content(view, slot, position) != view.expected(text(view, slot)[: position + 1])
+        for slot in slots(view)
+        for position in range(written(view, slot))
+        if position >= len(text(view, slot)) or not released(view, slot, position)
+    )
+
+
+def read(view: View) -> bool:
+    """What each query up to the next one sees or saw of the cells that are left: no POISON.
+
+    That they are its own, in order, needs the tokens: CONTENT. That it sees no other is WIN.
+    """
+    return any(
+        content(view, slot, position) == POISON
+        for slot in slots(view)
+        for query in range(written(view, slot) + 1)
+        for position in range(written(view, slot))
+        if sees(view, query, position) and not released(view, slot, position)
+    )
+
+
+def queue(view: View) -> bool:
+    """An entry is a token not written yet of a live slot; those of a slot follow on one another."""
+    assert view.queue is not None
+    assert view.finished is not None
+    for at, (token, slot, position) in enumerate(view.queue):
+        if slot not in used(view) or view.finished[slot]:
+            return True
+        known = text(view, slot)
+        waits = position >= written(view, slot) and position in range(len(known))
+        if not waits or known[position] != token:
+            return True
+        earlier = [there for _, other, there in view.queue[:at] if other == slot]
+        if earlier and position != earlier[-1] + 1:
+            return True
+    return False
+
+
+def outputs(view: View) -> bool:
+    """A choice of a request has one output, with the token that ended it."""
+    assert view.outputs is not None
+    keys = [(request, choice) for request, choice, _, _ in view.outputs]
+    return any(keys.count(key) > 1 for key in keys) or any(not one[2] for one in view.outputs)
+
+
+# Clauses of a step.
+
+
+def wx(before: View, after: View) -> bool:
+    """Each position that a sequence writes, as it goes on: others may clone one that began."""
+    for slot in going_on(before, after):
+        for position in range(written(before, slot), written(after, slot)):
+            page = page_of(after, slot, position)
+            if page is not None and len(names(after, page)) != 1:
+                return True
+    return False
+
+
+def frame(before: View, after: View) -> bool:
+    """A sequence with the same tokens and cells was not acted on: its cells hold what they held."""
+    assert before.tokens is not None
+    assert after.tokens is not None
+    return any(
+        content(before, slot, position) != content(after, slot, position)
+        for slot in slots(before)
+        if before.tokens[slot] == after.tokens[slot]
+        if written(before, slot) == written(after, slot)
+        for position in range(written(after, slot))
+        if not released(after, slot, position)
+    )
+
+
+def rb(before: View, after: View) -> bool:
+    """Slot by slot, what Commit and Truncate leave of drafts and cells."""
+    return any(wrongly_accepted(before, after, slot) for slot in slots(before)) or any(
+        wrongly_cut(before, after, slot) for slot in used(after)
+    )
+
+
+def wrongly_accepted(before: View, after: View, slot: int) -> bool:
+    """Whether a slot with drafts has further known tokens that are not the first of them.
+
+    Nothing follows a draft but a draft, and the rest of them stay.
+    """
+    assert before.tokens is not None
+    assert before.proposed is not None
+    assert after.tokens is not None
+    further = len(after.tokens[slot]) > len(before.tokens[slot])
+    return further and before.proposed[slot] != () and text(before, slot) != text(after, slot)
+
+
+def wrongly_cut(before: View, after: View, slot: int) -> bool:
+    """Whether a slot that knows the same tokens has fewer cells or drafts, and was not truncated.
+
+    The length of the truncation is that which the slot has after it. What lies below it stays.
+    """
+    assert before.allocated is not None
+    assert after.allocated is not None
+    assert before.tokens is not None
+    assert after.tokens is not None
+    old, new, end = text(before, slot), text(after, slot), after.allocated[slot]
+    if before.tokens[slot] != after.tokens[slot]:
+        return False
+    if end >= before.allocated[slot] and len(new) >= len(old):
+        return False
+    known = len(before.tokens[slot])
+    left = tuple(token for at, token in enumerate(old) if at < known or at < end)
+    if before.queue is not None and after.queue is not None:
+        waiting = [one for one in before.queue if one[1] != slot or one[2] < len(left)]
+        if list(after.queue) != waiting:
+            return True
+    return (
+        new != left
+        or written(after, slot) != min(written(before, slot), end)
+        or committed(after, slot) != committed(before, slot)
+    )
+
+
+def win_across(before: View, after: View) -> bool:
+    """A release is an action on one slot: of all that go on, at most one has another first page."""
+    moved = [
+        slot
+        for slot in going_on(before, after)
+        if entry(before.first_page, slot) != entry(after.first_page, slot)
+    ]
+    return len(moved) > 1
+
+
+def queue_across(before: View, after: View) -> bool:
+    """What waits keeps its order before all that is new, which waits too, and nothing is lost."""
+    assert before.queue is not None
+    assert after.queue is not None
+    kept = [one for one in before.queue if one in after.queue]
+    if list(after.queue)[: len(kept)] != kept:
+        return True
+    lost = [one for one in before.queue if one not in after.queue and not spent(after, one)]
+    if lost and not (alone(before, after) and handed_out(before, after)):
+        return True
+    return any(
+        unqueued(before, after, slot, position)
+        for slot in used(after)
+        for position in range(len(text(before, slot)), len(text(after, slot)))
+    )
+
+
+def spent(after: View, one: QueueEntry) -> bool:
+    """Whether a queued token is written, or is no token any more of a sequence that goes on."""
+    assert after.finished is not None
+    token, slot, position = one
+    if slot not in used(after) or after.finished[slot]:
+        return True
+    known = text(after, slot)
+    return position < written(after, slot) or position >= len(known) or known[position] != token
+
+
+def handed_out(before: View, after: View) -> bool:
+    """Whether what left the queue is the first of it, as by Pack, or all of one slot: Purge."""
+    assert before.queue is not None
+    assert after.queue is not None
+    gone = [one for one in before.queue if one not in after.queue]
+    return gone == list(before.queue)[: len(gone)] or any(
+        gone == [one for one in before.queue if one[1] == slot]
+        and slot not in {other for _, other, _ in after.queue}
+        for slot in slots(before)
+    )
+
+
+def alone(before: View, after: View) -> bool:
+    """Whether the queue changes while no sequence does, and no output comes or goes."""
+    fields = ("used", "rows", "allocated", "written", "tokens", "proposed", "outputs")
+    return all(getattr(before, name) == getattr(after, name) for name in fields)
+
+
+def unqueued(before: View, after: View, slot: int, position: int) -> bool:
+    """Whether a new token, not written, should wait in the queue and does not.
+
+    Neither the prompt of a slot that was in use waits, nor the token that ends a sequence. A clone
+    has what its parent had: what is not queued for the one is not queued for the other.
+    """
+    assert before.tokens is not None
+    assert after.tokens is not None
+    assert after.queue is not None
+    assert after.finished is not None
+    token = text(after, slot)[position]
+    if (token, slot, position) in after.queue or position < written(after, slot):
+        return False
+    if after.finished[slot] or (before.used[slot] and before.tokens[slot] == ()):
+        return False
+    return before.used[slot] or not any(
+        before.tokens[parent] == after.tokens[slot] and (token, parent, position) not in after.queue
+        for parent in used(before)
+    )
+
+
+def outputs_across(before: View, after: View) -> bool:
+    """If any of the outputs are left they all are, in front of what is new; or all were taken."""
+    assert before.outputs is not None
+    assert after.outputs is not None
+    keys = [(request, choice) for request, choice, _, _ in after.outputs]
+    left = any((request, choice) in keys for request, choice, _, _ in before.outputs)
+    return left and after.outputs[: len(before.outputs)] != before.outputs
+
+
+STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
+    "CONS": (("counts",), cons),
+    "UAF": (("counts",), uaf),
+    "RC": (("counts",), rc),
+    "ROW": (("allocated",), row),
+    "LEN": (("allocated", "written", "tokens"), length),
+    "SHARE": (("written",), share),
+    "WIN": (("first_page", "written"), win),
+    "CONTENT": (("written", "tokens", "cells"), contents),
+    "READ": (("written", "cells"), read),
+    "Q": (("queue", "tokens", "written", "finished"), queue),
+    "OUT": (("outputs",), outputs),
+}
+"""What a clause of one view needs to be shown, and its reading."""
+
+STEP: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View, View], bool]]]] = {
+    "WIN": (("first_page", "written"), win_across),
+    "Q": (("queue", "tokens", "written", "finished"), queue_across),
+    "OUT": (("outputs",), outputs_across),
+    "WX": (("written",), wx),
+    "FRAME": (("written", "tokens", "cells"), frame),
+    "RB": (("allocated", "written", "committed", "tokens", "proposed"), rb),
+}
+"""The same of the clauses of a step."""
+
+
+def violated(view: View) -> set[str]:
+    """The clauses that a view violates, of those that it can be asked."""
+    return {
+        name
+        for name, (needs, wrong) in STATE.items()
+        if all(getattr(view, field) is not None for field in needs) and wrong(view)
+    }
+
+
+def violated_across(before: View, after: View) -> set[str]:
+    """The clauses that a step violates, of those that both views can be asked."""
+    return {
+        name
+        for name, (needs, wrong) in STEP.items()
+        if all(getattr(one, field) is not None for one in (before, after) for field in needs)
+        and wrong(before, after)
+    }
