@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
-from attrs import frozen
-from second_clauses import STATE, STEP, violated, violated_across
+from attrs import evolve, frozen
+from second_clauses import STATE, STEP, UNASKED, UNASKED_ACROSS, violated, violated_across
 from spec_draws import one_of
 from spec_tools import SERVING
 from test_second_reading import Odds, begin, drawn
@@ -26,7 +26,7 @@ from spec import clauses, view
 from spec.machines.actions import Append
 from spec.view import View
 
-HISTORIES, STEPS = 600, 40
+HISTORIES, STEPS, PARTS = 600, 40, 150
 LEAST = 20
 """How often each clause is seen violated alone, and how often another one is without it."""
 TOGETHER = {"CONS": {"CONS", "RC"}}
@@ -126,3 +126,30 @@ def test_two_readings_of_the_clauses() -> None:
     for step, names in judged.items():
         assert [] == [name for name in sorted(names) if alone[step][name] < LEAST]
         assert [] == [name for name in sorted(names) if without[step][name] < LEAST]
+
+
+def unasked(case: Case) -> set[str]:
+    """The parts of clauses that a case violates though the specification does not say so."""
+    parts: dict[str, str] = {}
+    if case.before is None:
+        parts = {one.__name__: name for one, name in UNASKED.items() if one(case.after)}
+    else:
+        across = UNASKED_ACROSS.items()
+        parts = {one.__name__: name for one, name in across if one(case.before, case.after)}
+    return {part for part, name in parts.items() if name not in case.found}
+
+
+def test_parts_of_clauses_that_no_predicate_asks() -> None:
+    """Parts of some clauses hold in every history, but may be violated without being named."""
+    missed = Counter[str]()
+    for number in range(PARTS):
+        views = list(history(number))
+        right = [Case(number, None, seen, frozenset(), frozenset()) for seen in views]
+        right += [evolve(case, before=last) for case, last in zip(right[1:], views, strict=False)]
+        for case in cases(number):
+            missed.update(unasked(case))
+
+        assert [] == [case for case in right if unasked(case)]
+
+    parts = {part.__name__ for part in (*UNASKED, *UNASKED_ACROSS)}
+    assert parts == {part for part, times in missed.items() if times >= LEAST}

@@ -456,3 +456,79 @@ def violated_across(before: View, after: View) -> set[str]:
         if all(getattr(one, field) is not None for one in (before, after) for field in needs)
         and wrong(before, after)
     }
+
+
+# What the sentences also say, and the predicates of the specification do not ask. Each of these is
+# a part of a clause; it is kept apart, so that all the rest is compared without exceptions.
+
+
+def appended_to(view: View) -> bool:
+    """SHARE: somebody appended in a page that others share. They see fewer of its cells."""
+    size = view.geometry.page_size
+    return view.written is not None and any(
+        len({min(max(committed(view, slot) - index * size, 0), size) for slot, index in sharing})
+        > 1
+        for sharing in (names(view, page) for page in pages(view))
+    )
+
+
+def outside_the_pool(view: View) -> bool:
+    """ROW: an entry names no page of the pool. UAF asks it, but only where counts are shown."""
+    return view.allocated is not None and any(
+        named != INVALID and named not in pages(view)
+        for slot in used(view)
+        for named in view.rows[slot]
+    )
+
+
+def cells_missing(view: View) -> bool:
+    """READ: a query has no cell to read, where none is released."""
+    return None not in (view.written, view.cells, view.first_page) and any(
+        page_of(view, slot, position) is None and not released(view, slot, position)
+        for slot in used(view)
+        for position in range(written(view, slot))
+    )
+
+
+def outputs_replaced(before: View, after: View) -> bool:
+    """OUT: every output is lost as others come; the action that takes them leaves none."""
+    if before.outputs is None or after.outputs is None:
+        return False
+    return after.outputs != () and after.outputs[: len(before.outputs)] != before.outputs
+
+
+def no_output(before: View, after: View) -> bool:
+    """OUT: more sequences end and stay in their slots than outputs come, so that one is lost."""
+    if None in (before.finished, after.finished, before.outputs, after.outputs):
+        return False
+    assert before.finished is not None
+    assert after.finished is not None
+    assert before.outputs is not None
+    assert after.outputs is not None
+    ended = [slot for slot in used(after) if after.finished[slot] and not before.finished[slot]]
+    return len(ended) > max(0, len(after.outputs) - len(before.outputs))
+
+
+def queued_again(before: View, after: View) -> bool:
+    """Q: a token that had left the queue, or never waited, waits, and is consumed twice."""
+    if before.queue is None or after.queue is None or before.tokens is None:
+        return False
+    return any(
+        one not in before.queue and one[1] in used(before) and one[2] < len(text(before, one[1]))
+        for one in after.queue
+    )
+
+
+UNASKED: Final[Mapping[Callable[[View], bool], str]] = {
+    appended_to: "SHARE",
+    outside_the_pool: "ROW",
+    cells_missing: "READ",
+}
+"""Parts of clauses of a view that the specification does not ask."""
+
+UNASKED_ACROSS: Final[Mapping[Callable[[View, View], bool], str]] = {
+    outputs_replaced: "OUT",
+    no_output: "OUT",
+    queued_again: "Q",
+}
+"""The same of a step."""

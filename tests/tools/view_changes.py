@@ -67,8 +67,8 @@ def number(view: View, rng: Random) -> View:
 
 def lengths_together(view: View, rng: Random) -> View:
     """Some of the lengths of a slot move by one, in step."""
-    slot, step, first = slot_of(view, rng), rng.choice((1, -1)), rng.randrange(3)
-    for name in NUMBERS[first:3] if rng.randrange(2) else NUMBERS[: first + 1]:
+    slot, step = slot_of(view, rng), rng.choice((1, -1))
+    for name in rng.choice((NUMBERS[:3], NUMBERS[:3], NUMBERS[:2], NUMBERS[1:3])):
         lengths = getattr(view, name)
         if lengths is not None:
             view = with_entry(view, name, slot, lengths[slot] + step)
