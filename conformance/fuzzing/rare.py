@@ -103,6 +103,7 @@ RULES: Final[Mapping[str, DrawRule]] = {
     "rare_again": rare,
     "press": press,
     "elsewhere": elsewhere,
+    "elsewhere_again": elsewhere,
 }
 _LEFT_OUT: Final = frozenset(
     {

@@ -357,7 +357,7 @@ def _name(call: str | Action) -> str:
 
 
 def _require_kind(call: str, value: object, kind: type, *, or_none: str = "") -> None:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(value, kind) or isinstance(value, bool):
         wanted = (
             kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         )

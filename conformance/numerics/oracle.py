@@ -238,14 +238,11 @@ def _queries(
         for row in range(first, last):
             position = length - (last - row)
             oldest = 0 if window is None else max(0, position - window + 1)
-            if position < 0 or oldest >= length:
+            seen = range(oldest, position + 1)
+            if not seen:
                 continue
-            places = [
-                (_page(table, sequence, p // page_size, len(pool)), p % page_size)
-                for p in range(oldest, position + 1)
-            ]
-            pages, offsets = zip(*places, strict=True)
-            cells = pool[list(pages), list(offsets)].astype(np.float64)
+            pages = [_page(table, sequence, p // page_size, len(pool)) for p in seen]
+            cells = pool[pages, [p % page_size for p in seen]].astype(np.float64)
             yield _Query(row, q[row], cells[:, 0::2], cells[:, 1::2], length)
 
 

@@ -57,9 +57,9 @@ def _numbers(setup: Setup, machine: Machine, state: State, action: Action, after
         case act.Pack():
             leaving, width = scheduling.packed(state), setup.limits.round_tokens
             return [
-                *_filled([queued.token for queued in leaving], width, None),
-                *_filled([queued.slot for queued in leaving], width, INVALID),
-                *_filled([queued.position for queued in leaving], width, None),
+                *_filled([queued.token for queued in leaving], width, fill=None),
+                *_filled([queued.slot for queued in leaving], width, fill=INVALID),
+                *_filled([queued.position for queued in leaving], width, fill=None),
             ]
         case act.Generate():
             return [scheduling.generate(machine, state)[1]]
@@ -72,33 +72,33 @@ def _numbers(setup: Setup, machine: Machine, state: State, action: Action, after
 def _plan(setup: Setup, plan: table.BatchPlan) -> Numbers:
     seqs, tokens = setup.batch_seqs, setup.limits.prefill_tokens
     width = setup.geometry.pages_per_seq
-    rows = [_filled(row, width, INVALID) for row in plan.page_indices]
-    rows += [_filled([], width, INVALID)] * (seqs - plan.num_seqs)
+    rows = [_filled(row, width, fill=INVALID) for row in plan.page_indices]
+    rows += [_filled([], width, fill=INVALID)] * (seqs - plan.num_seqs)
     return [
-        *_filled(plan.slot_ids, seqs, INVALID),
+        *_filled(plan.slot_ids, seqs, fill=INVALID),
         *(entry for row in rows for entry in row),
-        *_filled(plan.kv_lens, seqs, 0),
-        *_filled(plan.cu_q_lens, seqs + 1, plan.cu_q_lens[-1]),
+        *_filled(plan.kv_lens, seqs, fill=0),
+        *_filled(plan.cu_q_lens, seqs + 1, fill=plan.cu_q_lens[-1]),
         plan.num_seqs,
-        *_filled(plan.order, tokens, None),
-        *_filled(plan.destinations, tokens, INVALID),
+        *_filled(plan.order, tokens, fill=None),
+        *_filled(plan.destinations, tokens, fill=INVALID),
     ]
 
 
 def _outputs(setup: Setup, state: State) -> Numbers:
     outputs, most = state.outputs, setup.limits.outputs
-    texts = [_filled(output.tokens, setup.geometry.max_len, None) for output in outputs]
+    texts = [_filled(output.tokens, setup.geometry.max_len, fill=None) for output in outputs]
     return [
         len(outputs),
-        *_filled([output.request for output in outputs], most, None),
-        *_filled([output.choice for output in outputs], most, None),
-        *_filled([FINISH_CODES[output.reason] for output in outputs], most, None),
-        *_filled([len(output.tokens) for output in outputs], most, None),
+        *_filled([output.request for output in outputs], most, fill=None),
+        *_filled([output.choice for output in outputs], most, fill=None),
+        *_filled([FINISH_CODES[output.reason] for output in outputs], most, fill=None),
+        *_filled([len(output.tokens) for output in outputs], most, fill=None),
         *(token for text in texts for token in text),
     ]
 
 
-def _filled(numbers: Any, size: int, fill: int | None) -> Numbers:
+def _filled(numbers: Any, size: int, *, fill: int | None) -> Numbers:
     return [*numbers, *[fill] * (size - len(numbers))]
 
 
