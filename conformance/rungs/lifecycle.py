@@ -162,6 +162,8 @@ def _several(session: Session, digits: Digits) -> tuple[int, ...]:
 def _simpler_assign(action: Assign) -> Iterator[Step]:
     if len(action.prompt) > 1:
         yield evolve(action, prompt=action.prompt[:-1])
+    if action.choice:
+        yield evolve(action, choice=0)
     for params in simpler_params(action.params):
         yield evolve(action, params=params)
 
