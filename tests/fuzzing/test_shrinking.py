@@ -5,27 +5,43 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import toy_engine
+from attrs import evolve
 from counterexample_tools import GROW, SIZES, THREE, recorded, toy
-from spec_engine import small
+from spec_engine import SpecEngine, small
 
 from conformance.cli import result_json
 from conformance.cli.contract import Report
 from conformance.files import histories
 from conformance.files.histories import Recorded
-from conformance.fuzzing import campaign, counterexamples
-from conformance.fuzzing.shrinking import shrink, smaller_together
+from conformance.fuzzing import campaign, counterexamples, shrinking
+from conformance.fuzzing.shrinking import (
+    MOST_SLOTS,
+    shrink,
+    shrink_difference,
+    shrink_with,
+    smaller_together,
+)
 from conformance.fuzzing.state_machine import Campaign
-from conformance.history import Attend, History
+from conformance.history import Attend, History, PoisonDead, Step
 from conformance.lockstep import watchdog
+from conformance.lockstep.differential import PAGES, REASONS, PairFactory
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import Finding, replay, take
 from conformance.lockstep.watchdog import Watchdog
+from conformance.protocol import Poison
+from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
-from spec.vocabulary import INVALID, CleanupMode, Params, default_limits
+from spec.view import View
+from spec.vocabulary import INVALID, CleanupMode, InvalidInput, Params, Request, default_limits
 
 ONE = Params(max_new=1)
 ROOT = Path(counterexamples.__file__).parents[2]
@@ -328,3 +344,277 @@ def test_two_batches_become_one() -> None:
 
     assert (act.Pack(), act.Write(((0, 0), (1, 0))), act.Round()) in list(smaller_together(history))
     assert [] == list(smaller_together((act.Write(((0, 0),)), act.Allocate(((0, 0),)))))
+
+
+def step_of(draws: Random, slots: tuple[int, ...]) -> Step:
+    """A step of any kind, with some of these slots."""
+    one, two = draws.choice(slots), draws.choice(slots)
+    batch = tuple(
+        draws.choice((None, (draws.choice(slots), draws.randrange(4))))
+        for _ in range(draws.randrange(4))
+    )
+    tokens = tuple(range(draws.randrange(1, 6)))
+    return draws.choice(
+        (
+            *(
+                act.Reserve(),
+                act.Reserve(one),
+                act.Assign(one, tokens, ONE, 3),
+                act.Append(one, tokens),
+            ),
+            *(
+                act.Allocate(batch),
+                act.Write(batch),
+                act.Clone(one, two, 1),
+                act.Clone(one, None, 1),
+            ),
+            *(act.Free(one), act.Purge(one), act.Enqueue(one, 3), act.Propose(one, tokens)),
+            *(act.Commit(one, 3), act.Truncate(one, 3), act.Release(one, 3), act.Round()),
+            *(act.Prefill((Request(id=1, prompt=tokens, params=ONE),)), Attend()),
+            PoisonDead(Poison.NAN),
+        )
+    )
+
+
+def with_slots(step: Step, name: Callable[[int], int]) -> Step:
+    """The step with other names for its slots."""
+    if isinstance(step, act.Allocate | act.Write):
+        return type(step)(
+            tuple(one if one is None else (name(one[0]), one[1]) for one in step.batch)
+        )
+    held: Any = step
+    fields = [one for one in ("slot", "parent", "child") if getattr(step, one, None) is not None]
+    found: Step = evolve(held, **{one: name(getattr(held, one)) for one in fields})
+    return found
+
+
+def slots_in(history: History) -> set[int]:
+    """The slots that a history names."""
+    found = list[int]()
+
+    def noted(slot: int) -> int:
+        found.append(slot)
+        return slot
+
+    for step in history:
+        with_slots(step, noted)
+    return {*found}
+
+
+def lowered(history: History) -> Iterator[History]:
+    """What has lower slots: one is closed up, without one reservation or with every step."""
+    slots = {slot for slot in slots_in(history) if 0 <= slot < MOST_SLOTS}
+    for gone in range(max(slots, default=0)):
+        names = {slot: slot - (gone < slot < MOST_SLOTS) for slot in slots_in(history)}
+        lower = tuple(with_slots(step, names.__getitem__) for step in history)
+        yield from (
+            (*lower[:at], *lower[at + 1 :])
+            for at, step in enumerate(lower)
+            if type(step) is act.Reserve
+        )
+        if gone not in slots:
+            yield lower
+
+
+def cut_short(history: History) -> Iterator[History]:
+    """What has a prompt of half its length, or of one token less, and nothing past it."""
+    for at, assign in enumerate(history):
+        if not isinstance(assign, act.Assign):
+            continue
+        tokens = len(assign.prompt)
+        for length in sorted({tokens // 2, tokens - 1}):
+            if length:
+                cut: list[Step] = []
+                for step in history:
+                    if isinstance(step, act.Allocate | act.Write):
+                        kept = (
+                            one
+                            for one in step.batch
+                            if not (one and one[0] == assign.slot and one[1] >= length)
+                        )
+                        cut.append(type(step)(tuple(kept)))
+                    else:
+                        cut.append(step)
+                cut[at] = evolve(assign, prompt=assign.prompt[:length])
+                yield tuple(cut)
+
+
+def put_together(history: History) -> Iterator[History]:
+    """What has two batches as one, where the later stands."""
+    for late in range(len(history)):
+        for early in range(late):
+            one, two = history[early], history[late]
+            if type(one) is type(two) and isinstance(one, act.Allocate | act.Write):
+                assert isinstance(two, act.Allocate | act.Write)
+                changed = [*history]
+                changed[late] = type(two)((*one.batch, *two.batch))
+                del changed[early]
+                yield tuple(changed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_several_steps_are_made_smaller_as_a_second_reader_makes_them(seed: int) -> None:
+    """Slots are closed up, prompts are cut and batches are joined, in every way and in no other."""
+    draws = Random(seed)
+    edge = (MOST_SLOTS - 1, MOST_SLOTS, MOST_SLOTS + 1, -1, INVALID)
+    slots = ((0, 1, 3), (0, 2, 4, *edge), (0, 1))[seed % 3]
+    history = tuple(step_of(draws, slots) for _ in range(7))
+
+    seen = list(smaller_together(history))
+
+    assert [*lowered(history), *cut_short(history), *put_together(history)] == seen
+
+
+def found_if(
+    fails: Callable[[History], bool], tried: list[History]
+) -> Callable[[History], Finding | None]:
+    """A replay that finds a violation in the histories for which this holds."""
+
+    def again(history: History) -> Finding | None:
+        tried.append(history)
+        return Finding(history, "CONS" if fails(history) else "RC", "") if history else None
+
+    return again
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_every_way_to_make_a_history_smaller_is_tried_once_in_order(count: int) -> None:
+    """Runs of half the steps go first, then of a quarter; then come several steps, and each one."""
+    draws, tried = Random(count), list[History]()
+    history = tuple(step_of(draws, (0, 1)) for _ in range(count))
+    expected, size = list[History](), count // 2
+    while size:
+        runs = [range(start, start + size) for start in range(0, count, size)]
+        for run in runs:
+            if run.stop <= count:
+                kept = [step for at, step in enumerate(history) if at not in run]
+                expected.append(tuple(kept))
+        size //= 2
+    expected += [*lowered(history), *cut_short(history), *put_together(history)]
+    for at, step in enumerate(history):
+        expected += [(*history[:at], one, *history[at + 1 :]) for one in simpler_steps(step)]
+
+    found = Finding(history, "CONS", "")
+    least = shrink_with(found_if(lambda _: False, tried), found, seconds=60)
+
+    assert least is found
+    assert expected == tried
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_steps_that_the_clause_needs_are_left_and_no_others(seed: int) -> None:
+    """Steps go until each that is left is needed, whatever else is violated without them."""
+    draws = Random(seed)
+    history = tuple(act.Enqueue(0, 100 + at) for at in range(draws.randrange(2, 24)))
+    needed = {*draws.sample(history, draws.randrange(1, min(5, len(history) + 1)))}
+
+    def fails(shorter: History) -> bool:
+        return needed <= {*shorter}
+
+    least = shrink_with(found_if(fails, []), Finding(history, "CONS", ""), seconds=60)
+
+    assert ("CONS", [step for step in history if step in needed]) == (
+        least.clause,
+        [*least.history],
+    )
+
+
+@pytest.mark.parametrize(("ticks", "left"), [(3, 8), (5, 4), (7, 2)])
+def test_the_smallest_history_of_the_time_is_kept(
+    ticks: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its deadline shrinking ends with what it has found, and so it does at an interrupt."""
+    history = tuple(act.Enqueue(0, 100 + at) for at in range(16))
+    clock = iter(range(1000))
+    monkeypatch.setattr(shrinking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    tried = list[History]()
+    least = shrink_with(found_if(bool, tried), Finding(history, "CONS", ""), seconds=ticks - 1)
+
+    assert left == len(least.history)
+
+    def again(history: History) -> Finding | None:
+        if len(history) < left:
+            raise KeyboardInterrupt
+        return Finding(history, "CONS", "")
+
+    kept = shrink_with(again, Finding(history, "CONS", ""), seconds=900)
+    assert left == len(kept.history)
+
+
+class FailsWhenNew(SpecEngine):
+    """An engine that is wrong before any step."""
+
+    def observe(self) -> View:
+        """A view in which a page that no row names is counted."""
+        counts = (1, *[0] * (self.profile.geometry.pages - 1))
+        return evolve(super().observe(), counts=counts)
+
+
+class ServesWrongly(SpecEngine):
+    """An engine that is wrong only in what it serves at the end."""
+
+    def serve(self, requests: Any) -> Any:
+        """What is served, and once more what comes first."""
+        served = super().serve(requests)
+        return (*served, *served[:1])
+
+
+def test_an_engine_that_is_not_new_is_told_where_a_step_was_to_blame() -> None:
+    """A finding after steps is none of the steps if the engine is wrong before the first."""
+    sizes = small()
+
+    def make(kind: type[SpecEngine]) -> SpecEngine:
+        return kind(sizes, default_limits(sizes), CleanupMode.END)
+
+    found, before = (Finding(one, "RC", "") for one in ((act.Reserve(),), ()))
+
+    with pytest.raises(InvalidInput, match=r"does not begin in its initial state.*counts"):
+        shrink(partial(make, FailsWhenNew), found, seconds=1)
+    assert before is shrink(partial(make, FailsWhenNew), before, seconds=1)
+    served = replay(partial(make, ServesWrongly), (act.Reserve(0), act.Free(0)))
+    assert served is not None
+    assert 1 == len(shrink(partial(make, ServesWrongly), served, seconds=60).history)
+
+
+class Dog:
+    """A watchdog that remembers how long each step may take."""
+
+    def __init__(self) -> None:
+        self.seconds = set[float]()
+        self.ends = 0
+
+    def begin(self, _history: object, seconds: float) -> None:
+        """A step begins."""
+        self.seconds.add(seconds)
+
+    def end(self) -> None:
+        """The steps have ended."""
+        self.ends += 1
+
+
+def test_each_step_of_a_replay_has_its_time_and_is_watched() -> None:
+    """The limit of a step and the watchdog go with every history that is tried."""
+    found = replay(partial(toy, "leak"), GROW)
+    assert found is not None
+    dog: Any = Dog()
+
+    shrink(partial(toy, "leak"), found, seconds=60, step_seconds=7.5, watchdog=dog)
+
+    assert {7.5} == dog.seconds
+    assert 5 < dog.ends
+
+
+@pytest.mark.parametrize("kind", [PAGES, REASONS])
+def test_a_permitted_difference_is_shrunk_to_the_steps_that_make_it(kind: str) -> None:
+    """A long history that ends in a difference becomes a shortest one that ends in the same."""
+    pairs = PairFactory(SpecEngine, toy_engine.make)
+    profile = pairs(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL).profile
+    long = (act.Reserve(0), act.Reserve(1), act.Free(1), act.Allocate(((0, 0), (0, 1))))
+    pairs.seen.first[kind] = (profile, long)
+
+    least = shrink_difference(pairs, kind)
+
+    assert (long if kind == REASONS else (act.Reserve(), act.Allocate(((0, 0),)))) == least
+    assert {kind: (profile, long)} == pairs.seen.first
+    assert not pairs.seen.counts
