@@ -1,7 +1,7 @@
 """The shortest part of an illegal recording: the same cause, nothing to spare, by either judge."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from random import Random
 from typing import Any
 
@@ -12,12 +12,26 @@ from second_judge import about, initial, judged, line_of, values
 from spec_engine import small
 
 from conformance.history import Attend, PoisonDead
-from conformance.protocol import Poison
+from conformance.lockstep.comparer import Difference
+from conformance.protocol import Poison, Policy
 from conformance.recordings import shrinking
-from conformance.recordings.answers import Illegal
+from conformance.recordings.answers import NOT_SHOWN, Illegal
 from conformance.recordings.format import Header, Line
 from conformance.recordings.judge import judge
-from conformance.recordings.shrinking import Kept, Least, _Search, shortest
+from conformance.recordings.shrinking import (
+    Kept,
+    Least,
+    _cause,
+    _changing,
+    _illegal,
+    _lifetimes,
+    _only,
+    _promising_less,
+    _Search,
+    _showing_less,
+    _watched,
+    shortest,
+)
 from spec import ladder
 from spec.fields import BY_NAME
 from spec.machines import actions as act
@@ -231,13 +245,12 @@ STORIES: dict[str, tuple[list[Line], list[Any]]] = {
         ],
         [act.Reserve(0), ASSIGN, act.Allocate(((0, 0), (0, 1))), act.Write(((0, 0), (0, 1)))],
     ),
-    "a clone begins where its parent began": (
+    "pages that no row shows have no names": (
         [
-            *noise(2),
-            *bare(act.Reserve(0), ASSIGN, act.Clone(0, 1, 1)),
-            Line(act.Allocate(((1, 0),)), None, None, {"allocated": {1: 3}}),
+            *bare(act.Reserve(1), act.Allocate(((1, 0),)), act.Reserve(0), act.Allocate(((0, 0),))),
+            Line(act.TakeOutputs(), None, None, {"rows": {0: (4, 3)}}),
         ],
-        [act.Reserve(1), act.Allocate(((1, 0),))],
+        [act.Reserve(0), act.Allocate(((0, 0),)), act.TakeOutputs()],
     ),
     "a leak needs its own sequence alone": (
         [
@@ -251,7 +264,7 @@ STORIES: dict[str, tuple[list[Line], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("story", [one for one in STORIES if "clone" not in one])
+@pytest.mark.parametrize("story", STORIES)
 def test_what_is_of_no_concern_goes(story: str) -> None:
     """The steps that are left are those of the story."""
     lines, kept = STORIES[story]
@@ -396,3 +409,139 @@ def test_lines_go_that_only_a_policy_needs() -> None:
 
     assert ("any", (4, 5, 6)) == (quick.header.policy, quick.numbers)
     assert ("lowest", (2, 3, 4, 5, 6)) == (slow.header.policy, slow.numbers)
+
+
+def living(lines: Sequence[Line], only: Container[int]) -> list[Kept]:
+    """The lines about sequences that are there at the last one, cut to their slots."""
+    begun = dict[int, int]()
+    for at, line in enumerate(lines):
+        if isinstance(line.step, act.Reserve | act.Clone):
+            begun[about(line)[-1]] = at
+    for at, line in enumerate(lines[:-1]):
+        if isinstance(line.step, act.Free) and line.refused is None:
+            (slot,) = about(line)
+            if begun.get(slot, at) < at:
+                del begun[slot]
+    kept = list[Kept]()
+    for at, line in enumerate(lines[:-1]):
+        if any(slot in only and begun.get(slot, at + 1) <= at for slot in about(line)):
+            kept.append(Kept(at, batch_of(line, {slot for slot in begun if slot in only})))
+    return [*kept, Kept(len(lines) - 1, lines[-1])]
+
+
+def batch_of(line: Line, slots: Container[int]) -> Line:
+    """The line with the entries of these slots, and what it shows if none goes."""
+    if not isinstance(line.step, act.Allocate | act.Write):
+        return line
+    left = tuple(one for one in line.step.batch if not one or one[0] in slots)
+    if len(left) == len(line.step.batch):
+        return line
+    return Line(type(line.step)(left), line.refused, None, {})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lifetimes_are_the_lines_of_sequences_that_are_left(seed: int) -> None:
+    """They go from the last beginning of a slot that is not freed, and are cut to these slots."""
+    draws, header = Random(seed), header_of(POLICIES[seed % 3])
+    lines = [
+        line
+        for _, line, _ in legal(header, seed)
+        if not (line.refused and isinstance(line.step, act.Reserve | act.Clone))
+    ]
+    for _ in range(20):
+        end = draws.randrange(1, len(lines) + 1)
+        some, only = lines[:end], {*draws.sample(range(3), draws.randrange(4))}
+        kept = [Kept(at, line) for at, line in enumerate(some)]
+
+        assert living(some, range(9)) == _lifetimes(kept)
+        assert living(some, only) == _lifetimes(kept, only)
+        assert [batch_of(line, only) for line in some] == [_only(line, only) for line in some]
+        assert [
+            one
+            for one in kept[:-1]
+            if one.line.refused is None
+            and not isinstance(one.line.step, PoisonDead | Attend)
+            and {*getattr(one.line.step, "batch", "-")} - {None}
+        ] + kept[-1:] == _changing(kept)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_cause_is_the_error_and_the_past_of_what_it_is_about(quick: bool) -> None:  # noqa: FBT001
+    """Of some of the lines the cause is the same exactly where a second reader finds it so."""
+    machine = None if quick else MACHINE
+    alike = list[bool]()
+    for header, lines in recordings(18 if quick else 6):
+        draws, told = Random(len(lines)), _illegal(judge(header, machine=machine), lines)
+        assert told is not None
+        watch, whole = _watched(told, lines[-1]), shortest_of(header, lines, machine)
+        for _ in range(12):
+            left = [line for line in lines[:-1] if draws.randrange(20)]
+            seen = _cause(header, [*left, lines[-1]], machine, watch)
+
+            second = shortest_of(header, [*left, lines[-1]], machine)
+            assert (second is None) >= (seen is None)
+            assert (second == whole) == (seen == _cause(header, lines, machine, watch))
+            alike.append(second == whole)
+
+    assert {True, False} == {*alike}
+
+
+SEEN: list[tuple[str, object, dict[tuple[str, int], object]]] = [
+    ("rows[1]", (3, 2**31 - 1, 0, -1), {("counts", 3): 2, ("counts", 0): 2}),
+    ("rows[1]", (), {}),
+    ("rows[1]", NOT_SHOWN, {}),
+    ("counts[4]", 3, {}),
+    ("free", 3, {}),
+    ("tokens[0]", (3, 0), {}),
+    ("the result", [3, 0], {}),
+    ("the action", "done", {}),
+    ("the reason", "STOPS", {}),
+]
+
+
+@pytest.mark.parametrize(("what", "seen", "pages"), SEEN)
+def test_an_error_is_about_its_entry_its_slots_and_its_pages(
+    what: str, seen: object, pages: dict[tuple[str, int], object]
+) -> None:
+    """A slot may have been in use, a page of a row shared, and the entry as it is seen."""
+    own = {"rows[1]": ("rows", 1), "counts[4]": ("counts", 4), "free": ("free", 0)}
+    own["tokens[0]"] = ("tokens", 0)
+    for step in (act.Reserve(), act.Free(2), act.Clone(0, 1, 1), act.Reset()):
+        last = Line(step, None, None, {})
+        used = {("used", slot): True for slot in about(last) if slot >= 0}
+        entry = {own[what]: seen} if what in own else {}
+
+        assert used | pages | entry == _watched(Difference("RC", what, seen, 0), last)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_less_is_shown_of_what_is_not_wrong(seed: int) -> None:
+    """The field that is wrong, rows, and what is promised stay; of the last line one entry."""
+    draws, (header, lines) = Random(seed), recordings(6)[seed]
+    last = lines[-1]._replace(
+        saw={"counts": {0: 7, 1: 1}, "rows": {0: (), 1: (1,)}, "free": {0: 1}}
+    )
+    kept = [Kept(at, line) for at, line in enumerate([*lines[:-1], last])]
+    wrong: list[tuple[str, object]] = [("counts[0]", 7), ("rows[1]", (1,)), ("free", 1)]
+    wrong += [("used[0]", NOT_SHOWN), ("counts[1]", NOT_SHOWN), ("the action", "done")]
+    for what, seen in wrong:
+        shows = tuple(draws.sample(SHOWS, 1))
+        name, _, index = what.partition("[")
+        stay = {name, "rows", *shows}
+        expected = [
+            {one: found for one, found in line.saw.items() if one in stay} for _, line in kept
+        ]
+        if name in expected[-1] and seen != NOT_SHOWN:
+            at = int(index.rstrip("]") or 0)
+            expected[-1][name] = {at: last.saw[name][at]}
+
+        less = _showing_less(kept, Difference("RC", what, seen, 0), evolve(header, shows=shows))
+
+        assert expected == [line.saw for _, line in less]
+        assert [line[:3] for _, line in kept] == [line[:3] for _, line in less]
+        assert [*range(len(kept))] == [number for number, _ in less]
+        policies: tuple[Policy, Policy] = ("any", header.policy)
+        for machine, policy in zip((None, MACHINE), policies, strict=True):
+            promised = _promising_less(header, Difference("RC", what, seen, 0), machine)
+            shown = (name,) if seen == NOT_SHOWN else ()
+            assert evolve(header, policy=policy, shows=shown) == promised
