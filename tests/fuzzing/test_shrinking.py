@@ -37,11 +37,20 @@ from conformance.lockstep.differential import PAGES, REASONS, PairFactory
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import Finding, replay, take
 from conformance.lockstep.watchdog import Watchdog
-from conformance.protocol import Poison
+from conformance.protocol import EngineFailed, Poison
 from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, InvalidInput, Params, Request, default_limits
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Params,
+    Request,
+    default_limits,
+)
 
 ONE = Params(max_new=1)
 ROOT = Path(counterexamples.__file__).parents[2]
@@ -575,6 +584,48 @@ def test_an_engine_that_is_not_new_is_told_where_a_step_was_to_blame() -> None:
     served = replay(partial(make, ServesWrongly), (act.Reserve(0), act.Free(0)))
     assert served is not None
     assert 1 == len(shrink(partial(make, ServesWrongly), served, seconds=60).history)
+
+
+def test_an_engine_that_cannot_be_made_again_is_not_new() -> None:
+    """A factory that fails at once is told as such, not by the steps of the finding."""
+
+    def make() -> SpecEngine:
+        raise EngineFailed("no memory is left")
+
+    with pytest.raises(InvalidInput, match="no memory is left"):
+        shrink(make, Finding((act.Reserve(),), "RC", ""), seconds=1)
+
+
+def test_nothing_is_tried_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no time is given none is taken, though the clock stands still."""
+    monkeypatch.setattr(shrinking, "time", SimpleNamespace(monotonic=lambda: 7))
+    tried, found = list[History](), Finding(GROW, "CONS", "")
+
+    least = shrink_with(found_if(bool, tried), found, seconds=0)
+
+    assert (found, []) == (least, tried)
+
+
+def test_the_engines_of_a_difference_keep_their_places() -> None:
+    """In every history that is tried the first engine is made before the second."""
+    made = list[str]()
+
+    def first(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> SpecEngine:
+        made.append("first")
+        return SpecEngine(geometry, limits, cleanup)
+
+    def second(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> toy_engine.Adapter:
+        made.append("second")
+        return toy_engine.make(geometry, limits, cleanup)
+
+    pairs = PairFactory(first, second)
+    profile = pairs(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL).profile
+    pairs.seen.first[PAGES] = (profile, (act.Reserve(0), act.Allocate(((0, 0), (0, 1)))))
+
+    shrink_difference(pairs, PAGES)
+
+    assert 2 < len(made)
+    assert ["first", "second"] * (len(made) // 2) == made
 
 
 class Dog:
