@@ -12,6 +12,7 @@ from recording_tools import appending, drafting, random_steps, table, whole
 from second_judge import ORDER, Told, about, initial, judged, line_of, values
 from spec_engine import SpecEngine, small
 
+from conformance.files.serialisation import Malformed
 from conformance.history import Attend, PoisonDead, Step
 from conformance.protocol import Poison
 from conformance.recordings.answers import Illegal
@@ -380,3 +381,32 @@ def test_a_page_is_taken_again_if_it_was_released_or_none_is_left(
         seen.append(judging.coverage.corners[PAGE_REUSED] - before)
 
     assert again == seen
+
+
+@pytest.mark.parametrize("shown", [{}, {"rows": {0: (3,)}}])
+@pytest.mark.parametrize("result", ["6", [[6]], {}, 6])
+def test_a_result_of_another_form_is_malformed(shown: dict[str, Any], result: object) -> None:
+    """It is no wrong value, whether there is something to compare it with or not."""
+    header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
+    judging = Judge(Ledger(header), header)
+    judging.take(Line(act.Reserve(0), None, None, {}))
+
+    with pytest.raises(Malformed, match="result: "):
+        judging.take(Line(act.Allocate(((0, 0),)), None, result, shown))
+
+
+@pytest.mark.parametrize(("page", "again"), [(2, 1), (3, 0)])
+def test_a_page_that_is_shown_late_may_be_one_that_was_released(page: int, again: int) -> None:
+    """It counts as taken again on the line that shows it, if an earlier line released it."""
+    header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]))
+    judging = Judge(Ledger(header), header)
+    batch = act.Allocate(((0, 0),))
+    for step, rows in ((act.Reserve(0), {}), (batch, {0: (2,)}), (act.Free(0), {})):
+        judging.take(Line(step, None, None, {"rows": rows}))
+    for step in (act.Reserve(0), batch):
+        judging.take(Line(step, None, None, {}))
+    assert 0 == judging.coverage.corners[PAGE_REUSED]
+
+    judging.take(Line(act.TakeOutputs(), None, None, {"rows": {0: (page,)}}))
+
+    assert again == judging.coverage.corners[PAGE_REUSED]
