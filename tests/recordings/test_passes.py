@@ -158,6 +158,14 @@ def test_another_policy_is_for_tables_alone(tmp_path: Path) -> None:
         of(tmp_path / "r.jsonl", *reserved(2), PACKS, policy="any")
 
 
+def test_a_result_of_another_form_is_told_with_its_line(tmp_path: Path) -> None:
+    """A result that nothing is compared with is read as strictly as any other."""
+    allocated = {"step": "Allocate", "batch": [[0, 0]], "result": "6"}
+
+    with pytest.raises(InvalidInput, match=r"line 3: saw .result: '6'"):
+        of(tmp_path / "r.jsonl", *reserved(1), allocated, policy="any")
+
+
 def counted(*kinds: type, times: int = 1) -> Coverage:
     """A recording in which these actions are done."""
     coverage = Coverage()

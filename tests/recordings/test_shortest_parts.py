@@ -252,6 +252,14 @@ STORIES: dict[str, tuple[list[Line], list[Any]]] = {
         ],
         [act.Reserve(0), act.Allocate(((0, 0),)), act.TakeOutputs()],
     ),
+    "the line that shows a page stays, since that page is expected": (
+        [
+            *bare(act.Reserve(0), act.Allocate(((0, 0),))),
+            Line(act.TakeOutputs(), None, None, {"rows": {0: (0,)}}),
+            Line(act.FreeFinished(), None, None, {"rows": {0: (4, 3)}}),
+        ],
+        [act.Reserve(0), act.Allocate(((0, 0),)), act.TakeOutputs(), act.FreeFinished()],
+    ),
     "a leak needs its own sequence alone": (
         [
             *noise(2)[:5],
