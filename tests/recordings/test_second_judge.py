@@ -11,6 +11,7 @@ from attrs import evolve
 from recording_tools import appending, drafting, random_steps, table, whole
 from second_judge import ORDER, Told, about, initial, judged, line_of, values
 from spec_engine import SpecEngine, small
+from spec_tools import grown
 
 from conformance.files.serialisation import Malformed
 from conformance.history import Attend, PoisonDead, Step
@@ -24,6 +25,7 @@ from conformance.recordings.judge import Judge
 from conformance.recordings.slots import slots_of
 from conformance.rungs.coverage import POISONED, Coverage
 from conformance.rungs.pages import PAGE_REUSED, REFUSED
+from conformance.rungs.sharing import LAZY_KEPT
 from spec import ladder
 from spec.machines import actions as act
 from spec.rung import Machine
@@ -410,3 +412,37 @@ def test_a_page_that_is_shown_late_may_be_one_that_was_released(page: int, again
     judging.take(Line(act.TakeOutputs(), None, None, {"rows": {0: (page,)}}))
 
     assert again == judging.coverage.corners[PAGE_REUSED]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("slots", "kept"), [((0, 2), 0), ((0,), 0), ((0, 1), 1), ((0, 1, 2), 1)])
+def test_the_last_owner_keeps_a_page_that_the_others_leave(
+    size: int, slots: tuple[int, ...], kept: int
+) -> None:
+    """A slot that appends in a page of its own keeps nothing, whoever else copies."""
+    sizes = small(pages=9, page_size=size, slots=3)
+    header = Header(geometry=sizes, limits=default_limits(sizes), policy="lowest", copy="lazy")
+    judges = [Judge(one, header) for one in (Ledger(header), BySpec(header, ladder.whole()))]
+    steps = (*grown(0, 1), act.Clone(0, 1, 1), *grown(2, 1))
+
+    for judging in judges:
+        for step in (*steps, act.Allocate(tuple((slot, 1) for slot in slots))):
+            judging.take(Line(step, None, None, {}))
+
+        assert kept == judging.coverage.corners[LAZY_KEPT]
+
+
+def test_the_size_of_a_ledger_is_all_that_it_keeps() -> None:
+    """Sequences, pages, keys, and what can be taken again are counted, each once."""
+    header = Header(geometry=SIZES[0], limits=default_limits(SIZES[0]), policy="lowest")
+    ledger, sizes = Ledger(header), list[int]()
+    judging = Judge(ledger, header)
+    for slot in range(3):
+        for step in (act.Reserve(), act.Allocate(((slot, 0),))):
+            judging.take(Line(step, None, None, {}))
+            sizes.append(ledger.size)
+    for slot in range(3):
+        judging.take(Line(act.Free(slot), None, None, {}))
+        sizes.append(ledger.size)
+
+    assert [1, 2, 3, 4, 5, 6, 7, 8, 7] == sizes
