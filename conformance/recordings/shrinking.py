@@ -287,11 +287,12 @@ def _lifetimes(lines: Sequence[Kept], only: Container[int] = range(INVALID)) -> 
     for at, (_, line) in enumerate(lines):
         slots = slots_of(line)
         touching.append(slots)
-        for slot in slots[:1] if isinstance(line.step, act.Reserve) else ():
+        done = line.refused is None
+        for slot in slots[:1] if done and isinstance(line.step, act.Reserve) else ():
             began[slot] = at
-        for slot in slots[1:] if isinstance(line.step, act.Clone) else ():
+        for slot in slots[1:] if done and isinstance(line.step, act.Clone) else ():
             began[slot] = at
-        if isinstance(line.step, act.Free) and line.refused is None and at < len(lines) - 1:
+        if isinstance(line.step, act.Free) and done and at < len(lines) - 1:
             began.pop(slots[0], None)
     kept = [
         Kept(number, _only(line, [slot for slot in began if slot in only]))

@@ -17,9 +17,6 @@ def slots_of(line: Line) -> tuple[int, ...]:
             return (slot if isinstance(slot, int) else chosen,)
         case act.Clone(parent, child):
             return (parent, chosen if child is None else child)
-        case act.Free(int(slot)) | act.Append(int(slot)) | act.Assign(slot) | act.Enqueue(slot):
-            return (slot,)
-        case act.Purge(slot) | act.Propose(slot) | act.Commit(slot) | act.Truncate(slot):
-            return (slot,)
         case _:
-            return ()
+            slot = getattr(line.step, "slot", None)
+            return (slot,) if isinstance(slot, int) else ()

@@ -267,8 +267,8 @@ def _attend_blocks(
     def reads(index: Array) -> _Reads:
         items = index * count + jnp.arange(count, dtype=jnp.int32)
         owner = _owner(ends, items)
-        # Past the last of the list: a block past the row, in which nothing can be read.
-        past = rows.pages.shape[1]
+        # Past the last of the list: the first block past the row, in which nothing can be read.
+        past = -(-rows.pages.shape[1] // options.kv_block_pages)
         number = jnp.where(items < ends[-1], items - ends[owner] + high[owner], past)
         return _find(rows, blocks, owner, number, kv_pages, options)
 

@@ -123,3 +123,19 @@ def test_the_derivative_by_k_and_v_is_that_of_the_oracle() -> None:
     assert np.abs(expected[live]).max() > 1
     # A query has at most 28 cells of 8 elements: some 50 roundings of 2 ** -24, of numbers below 4.
     np.testing.assert_allclose(found[live], expected[live], rtol=0, atol=50 * 2**-24 * 4)
+
+
+def test_a_table_of_millions_of_entries_is_read_once() -> None:
+    """What lies past the list of reads is past a row, whose number of cells fits an int32."""
+    # The second sequence is longer than a block, so that the last step has room for one more.
+    lens, width = (3, 514), 1 << 22
+    keys = np.random.default_rng(1).normal(size=(sum(lens), 1, 2, 1)).astype(np.float32)
+    table = np.zeros((2, width), np.int32)
+    table[0, :3], table[1, :514] = np.arange(3), 3 + np.arange(514)
+    q, starts = np.ones((2, 1, 1), np.float32), np.array([0, 1, 2], np.int32)
+    arrays = (q, keys, np.array(lens, np.int32), table, starts, np.array([2], np.int32))
+
+    found = reference.ragged_paged_attention(*map(jnp.asarray, arrays), step_elements=2048)
+
+    right = oracle.ragged_paged_attention(*arrays)
+    np.testing.assert_allclose(np.asarray(found), right, rtol=1e-5)

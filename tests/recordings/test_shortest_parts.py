@@ -145,7 +145,7 @@ def test_the_shortest_part_has_the_same_error_and_no_line_to_spare(quick: bool) 
             whole = lines[number - 2]
             assert type(whole.step) is type(line.step)
             assert all(whole.saw[name].items() >= seen.items() for name, seen in line.saw.items())
-            assert not isinstance(line.step, PoisonDead | Attend)
+        assert not any(isinstance(line.step, PoisonDead | Attend) for line in least.lines[:-1])
         for at in range(len(least.lines) - 1):
             fewer = [*least.lines[:at], *least.lines[at + 1 :]]
             again = shortest_of(least.header, fewer, machine)
@@ -423,7 +423,7 @@ def living(lines: Sequence[Line], only: Container[int]) -> list[Kept]:
     """The lines about sequences that are there at the last one, cut to their slots."""
     begun = dict[int, int]()
     for at, line in enumerate(lines):
-        if isinstance(line.step, act.Reserve | act.Clone):
+        if isinstance(line.step, act.Reserve | act.Clone) and line.refused is None:
             begun[about(line)[-1]] = at
     for at, line in enumerate(lines[:-1]):
         if isinstance(line.step, act.Free) and line.refused is None:
@@ -451,11 +451,7 @@ def batch_of(line: Line, slots: Container[int]) -> Line:
 def test_lifetimes_are_the_lines_of_sequences_that_are_left(seed: int) -> None:
     """They go from the last beginning of a slot that is not freed, and are cut to these slots."""
     draws, header = Random(seed), header_of(POLICIES[seed % 3])
-    lines = [
-        line
-        for _, line, _ in legal(header, seed)
-        if not (line.refused and isinstance(line.step, act.Reserve | act.Clone))
-    ]
+    lines = [line for _, line, _ in legal(header, seed)]
     for _ in range(20):
         end = draws.randrange(1, len(lines) + 1)
         some, only = lines[:end], {*draws.sample(range(3), draws.randrange(4))}

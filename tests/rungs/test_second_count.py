@@ -255,9 +255,9 @@ def test_every_count_is_that_of_a_list_of_the_steps(seed: int) -> None:
             now: coverage.times_next(now, every[0]) for now in every
         }
         seen = Counter(Kind(one, bool(why)) for one, why in steps)
-        assert [coverage.lacking(now) for now in every] == [
-            (coverage.times_next(now), -seen[now]) for now in every
-        ]
+        assert {pair: coverage.lacking(pair) for pair in product(every, every)} == {
+            pair: (pairs[pair], -min(seen[one] for one in pair)) for pair in product(every, every)
+        }
         coverage.count(kind, reasons, [corner, corner])
         steps.append((kind, reasons))
         corners.update({corner: 2, REFUSED: bool(reasons)})
