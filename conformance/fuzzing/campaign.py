@@ -21,7 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.files.geometries import geometry_to_text
 from conformance.fuzzing.settings import Setting, further_of, is_large, make, settings_of
-from conformance.fuzzing.state_machine import AdapterStops, Campaign, TimeIsUp, machine
+from conformance.fuzzing.state_machine import AdapterStops, Campaign, Over, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
@@ -358,6 +358,7 @@ def turns_of(offered: frozenset[type]) -> tuple[str, ...]:
 
 def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None:
     before, started = campaign.steps, time.perf_counter()
+    campaign.finding = None
     large = report.setting is not None and is_large(report.setting.geometry)
     set_hypothesis_home_dir(HOME)
     quiet = settings(
@@ -373,10 +374,8 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
     )
     try:
         run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
-    except (Violation, EngineFailed, Flaky):  # Flaky: a failure that is not reproduced
+    except (Violation, EngineFailed, Flaky, Over):  # Flaky: Hypothesis does not see it again
         report.finding = campaign.finding
-    except TimeIsUp:
-        pass
     except AdapterStops as stopped:
         raise stopped.error from stopped.error.__cause__  # as it was raised first
     finally:

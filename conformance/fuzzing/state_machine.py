@@ -81,8 +81,8 @@ class Campaign:
     pairs: frozenset[Pair] = frozenset()
 
 
-class TimeIsUp(BaseException):
-    """Ends a turn between two steps.
+class Over(BaseException):
+    """Ends a turn between two steps: the time is up, or there is a finding.
 
     Hypothesis runs an example again if it raises an Exception. It lets a BaseException through at
     once, as it does Ctrl-C.
@@ -317,6 +317,12 @@ GRANTED: Final[Mapping[str, Mapping[str, DrawRule]]] = {
 """The rules for an engine that may refuse more: it must grant again what it has granted."""
 
 
+def _require_more(campaign: Campaign) -> None:
+    """Raises Over if no step is to be taken any more, also where Hypothesis repeats an example."""
+    if campaign.is_up() or campaign.finding is not None:
+        raise Over
+
+
 def rules_of(level: str, names: tuple[str, ...], *, refuses: Refuses) -> dict[str, DrawRule]:
     """The rules of a level for a machine of these rungs. A rule with two names counts twice."""
     granted = GRANTED.get(level, {}) if refuses == "may_refuse_more" else {}
@@ -342,6 +348,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
         def __init__(self) -> None:
             super().__init__()
             self.session: Session | None = None
+            _require_more(campaign)
             if not campaign.idle:
                 with campaign.in_steps, _ending_at_a_mistake(()):
                     self.session = Session(campaign, level)
@@ -353,8 +360,7 @@ def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:
 
     def rule_for(name: str, drawn_by: DrawRule) -> Callable[..., None]:
         def body(self: Any, drawn: int) -> None:
-            if campaign.is_up():
-                raise TimeIsUp
+            _require_more(campaign)
             if self.session is None:
                 campaign.steps += 1
                 return

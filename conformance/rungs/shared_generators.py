@@ -234,12 +234,12 @@ def _stops(
             (text[-most:],),
         )
     )[: limits.stops]
-    match digits.below(24):
+    match digits.below(26):
         case 20 | 21:  # all that the limits allow
             return ((twin,) * limits.stops)[: limits.stops - len(stops)] + stops
         case 22:
             return (twin,) * (limits.stops + 1)
-        case 23:  # one too long, alone or among others
+        case 23 | 24 | 25:  # one too long, alone or among others
             repeated = digits.one_of((stop, (0, *stop)))  # before the others by its tokens, or not
             long, others = (repeated * (most + 1))[: most + 1], stops[: limits.stops - 1]
             return digits.one_of(((*others, long), (long, *others), (long,)))

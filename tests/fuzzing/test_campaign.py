@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from spec_engine import ForgetsCompilations, Recompiles, SpecEngine, small
 
 from conformance.cli.main import main
@@ -224,3 +225,32 @@ def test_bad_programs_fail_the_clause_of_the_suite() -> None:
     assert "clone was compiled 2 times" in answers["JIT"].why
     assert "round copies a pool" in answers["JIT"].why
     assert answers["RC"].holds
+
+
+def test_nothing_is_asked_of_an_engine_after_its_failure() -> None:
+    """The run ends at once: a repetition would say of two engines that the other one has failed."""
+    asked: list[bool] = []
+
+    class Fails(SpecEngine):
+        """The specification, which shows other slots in use after one of its calls."""
+
+        fails = False
+
+        def apply(self, action: Action) -> Result:
+            """Take an action, and note whether it is the one that fails, or comes later."""
+            asked.append(len(asked) > 90)
+            self.fails = sum(asked) == 1
+            return super().apply(action)
+
+        def observe(self) -> View:
+            """The view, or a wrong one."""
+            view = super().observe()
+            others = tuple(not one for one in view.used)
+            return evolve(view, used=others) if self.fails else view
+
+    report = campaign.Run()
+    options = campaign.Options(geometry=small(), steps=2000, ceiling=False)
+    campaign.run(Fails, options, report=report, update=lambda *_: None)
+
+    assert report.finding is not None
+    assert [True] == [one for one in asked if one]
