@@ -78,7 +78,7 @@ def unoptimised(subject: Subject) -> Subject:
     """
     own = partial(subject.function)  # for one function jax keeps what it has compiled for good
     jitted = jax.jit(own, static_argnames=subject.settings, compiler_options=compiler_options())
-    return evolve(subject, function=jitted)
+    return evolve(subject, function=jitted, uncompiled=subject.function)
 
 
 def attend(
@@ -139,9 +139,10 @@ def cores(
     new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
     """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
+    plain = evolve(subject, function=subject.uncompiled or subject.function)
 
     def call(*given: jax.Array) -> object:
-        return subject.call(*given, options=sizes.options, **told(own), **new)
+        return plain.call(*given, options=sizes.options, **told(own), **new)
 
     try:
         program = jax.make_jaxpr(call)(*_given(sizes, arrays))

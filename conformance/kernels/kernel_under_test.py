@@ -49,13 +49,15 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 class Subject:
     """One function. names: for each supported option, the function's name of it.
 
-    told_chip: whether it takes `chip`, the name of the target chip.
+    told_chip: whether it takes `chip`, the name of the target chip. uncompiled: what can be traced,
+    where that is another function.
     """
 
     name: str
     function: Callable[..., object]
     names: Mapping[str, str]
     told_chip: bool
+    uncompiled: Callable[..., object] | None = None
 
     def lacks(self, options: Options) -> list[str]:
         """The unsupported options, by our name."""
