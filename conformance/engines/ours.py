@@ -174,7 +174,8 @@ class Ours:
             served = tuple(host.generate(requests).values())
         except KeyboardInterrupt:
             served = (*host.take_outputs(), *host.generate(()).values())
-        host.turns = None
+        finally:
+            host.turns = None
         return entries_of(served)
 
     def statistics(self) -> dict[str, object]:
