@@ -40,7 +40,8 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
-    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,))]
+    planned: Own = {}  # as in a call without these arguments
+    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,)), (planned, ())]
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

@@ -22,7 +22,7 @@ from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, prefill, writing
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.flow import Fetch, Flow
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import LANES, Shape
 from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
@@ -246,6 +246,15 @@ def _only_masked(right: Masked) -> Masked:
     def wrong(*given: object, masked: bool) -> None:
         if masked:
             right(*given, masked=masked)
+
+    return wrong
+
+
+def _two_registers(right: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The sum over a row takes its first two registers alone."""
+
+    def wrong(weights: Array) -> Array:
+        return right(weights[:, : 2 * LANES])
 
     return wrong
 
@@ -509,6 +518,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a prefill leaves whole steps out": Mutant(
         "the fast path does nothing", prefill, "_step", _only_masked
+    ),
+    "the end of a long row": Mutant(
+        "seen with planned block sizes alone", decode, "by_lane", _two_registers, variant=2
     ),
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),

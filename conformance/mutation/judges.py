@@ -43,8 +43,10 @@ TRAFFIC_SECONDS: Final = 120.0
 SERVED_SECONDS: Final = 120.0
 TABLES: Final = 10
 """The histories of a table with Llama."""
-JOB_SECONDS: Final = 120.0
-"""How long a vector, the traffic, the requests or a job may take before it counts as hanging."""
+JOB_SECONDS: Final = 600.0
+"""How long a vector, the traffic, the requests or a job may take before it counts as hanging. A job
+with two cores takes a minute, and several beside other work.
+"""
 CASES: Final = 4
 """The batches of each job of a kernel."""
 

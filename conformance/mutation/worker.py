@@ -61,7 +61,10 @@ def do(job: Job, fates: Fates) -> None:
     """Judge every mutant of the job that has no fate yet."""
     modules = rewritten(job.group, frozenset(job.numbers))
 
-    def on_hang(_history: History, _message: str) -> None:
+    def on_hang(_history: History, message: str) -> None:
+        if not work.batch:
+            print(f"without a mutant: {message}", file=sys.stderr, flush=True)
+            os._exit(1)
         fates.hung(job.group, job.method, work.batch)
         os._exit(0)
 

@@ -226,6 +226,7 @@ CAUGHT_SOON = (
     "a window that is longer",
     "both cores take the same blocks",
     "each core takes every block",  # a race, which only cores side by side show
+    "the end of a long row",  # which only the block sizes of a plain call show
 )
 """Some of the planted bugs; `make kernel` runs all of them."""
 
