@@ -1,10 +1,12 @@
 """The parts of the command line: geometry, engine, report, result file, progress."""
 
+import argparse
 import io
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from attrs import evolve
@@ -181,3 +183,94 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
         update(1, "[b] note")
 
     assert "fuzz [a]" in stream.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_progress_is_told_no_more_often_than_that_however_the_time_goes(seed: int) -> None:
+    """After long pauses too there is one line, and the next one only so many seconds later."""
+    rng, stream = Random(seed), io.StringIO()
+    times = [0.0]
+    for _ in range(40):
+        times.append(times[-1] + rng.choice((0.0, 0.5, 2.0, 7.0, 10.0, 45.0)))
+    clock, expected, last = iter(times), list[str](), times[0]
+
+    with progress("fuzz", total=None, stream=stream, clock=lambda: next(clock)) as update:
+        for number, now in enumerate(times[1:]):
+            update(number)
+            if now - last >= 10.0:
+                expected.append(f"fuzz: {number}")
+                last = now
+
+    assert expected == stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("below", ["", "one", "one/two", "link", "link/one", "../outside/back"])
+@pytest.mark.parametrize("relative", [True, False])
+def test_no_output_lies_in_a_folder_that_is_an_output_too(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, relative: bool
+) -> None:
+    """At any depth, and behind links to it, a file belongs to the folder; one beside it is free."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    (folder / "one" / "two").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (folder / "link").symlink_to(folder / "one")
+    (tmp_path / "outside" / "back").symlink_to(folder)
+    where = Path("folder" if relative else folder)
+    inside = options.output_file(str(where / below / "r.json"))
+    beside = options.output_file(str(where.parent / "outside" / "r.json"))
+
+    with pytest.raises(InvalidInput, match="a file in "):
+        options.check_distinct([inside, where])
+
+    options.check_distinct([beside, where])
+    options.check_distinct([inside, beside])
+
+
+@pytest.mark.parametrize("first", ["r.json", "link.json", "hard.json", "./r.json", "none/new.json"])
+@pytest.mark.parametrize("second", ["r.json", "link.json", "hard.json", "none/new.json", "s.json"])
+@pytest.mark.parametrize("reads", [True, False])
+def test_two_names_of_one_file_are_refused_and_others_are_not(
+    first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    """An output is no input and no other output, however each of them is named."""
+    monkeypatch.chdir(tmp_path)
+    Path("r.json").touch()
+    Path("hard.json").hardlink_to("r.json")
+    Path("link.json").symlink_to("r.json")
+    one = (options.input_file if reads else options.output_file)(first)
+    other = options.output_file(second)
+    same = second == first or ("s.json" != second and "none" not in first + second)
+
+    for values in ([one, other], [other, one], [one, None, "text", 3, other]):
+        try:
+            options.check_distinct(values)
+            seen = False
+        except InvalidInput:
+            seen = True
+        assert same == seen
+
+
+INTEGERS = [str(one) for one in (-1, 0, 1, 7, 2**31 - 2, 2**31 - 1, 2**31)]
+
+
+@pytest.mark.parametrize("least", [0, 1, 7])
+def test_a_number_is_read_up_to_its_very_limits(least: int) -> None:
+    """Both limits themselves are allowed, and the next number beyond each is not."""
+    for text in (*INTEGERS, "1.5", "", "inf", "nan", "1e0", " 7", "1_0"):
+        try:
+            seen: object = options.integer(least=least)(text)
+        except argparse.ArgumentTypeError:
+            seen = None
+        legal = text in INTEGERS and least <= int(text) < 2**31
+        assert (int(text) if legal else None) == seen
+
+    for text, value in {"0.1": 0.1, "0.09": 0.09, "0": 0.0, "-1": -1.0, "1e3": 1000.0}.items():
+        try:
+            seen = options.number(least=0.1 * least)(text)
+        except argparse.ArgumentTypeError:
+            seen = None
+        assert (value if value >= 0.1 * least else None) == seen
+    for text in ("inf", "nan", "", "x", "-inf"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            options.number(least=0.0)(text)
