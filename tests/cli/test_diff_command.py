@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,30 @@ def buggy(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> toy_engin
     return engine
 
 
+class Lacks:
+    """The specification without some of what an engine may have beside its actions."""
+
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, names: tuple[str, ...]
+    ) -> None:
+        whole = SpecEngine(geometry, limits, cleanup)
+        self.profile, self.apply, self.observe = whole.profile, whole.apply, whole.observe
+        for name in {*OPTIONAL} - {*names}:
+            setattr(self, name, getattr(whole, name))
+
+
+OPTIONAL = ("attend", "statistics")
+LACKING = {
+    f"without {' and '.join(names)}": names
+    for names in ((), ("attend",), ("statistics",), ("attend", "statistics"))
+}
 ENGINES: dict[str, Factory] = {
     "whole": SpecEngine,
     "uncounted": WithoutCounts,
     "without": WithoutCells,
     "toy": toy_engine.make,
     "buggy": buggy,
+    **{name: partial(Lacks, names=names) for name, names in LACKING.items()},
 }
 
 
@@ -92,3 +111,19 @@ def test_a_finding_is_kept_as_one_of_the_engine_that_goes_wrong(
     assert "python='python of buggy'" in Path(found["test"]).read_text(encoding="utf-8")
     assert re.match(r"(CONS|RC): counts", found["failures"][0])
     assert found["shrunk_steps"] == len(kept.history) < found["steps"]
+
+
+@pytest.mark.parametrize("a", LACKING)
+@pytest.mark.parametrize("b", ["whole", "without attend and statistics"])
+def test_what_only_a_pair_cannot_compare_is_told_of_b(
+    a: str, b: str, compare: Callable[..., dict[str, Any]]
+) -> None:
+    """Attention and statistics of B are compared only beside those of A, each for itself."""
+    told = compare(a, b)["not_checked"]
+
+    by_name = {
+        "attend": "B: READ, by driving attention: it is driven only if A has attend",
+        "statistics": "B: STAT: statistics are compared only if A has them",
+    }
+    for name, line in by_name.items():
+        assert (name in LACKING[a]) == (line in told)

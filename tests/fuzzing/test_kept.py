@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -259,3 +259,36 @@ def test_a_rerun_says_what_it_ran_and_what_of_it_is_not_the_same(
         report.failures
     )
     assert (version == "0.0") == any("specification 0.0" in one for one in report.not_checked)
+
+
+@pytest.mark.parametrize("plant", [None, "RC2"])
+@pytest.mark.parametrize("without", [True, False])
+@pytest.mark.parametrize("given", [None, "mine"])
+@pytest.mark.parametrize("kept", [None, "theirs"])
+def test_no_planted_bug_is_left_out_unasked(
+    kept: str | None,
+    given: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    without: bool,
+    plant: str | None,
+) -> None:
+    """A bug is planted in this process, so a history of one does not run in another Python."""
+    ran = list[str | None]()
+
+    def maker(recorded: Recorded) -> Any:
+        ran.append(recorded.python)
+        return partial(toys, "", recorded.geometry, recorded.limits, recorded.cleanup)
+
+    monkeypatch.setattr(counterexamples, "maker", maker)
+    monkeypatch.setattr(counterexamples, "planted", lambda _: nullcontext())
+    path, _ = counterexamples.write(evolve(OURS, plant=plant, python=kept), tmp_path)
+    options = {"engine": None, "python": given, "in_process": False, "trust": True}
+    arguments = Namespace(file=path, without_plant=without, hang_seconds=30.0, **options)
+
+    with suppress(InvalidInput):
+        rerun.run(arguments, Report(command="rerun", seed=0, quiet=True))
+
+    python = given or kept
+    assert ([] if plant and python and not without else [python]) == ran
