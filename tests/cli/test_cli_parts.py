@@ -274,3 +274,28 @@ def test_a_number_is_read_up_to_its_very_limits(least: int) -> None:
     for text in ("inf", "nan", "", "x", "-inf"):
         with pytest.raises(argparse.ArgumentTypeError):
             options.number(least=0.0)(text)
+
+
+@pytest.mark.parametrize("base", ["here", "first", "last"])
+@pytest.mark.parametrize("module", ["engine", "package.engine", "deep.package.engine"])
+@pytest.mark.parametrize("is_package", [True, False])
+def test_no_output_is_the_source_of_an_engine_wherever_python_finds_it(
+    base: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_package: bool
+) -> None:
+    """The current folder and each folder on the path may hold it, as a module or a package."""
+    folders = {name: tmp_path / name for name in ("here", "first", "last")}
+    for folder in folders.values():
+        folder.mkdir()
+    monkeypatch.chdir(folders["here"])
+    path = [str(folders["first"]), *sys.path, str(folders["last"])]
+    monkeypatch.setattr(sys, "path", path)
+    source = folders[base].joinpath(*module.split("."))
+    source = source / "__init__.py" if is_package else source.with_suffix(".py")
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("")
+
+    with pytest.raises(InvalidInput, match="the source of the engine"):
+        options.check_distinct([f"{module}:make", options.output_file(str(source))])
+
+    options.check_distinct([f"{module}:make", options.output_file(str(source) + ".json")])
+    options.check_distinct([module, options.output_file(str(source))])
