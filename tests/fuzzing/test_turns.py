@@ -11,14 +11,29 @@ from spec_engine import SpecEngine, small
 from conformance.cli import fuzz
 from conformance.cli.contract import Report
 from conformance.fuzzing import campaign, suite, suite_process
+from conformance.fuzzing.counterexamples import describe
 from conformance.fuzzing.settings import Setting, chooses, further, settings_of, usual
-from conformance.fuzzing.state_machine import LEVELS, Campaign
+from conformance.fuzzing.state_machine import (
+    LEVELS,
+    AdapterStops,
+    Campaign,
+    _ending_at_a_mistake,
+)
 from conformance.fuzzing.suite_process import Job
 from conformance.isolation import placement
 from conformance.lockstep.run import Finding
 from conformance.lockstep.watchdog import patience_of
 from conformance.protocol import Action, Result
-from spec.vocabulary import CleanupMode, Limits, Reason, Refusal, default_limits, refused
+from spec.machines import actions as act
+from spec.vocabulary import (
+    CleanupMode,
+    InvalidInput,
+    Limits,
+    Reason,
+    Refusal,
+    default_limits,
+    refused,
+)
 
 SIZES = small(pages=4, page_size=2, slots=2, pages_per_seq=2)
 
@@ -177,3 +192,19 @@ def test_a_finding_of_the_warm_up_has_its_steps(fails_at: int) -> None:
 
     assert state.finding is not None
     assert len(state.finding.history) == report.counts["steps"]
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_the_steps_to_a_mistake_are_numbered_as_those_of_a_finding(count: int) -> None:
+    """What is noted on a mistake has each step by the number that a finding gives it, from 1."""
+    history = tuple(act.Free(10 + number) for number in range(count))
+    mistake = InvalidInput("apply", seen=1, allowed="2", remedy="Mend it.")
+
+    with pytest.raises(AdapterStops) as stopped, _ending_at_a_mistake(history):
+        raise mistake
+
+    steps = describe(Finding(history, "RC", "")).splitlines()[1:]
+    noted = "\n".join(getattr(mistake, "__notes__", ())).splitlines()
+    assert mistake is stopped.value.error
+    assert (["after these steps:", *steps] if count else []) == noted
+    assert all(f"  {number}. {history[number - 1]}" in noted for number in range(1, count + 1))
