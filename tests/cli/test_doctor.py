@@ -83,3 +83,41 @@ def test_doctor_compares_versions_as_numbers() -> None:
     assert not doctor._at_least("0.9.9", "0.10")
     assert not doctor.look_up(doctor.Need("no-such-distribution", "dev", "x"), None).ok
     assert not doctor.look_up(doctor.Need("attrs", "", "x"), "9999").ok
+
+
+ANSWER = """print('{"backend": "cpu", "devices": []}', flush=True)"""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("sys.exit(3)", "exit status 3"),
+        ("os.abort()", "exit status -6"),
+        ("os.kill(os.getpid(), 9)", "exit status -9"),
+        ("os._exit(1)", "exit status 1"),
+        ("time.sleep(60)", "no answer in 1 seconds"),
+    ],
+)
+def test_jax_starts_only_if_its_process_ends_well(
+    *, ending: str, told: str, answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends otherwise, or not at all, counts for nothing, also after an answer."""
+    monkeypatch.setattr(doctor, "JAX_SECONDS", 1)
+    code = ["import os, sys, time", *[ANSWER] * answers, ending]
+    monkeypatch.setattr(doctor, "_JAX_PROBE", "\n".join(code))
+
+    found = doctor.probe_jax()
+
+    assert isinstance(found, str)
+    assert told in found
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "print(end='', file=sys.stderr)"])
+def test_jax_that_answers_and_ends_well_starts(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line that it prints is its answer."""
+    monkeypatch.setattr(doctor, "_JAX_PROBE", f"import sys\nprint('a word')\n{ANSWER}\n{ending}")
+
+    assert {"backend": "cpu", "devices": []} == doctor.probe_jax()

@@ -1,0 +1,184 @@
+"""Every end of a process, of a kernel and of a compiler, and what each is called."""
+
+import json
+import signal
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from attrs import evolve
+from test_bench import made
+
+from conformance.cli import main
+from conformance.kernels import answers, jobs, trials
+from conformance.kernels.batches import SIZES, Batch
+from conformance.kernels.compile import launch
+from conformance.kernels.interpret import Answer
+from conformance.kernels.kernel_under_test import find
+from conformance.kernels.processes import Tried
+from conformance.kernels.trials import Job, Trial
+
+__all__ = ["made"]  # a fixture
+
+INTERPRETER: Final = "JaxRuntimeError: INTERNAL"
+OWN: Final = "ValueError: no"
+FINDINGS: Final = frozenset({"finding", "hangs", "died"})
+OPEN: Final = frozenset({"slow", "killed", "broken"})
+ENDS: Final = [
+    (ended, cases, text)
+    for ended in ("passed", *sorted(FINDINGS), *sorted(OPEN), "raised")
+    for cases in (0, 3)
+    for text in (("",) if ended != "raised" else (OWN, INTERPRETER))
+]
+"""The ends, whether a batch with queries was answered before, and what was raised."""
+
+
+def is_open(ended: str, cases: int, text: str) -> bool:
+    """Whether an end decides nothing: a kernel that has answered does not raise by itself."""
+    refused = ended == "raised" and not (cases and text == OWN)
+    return refused or ended in OPEN
+
+
+@pytest.mark.parametrize(("ended", "cases", "text"), ENDS)
+def test_every_end_is_a_finding_or_open_or_neither(ended: str, cases: int, text: str) -> None:
+    """Each end has one meaning, and a planted bug counts as caught by a finding or a hang alone."""
+    kit = Tried(jobs.of_mutants(cases=3, names=["no cap"])[0], cases, ended=ended, text=text)
+    usual = evolve(kit)
+
+    undecided = is_open(ended, cases, text)
+    wrong = not undecided and ended != "passed"
+    assert (undecided, wrong) == (kit.undecided, kit.wrong)
+    scored = jobs.score(kit, usual)
+    assert (ended in {"finding", "hangs"}, wrong) == (
+        scored["caught"],
+        scored["caught_by_usual_tests"],
+    )
+    assert [ended] == scored["by"]
+    assert int(wrong) == len(jobs.totals([kit])["findings"])
+
+
+@pytest.mark.parametrize("which", ["first", "other", "every"])
+@pytest.mark.parametrize(("ended", "cases", "text"), ENDS)
+def test_the_verdict_follows_from_every_end(
+    ended: str, cases: int, text: str, which: str, made: Callable[..., None]
+) -> None:
+    """A finding of any job fails, and without one the batches of the first shape decide."""
+    first = jobs.plan(find("reference"), cases=3, seed=0).jobs[0]
+
+    def end(job: Job) -> Tried:
+        chosen = which == "every" or (job == first) == (which == "first")
+        return (
+            Tried(job, cases, 0.5, ended, [], None, text)
+            if chosen
+            else Tried(job, 4, 0.5, "passed")
+        )
+
+    made(end)
+    seen = main.main(["kernel", "reference", "--cases", "3"])
+
+    undecided = is_open(ended, cases, text)
+    passed = which == "other" or (ended == "passed" and cases > 0)
+    assert (1 if ended != "passed" and not undecided else 0 if passed else 3) == seen
+
+
+STEEP: Final = Batch(lens=((1, 40), (3, 37)), behind=True)
+WINDOWED: Final = SIZES[2]
+SAID: Final = ((), ("race",), ("race", "semaphore"))
+KINDS: Final = ("right", "wrong", "nan", "none")
+
+
+def trial(tmp_path: Path, sizes: str, twin: str | None = None) -> Trial:
+    """A trial of the reference, of which no answer is asked for."""
+    job = Job(kernel="reference", sizes=sizes, twin=twin, results=str(tmp_path / "lines"))
+    return Trial(job, find("reference"), {})
+
+
+def answered(kind: str, said: tuple[str, ...], case: trials.Case) -> Answer:
+    """An answer of a kind to a case."""
+    if kind == "none":
+        return Answer(None, ("out_of_bounds", *said))
+    right = answers.right(case.sizes, case.arrays)
+    error = {"right": 0.0, "wrong": 1e6, "nan": np.nan}[kind]
+    return Answer(right.answer + error, said)
+
+
+@pytest.mark.parametrize("sizes", [WINDOWED.name, SIZES[0].name])
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize(("kind", "milder"), list(product(KINDS, KINDS)))
+def test_a_finding_is_named_by_both_answers(
+    *,
+    kind: str,
+    milder: str,
+    behind: bool,
+    sizes: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wrong only with NaN behind a window has its own name, and what is said stays said."""
+    one, said = trial(tmp_path, sizes), SAID[behind]
+    given = iter([(kind, said), (milder, ())])
+    monkeypatch.setattr(Trial, "_attend", lambda _, case: answered(*next(given), case))
+
+    found, _ = one._judged(one._case(evolve(STEEP, behind=behind)))
+
+    windowed = behind and sizes == WINDOWED.name
+    name = "reads_behind_window" if windowed and milder == "right" else "wrong"
+    expected = {"right": [], "none": ["out_of_bounds"]}.get(kind)
+    if kind == "none":
+        assert ["out_of_bounds", *said] == found
+    else:
+        assert [*said, *([name] if expected is None else [])] == found
+
+
+@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("twin", ["order", "padding", "head_dim"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_twin_shows_is_told(
+    kind: str, twin: str, said: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A twin that differs is a finding, and so is whatever else is said of its run."""
+    one = trial(tmp_path, SIZES[0].name, twin)
+    given = iter([("right", ()), (kind, said)])
+    monkeypatch.setattr(Trial, "_attend", lambda _, case: answered(*next(given), case))
+
+    found, _ = one._judged(one._case(STEEP))
+
+    own = {"right": [], "none": []}.get(kind, ["twin"])
+    assert [*(["out_of_bounds"] if kind == "none" else []), *said, *own] == found
+
+
+@pytest.mark.parametrize("stage", ["starting", "tracing", "compiling"])
+@pytest.mark.parametrize("number", [0, 1, 9, 15, 255, *(-one for one in signal.Signals)])
+def test_a_compiler_crashes_by_a_signal_of_its_own(stage: str, number: int) -> None:
+    """Only a signal that nobody sends, while it compiles, fails the kernel; all else is open."""
+    sent = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+
+    found = launch._ending(number, stage, "a\nlast word\n\n", 5.0)
+
+    crashed = stage == "compiling" and number < 0 and number not in sent
+    name = signal.Signals(-number).name if number < 0 else f"status {number}"
+    assert ("fails" if crashed else "undecided", "crash" if crashed else "process") == (
+        found["verdict"],
+        found["cause"],
+    )
+    assert f"the process ended with {name}, {stage}: last word" == found["reason"]
+
+
+def test_a_command_with_one_finding_reports_it_alone(
+    tmp_path: Path, made: Callable[..., None]
+) -> None:
+    """For each job in turn, a finding of it alone is the only one, at its own place."""
+    every, target = jobs.plan(find("reference"), cases=3, seed=0).jobs, tmp_path / "k.json"
+    for chosen in every[:: max(1, len(every) // 6)]:
+
+        def end(job: Job, chosen: Any = chosen) -> Tried:
+            return Tried(job, 4, 0.5, "finding" if job == chosen else "passed", ["wrong"])
+
+        made(end)
+        assert 1 == main.main(["kernel", "reference", "--cases", "3", "--json", str(target)])
+        (found,) = json.loads(target.read_text(encoding="utf-8"))["findings"]
+        place = ("sizes", "variant", "mode", "twin", "append")
+        assert [getattr(chosen, name) for name in place] == [found[name] for name in place]
