@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from attrs import asdict, frozen
 
-from conformance.numerics import oracle
+from conformance.numerics import oracle, probabilistic_bound
 from conformance.numerics.oracle import Drift, Head
 
 Numbers = list[float]
@@ -297,3 +297,85 @@ def test_the_bound_is_infinite_where_it_overflows() -> None:
         limit = oracle.error_bound(np.ones((1, 1, 1)), pool, [2], [[0]], [0, 1], 1)
 
     assert math.inf == limit.item()
+
+
+def probable_error(case: Case, options: Options, deviations: float) -> Numbers:
+    """Steps 2 to 7 of docs/probabilistic-bound.md, before the division and the cast."""
+    s, m, raw, delta = error_of_scores(case, options)
+    u, _, kappa = rounding(options.accumulator)
+    epsilon, narrow = 8 * u / (1 - 8 * u), 0.0
+    if options.weights is not None:
+        narrow = rounding(options.weights)[2]
+    n, d, steps = len(s), len(case.q), math.ceil(case.kv_len / options.block_cells) - 1
+
+    def before(cell: int) -> float:
+        return max(s[i] - delta[i] for i in range(cell))
+
+    rises = [cell for cell in range(1, n) if s[cell] + delta[cell] > before(cell)]
+    rescaled = rises[max(0, len(rises) - steps) :]
+    parts = moved(case, options, rescalings=len(rescaled))
+    p, g, x = parts["shares"], parts["gaps"], parts["common"]
+    y, z, found = parts["in_mean"], parts["in_sum"], list[float]()
+
+    def phi(far: float) -> float:
+        return far**2 / 2 * math.exp(far)
+
+    rest = []
+    for j in range(n):
+        underflow = raw[j] - math.expm1((d + 2) * kappa) * m[j]
+        bend = 0.0 if options.soft_cap is None else raw[j] ** 2 / (2 * options.soft_cap)
+        rest.append(
+            phi((d + 2) * kappa) * m[j]
+            + phi(3 * kappa) * g[j]
+            + kappa * delta[j]
+            + (len(rescaled) + 1) * epsilon**2
+            + bend
+            + underflow
+        )
+    for element, o in enumerate(parts["mean"]):
+        v = [value[element] for value in case.values]
+        size = math.fsum(p[j] * abs(v[j]) for j in range(n))
+        prefixes = [math.fsum(p[j] * (v[j] - o) for j in range(end)) for end in range(1, n + 1)]
+        reach = {cell: max(abs(one) for one in prefixes[:cell]) for cell in rises}
+        squares = kappa * z * (size**2 + o**2)
+        numerator = parts["flushed"][element] + phi(y) * size + phi(z) * abs(o)
+        for j in range(n):
+            random = ((d + 1) * m[j] ** 2 + 2 * g[j] ** 2) * kappa**2 + epsilon**2
+            squares += p[j] ** 2 * ((v[j] - o) ** 2 * random + (kappa**2 + narrow**2) * v[j] ** 2)
+            shared = kappa * (2 * abs(s[j]) + delta[j]) + delta[j] - raw[j]
+            numerator += p[j] * abs(v[j] - o) * (shared + phi(x[j]) + rest[j])
+            grown = math.expm1(y) * abs(v[j]) + math.expm1(z) * abs(o)
+            numerator += p[j] * math.expm1(x[j]) * grown
+        numerator += deviations * math.sqrt(squares)
+        numerator += epsilon * math.fsum(reach[cell] for cell in rescaled)
+        numerator += (
+            2
+            * kappa
+            * math.fsum(reach[cell] * (s[cell] + delta[cell] - before(cell)) for cell in rises)
+        )
+        found.append(numerator / parts["remaining"] if parts["remaining"] > 0 else math.inf)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(400, 460))
+def test_the_probable_bound_is_that_of_its_document(seed: int) -> None:
+    """The probable bound of every element equals its second reading, or the certain bound."""
+    arrays, options = drawn(seed)
+    result = arrays[0].dtype if options.result is None else options.result
+    failure = (1e-9, 0.01, 0.9)[seed % 3]
+    deviations = math.sqrt(2 * math.log(2 * arrays[0].size / failure))
+    u, t, kappa = rounding(options.accumulator)
+    u_out, t_out, kappa_out = rounding(result)
+    relative = math.expm1(2 * kappa + (kappa_out if u_out > u else 0.0))
+    expected = np.zeros(arrays[0].shape)
+    for case in cases(arrays, options):
+        mean = moved(case, options, rescalings=0)["mean"]
+        likely = probable_error(case, options, deviations)
+        certain = bound(case, options, result)
+        for at, (o, error) in enumerate(zip(mean, likely, strict=True)):
+            ended = error + (error + abs(o)) * relative + t + t_out
+            expected[case.row, case.head, at] = min(ended, certain[at])
+
+    seen = probabilistic_bound.probable_bound(*arrays, **asdict(options), failure=failure)
+
+    assert expected.ravel().tolist() == close(seen)

@@ -86,6 +86,29 @@ def test_wrong_cells_are_seen(
     assert any(cells.differences(weights))
 
 
+@pytest.mark.parametrize("error", [np.nan, np.inf, -np.inf, 1.1, -1.1, 0.9, 0.0])
+@pytest.mark.parametrize("layer", range(oracle.MODEL.layers))
+@pytest.mark.parametrize("position", [0, 3, 4, 6])
+def test_one_number_that_is_off_is_told_by_its_place(
+    position: int, layer: int, error: float
+) -> None:
+    """A number of K or V that is no number, or off by more than is tolerated, has its place."""
+    geometry, heads = oracle.SETUP.geometry, 2 * oracle.MODEL.kv_heads
+    shape = (geometry.pages, geometry.page_size, heads, oracle.MODEL.head_dim)
+    pools = tuple(np.zeros(shape) for _ in range(oracle.MODEL.layers))
+    row = (9, 2, -1, -1, -1)
+    page, offset = row[position // geometry.page_size], position % geometry.page_size
+    pools[layer][page, offset, position % heads, layer] = error * cells.TOLERANCE
+    held = cells.Held((True,), ((1,) * 7,), (7,), (7,), (row,), pools)
+    wanted = np.zeros((oracle.MODEL.layers, 7, *shape[2:]))
+
+    told = list(cells._wrong(held, 0, wanted, 5))
+
+    assert (not abs(error) <= 1.0) == len(told)
+    place = f"step 5, slot 0, layer {layer}: K and V of position {position} are"
+    assert all(one.startswith(place) for one in told)
+
+
 def test_a_history_in_which_everything_is_refused_is_told(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
