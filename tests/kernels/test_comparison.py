@@ -196,3 +196,53 @@ def test_kept_cells_are_compared_without_a_compiler(
     cache._keep(cache.results_of(held), slow, cache.stamp("tpu"))
     assert 1 == main.main(argv)
     assert "3.000 cycles, at most 2.05" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verdict", ["ok", "fails", "refused", "undecided", "absent"])
+@pytest.mark.parametrize("kernel", comparison.KERNELS)
+@pytest.mark.parametrize("row", [GRID, SHARES, ARITHMETIC], ids=["grid", "shares", "arithmetic"])
+def test_any_one_grid_point_decides_as_its_kernel_does(
+    row: Row, kernel: str, verdict: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not known of any kernel leaves the verdict open; a failure of ours alone fails."""
+    found, page, cell = records(), tmp_path / "page.md", row.cells[-1]
+    if verdict == "absent":
+        del found[kernel][cell]
+    elif verdict != "ok":
+        why = "a reason of its own"
+        found[kernel][cell] = evolve(lost(kernel, cell), verdict=verdict, reason=why, cause="own")
+    monkeypatch.setattr(cache, "load", lambda _results, name, **_: found[name])
+
+    argv = ["--kept", "--results", str(tmp_path / "none"), "--write", str(page)]
+    seen = main.main(["compare", *argv])
+
+    is_lost = verdict in {"fails", "refused"}
+    is_open = verdict in {"undecided", "absent"}
+    assert (3 if is_open else int(is_lost and kernel == "tpu")) == seen
+    losses = page.read_text(encoding="utf-8").partition("## What does not compile")[2]
+    assert is_lost == (f"{verdict}: a reason of its own" in losses)
+
+
+@pytest.mark.parametrize(
+    ("row", "limit", "change"),
+    [
+        (CYCLES, comparison.MOST_CYCLES, lambda at: {"decode": Pass(round(at * 1000), 1000, 1)}),
+        (ARITHMETIC, 1 / comparison.LEAST_MFU, lambda at: {"prefill": at}),
+    ],
+    ids=["cycles", "arithmetic"],
+)
+@pytest.mark.parametrize("times", [0.99, 1.0, 1.01])
+def test_a_limit_that_is_met_exactly_is_met(
+    row: Row, limit: float, change: Callable[[float], dict[str, Any]], times: float
+) -> None:
+    """A figure at its limit meets the target, and one beyond misses it."""
+    cell = row.cells[-1]
+    changed = change(limit * times)
+    if "prefill" in changed:
+        step = good("tpu", cell).prefill
+        assert step is not None
+        changed = {"prefill": Pass(int(step.cycles * changed["prefill"]), step.cells, step.tokens)}
+
+    found = judged(row, ours(row, **changed))
+
+    assert (times > 1.0) == any("at least" in text or "at most" in text for text in found.missed)

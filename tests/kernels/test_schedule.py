@@ -1,6 +1,7 @@
 """The reader of the compiler's report and schedule, on small excerpts written by hand."""
 
 import json
+import random
 from typing import Any, Final
 
 import pytest
@@ -55,6 +56,61 @@ def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
     prefill = Loop(10, 18, 2), Loop(18, 25, 1)
     assert (Loop(1, 6, 4), Loop(6, 10, 1), *prefill) == found.inside(found.outer()[0])
     assert [1, 6, 12, 19] == [loop.start for loop in found.innermost()]
+
+
+class Program:
+    """A random program. expected: its loops, as they are written."""
+
+    def __init__(self, seed: int) -> None:
+        self._draws, self._lines = random.Random(seed), ["|"]
+        self.delay, self.expected = self._draws.randrange(4), list[Loop]()
+        while len(self.expected) < 4:
+            self._loop(depth=0)
+        self.text = schedule(*self._lines, "PF|")
+
+    def _loop(self, *, depth: int) -> None:
+        """A loop with products, other loops, and jumps back before its last one."""
+        start = len(self._lines)
+        self._lines.append("LB|")
+        for _ in range(self._draws.randrange(4)):
+            match self._draws.choice(["product", "loop", "back"]):
+                case "product":
+                    self._lines.append(f"| {PRODUCT}")
+                case "loop" if depth < 2:
+                    self._loop(depth=depth + 1)
+                case "back":
+                    self._lines += [f"| {jump(start)}", *["|"] * self.delay, "|"]
+        self._lines += [f"| {jump(start)}", *["|"] * self.delay]
+        products = sum(line.count("vmatmul") for line in self._lines[start:])
+        self.expected.append(Loop(start, len(self._lines), products))
+        self._lines.append("PF|")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_loops_of_any_program_are_found(seed: int) -> None:
+    """Each loop has its start, its end behind its last jump back, and its products."""
+    program = Program(seed)
+
+    found = bundles.parse(program.text)
+
+    expected = sorted(program.expected, key=lambda loop: loop.start)
+    assert tuple(expected) == found.loops
+    for outer in expected:
+        within = [one for one in expected if outer.start < one.start < outer.end and one.products]
+        direct = [one for one in within if not any(two.holds(one) for two in within)]
+        assert tuple(direct) == found.inside(outer)
+
+
+@pytest.mark.parametrize("heads", range(1, 17))
+def test_a_step_repeats_its_heads(heads: int) -> None:
+    """Two heads are taken at a time if their number is even, and one at a time otherwise."""
+    found = loops.count("tpu", {"": bundles.parse(OURS)}, SIZES | {"kv_heads": heads})
+
+    repeated = heads if heads % 2 else heads // 2
+    if repeated == 1:  # then there is no loop over heads, and here is one
+        assert "no loop of their own" in found.why
+    else:
+        assert Pass(8 + (repeated - 1) * 4, 512, 128) == found.prefill
 
 
 @pytest.mark.parametrize("text", ["", "no bundle", "  0x4   :  { }"])
