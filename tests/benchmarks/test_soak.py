@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,25 @@ def test_a_validator_that_is_wrong_fails(
     assert 1 == soak.main(argv)
     assert "fails" == json.loads(result.read_text(encoding="utf-8"))["verdict"]
     assert "small: fails" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", list(product([True, False], repeat=3)))
+def test_any_geometry_that_fails_fails_the_run(
+    wrong: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run holds only if every geometry does, whichever comes last."""
+    result, ends = tmp_path / "long.json", dict(zip("abc", wrong, strict=True))
+    monkeypatch.setattr(soak, "GEOMETRIES", {name: name for name in ends})
+
+    def measure(name: str, events: int, **_: object) -> soak.Measured:
+        named = None if ends[name] else 7
+        return soak.Measured(events, 99, 1.0, 2.0, found=None, altered=7, named=named)
+
+    monkeypatch.setattr(soak, "measure", measure)
+
+    assert int(any(wrong)) == soak.main(["--json", str(result)])
+    content = json.loads(result.read_text(encoding="utf-8"))
+    assert ("fails" if any(wrong) else "holds") == content["verdict"]
+    assert {name: None if bad else 7 for name, bad in ends.items()} == {
+        name: content[name]["named"] for name in ends
+    }

@@ -118,3 +118,23 @@ def test_the_page_has_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     page.unlink()
     assert 1 == histories.main(["--count", "10", "--write", str(page)])
     assert not page.exists()
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+@pytest.mark.parametrize("legal", [True, False, None])
+def test_a_judge_is_right_only_if_it_accepts_what_is_legal(
+    *, legal: bool | None, accepted: bool
+) -> None:
+    """Each history counts once, and a judge that accepts or refuses it wrongly has an example."""
+    count = Count()
+
+    count.add(legal=legal, accepted=accepted, told="it")
+
+    assert (legal is None, legal is False, legal is True) == (
+        count.malformed,
+        count.illegal,
+        count.legal,
+    )
+    passed, spoiled = accepted and not legal, legal is True and not accepted
+    assert (passed, spoiled) == (count.passed, count.spoiled)
+    assert ["it"] * (passed or spoiled) == count.examples

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from attrs import define
 
-from conformance.mutation import run, targets
+from conformance.mutation import page, run, targets
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.judges import RAISED
 from conformance.mutation.worker import TRACE, Job
@@ -88,3 +88,22 @@ def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> N
 
     assert every[:4] == before
     assert (every[0], *every[2:5]) == run.alive("contents", 4, fates)
+
+
+@pytest.mark.parametrize("missed", [None, *targets.GROUPS])
+def test_any_group_that_misses_its_target_fails_the_run(
+    missed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run fails if the target of any one group is missed, and each group has its page."""
+    told = tmp_path / "fates"
+    monkeypatch.setattr(run, "sample", lambda *_: ())
+    monkeypatch.setattr(run, "alive", lambda *_: ())
+    monkeypatch.setattr(run, "_judge_all", lambda *_: None)
+    monkeypatch.setattr(page, "report", lambda group, *_: page.Report(group, group != missed))
+
+    status = run.main(["--results", str(told), "--write", str(tmp_path)])
+
+    assert int(missed is not None) == status
+    assert {name: name for name in targets.GROUPS} == {
+        path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md")
+    }
