@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from cell_tools import EIGHT_BILLION, GOOD
 
 from conformance.kernels.compile import baseline, cache, grid, launch, outcome, peaks, table
@@ -226,3 +226,38 @@ def test_a_verdict_alone_is_kept_for_those_who_ask_for_no_more(
         cache.results_of(path), compile_cell(cells[0], "tpu", figures=False), cache.stamp("tpu")
     )
     assert [7] == run(cells)
+
+
+CHANGED: Final[dict[str, Any]] = {
+    "heads": Heads(8, 2, 64),
+    "page_size": 32,
+    "chip": "v5p",
+    "kv": "int8",
+    "q": "float32",
+    "tokens": 7,
+    "seqs": 3,
+    "positions": 99,
+    "pages": 5,
+    "append": True,
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Cell)])
+def test_every_field_of_a_cell_is_kept(name: str) -> None:
+    """A cell that differs in one field is another one, also when it is read back."""
+    other = evolve(SHARE, **{name: CHANGED[name]})
+
+    back = outcome.from_dict(json.loads(json.dumps(evolve(GOOD, cell=other).as_dict())))
+
+    assert evolve(GOOD, cell=other) == back
+    assert SHARE != other
+
+
+@pytest.mark.parametrize("chip", grid.CHIPS)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_ceiling_is_that_of_the_cores_that_work(chip: str, cores: int) -> None:
+    """Cycles of decoding are shared by the cores that the kernel uses, and by no others."""
+    cell = evolve(EIGHT_BILLION, chip=chip)
+    streamed = cell.kv_bytes / peaks.PEAKS[chip].bytes_per_cycle
+
+    assert pytest.approx(cores / 8) == peaks.mbu_ceiling(cell, 8 * streamed, cores=cores)

@@ -177,6 +177,8 @@ def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
         found("parallel", most=1),
     ]
     assert 0 == traced.cores(jax.make_jaxpr(lambda x: x + 1)(1), most=2)
+    both = jax.make_jaxpr(lambda: (split("arbitrary"), split("parallel"), split("arbitrary")))()
+    assert 2 == traced.cores(both, most=2)
 
 
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Every end of a process, of a kernel and of a compiler, and what each is called."""
 
 import json
+import random
 import signal
 from collections.abc import Callable
 from itertools import product
@@ -182,3 +183,35 @@ def test_a_command_with_one_finding_reports_it_alone(
         (found,) = json.loads(target.read_text(encoding="utf-8"))["findings"]
         place = ("sizes", "variant", "mode", "twin", "append")
         assert [getattr(chosen, name) for name in place] == [found[name] for name in place]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_lines_of_a_worker_are_summed_up(seed: int) -> None:
+    """Batches are counted, the largest errors are kept, and the farthest loose batch is named."""
+    draws, tried = random.Random(seed), Tried(Job(kernel="reference", sizes=SIZES[0].name))
+    told = [(draws.random(), draws.choice([0.5, 1.0, 1.5, 3.0]), at % 3) for at in range(6)]
+
+    for at, (ratio, looseness, rows) in enumerate(told):
+        tried.take({"begin": Batch(lens=((1, at + 1),)).to_json()})
+        tried.take({"ratio": ratio, "looseness": looseness, "rows": rows})
+
+    farthest = max(looseness for _, looseness, _ in told)
+    loose = [at for at, (_, looseness, _) in enumerate(told) if looseness > 1.0]
+    assert (6, sum(rows > 0 for *_, rows in told)) == (tried.answered, tried.cases)
+    assert (max(ratio for ratio, *_ in told), farthest) == (tried.ratio, tried.looseness)
+    assert len(loose) == tried.loose
+    named: list[Any] = [[[1, at + 1]] for at in loose if told[at][1] == farthest]
+    assert (tried.loosest and tried.loosest["lens"]) in (named or [None])
+
+
+@pytest.mark.parametrize("kernel", ["tpu", "reference", "jax"])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_every_job_has_what_was_asked_for(kernel: str, seed: int) -> None:
+    """Each job has the kernel and the seed of the run, and no two of them are alike."""
+    planned = jobs.plan(find(kernel), cases=12, seed=seed).jobs
+    mutants = jobs.of_mutants(cases=5, seed=seed)
+
+    assert {(kernel, seed)} == {(job.kernel, job.seed) for job in planned}
+    assert {("tpu", seed, 5)} == {(job.kernel, job.seed, job.cases) for job in mutants}
+    assert len(planned) == len(set(planned))
+    assert {12, 3} == {job.cases for job in planned}

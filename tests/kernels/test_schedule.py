@@ -292,3 +292,12 @@ def test_an_error_without_words_is_told_by_its_line() -> None:
         cause, text = reasons.explain(AssertionError().with_traceback(error.__traceback__))
     assert "AssertionError" == cause
     assert "AssertionError: assert seen == [] (test_schedule.py)" == text
+
+
+@pytest.mark.parametrize("tag", ["SPILL", "SPILLED", "SP", "spill", "", "scratch operand", None])
+def test_only_spilled_registers_are_spilled(tag: str | None) -> None:
+    """An allocation counts as spilled by its very tag, and one without a tag does not."""
+    held = operation('op_name="jit(f)/pallas_call"', ("scratch operand", 70), ("SPILL", 5))
+    held["blocks"][1]["allocations"].append({"size": 20} | ({} if tag is None else {"tag": tag}))
+
+    assert (25 if tag == "SPILL" else 5) == vmem.parse(page(one=held)).spilled

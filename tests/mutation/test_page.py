@@ -1,5 +1,6 @@
 """The page about mutants: shares, their intervals, and verdicts of three values."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,3 +89,17 @@ def test_every_explanation_is_of_a_mutant() -> None:
     names = {one.id for group in GROUPS for one in mutants(group)}
 
     assert [] == sorted(set(explained.EQUIVALENT) - names)
+
+
+@pytest.mark.parametrize("whole", [1, 2, 9, 10, 300])
+def test_the_ends_of_an_interval_solve_its_equation(whole: int) -> None:
+    """Each end is a share from which the seen one is exactly 1.96 deviations away."""
+    for killed in range(whole + 1):
+        share = page.Share(killed, whole)
+
+        for end in share.interval:
+            away = page.Z * math.sqrt(end * (1 - end) / whole)
+            assert abs(share.value - end) == pytest.approx(away, abs=1e-7)
+        low, high = share.interval
+        assert low - 1e-9 <= share.value <= high + 1e-9
+        assert (killed == 0, killed == whole) == (low < 1e-9, high > 1 - 1e-9)

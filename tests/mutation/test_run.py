@@ -73,6 +73,9 @@ def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None
 
     assert judged.keys() <= {*targets.GROUPS[group].modules}
     assert all((processes.HOME / path).exists() for paths in judged.values() for path in paths)
+    tests = targets.GROUPS[group].tests
+    for module, paths in judged.items():
+        assert [paths] == [held for begins, held in tests.items() if module.startswith(begins)]
 
 
 def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> None:
