@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import pairwise, product, takewhile
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,11 @@ from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.cli import main
+from conformance.files import atomic
+from conformance.history import Attend, PoisonDead
 from conformance.protocol import Action, Result
+from conformance.recordings.fields import fields_of
+from conformance.recordings.format import Header
 from conformance.recordings.validate import validate
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
@@ -30,7 +34,9 @@ from conformance.vectors.play import play
 from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
+from spec.fields import BY_NAME
 from spec.machines.actions import Reserve
+from spec.view import View
 from spec.vocabulary import InvalidInput, Refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "vectors.md"
@@ -223,6 +229,65 @@ def test_the_specification_passes_and_what_it_shows_otherwise_does_not(covers: l
     assert "RC" == found.clause
 
 
+def test_every_entry_that_is_shown_is_compared_on_every_line(covers: list[Cover]) -> None:
+    """A value that is not the expected one is found on its line, in any slot or page."""
+    vector = max(covers[0].vectors, key=lambda vector: len(vector.lines))
+    header, tried = vector.header, set[str]()
+    for at in range(1, len(vector.lines) + 1):
+        engine = SpecEngine(header.geometry, header.limits, header.cleanup)
+        for line in vector.lines[:at]:
+            assert not isinstance(line.step, PoisonDead | Attend)
+            with suppress(Refused):
+                engine.apply(line.step)
+        for field, entries in fields_of(engine.observe()).items():
+            if field not in header.shows or BY_NAME[field].index == "whole":
+                continue
+            for index in entries:
+                found = play(Showing(header, at, field, index), vector)
+
+                assert found is not None, (at, field, index)
+                assert at + 1 == found.line
+                tried.add(field)
+    assert {"used", "rows", "counts", "tokens", "allocated", "written"} <= tried
+
+
+class Showing(SpecEngine):
+    """The specification, which after so many actions shows another value in one entry."""
+
+    def __init__(self, header: Header, after: int, field: str, index: int) -> None:
+        super().__init__(header.geometry, header.limits, header.cleanup)
+        self.left, self.field, self.index = after, field, index
+
+    def apply(self, action: Action) -> Result:
+        """Take an action."""
+        self.left -= 1
+        return super().apply(action)
+
+    def observe(self) -> View:
+        """The view, with the entry changed if this is the time."""
+        seen = super().observe()
+        if self.left:
+            return seen
+        values = getattr(seen, self.field)
+        changed: Any = {
+            self.field: (
+                *values[: self.index],
+                other(values[self.index]),
+                *values[self.index + 1 :],
+            )
+        }
+        return evolve(seen, **changed)
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, tuple):
+        return (0 if value[:1] == (1,) else 1, *value[1:])
+    return value + 1
+
+
 class Taking(SpecEngine):
     """The specification, which takes a slot whenever it refuses something."""
 
@@ -326,6 +391,79 @@ def test_a_folder_with_other_files_is_left_alone(covers: list[Cover], tmp_path: 
     with pytest.raises(InvalidInput, match="folder to write to"):
         files.write(covers[:1], tmp_path / "notes")
     assert ["new", "notes"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+Contents = dict[str, bytes]
+
+
+def contents_of(folder: Path) -> Contents:
+    """The files of a folder, and of its folders, by name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("function", [(atomic, "write"), (Path, "replace"), (Path, "unlink")])
+def test_a_folder_with_a_manifest_is_complete_wherever_a_write_ends(
+    function: tuple[Any, str],
+    covers: list[Cover],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An interrupt before any of its calls leaves all of one version, or no manifest."""
+    old = [evolve(covers[0], vectors=covers[0].vectors[:1])]
+    new = [evolve(covers[0], vectors=(evolve(covers[0].vectors[0], lines=()),))]
+    texts = {name: text.encode() for name, text in files.contents(new)}
+    ends = 0
+    for calls in range(20):
+        folder = tmp_path / str(calls)
+        files.write(old, folder)
+        before = contents_of(folder)
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, *function, calls=calls)
+            with suppress(KeyboardInterrupt):
+                files.write(new, folder)
+                ends += 1
+
+        seen = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        assert files.MANIFEST not in seen or seen in (before, texts)
+        files.write(new, folder)
+        assert texts == contents_of(folder)
+    assert 0 < ends < 20
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, owner: Any, name: str, *, calls: int) -> None:
+    """Raise KeyboardInterrupt in the place of a call, after so many of this function."""
+    left, function = [calls], getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return function(*arguments, **options)
+
+    patch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+def test_folders_that_a_killed_write_has_left_are_removed(
+    count: int, covers: list[Cover], tmp_path: Path, *, manifest: bool
+) -> None:
+    """The next write leaves its own files alone, whichever process left what."""
+    short = [evolve(covers[0], vectors=covers[0].vectors[:1])]
+    for process in range(count):
+        left = atomic.beside(tmp_path / "any", process=2**30 + process)
+        left.mkdir()
+        (left / "table.txt").write_text("half")
+        if manifest:
+            (left / files.MANIFEST).write_text('{"kvspec": "vectors"}')
+
+    files.write(short, tmp_path)
+
+    assert {name: text.encode() for name, text in files.contents(short)} == contents_of(tmp_path)
 
 
 def test_the_command_fails_if_something_is_not_covered(
