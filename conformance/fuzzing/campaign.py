@@ -274,8 +274,10 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
 
 def _judge_programs(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
     """Count the compilations of each entry point; if nothing else was found, judge the programs."""
-    for (sizes, cleanup, _), campaign in campaigns.items():
+    for (sizes, cleanup, limits), campaign in campaigns.items():
         name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
+        if name in report.compilations:  # limits alone are other
+            name += f" {limits}"
         try:
             engine = campaign.make()
             if isinstance(engine, Compiles):

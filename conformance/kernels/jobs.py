@@ -21,7 +21,7 @@ SHARE: Final = 4
 
 
 class Errors(TypedDict):
-    """The largest errors, over each of the two bounds."""
+    """The largest errors: over the bound, and of right batches over the probabilistic one."""
 
     max_error_over_bound: float
     max_error_over_probable_bound: float

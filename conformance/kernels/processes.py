@@ -31,8 +31,8 @@ class Tried:
 
     cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
-    looseness: the largest error over the probabilistic bound. loose: right batches beyond it;
-    loosest: the farthest.
+    looseness: the largest error of a right batch over the probabilistic bound. loose: how many are
+    beyond it; loosest: the farthest.
     """
 
     job: Job
@@ -81,10 +81,13 @@ class Tried:
             self._weigh(line["ratio"], line["looseness"])
 
     def _weigh(self, ratio: float, looseness: float) -> None:
-        if looseness > 1.0 >= ratio:
+        self.ratio = max(self.ratio, ratio)
+        if ratio > 1.0:
+            return
+        if looseness > 1.0:
             self.loose += 1
             self.loosest = self.batch if looseness >= self.looseness else self.loosest
-        self.ratio, self.looseness = max(self.ratio, ratio), max(self.looseness, looseness)
+        self.looseness = max(self.looseness, looseness)
 
 
 @define

@@ -157,12 +157,13 @@ class Trial:
             raise Enough
         case = self._case(self._allowed(batch))
         self.tell(Begun(begin=case.batch.to_json()))
+        before = self.found
         try:
             said, shares = self._judged(case)
         except Enough:
             if case.rows:
                 raise
-            said, shares, self.found = [], NOT_JUDGED, None
+            said, shares, self.found = [], NOT_JUDGED, before
         self.tell(Rated(ratio=shares[0], looseness=shares[1], rows=case.rows))
         if said:
             self.since = time.monotonic() if self.since is None else self.since
@@ -262,7 +263,8 @@ class Trial:
         except Exception as error:  # whatever a foreign function raises is what is told of it
             lines = [line for line in str(error).splitlines() if line.strip()] or [""]
             text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
-            self.found = Ended(ended="raised", text=text, batch=case.batch.to_json())
+            raised = Ended(ended="raised", text=text, batch=case.batch.to_json())
+            self.found = self.found or raised  # a finding is not lost while it is shrunk
             raise Enough from error
 
 

@@ -84,7 +84,10 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
         with open_file(path) as file:
             kinds.require(file, "itf", name=name or path.name)
             data = json.loads(file.read().decode("utf-8"), parse_constant=no_number)
-        plain = [_plain(checked(state, dict)) for state in _entry(data, "states")[: MOST + 1]]
+        states = _entry(data, "states")
+        if len(states) > MOST + 1:
+            raise ValueError(f"{len(states) - 1} actions, more than {MOST}")
+        plain = [_plain(checked(state, dict)) for state in states]
         if not plain:
             raise ValueError("a trace without states")
         names = [

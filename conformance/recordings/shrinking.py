@@ -169,7 +169,7 @@ class _Search:
             if size == 1 and not removed:
                 shorter = self._without_one_sequence(best)
                 if shorter is None:
-                    return self._least(best, done=True)
+                    return self._least(best, done=time.monotonic() <= self.deadline)
                 best = shorter
             size = size if removed and size == 1 else max(1, size // 2)
 

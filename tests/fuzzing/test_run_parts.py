@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from attrs import evolve
 from spec_engine import SpecEngine, small
 
 from conformance.files import histories
@@ -59,6 +60,21 @@ def test_each_setting_whose_programs_are_wrong_is_told(
     assert [name for name in report.compilations if report.compilations[name]["clone"] > 1] == told
     assert len(bad) == len(told)
     assert len(SETTINGS) == len(report.compilations)
+
+
+def test_settings_that_differ_in_their_limits_are_told_apart() -> None:
+    """An engine with few sizes has the same sizes twice, and each has its own compilations."""
+    other = evolve(SETTINGS[0].limits, rounds=1)
+    settings = [SETTINGS[0], SETTINGS[0]._replace(limits=other)]
+    report = campaign.Run(usual=SETTINGS)
+    campaigns = {
+        one: Campaign(make=partial(Compiled, one.geometry, one.limits, one.cleanup))
+        for one in settings
+    }
+
+    campaign._judge_programs(campaigns, report)
+
+    assert len(settings) == len(report.compilations)
 
 
 NAMES = ("RC", "CONS", "ATOMIC")

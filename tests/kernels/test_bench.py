@@ -360,7 +360,7 @@ def test_what_is_loose_is_told_and_decides_nothing(
         loose[name] for name in ("sizes", "batches", "cases", "batch")
     )
     assert 1.1 == found["shapes"][SIZES[0].name]["max_error_over_bound"]
-    assert "2 of 3 batches, at most 3 times what rounding" in capsys.readouterr().out
+    assert "2 of 3 batches, at most 2.5 times what rounding" in capsys.readouterr().out
 
 
 def test_what_could_not_be_looked_for_is_said(tmp_path: Path, made: Callable[..., None]) -> None:

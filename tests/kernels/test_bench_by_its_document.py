@@ -214,6 +214,16 @@ def test_any_two_records_are_compared_by_each_figure(part: str, verdicts: tuple[
         assert (verdicts == ("ok", "undecided")) + both * gone == len(unsaid)
 
 
+def test_a_grid_point_that_appends_is_another_one() -> None:
+    """Neither its figures nor its absence are compared with those of a kernel that only reads."""
+    reads = table.targets([GOOD])
+    appends = table.targets([evolve(GOOD, cell=evolve(GOOD.cell, append=True), vmem=10**9)])
+
+    assert [] == baseline.regressions(reads, appends)
+    (gone,) = baseline.not_compared(appends, reads)
+    assert "appending: not in this run" in gone
+
+
 def _cost(one: Pass) -> float:
     """Cycles for one KV token and query."""
     return one.cycles / (one.cells * one.tokens)

@@ -11,11 +11,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from attrs import evolve
+from jax.errors import JaxRuntimeError
 from test_bench import made
 
 from conformance.cli import main
-from conformance.kernels import answers, jobs, trials
-from conformance.kernels.batches import SIZES, Batch
+from conformance.kernels import answers, interpret, jobs, trials
+from conformance.kernels.batches import SIZES, Arrays, Batch, Sizes
 from conformance.kernels.compile import launch
 from conformance.kernels.interpret import Answer
 from conformance.kernels.kernel_under_test import find
@@ -189,14 +190,15 @@ def test_a_command_with_one_finding_reports_it_alone(
 def test_the_lines_of_a_worker_are_summed_up(seed: int) -> None:
     """Batches are counted, the largest errors are kept, and the farthest loose batch is named."""
     draws, tried = random.Random(seed), Tried(Job(kernel="reference", sizes=SIZES[0].name))
-    told = [(draws.random(), draws.choice([0.5, 1.0, 1.5, 3.0]), at % 3) for at in range(6)]
+    told = [(2 * draws.random(), draws.choice([0.5, 1.0, 1.5, 3.0]), at % 3) for at in range(6)]
 
     for at, (ratio, looseness, rows) in enumerate(told):
         tried.take({"begin": Batch(lens=((1, at + 1),)).to_json()})
         tried.take({"ratio": ratio, "looseness": looseness, "rows": rows})
 
-    farthest = max(looseness for _, looseness, _ in told)
-    loose = [at for at, (_, looseness, _) in enumerate(told) if looseness > 1.0]
+    right = [(at, looseness) for at, (ratio, looseness, _) in enumerate(told) if ratio <= 1.0]
+    farthest = max((looseness for _, looseness in right), default=0.0)
+    loose = [at for at, looseness in right if looseness > 1.0]
     assert (6, sum(rows > 0 for *_, rows in told)) == (tried.answered, tried.cases)
     assert (max(ratio for ratio, *_ in told), farthest) == (tried.ratio, tried.looseness)
     assert len(loose) == tried.loose
@@ -215,3 +217,27 @@ def test_every_job_has_what_was_asked_for(kernel: str, seed: int) -> None:
     assert {("tpu", seed, 5)} == {(job.kernel, job.seed, job.cases) for job in mutants}
     assert len(planned) == len(set(planned))
     assert {12, 3} == {job.cases for job in planned}
+
+
+@pytest.mark.parametrize("later", [ValueError("nothing to do"), JaxRuntimeError("INTERNAL")])
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_finding_is_not_lost_when_the_kernel_raises_later(
+    later: Exception, *, idle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that was wrong stays so if it raises, on batches with queries or without."""
+    calls = list[int]()
+
+    def attend(_subject: object, sizes: Sizes, arrays: Arrays, **_: object) -> Answer:
+        rows = int(arrays.cu_q_lens[int(arrays.num_seqs[0])])
+        calls.append(rows)
+        if len(calls) > 2 and (rows == 0) == idle:  # the first batches have none, then some
+            raise later
+        right = answers.right(sizes, arrays).answer
+        return Answer(right + (9.0 if len(calls) == 2 else 0.0), ())
+
+    monkeypatch.setattr(interpret, "attend", attend)
+    tried = trial(tmp_path, SIZES[0].name)
+    trials.run(evolve(tried, job=evolve(tried.job, cases=30)))
+
+    *_, last = (tmp_path / "lines").read_text(encoding="utf-8").splitlines()
+    assert (True, "finding") == (min(calls[2:]) == 0 or not idle, json.loads(last)["ended"])

@@ -388,6 +388,17 @@ def test_shrinking_ends_at_its_deadline() -> None:
         assert (False, tuple(lines)) == (least.done, least.lines)
 
 
+def test_time_that_ends_in_the_last_pass_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of which no whole sequence was left out for want of time may be shorter."""
+    steps = (act.Reserve(0), act.Reserve(1), act.Pack())
+    kept = [Kept(at, Line(step, None, None, {})) for at, step in enumerate(steps)]
+    search = search_of(lambda left: len(left) == len(steps), [])
+    times = iter([search.deadline - 1] * 2)
+    monkeypatch.setattr(time, "monotonic", lambda: next(times, search.deadline + 1))
+
+    assert not search.shrink(kept).done
+
+
 @pytest.mark.parametrize(("most", "some"), [(3, True), (4, False), (5, False)])
 def test_too_many_lines_are_not_shrunk(
     most: int,

@@ -28,7 +28,15 @@ from conformance.recordings.recorder import Recorder
 from conformance.recordings.slots import slots_of
 from spec.machines.actions import FreeFinished, Reserve
 from spec.view import View
-from spec.vocabulary import CleanupMode, Reason, Refusal, Refused, default_limits, refused
+from spec.vocabulary import (
+    CleanupMode,
+    InvalidInput,
+    Reason,
+    Refusal,
+    Refused,
+    default_limits,
+    refused,
+)
 
 SIZES = small(pages=3, page_size=2, slots=3, pages_per_seq=2)
 BLANK = Header(geometry=SIZES, limits=default_limits(SIZES))
@@ -104,6 +112,15 @@ def test_a_trace_of_the_greatest_length_is_whole(
     Path("t.itf.json").write_text(json.dumps(trace), encoding="utf-8")
 
     assert reserved(count) == itf.from_itf(Path("t.itf.json"))[1]
+
+
+def test_a_trace_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of which only the beginning would be judged is bad input."""
+    Path("t.itf.json").write_text(json.dumps(itf.to_itf(BLANK, reserved(3))), encoding="utf-8")
+    monkeypatch.setattr(itf, "MOST", 2)
+
+    with pytest.raises(InvalidInput, match="3 actions, more than 2"):
+        itf.from_itf(Path("t.itf.json"))
 
 
 @pytest.mark.parametrize("name", sorted(set(OTHER) - {"policy", "shows"}))

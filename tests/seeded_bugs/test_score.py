@@ -144,6 +144,8 @@ def test_a_process_that_ends_without_a_try_leaves_it_undecided(tmp_path: Path) -
 
     assert [] == todo.left(attempts)
     assert {"CW5", CLEAN} == set(score.undecided(todo, attempts))
+    assert {} == score.undecided(evolve(todo, seeds=0), attempts)
+    assert {} == score.undecided(evolve(todo, methods={}), attempts)
     assert not row["decided"]
     assert not any(score.targets([row]).values())
 

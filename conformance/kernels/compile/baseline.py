@@ -111,11 +111,12 @@ def _pairs(
 
 
 def _key(one: CompiledData) -> tuple[str | int, ...]:
-    return tuple(one[name] for name in KEY)
+    return (*(one[name] for name in KEY), one.get("append", False))
 
 
 def _name(one: CompiledData) -> str:
-    return f"{one['shape']} {one['kv']} page {one['page_size']} on {one['chip']}"
+    appends = ", appending" if one.get("append", False) else ""
+    return f"{one['shape']} {one['kv']} page {one['page_size']} on {one['chip']}{appends}"
 
 
 def _worse(before: CompiledData, after: CompiledData) -> Iterator[str]:

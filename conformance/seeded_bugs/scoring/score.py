@@ -182,7 +182,7 @@ def _changed(plant: Plant, attempts: Attempts) -> bool | None:
 def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[CleanFinding]]:
     """The number of tries at the engine without a bug, and the findings, which are all false."""
     tries = [(key, one) for key, one in attempts.made.items() if key[0] == CLEAN]
-    wanted = [(key, one) for key, one in tries if key[1] in plan.methods and key[2] < plan.seeds]
+    wanted = [(key, one) for key, one in tries if _is_planned(plan, key)]
     found = [
         CleanFinding(method=key[1], seed=key[2], clause=one.clause)
         for key, one in wanted
@@ -191,12 +191,17 @@ def clean_findings(plan: Plan, attempts: Attempts) -> tuple[int, list[CleanFindi
     return len(wanted), found
 
 
+def _is_planned(plan: Plan, key: Key) -> bool:
+    """Whether this run tries the method and the seed: the file may have others."""
+    return key[1] in plan.methods and key[2] < plan.seeds
+
+
 def undecided(plan: Plan, attempts: Attempts) -> dict[str, str]:
     """The plants and blind oracles that are undecided, each with the reason."""
     nothing = {
         key[0]: one.error
         for key, one in attempts.made.items()
-        if one.error and not one.caught and key[0] in plan.names
+        if key[0] in plan.names and _is_planned(plan, key) and one.error and not one.caught
     }
     for one in blind(plan, attempts):
         if not _compared(one):
