@@ -55,6 +55,25 @@ def test_what_is_saved_is_loaded(most_states: int, tmp_path: Path) -> None:
     assert ["e.npz"] == [file.name for file in path.parent.iterdir()]
 
 
+@pytest.mark.parametrize("name", ABOUT)
+@pytest.mark.parametrize("change", ["lacks", "has more", "differs"])
+def test_a_checkpoint_is_of_exactly_this_exploration(
+    name: str, change: str, tmp_path: Path
+) -> None:
+    """Neither one may have a value that the other lacks, or another value."""
+    less = {key: value for key, value in ABOUT.items() if key != name}
+    other = ABOUT | {name: None}
+    held, wanted = {
+        "lacks": (less, ABOUT),
+        "has more": (ABOUT, less),
+        "differs": (other, ABOUT),
+    }[change]
+    save(small(), tmp_path / "e.npz", held)
+
+    with pytest.raises(InvalidInput, match=name):
+        load(tmp_path / "e.npz", wanted)
+
+
 def test_without_a_file_there_is_nothing(tmp_path: Path) -> None:
     """Without a checkpoint the exploration begins at the initial state."""
     assert load(tmp_path / "e.npz", ABOUT) is None
