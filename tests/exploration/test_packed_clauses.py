@@ -4,6 +4,8 @@ Each clause is checked on a state or a move that violates it, and no other claus
 there.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 from explore_tools import Sizes, Slots, compact, every_state, plan, renamed, sizes
@@ -164,6 +166,40 @@ def test_a_tampered_move_is_caught(
     assert [(clause, 1) for clause in clauses] == list(
         move_violations(INSTANCE, states, move, wrong)
     )
+
+
+@pytest.mark.parametrize("numbers", [(3, 2, 2, 2), (3, 2, 3, 2), (3, 3, 1, 2)])
+def test_a_move_that_changes_one_value_too_many_breaks_its_clause(numbers: Sizes) -> None:
+    """In all states, a count under a new cell is WX, a length an edge, a row of another FRAME."""
+    states, instance = every_state(plan(numbers)), Allocator(sizes(numbers))
+    slots, size = instance.geometry.slots, instance.geometry.page_size
+    for move in instance.moves:
+        found = instance.expand(states, move)
+        done = np.flatnonzero(found.applies & (found.reasons == 0))
+        lengths, rows, _ = instance.parts(found.after[done])
+        moved = move.other if move.kind == "clone" else move.slot
+        start, end = instance.parts(states[done])[0][:, moved], lengths[:, moved]
+        changes = list[tuple[str, int, States]]()
+        for offset in range(move.other if move.kind == "extend" else 0):
+            pages = rows[np.arange(len(done)), moved, (start + offset) // size]
+            changed = found.after[done].copy()
+            instance.parts(changed)[2][np.arange(len(done)), pages] += 1
+            changes.append(("WX", 0, changed))
+        for slot in range(slots):
+            changed = found.after[done].copy()
+            instance.parts(changed)[0][:, slot] += 1
+            changes.append(("sharing to pages", 0, changed))
+        for slot, entry in product({*range(slots)} - {moved}, range(rows.shape[2])):
+            changed = found.after[done].copy()
+            instance.parts(changed)[1][:, slot, entry] += 1
+            changes.append(("FRAME", 0, changed))
+
+        assert {*end.tolist()} >= {UNUSED} if move.kind == "free" else UNUSED not in end
+        for clause, first, changed in changes:
+            for at in range(len(done)):
+                one = Expansion(found.applies[done][[at]], found.reasons[done][[at]], changed[[at]])
+                named = dict(move_violations(instance, states[done][[at]], move, one))
+                assert first == named.get(clause), (move, clause)
 
 
 def test_a_forbidden_move_that_is_done_is_caught() -> None:
