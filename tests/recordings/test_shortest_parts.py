@@ -390,7 +390,7 @@ def test_shrinking_ends_at_its_deadline() -> None:
 
 def test_time_that_ends_in_the_last_pass_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of which no whole sequence was left out for want of time may be shorter."""
-    steps = (act.Reserve(0), act.Reserve(1), act.Pack())
+    steps: list[act.Action] = [act.Reserve(0), act.Reserve(1), act.Pack()]
     kept = [Kept(at, Line(step, None, None, {})) for at, step in enumerate(steps)]
     search = search_of(lambda left: len(left) == len(steps), [])
     times = iter([search.deadline - 1] * 2)
