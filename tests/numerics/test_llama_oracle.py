@@ -1,6 +1,6 @@
 """The float64 oracle of Llama: it agrees with the served model, and sees each part of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,9 @@ from attrs import evolve
 from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
+from impl.host import Host
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
+from spec.vocabulary import Request
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,31 @@ def test_a_history_in_which_everything_is_refused_is_told(
     (told,) = cells.differences(weights)
 
     assert told.startswith("0 texts were written")
+
+
+@pytest.mark.parametrize("off", [float("nan"), float("inf"), 5.0, -5.0, 0.0])
+def test_any_log_probability_that_is_off_is_told(
+    off: float, weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One log-probability that is off by tolerances is told with its request, choice and token."""
+    right, (request, choice) = Host.generate, (oracle.REQUESTS[1].id, 0)
+
+    def generate(host: Host, requests: Sequence[Request]) -> Any:
+        served = dict(right(host, requests))
+        if (request, choice) in served:
+            one = served[request, choice]
+            logprobs = (*one.logprobs[:-1], one.logprobs[-1] + off * oracle.TOLERANCE)
+            served[request, choice] = evolve(one, logprobs=logprobs)
+        return served
+
+    monkeypatch.setattr(Host, "generate", generate)
+
+    told = list(oracle.differences(weights))
+
+    assert (off != 0.0) == len(told)
+    last = oracle.REQUESTS[1].params.max_new - 1
+    place = f"request {request}, choice {choice}, token {last}: log-probability"
+    assert all(one.startswith(place) for one in told)
 
 
 def test_near_ties_are_told(weights: LlamaWeights) -> None:
