@@ -1,7 +1,8 @@
 """Block sizes for known kernels: small ones, so that a small batch takes many steps."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from conformance.kernels.batches import Sizes
 
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
+BY_DEFAULT: Final[Own] = MappingProxyType({})
+"""The sizes that a function chooses itself, as most callers have them."""
 
 
 def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
@@ -18,7 +21,7 @@ def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
     Most cases use the first. An unknown function has one variant: no arguments.
     """
     known = {"tpu": _tpu, "reference": _reference, "jax": _jax}
-    return known[name](sizes) if name in known else [({}, ())]
+    return known[name](sizes) if name in known else [(BY_DEFAULT, ())]
 
 
 def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
@@ -40,8 +43,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
-    planned: Own = {}  # as in a call without these arguments
-    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,)), (planned, ())]
+    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,)), (BY_DEFAULT, ())]
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
@@ -50,6 +52,7 @@ def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         ({"q_block": 16, "kv_block_pages": 16}, ()),
         # Several blocks in each step, as on devices with many threads.
         ({"q_block": 4, "kv_block_pages": 1, "step_elements": 1 << 14}, ()),
+        (BY_DEFAULT, ()),
     ]
 
 

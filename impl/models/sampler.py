@@ -46,7 +46,8 @@ def _draw_one(
     temperature: Float32[Array, ""],
 ) -> tuple[Int32[Array, ""], Float32[Array, ""]]:
     greedy = temperature <= 0
-    softened = logits / jnp.where(greedy, 1.0, temperature)
+    # The largest becomes 0, so that no temperature, however small, makes two of them infinite.
+    softened = (logits - logits.max()) / jnp.where(greedy, 1.0, temperature)
     random = jax.random.categorical(key(seed, choice, position), softened)
     token = jnp.where(greedy, jnp.argmax(logits), random).astype(jnp.int32)
     return token, jax.nn.log_softmax(logits)[token]

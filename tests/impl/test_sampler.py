@@ -38,6 +38,18 @@ def test_temperature_zero_takes_the_largest_logit() -> None:
     assert int(chosen[3]) == 4
 
 
+@pytest.mark.parametrize("exponent", range(-126, -20, 15))
+@pytest.mark.parametrize("shift", [-50.0, 0.0, 50.0])
+def test_a_tiny_temperature_takes_the_largest_logit(exponent: int, shift: float) -> None:
+    """Temperatures down to the smallest that an engine takes keep the order of the logits."""
+    logits, *whole, temperatures = batch(0)
+    logits = 10 * logits + np.float32(shift)
+
+    chosen, _ = draw(logits, *whole, np.full_like(temperatures, 2.0**exponent))
+
+    np.testing.assert_array_equal(logits.argmax(axis=1), np.asarray(chosen))
+
+
 def test_log_probability_is_taken_before_temperature() -> None:
     """The log-probability is the drawn token's under the raw logits."""
     logits, *rest = batch(1)
