@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -150,6 +151,34 @@ def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     assert {} == known_kernels.arguments("jax", evolve(SHARE, kv="int8"))  # it refuses before
     kinds = {name: chip.kinds[0].split()[:2] for name, chip in CHIPS.items() if name != "v4"}
     assert {name: " ".join(words) for name, words in kinds.items()} == known_kernels.FAMILIES
+
+
+@pytest.mark.parametrize("chip", grid.CHIPS)
+def test_blocks_of_jax_are_those_of_its_own_function_on_that_chip(
+    monkeypatch: pytest.MonkeyPatch, chip: str
+) -> None:
+    """For any sizes jax is given the blocks that its own function would look up on that device."""
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention import tuned_block_sizes as tuned
+
+    device = SimpleNamespace(device_kind=CHIPS[chip].kinds[0])
+    monkeypatch.setattr(tuned, "jax", SimpleNamespace(devices=lambda: [device]))
+    sizes = product((1, 31, 32, 33, 2048), (64, 128, 8192), (16, 128), grid.SHAPES[:2])
+
+    for tokens, positions, page_size, heads in sizes:
+        cell = Cell(heads=heads, page_size=page_size, chip=chip, tokens=tokens, positions=positions)
+        q, kv = known_kernels._heads_of_jax(cell)
+        kinds = jnp.dtype(cell.q), jnp.dtype(cell.kv)
+        places = heads.dim, page_size, tokens, cell.pages_per_seq
+        expected: Any = tuned.get_tuned_block_sizes(*kinds, q, kv // 2, *places)
+
+        names = "num_kv_pages_per_block", "num_queries_per_block"
+        given = known_kernels.arguments("jax", cell)
+        assert dict(zip(names, expected, strict=True)) == given
+        assert {
+            "head_blocks": heads.q // q,
+            "kv_cells": expected[0] * page_size,
+            "q_rows": expected[1],
+        } == known_kernels.sizes("jax", cell, given, [])
 
 
 def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:

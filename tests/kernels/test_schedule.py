@@ -250,6 +250,44 @@ def test_vector_memory_is_that_of_the_largest_kernel() -> None:
     assert vmem.Memory(95, 25, 1000, ("small", "large")) == found
 
 
+KINDS: Final = ("SCOPED", "HLO_TEMPORARY", "SCOPED")
+TAGS: Final = ("SPILL", "scratch operand", None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_report_is_the_sum_of_its_scoped_blocks(seed: int) -> None:
+    """Each scoped block of a kernel counts, with each spill in it, and the largest kernel wins."""
+    draws = random.Random(seed)
+
+    def block() -> dict[str, Any]:
+        tags = [draws.choice(TAGS) for _ in range(draws.randrange(4))]
+        held = [{"size": 1 + draws.randrange(9)} | ({"tag": tag} if tag else {}) for tag in tags]
+        size = 100 * draws.randrange(1, 20) + len(held)
+        return {"block_type": draws.choice(KINDS), "block_size": size, "allocations": held}
+
+    def names(count: int, what: str) -> dict[str, Any]:
+        every = range(count)
+        parts = [[block() for _ in range(draws.randrange(4))] for _ in every]
+        return {f"{what} {at}": {"metadata": f"jit(f)/{what}", "blocks": parts[at]} for at in every}
+
+    kernels = names(draws.randrange(1, 4), "pallas_call")
+    found = vmem.parse(page(**names(2, "pad"), **kernels))
+
+    scoped = {
+        name: [one for one in part["blocks"] if one["block_type"] == "SCOPED"]
+        for name, part in kernels.items()
+    }
+    used = {name: sum(one["block_size"] for one in some) for name, some in scoped.items()}
+    spilled = {
+        name: [a["size"] for one in some for a in one["allocations"] if a.get("tag") == "SPILL"]
+        for name, some in scoped.items()
+    }
+    largest = [name for name in used if used[name] == max(used.values())]
+    assert max(used.values()) == found.used
+    assert found.spilled in {sum(spilled[name]) for name in largest}
+    assert (1000, tuple(kernels)) == (found.capacity, found.kernels)
+
+
 @pytest.mark.parametrize("text", ["", page(), page(pad=operation("jit(f)/pad", ("operand", 1)))])
 def test_a_report_without_a_kernel_is_not_read(text: str) -> None:
     """A report without a kernel is refused."""

@@ -2,6 +2,8 @@
 
 import importlib.util
 import inspect
+import itertools
+import random
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -149,6 +151,48 @@ def test_kept_cells_depend_on_what_made_them() -> None:
     assert "decode.py" in files["tpu"]
     assert not {"tpu_inference.py", "decode.py"} & files["jax"]
     assert len({cache.stamp(kernel) for kernel in ("tpu", "jax", "tpu-inference")}) == 3
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_kernel_is_told_the_chip_of_each_call() -> None:
+    """After any chip the kernel is told any other one, and nothing of the one before is left."""
+    chips = tpu_inference.GENERATIONS.items()
+
+    told = [
+        tpu_inference.loaded(chip).get_tpu_version()
+        for pair in itertools.product(chips, repeat=2)
+        for chip, _ in pair
+    ]
+
+    assert [number for pair in itertools.product(chips, repeat=2) for _, number in pair] == told
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_any_batch_is_taken_apart_as_its_lengths_say(seed: int) -> None:
+    """Leading single queries decode, new K and V are of their cells, and the rest is not read."""
+    draws = random.Random(seed)
+    rows, page_size, entries, pages = 4, 4, 3, 12
+    count, most = draws.randrange(rows + 1), 12
+    queries = [draws.choice((1, 1, 0, 3)) for _ in range(count)]
+    lens = [asked + draws.randrange(most - asked + 1) for asked in queries]
+    starts = [0, *itertools.accumulate(queries)]
+    beyond = [starts[-1] + draws.choice((0, 1, 1, 2)) * at for at in range(1, rows - count + 1)]
+    table = np.array(draws.sample(range(pages), pages)).reshape(rows, entries)
+    lengths = np.array([*lens, *[99] * (rows - count)])
+    pool = np.arange(pages * page_size * 4 * 2, dtype=np.float32).reshape(pages, page_size, 4, 2)
+
+    decoding = tpu_inference._decoding(jnp.array([*starts, *beyond]), jnp.array([count]))
+    k, v = tpu_inference._new(
+        *map(jnp.asarray, (pool, lengths, table, np.array([*starts, *beyond]))), tokens=14
+    )
+
+    assert [len(list(itertools.takewhile(lambda asked: asked == 1, queries)))] == decoding.tolist()
+    for row, asked in enumerate(queries):
+        for index in range(asked):
+            page, offset = divmod(lens[row] - asked + index, page_size)
+            cell = pool[table[row, page], offset]
+            np.testing.assert_array_equal(cell[0::2], k[starts[row] + index])
+            np.testing.assert_array_equal(cell[1::2], v[starts[row] + index])
 
 
 @installed

@@ -1,0 +1,87 @@
+"""Drawn batches: each is as full as was wanted, and nothing that is promised is left out."""
+
+import itertools
+from collections import Counter
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from hypothesis import Phase, given, seed, settings
+
+from conformance.kernels import batches
+from conformance.kernels.batches import SIZES, Batch, Needle, drawn
+
+STEP: Final = 24
+DRAWS: Final = 300
+
+
+SHAPES: Final = {sizes.name: sizes for sizes in (SIZES[1], SIZES[-1])}
+
+
+@cache
+def every(name: str) -> list[Batch]:
+    """Some hundred batches of these sizes, the same at each run."""
+    sizes = SHAPES[name]
+    found: list[Batch] = []
+
+    @seed(1)
+    @settings(max_examples=DRAWS, database=None, deadline=None, phases=[Phase.generate])
+    @given(drawn(sizes, steps=(STEP,)))
+    def take(batch: Batch) -> None:
+        found.append(batch)
+
+    take()
+    return found
+
+
+@pytest.mark.parametrize("wanted", list(itertools.product((0, 5, 99), (1, 4, 40), repeat=2)))
+def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> None:
+    """Only its own cells and the tokens that are left limit the queries of a sequence."""
+    sizes = SIZES[1]
+    some = [wanted[:2], wanted[2:], (3, 7), (99, 40)]
+
+    lens = batches._fitting(sizes, [(queries, cells) for queries, cells in some])
+
+    assert [cells for _, cells in some] == [cells for _, cells in lens]
+    for index, (queries, cells) in enumerate(some):
+        before = sum(given for given, _ in lens[:index])
+        assert min(queries, cells, sizes.tokens - before) == lens[index][0]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_all_that_is_promised_is_drawn(name: str) -> None:
+    """Each flag has both values, each needle its place, and each edge of pages and steps is met."""
+    sizes, found = SHAPES[name], every(name)
+    edges = {0, 1, sizes.capacity - 1, sizes.capacity}
+    for step in (sizes.page_size, STEP):
+        edges |= {step - 1, step, step + 1, 2 * step, 2 * step + 1}
+
+    lens = Counter(cells for batch in found for _, cells in batch.lens)
+    asked = Counter(queries for batch in found for queries, _ in batch.lens)
+
+    assert edges <= set(lens)
+    assert {0, 1, 2, min(sizes.tokens, sizes.page_size)} <= asked.keys()
+    assert {True, False} == {sum(q for q, _ in one.lens) == sizes.tokens for one in found}
+    assert set(range(1, sizes.rows + 1)) == {len(batch.lens) for batch in found}
+    assert set(itertools.product((True, False), repeat=3)) == {
+        (one.far, one.behind, one.steep) for one in found
+    }
+    assert {False} == {one.plain for one in found}
+    assert set(Needle) == {where for one in found for _, _, where in one.needles}
+    assert {0, 1, 2, 3} == {len(one.needles) for one in found}
+    assert set(range(1, sizes.rows)) == {row for one in found for row in one.shared}
+    assert set(range(sizes.rows)) == {row for one in found for row in one.repeated}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_drawn_exists(name: str) -> None:
+    """Queries fit the cells and the batch, and needles, shared and repeated rows are of it."""
+    sizes = SHAPES[name]
+
+    for batch in every(name):
+        rows: Any = range(len(batch.lens))
+        assert sum(queries for queries, _ in batch.lens) <= sizes.tokens
+        assert all(0 <= queries <= cells <= sizes.capacity for queries, cells in batch.lens)
+        assert all(row in rows and 0 <= at < batch.lens[row][0] for row, at, _ in batch.needles)
+        assert {*batch.shared, *batch.repeated} <= {*rows}
+        assert all(0 < row for row in batch.shared)
