@@ -1,12 +1,14 @@
 """Guards left out of the engine one at a time: refinement notices, or it is explained."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from conformance.exploration.instances import instance
+from conformance.exploration.instances import PACKED, instance
 from conformance.mutation import guards
 from conformance.mutation.guards import EXPLAINED, Fate, driver_guards, noticed
 from conformance.mutation.transitions import collected
-from conformance.refinement.run import Small
+from conformance.refinement.run import SMALL, Small
 from spec.vocabulary import CleanupMode, Geometry
 
 TINY: Small = (
@@ -67,3 +69,31 @@ def test_what_is_not_noticed_must_be_explained(
     explained.pop()
     assert 1 == status()
     assert "explained, and noticed or gone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where", [None, *range(len(guards.SCOPES))])
+def test_any_graph_decides_whether_a_guard_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, where: int | None
+) -> None:
+    """A guard that a single graph notices is noticed there, whichever it is, state 0 included."""
+    places = range(len(guards.SCOPES))
+    graphs = iter([SimpleNamespace(name=f"graph {at}", held=("commit",)) for at in places])
+    monkeypatch.setattr(guards, "collected", lambda *_, **__: next(graphs))
+    found = {"one 0 TOO_LONG": 0, "two 0 TOO_LONG": 7}
+    monkeypatch.setattr(
+        guards,
+        "noticed",
+        lambda graph, _: found if graph.name == f"graph {where}" else dict.fromkeys(found),
+    )
+    monkeypatch.setattr(guards, "driver_guards", lambda: iter([("batch", 3, "driver: batch 3")]))
+    layers = [small for small in SMALL if small[0] != PACKED]
+    asked = iter([f"layer {at}" if at == where else None for at in range(len(layers))])
+    monkeypatch.setattr(guards, "driver_noticed", lambda *_: next(asked))
+
+    told = {one.guard: one.noticed for one in guards.fates()}
+
+    assert {
+        "commit: one 0 TOO_LONG": None if where is None else f"graph {where}, state 0",
+        "commit: two 0 TOO_LONG": None if where is None else f"graph {where}, state 7",
+        "driver: batch 3": f"layer {where}" if where in range(len(layers)) else None,
+    } == told
