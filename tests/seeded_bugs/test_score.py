@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from conformance.rungs.registry import WARMUP
 from conformance.seeded_bugs import NO_VIEW, find, planted, replaced
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
 from conformance.seeded_bugs.scoring import score, table, worker
+from conformance.seeded_bugs.scoring import vectors as by_vectors
 from conformance.seeded_bugs.scoring.attempts import CLEAN, Attempt, Attempts, Budget, stamp
 from conformance.seeded_bugs.scoring.methods import METHODS, Method
 from conformance.seeded_bugs.scoring.rows import Row, Tally
@@ -393,3 +395,60 @@ def test_the_table_has_a_line_for_each_plant(tmp_path: Path) -> None:
 
     assert 1 + len(PLANTS) == len(lines)
     assert all(name in line for name, line in zip(PLANTS, lines[1:], strict=True))
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_each_method_shrinks_until_it_has_caught_a_plant(tmp_path: Path, first: int) -> None:
+    """A counterexample is shrunk at the first catch of each method, and never without a bug."""
+    asked: list[tuple[str | None, str, int, bool]] = []
+
+    def named(name: str, catches: int) -> Method:
+        def run(plant: str | None, seed: int, budget: Budget) -> Attempt:
+            asked.append((plant, name, seed, budget.shrink))
+            return CAUGHT if plant and seed >= catches else MISSED
+
+        return Method(what=name, run=run)
+
+    catches = {"fuzz": first, "replay": 1, "vectors": 0}
+    make({name: named(name, at) for name, at in catches.items()}, tmp_path / "t", "CW5", seeds=3)
+
+    for plant in (None, "CW5"):
+        expected = [
+            (plant, name, seed, plant is not None and seed <= at)
+            for name, at in catches.items()
+            for seed in range(3)
+        ]
+        assert expected == [one for one in asked if one[0] == plant]
+
+
+@pytest.mark.parametrize("ends", [None, ZeroDivisionError("no"), "RC"])
+@pytest.mark.parametrize("at", range(4))
+def test_the_first_vector_that_ends_otherwise_decides(
+    monkeypatch: pytest.MonkeyPatch, at: int, ends: Exception | str | None
+) -> None:
+    """Whichever vector it is, one that raises is an error, and one that fails is a catch."""
+    header = SimpleNamespace(geometry=None, limits=None, cleanup=None)
+    every = [SimpleNamespace(header=header, name=f"v{one}", lines=range(5)) for one in range(4)]
+    parts = {"a": every[:2], "b": every[2:]}
+
+    def play(_engine: object, vector: SimpleNamespace) -> SimpleNamespace | None:
+        later = vector.name > f"v{at}"
+        if vector.name == f"v{at}" and isinstance(ends, Exception):
+            raise ends
+        if later or (vector.name == f"v{at}" and ends):
+            return SimpleNamespace(line=4, clause="DET" if later else ends)
+        return None
+
+    monkeypatch.setattr(by_vectors, "suites", lambda: list(parts))
+    monkeypatch.setattr(by_vectors, "build", lambda name: SimpleNamespace(vectors=parts[name]))
+    monkeypatch.setattr(by_vectors, "play", play)
+    monkeypatch.setattr("conformance.engines.ours.make_without_cells", lambda *_: None)
+
+    found = by_vectors.vectors(None, 0, Budget(steps=1))
+
+    place = at + (ends is None)
+    raised = isinstance(ends, Exception)
+    assert (not raised and place < 4) == found.caught
+    assert (f"v{at}: ZeroDivisionError: no" if raised else None) == found.error
+    assert 5 * place + (3 if found.caught else 0) == found.steps
+    assert ((ends or "DET", 3) if found.caught else (None, None)) == (found.clause, found.shrunk)
