@@ -121,3 +121,47 @@ def test_jax_that_answers_and_ends_well_starts(
     monkeypatch.setattr(doctor, "_JAX_PROBE", f"import sys\nprint('a word')\n{ANSWER}\n{ending}")
 
     assert {"backend": "cpu", "devices": []} == doctor.probe_jax()
+
+
+@pytest.mark.parametrize("version", [None, "0.0.1", "99.0"])
+@pytest.mark.parametrize("need", doctor.NEEDS, ids=lambda need: need.distribution)
+def test_any_part_that_is_absent_or_too_old_costs_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: doctor.Need, version: str | None
+) -> None:
+    """The core fails, the engine is undecided, and the rest is told, for each part by itself."""
+    monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "tpu", "devices": ["TPU_0"]})
+    monkeypatch.setattr(
+        doctor, "_version", lambda name: version if name == need.distribution else "99.0"
+    )
+    least = {one.distribution: "2.0" for one in doctor.NEEDS}
+    monkeypatch.setattr(doctor, "needed_versions", lambda: least)
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin")
+    path = tmp_path / "doctor.json"
+
+    status = main.main(["doctor", "--json", str(path)])
+
+    found = json.loads(path.read_text())
+    costs = {"": 1, "jax": 3}.get(need.extra, 0)
+    assert (0 if version == "99.0" else costs) == status
+    assert [need.distribution] * (version != "99.0") == [
+        one["name"] for one in found["packages"] if not one["ok"]
+    ]
+    assert [need.unchecked] * (version != "99.0") == [
+        text.partition(":")[0] for text in found["not_checked"]
+    ]
+
+
+@pytest.mark.parametrize("elsewhere", [None, *doctor.OUR_PACKAGES])
+def test_any_package_from_another_place_fails(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of our packages each must lie beside the others, whichever comes from elsewhere."""
+    homes = {
+        name: f"/{'there' if name == elsewhere else 'here'}/{name}" for name in doctor.OUR_PACKAGES
+    }
+    monkeypatch.setattr(doctor, "sources", lambda: homes)
+    monkeypatch.setattr(doctor, "probe_jax", lambda: {"backend": "tpu", "devices": ["TPU_0"]})
+    monkeypatch.setattr(doctor, "look_up", lambda need, least: installed(need, "99.0", least))
+
+    assert (0 if elsewhere is None else 1) == main.main(["doctor"])
+    assert (elsewhere is not None) == ("come from different places" in capsys.readouterr().out)

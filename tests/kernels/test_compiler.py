@@ -231,6 +231,25 @@ def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
     assert "kernel(*arrays, num_kv_pages_per_block=64, num_queries_per_block=32)" in of_jax
 
 
+@pytest.mark.parametrize(
+    ("q", "kv", "append"),
+    list(product(("bfloat16", "float32"), ("bfloat16", "float8_e4m3fn", "int8"), (True, False))),
+)
+def test_a_file_has_the_arguments_that_were_compiled(q: str, kv: str, *, append: bool) -> None:
+    """The file asks for the very shapes and dtypes that the compiling process gives the kernel."""
+    cell = evolve(SHARE, q=q, kv=kv, append=append, tokens=48, seqs=7, positions=100, pages=33)
+    text = reproduce.source(cell, "tpu")
+    begins, ends = text.index("arguments = ("), text.index("def call(")
+    held: dict[str, Any] = {"jax": jax, "jnp": jnp}
+
+    exec(text[begins:ends], held)
+
+    expected = compiling_process.arguments(cell)
+    assert [(one.shape, one.dtype) for one in expected] == [
+        (one.shape, one.dtype) for one in held["arguments"]
+    ]
+
+
 def alone(path: Path) -> "subprocess.CompletedProcess[str]":
     """Run a file in a process of its own."""
     return subprocess.run(

@@ -339,3 +339,15 @@ def test_only_spilled_registers_are_spilled(tag: str | None) -> None:
     held["blocks"][1]["allocations"].append({"size": 20} | ({} if tag is None else {"tag": tag}))
 
     assert (25 if tag == "SPILL" else 5) == vmem.parse(page(one=held)).spilled
+
+
+@pytest.mark.parametrize("length", range(reasons.LONGEST - 2, reasons.LONGEST + 4))
+def test_a_reason_is_cut_only_past_its_limit(length: int) -> None:
+    """A text of the limit is whole, and a longer one is as long as the limit, with three dots."""
+    text = "".join(str(at % 10) for at in range(length))
+
+    said = reasons.short(text)
+
+    limit = reasons.LONGEST
+    assert (text if length <= limit else f"{text[: limit - 3]}...") == said
+    assert min(length, limit) == len(said)
