@@ -201,9 +201,14 @@ def _version(distribution: str) -> str | None:
 
 
 def _at_least(installed: str, least: str) -> bool:
-    """Compare the leading numbers of two versions: 0.10.2 is at least 0.9."""
+    """Compare two versions: 0.10.2 and 0.9 are at least 0.9.0, and 0.9rc1 is before it."""
 
     def numbers(version: str) -> list[int]:
-        return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+        found = re.match(r"\d+(\.\d+)*", version)
+        return [int(part) for part in found[0].split(".")] if found else []
 
-    return numbers(installed) >= numbers(least)
+    have, need = numbers(installed), numbers(least)
+    longest = max(len(have), len(need))
+    have, need = (one + [0] * (longest - len(one)) for one in (have, need))
+    is_early = re.search(r"(a|b|rc|dev)\d*$", installed.partition("+")[0]) is not None
+    return have > need or (have == need and not is_early)

@@ -76,11 +76,21 @@ def test_doctor_survives_a_jax_that_does_not_start(
     )["not_checked"]
 
 
-def test_doctor_compares_versions_as_numbers() -> None:
-    """Version 0.10.2 is newer than 0.9, and an old or absent version is not ok."""
-    assert doctor._at_least("0.10.2", "0.9")
-    assert doctor._at_least("2.0", "2.0")
-    assert not doctor._at_least("0.9.9", "0.10")
+VERSIONS = ["0.9.dev1", "0.9rc1", "0.9", "0.9.1", "0.10", "0.10.2", "1.0b2", "1", "2.0+local"]
+"""In order."""
+
+
+@pytest.mark.parametrize(("at", "installed"), [*enumerate(VERSIONS)])
+def test_doctor_compares_versions_as_numbers(at: int, installed: str) -> None:
+    """An earlier version is too old, also where it has fewer numbers or comes before a release."""
+    for needed, least in enumerate(VERSIONS):
+        if least in {"0.9", "0.9.1", "0.10", "0.10.2", "1"}:
+            assert (at >= needed) == doctor._at_least(installed, least)
+            assert (at >= needed) == doctor._at_least(installed, f"{least}.0")
+
+
+def test_what_is_absent_or_old_is_not_ok() -> None:
+    """A part that is not installed, or too old, is not ok."""
     assert not doctor.look_up(doctor.Need("no-such-distribution", "dev", "x"), None).ok
     assert not doctor.look_up(doctor.Need("attrs", "", "x"), "9999").ok
 
