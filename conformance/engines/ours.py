@@ -3,8 +3,11 @@
 The whole observable state is read back as one packed array.
 """
 
+import signal
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, islice
 from typing import Any, Never
 
@@ -79,6 +82,19 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
     return Ours(geometry, limits, cleanup, cells=False)
 
 
+class _Pressed(Engine):
+    """An engine during whose next prefill a user may press Ctrl-C. presses: whether one does."""
+
+    presses: bool = False
+
+    def prefill(self, requests: Sequence[Request]) -> None:
+        """Prefill; the signal comes before the caller has the result."""
+        super().prefill(requests)
+        if self.presses:
+            self.presses = False
+            signal.raise_signal(signal.SIGINT)
+
+
 class _Interruptible(Host):
     """A host whose loop is interrupted. turns: how many are done before; None: it is not."""
 
@@ -104,7 +120,7 @@ class Ours:
             geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel(), logprobs=True
         )
         self._cells = cells
-        self._engine = Engine(setup)
+        self._engine = _Pressed(setup)
         self._host = _Interruptible(self._engine)
         self._profile = Profile(
             name="kvspec reference engine",
@@ -164,19 +180,38 @@ class Ours:
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
-        """The host's whole loop; interrupted in its second turn if an odd number of requests waits.
+        """The host's whole loop; interrupted now and then: see `_interrupted`.
 
-        An interrupt loses nothing: what had finished is taken, and the rest is served.
+        An interrupt loses nothing: what had finished is taken, and the rest is served. What is
+        returned is not kept: nothing is left to be taken.
         """
         host = self._host
-        host.turns = 1 if len(host.state.waiting) % 2 else None
         try:
-            served = tuple(host.generate(requests).values())
+            with self._interrupted(len(host.state.waiting)):
+                served = tuple(host.generate(requests).values())
         except KeyboardInterrupt:
             served = (*host.take_outputs(), *host.generate(()).values())
+        return entries_of((*served, *host.take_outputs()))
+
+    @contextmanager
+    def _interrupted(self, number: int) -> Iterator[None]:
+        """Interrupt the host: of every three numbers, in its second turn at one, during its first
+        prefill at another, and not at the third.
+        """
+        self._host.turns = 1 if number % 3 == 1 else None
+        if number % 3 != 2 or threading.current_thread() is not threading.main_thread():
+            try:
+                yield
+            finally:
+                self._host.turns = None
+            return
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._engine.presses = True
+        try:
+            yield
         finally:
-            host.turns = None
-        return entries_of(served)
+            self._engine.presses = False
+            signal.signal(signal.SIGINT, before)
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

@@ -93,9 +93,13 @@ def least(sizes: Geometry) -> Limits:
 
 
 def one_prefill(sizes: Geometry) -> Limits:
-    """One prompt at a time, as wide as the longest row; stop sequences as long as a page."""
+    """One prompt at a time, as wide as the longest row; stop sequences as long as a page; rounds
+    that take several tokens of every slot.
+    """
     return evolve(
         default_limits(sizes),
+        round_tokens=2 * sizes.slots + 1,
+        queue=3 * sizes.slots,
         prefill_seqs=1,
         prefill_tokens=sizes.max_len,
         stops=1,

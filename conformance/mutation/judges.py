@@ -27,6 +27,7 @@ from conformance.traffic import replay as traffic
 from conformance.vectors.build import Vector, build
 from conformance.vectors.play import play
 from conformance.vectors.suites import suites
+from impl.models.llama import DTYPES
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 
 FUZZ_SECONDS: Final = 60.0
@@ -113,14 +114,15 @@ def replay(watchdog: Watchdog) -> str | None:
 
 
 def served(watchdog: Watchdog) -> str | None:
-    """Requests served by our engine with a small Llama, and histories of its table, beside the
-    float64 oracle of it.
+    """Requests served by our engine with a small Llama, histories of its table, and long texts in
+    every dtype, beside the float64 oracle of it.
     """
     weights = llama.drawn_weights(0)
     steps = (llama_cells.differences(weights, seed=seed) for seed in range(TABLES))
+    far = map(llama_cells.far_differences, DTYPES)
     watchdog.begin((), SERVED_SECONDS)
     try:
-        return next(chain(llama.differences(weights), *steps), None)
+        return next(chain(llama.differences(weights), *steps, *far), None)
     finally:
         watchdog.end()
 

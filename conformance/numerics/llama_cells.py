@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from conformance.numerics.llama import MODEL, SETUP, Floats, cells
+from conformance.numerics.llama import MODEL, SETUP, Floats, cells, drawn_weights
 from impl.engine import Engine
-from spec.vocabulary import Params, Refused
+from impl.setup import Setup
+from spec.vocabulary import Geometry, Params, Refused, default_limits
 
 STEPS: Final = 80
 FEWEST: Final = 5
@@ -24,6 +27,15 @@ TOLERANCE: Final = 5e-6
 
 As for logits: some hundred roundings of 6e-8 of numbers of size 1 to 4. The largest difference that
 was measured, with twelve sets of weights, is 1.3e-6.
+"""
+
+
+MORE: Final = 300
+FARTHEST: Final = 2048
+"""The longest text that is written for what a dtype cannot hold, without MORE."""
+ROUNDINGS: Final = 8
+"""How many units of its dtype a K or V may be off; those of float32 come with each position, since
+an angle is rounded. At most 2.7 were measured, and 600 where positions are rounded to bfloat16.
 """
 
 
@@ -60,16 +72,52 @@ def differences(weights: Any, *, seed: int = 0) -> Iterator[str]:
         yield f"{len(known)} texts were written in {STEPS} calls, should be {FEWEST} or more"
 
 
-def _wrong(held: Held, slot: int, wanted: Floats, step: int) -> Iterator[str]:
-    size = SETUP.geometry.page_size
+def epsilon(dtype: str) -> float:
+    """The distance from 1 to the next number of a dtype."""
+    return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def far_differences(dtype: str, *, seed: int = 0) -> Iterator[str]:
+    """What is wrong with the cells of one long sequence of a model of this dtype, in words.
+
+    It is longer than the first position that the dtype cannot hold, if that is not too far.
+    """
+    exact = round(2 / epsilon(dtype))
+    length = MORE + (exact if exact <= FARTHEST else 0)
+    model = evolve(MODEL, dtype=dtype)
+    sizes = Geometry(pages=length, page_size=16, slots=1, pages_per_seq=-(-length // 16) + 1)
+    weights = jax.tree.map(lambda leaf: leaf.astype(dtype), drawn_weights(seed))
+    engine = Engine(Setup(geometry=sizes, limits=default_limits(sizes), model=model), weights)
+    text = tuple(np.random.default_rng(seed).integers(0, model.vocabulary, length).tolist())
+    batch = [(0, position) for position in range(length)]
+    engine.reserve()
+    engine.assign(0, text, Params(max_new=1), request=0, choice=0)
+    engine.allocate(batch)
+    engine.write(batch)
+    tolerance = ROUNDINGS * epsilon(dtype) + length * epsilon("float32")
+    wanted = cells(model, weights, text)
+    for wrong in _wrong(_held(engine), 0, wanted, 0, sizes=sizes, tolerance=tolerance):
+        yield f"{dtype}: {wrong}"
+
+
+def _wrong(
+    held: Held,
+    slot: int,
+    wanted: Floats,
+    step: int,
+    *,
+    sizes: Geometry = SETUP.geometry,
+    tolerance: float = TOLERANCE,
+) -> Iterator[str]:
+    size = sizes.page_size
     places = [(held.rows[slot][at // size], at % size) for at in range(wanted.shape[1])]
-    if any(page not in range(SETUP.geometry.pages) for page, _ in places):
+    if any(page not in range(sizes.pages) for page, _ in places):
         yield f"step {step}, slot {slot}: the row {held.rows[slot]} lacks pages of written cells"
         return
     for layer, pool in enumerate(held.pools):
         seen = np.stack([pool[place] for place in places])
         apart = np.abs(seen - wanted[layer]).max(axis=(1, 2))
-        for position in np.flatnonzero(~(apart <= TOLERANCE)):
+        for position in np.flatnonzero(~(apart <= tolerance)):
             yield (
                 f"step {step}, slot {slot}, layer {layer}: K and V of position {position} are up "
                 f"to {apart[position]:.2g} from those of the oracle"

@@ -37,7 +37,7 @@ from conformance.rungs.shared_moves import allocating, fixed, slots_of, writing
 from conformance.rungs.simpler import simpler_requests
 from spec import model, pool
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines import naive, scheduling
 from spec.machines.actions import (
     Assign,
     Clone,
@@ -107,6 +107,33 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     if twice:  # mostly nothing else is wrong
         requests.append(evolve(requests[again % count], prompt=(0,), n_generations=1))
     return Prefill(tuple(requests))
+
+
+def stopped_past_given_tokens(session: Session, drawn: int) -> Step:
+    """Rounds of a request whose stop sequence is of given tokens, equal ones, and one that follows.
+
+    There are as many of them as the stop sequence has, or more: it then begins anew inside itself.
+    """
+    digits, before = Digits(drawn), session.state
+    sizes, most = before.geometry, before.limits.stop_len
+    token, kept = digits.below(ALPHABET), 1 + digits.below(most - 1)
+    given = kept + digits.below(3)
+    longest = min(sizes.max_len - given - 2, before.limits.prefill_tokens)
+    if most < 2 or longest < 1 or Enqueue not in session.actions:
+        return session.rules["prefill"](session, drawn)
+    prompt = (digits.below(ALPHABET),) * (1 + digits.below(min(longest, sizes.page_size + 1)))
+    free = Params(max_new=1, temperature=digits.below(2), seed=digits.below(3))
+    text = (*naive.generate(prompt, free, window=sizes.window)[0], *(token,) * given)
+    following = naive.generate((*prompt, *text), free, window=sizes.window)[0]
+    stop = (*(token,) * kept, *following)
+    params = evolve(free, max_new=given + 3, stops=(stop,))
+    number = session.next_id()
+    session.take(Prefill((Request(id=number, prompt=prompt, params=params),)))
+    for slot, detail in enumerate(session.state.details):
+        if detail is not None and detail.request == number:
+            for _ in range(given):
+                session.take(Enqueue(slot, token))
+    return Generate()
 
 
 def choices_at_edge(session: Session, drawn: int) -> Step:
@@ -375,6 +402,7 @@ KIT: Final = RungKit(
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),
             "choices_at_edge": rarely(3, choices_at_edge, "prefill"),
+            "stopped": rarely(2, stopped_past_given_tokens, "prefill"),
             "enqueue": when(has_queued, queue_up, "prefill"),
         },
     },

@@ -13,7 +13,7 @@ from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
 from impl.host import Host
-from impl.models.llama import LayerWeights, Llama, LlamaWeights
+from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
 from spec.vocabulary import Request
 
 
@@ -62,6 +62,33 @@ def test_the_first_of_equal_logits_is_taken(
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     """Along random histories of a table every written K and V is that of its prefix."""
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_far_cells_are_those_of_the_oracle_in_every_dtype(dtype: str) -> None:
+    """K and V of a long text are as near to the oracle as the dtype allows."""
+    assert [] == list(cells.far_differences(dtype))
+
+
+@pytest.mark.parametrize("dtype", [one for one in DTYPES if one != "float32"])
+def test_rotations_of_rounded_positions_are_seen(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that rounds positions to its dtype is wrong past the first that it cannot hold."""
+    right = Llama._rotate
+
+    def rounded(model: Llama, x: jax.Array, positions: jax.Array) -> jax.Array:
+        return right(model, x, positions.astype(dtype).astype(jnp.int32))
+
+    monkeypatch.setattr(Llama, "_rotate", rounded)
+    forget_compiled()
+
+    told = list(cells.far_differences(dtype))
+    monkeypatch.undo()
+    forget_compiled()
+
+    first = round(2 / cells.epsilon(dtype)) + 1
+    assert told[0].startswith(f"{dtype}: step 0, slot 0, layer 0: K and V of position {first} are")
 
 
 def one_cell_longer(held: cells.Held) -> cells.Held:
