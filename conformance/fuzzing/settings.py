@@ -107,6 +107,21 @@ def one_prefill(sizes: Geometry) -> Limits:
     )
 
 
+def wide(sizes: Geometry) -> Limits:
+    """Everything wider than slots, rows or the queue can use."""
+    most = max(sizes.max_len, 2 * sizes.slots) + 1
+    return Limits(
+        queue=most,
+        prefill_tokens=2 * most,
+        prefill_seqs=sizes.slots + 1,
+        round_tokens=most + 1,
+        rounds=most,
+        stops=most,
+        stop_len=most,
+        outputs=most,
+    )
+
+
 def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
     """Sizes that reach what no usual setting does; each with a cleanup and limits.
 
@@ -133,7 +148,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(1, 4, 2, 2), after, default_limits),  # one page
         (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
         (sized(6, 8, 2, 3), end, one_prefill),  # long pages
-        (sized(8, 1, 3, 3), never, narrow_batches),
+        (sized(8, 1, 3, 3), never, wide),
         (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
     )
 

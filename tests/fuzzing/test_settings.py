@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
@@ -92,6 +92,31 @@ def test_each_setting_is_legal_and_can_be_warmed_up(setting: Setting) -> None:
         report = campaign.Run(setting=setting)
         campaign._take_turn(target, level, number, report)
         assert None is report.finding, report.finding
+
+
+COUNTED = {
+    "queue": "slots",
+    "outputs": "slots",
+    "round_tokens": "slots",
+    "prefill_seqs": "slots",
+    "prefill_tokens": "max_len",
+}
+"""What bounds the useful width of a limit."""
+
+
+@pytest.mark.parametrize("size", ["slots", "max_len", "page_size"])
+@pytest.mark.parametrize("limit", [one.name for one in fields(Limits)])
+def test_every_limit_is_below_at_and_above_every_size(limit: str, size: str) -> None:
+    """No limit is tied to a size: it is less and more than each, and as much as those it counts."""
+    found = [
+        (getattr(one.limits, limit), getattr(one.geometry, size))
+        for one in (*settings.usual(small()), *CANDIDATES)
+    ]
+    never_less = limit in {"queue", "outputs"} and size == "slots"  # such cannot serve the slots
+
+    assert never_less != any(wide < most for wide, most in found)
+    assert any(wide == most for wide, most in found) or COUNTED.get(limit) != size
+    assert any(wide > most for wide, most in found)
 
 
 def test_what_bugs_need_is_among_the_settings() -> None:

@@ -37,7 +37,8 @@ LEAST = {
     "too many stops": 11,
     "two stops that share a beginning": 34,
     "a stop that ends at a page boundary": 64,
-    "position -1 alone": 6,
+    "a stop that begins anew inside a begun match": 10,
+    "position -1 alone": 4,
     "nothing but padding": 6,
     "a position past every row alone": 4,
     "a batch of exactly the width": 111,
@@ -106,6 +107,16 @@ def _buffers(state: State, action: Step) -> Iterator[str]:
             yield "a round with a full queue"
         case act.TakeOutputs() if not state.outputs:
             yield "take no outputs"
+    if isinstance(action, act.Round | act.Generate) and any(_begin_anew(state)):
+        yield "a stop that begins anew inside a begun match"
+
+
+def _begin_anew(state: State) -> Iterator[bool]:
+    """Of each stop sequence that needs one more token: whether all its others wait once more."""
+    for slot, detail in enumerate(state.details):
+        waiting = tuple(one.token for one in state.queue if one.slot == slot)
+        for stop in detail.params.stops if detail else ():
+            yield len(stop) > 1 and waiting[-len(stop) :] == (stop[0], *stop[:-1])
 
 
 def _requests(action: Step) -> list[tuple[tuple[int, int], tuple[int, ...], Params]]:
