@@ -70,11 +70,11 @@ def _bar(console: Console) -> Progress:
 
 
 def _lines(label: str, total: float | None, stream: IO[str]) -> Callable[[float, str], None]:
-    whole = "" if total is None else f" of {total:g}"
+    whole = "" if total is None else f" of {total:.12g}"
 
     def show(done: float, note: str) -> None:
         tail = f", {note}" if note else ""
-        print(f"{label}: {round(done, 1):g}{whole}{tail}", file=stream, flush=True)
+        print(f"{label}: {round(done, 1):.12g}{whole}{tail}", file=stream, flush=True)
 
     return show
 

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -170,6 +171,17 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then() -> None:
 
     assert "fuzz: 10.5 of 60, 7 steps\nfuzz: 21 of 60, 7 steps\n" == stream.getvalue()
     assert "" == silent.getvalue()
+
+
+@pytest.mark.parametrize("amount", [0, 0.5, 7, 999_999, 1_234_567, 29_075_123_456])
+def test_every_digit_of_an_amount_is_told(amount: float) -> None:
+    """Amounts past a million are written out, as those below."""
+    stream, times = io.StringIO(), count(step=1000)
+
+    with progress("states", total=amount, stream=stream, clock=lambda: next(times)) as update:
+        update(amount, "")
+
+    assert f"states: {amount} of {amount}\n" == stream.getvalue()
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
