@@ -332,9 +332,10 @@ class Serves(Protocol):
     """An engine that serves requests to the end in one call, beside Submit, Admit and so on."""
 
     def serve(self, requests: Sequence[Request]) -> Sequence[OutputEntry]:
-        """Submit these requests; then Admit, Generate and TakeOutputs until nothing is left to do.
+        """Submit these requests; then Admit, Generate and TakeOutputs until none changes anything.
 
-        Returns every output that was not taken before, in any order.
+        Returns every output that was not taken before, in any order. Requests that cannot go on,
+        as where no slot is ever freed, keep waiting.
         """
         ...
 

@@ -23,7 +23,7 @@ from conformance.runtime import compiled_code
 from impl import host
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine, Output
-from impl.host import Host
+from impl.host import Host, Stalled
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
 from impl.setup import Setup
@@ -189,9 +189,18 @@ class Ours:
         try:
             with self._interrupted(len(host.state.waiting)):
                 served = tuple(host.generate(requests).values())
+        except Stalled as stalled:
+            served = tuple(stalled.outputs.values())
         except KeyboardInterrupt:
-            served = (*host.take_outputs(), *host.generate(()).values())
+            served = (*host.take_outputs(), *self._served_on())
         return entries_of((*served, *host.take_outputs()))
+
+    def _served_on(self) -> tuple[Output, ...]:
+        """What finishes after an interrupt."""
+        try:
+            return tuple(self._host.generate(()).values())
+        except Stalled as stalled:
+            return tuple(stalled.outputs.values())
 
     @contextmanager
     def _interrupted(self, number: int) -> Iterator[None]:

@@ -23,7 +23,9 @@ MORE: Final = (
 
 
 class Served(NamedTuple):
-    """What is left when nothing is left to do. outputs: by request and choice."""
+    """What is left when nothing goes on: nothing is left to do, or what waits can never be served,
+    as where no slot is ever freed. outputs: by request and choice.
+    """
 
     requests: tuple[Request, ...]
     state: State
@@ -31,14 +33,14 @@ class Served(NamedTuple):
 
 
 def serve(machine: Machine, state: State) -> Served | None:
-    """Serve what waits, and MORE if each of it can be submitted; None if there is no end."""
+    """Serve what waits, and MORE if each of it can be submitted; None if neither can be told."""
     unused = filterfalse(_ids(state).__contains__, count())
     more = tuple(evolve(request, id=next(unused)) for request in MORE)
     return serve_with(machine, state, more) or serve_with(machine, state, ())
 
 
 def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) -> Served | None:
-    """Serve what waits and these requests; None if one is refused, or if there is no end.
+    """Serve what waits and these requests; None if one is refused.
 
     Also None if two outputs would have the same name: a caller who gets both at once cannot tell
     them apart. The single actions compare them.
@@ -55,12 +57,9 @@ def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) ->
                 outputs += map(output_entry, state.outputs)
             if not machine.refusals(state, action):
                 state = machine.effect(state, action)
-        if state.idle:
-            named = {one[:2] for one in outputs}
-            if len(named) < len(outputs):
-                return None
-            return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
-    return None
+    if len({one[:2] for one in outputs}) < len(outputs):
+        return None
+    return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
 
 
 def _ids(state: State) -> set[int]:

@@ -1,10 +1,12 @@
 """What an engine shows besides its view: bugs that no view shows are found."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import pytest
+from attrs import evolve
 from jax import Array
 from spec_engine import SpecEngine, small
 
@@ -20,7 +22,7 @@ from conformance.seeded_bugs.catalogue import PLANTS
 from impl import host
 from impl.cache import paged
 from impl.engine import Stats
-from impl.host import Host
+from impl.host import Host, Stalled
 from impl.setup import Setup
 from impl.state import State, outputs, slots
 from impl.state.outputs import Outputs
@@ -208,6 +210,31 @@ def test_a_bug_of_serving_to_the_end_is_found(
     assert ("OUT", WAITING) == (found.clause, found.history)
     assert "what is served to the end is" in found.message
     assert unseen is None
+
+
+def _keeping_what_stalled_holds(generate: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Host, requests: Sequence[Request]) -> Any:
+        try:
+            return generate(self, requests)
+        except Stalled as stalled:
+            self._state = evolve(self._state, finished=tuple(stalled.outputs.values()))
+            raise
+
+    return wrong
+
+
+def test_what_can_never_be_served_ends_with_what_has_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no slot is ever freed, outputs come once, and a host that keeps them too is found."""
+    stuck = partial(reference.make, SIZES, default_limits(SIZES), CleanupMode.NONE)
+    assert replay(stuck, WAITING) is None
+    monkeypatch.setattr(Host, "generate", _keeping_what_stalled_holds(Host.generate))
+
+    found = replay(stuck, WAITING)
+
+    assert found is not None
+    assert ("OUT", WAITING) == (found.clause, found.history)
 
 
 def test_two_outputs_with_one_name_are_not_served_at_once() -> None:
