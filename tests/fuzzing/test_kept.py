@@ -127,7 +127,11 @@ def as_python(kept: Recorded) -> Recorded:
     return made
 
 
-@pytest.mark.parametrize("kind", [*STEPS.values(), Params, Request], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [*sorted(STEPS.values(), key=lambda one: one.__name__), Params, Request],
+    ids=lambda one: one.__name__,
+)
 def test_the_test_of_a_counterexample_has_every_value_of_every_field(kind: type) -> None:
     """A step in the test file equals that of the history, also where a field is 0 or empty."""
     made: list[Any] = [*forms(kind)]

@@ -206,6 +206,23 @@ def test_the_lines_of_a_worker_are_summed_up(seed: int) -> None:
     assert (tried.loosest and tried.loosest["lens"]) in (named or [None])
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_finding_is_told_with_its_own_batch(*, shown: bool) -> None:
+    """The batch of the end is that of the finding; without one it is the last that was begun."""
+    own, last = (Batch(lens=((1, cells),)).to_json() for cells in (3, 4))
+    tried = Tried(Job(kernel="reference", sizes=SIZES[0].name))
+    ended: Any = {"ended": "finding", "what": ["race"], "text": "a"} | (
+        {"batch": own} if shown else {}
+    )
+
+    tried.take({"begin": own})
+    tried.take({"begin": last})
+    tried.take(ended)
+
+    assert ("finding", ["race"], "a") == (tried.ended, tried.what, tried.text)
+    assert (own if shown else last) == tried.batch
+
+
 @pytest.mark.parametrize("kernel", ["tpu", "reference", "jax"])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_every_job_has_what_was_asked_for(kernel: str, seed: int) -> None:
