@@ -21,23 +21,24 @@ from spec_engine import SpecEngine
 from conformance.cli import main
 from conformance.files import atomic
 from conformance.history import Attend, PoisonDead
-from conformance.protocol import Action, Result
-from conformance.recordings.fields import fields_of
-from conformance.recordings.format import Header
+from conformance.protocol import RESULTS, Action, Result
+from conformance.recordings.fields import fields_of, plain_result
+from conformance.recordings.format import Header, Line
 from conformance.recordings.validate import validate
+from conformance.rungs.registry import KITS
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
 from conformance.seeded_bugs.scoring.attempts import Budget
 from conformance.vectors import build, files
-from conformance.vectors.build import Cover
+from conformance.vectors.build import Cover, Vector
 from conformance.vectors.play import play
 from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
 from spec.fields import BY_NAME
-from spec.machines.actions import Reserve
+from spec.machines.actions import Allocate, Pack, Reserve, TakeOutputs
 from spec.view import View
-from spec.vocabulary import InvalidInput, Refused
+from spec.vocabulary import Capacity, InvalidInput, Refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "vectors.md"
 ALLOCATOR = Path(__file__).with_name("vectors_allocator.c")
@@ -128,6 +129,54 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
     assert absent() == ("Release",), "the geometry of a vector has no window"
     assert TABLE == single[0]
     assert {*TABLE, "Clone: OUT_OF_PAGES"} == single[1]
+
+
+def test_what_no_history_shows_is_what_no_step_of_the_graph_shows(covers: list[Cover]) -> None:
+    """The list of what cannot be reached is read off the graph a second time."""
+    for cover in covers:
+        suite, graph = cover.suite, cover.reach.steps
+        every = [step for steps in graph for step in steps.values()]
+        answers = {step.items[0] for step in every}
+        shown = {
+            f"{name}: {reason}"
+            for name, reasons in (answer.split(": ") for answer in answers)
+            for reason in reasons.split("+")
+        }
+        asked = {
+            f"{kind.__name__}: {reason.name}"
+            for kind in suite.actions
+            for reason in suite.machine.reasons(kind)
+        }
+        named = {
+            name for kit in KITS if kit.rung in suite.machine.names for name in kit.corners
+        } - build.NOT_ONE_STEP
+        met = {item.rpartition(" (")[0] for step in every for item in step.items[1:]}
+        follow = {(one.kind, two.kind) for one in every for two in graph[one.after].values()}
+        apart = {*product({step.kind for step in every}, repeat=2)} - follow
+        why = f"in any of the {len(graph)} states", f"in none of the {len(graph)} states"
+
+        told = {
+            **dict.fromkeys((asked - shown) | (named - met), why[0]),
+            **dict.fromkeys(build.NOT_ONE_STEP, "more than one action"),
+            **dict.fromkeys((f"{one} > {two}" for one, two in apart), why[1]),
+        }
+
+        assert told.keys() == cover.unreachable.keys()
+        assert [] == [item for item, part in told.items() if part not in cover.unreachable[item]]
+
+
+def test_what_a_vector_shows_is_not_called_unreachable(covers: list[Cover]) -> None:
+    """No line is refused for a reason, among others or alone, that the statistics deny."""
+    for cover in covers:
+        lines = [line for vector in cover.vectors for line in vector.lines]
+        given = {
+            f"{type(line.step).__name__}: {reason.name}"
+            for line in lines
+            for reason in line.refused or ()
+        }
+
+        assert given.isdisjoint(cover.unreachable)
+        assert given
 
 
 def test_the_page_lists_the_suites() -> None:
@@ -286,6 +335,60 @@ def other(value: Any) -> Any:
     if isinstance(value, tuple):
         return (0 if value[:1] == (1,) else 1, *value[1:])
     return value + 1
+
+
+class Returning(SpecEngine):
+    """The specification, which returns another result for one of its actions."""
+
+    def __init__(self, header: Header, after: int) -> None:
+        super().__init__(header.geometry, header.limits, header.cleanup)
+        self.left = after
+
+    def apply(self, action: Action) -> Result:
+        """Take an action."""
+        self.left -= 1
+        result: Any = plain_result(super().apply(action))
+        if not self.left:
+            result = [*result, 0] if isinstance(result, list) else result + 1
+        returned: Result = result
+        return returned
+
+
+def test_every_result_of_a_vector_is_compared(covers: list[Cover]) -> None:
+    """Another result is found on its line, in the place of 0 or of an empty one too."""
+    tried = set[tuple[type, bool]]()
+    for vector in (vector for cover in covers for vector in cover.vectors):
+        for at, line in enumerate(vector.lines, start=1):
+            case = type(line.step), bool(line.result)
+            if line.result is None or case in tried:
+                continue
+            tried.add(case)
+
+            found = play(Returning(vector.header, at), vector)
+
+            assert found is not None, line
+            assert (at + 1, "the result", str(line.result)) == (
+                *(found.line, found.what),
+                found.expected,
+            )
+    kinds = {kind for kind in RESULTS if kind.__name__ not in absent()}
+    assert {*product(kinds, [True])} <= tried
+    assert {(kind, False) for kind in (Reserve, Allocate, Pack, TakeOutputs)} <= tried
+
+
+@pytest.mark.parametrize("name", [field.name for field in attrs.fields(Capacity)])
+def test_an_engine_with_another_policy_is_not_blamed(name: str) -> None:
+    """It is refused before its first action, whatever it is of its policy that differs."""
+    suite = suites()[0]
+    chosen, other = suite.instance, {"copy": "lazy", "lookahead": 1, "reserve": "request"}
+    capacity = Capacity(**{name: other[name]})  # type: ignore[arg-type]
+    engine = SpecEngine(chosen.geometry, chosen.limits, chosen.cleanup, capacity=capacity)
+    before, header = engine.state, Header(geometry=chosen.geometry, limits=chosen.limits)
+
+    with pytest.raises(InvalidInput, match=r"Profile\.capacity"):
+        play(engine, Vector("any", header, (Line(Reserve(), None, None, {}),), frozenset()))
+
+    assert before is engine.state
 
 
 class Taking(SpecEngine):
