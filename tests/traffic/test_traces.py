@@ -154,6 +154,39 @@ def test_a_bad_mooncake_row_is_refused_by_file_and_line(
     assert len(str(error)) < 400
 
 
+BLANKS = " \t\r\x0b\x0c\x1c\x85\xa0\u2028"
+"""Characters that Python takes for blanks; JSON knows the first three."""
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=ascii)
+def test_a_blank_is_no_part_of_a_row(written: Writer, blank: str) -> None:
+    """Wherever it stands in an Azure row, the row is refused, but for the end of a line."""
+    head, row, *_ = AZURE.splitlines()
+    for at in range(len(row) + 1):
+        changed = f"{row[:at]}{blank}{row[at:]}"
+        path = written(f"{head}\n{row}\n{changed}\n{row}\n")
+
+        if blank == "\r" and at == len(row):
+            assert 3 == len(list(load(path, "azure")))
+        else:
+            assert f"{path}, line 3" == refusal(path, "azure").name, changed
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=ascii)
+def test_a_blank_between_the_parts_of_json_is_one_of_json(written: Writer, blank: str) -> None:
+    """Wherever it stands in a Mooncake row, the row is the same or is refused, as JSON says."""
+    for at in range(len(ROW) + 1):
+        changed = f"{ROW[:at]}{blank}{ROW[at:]}"
+        path = written(f"{MOONCAKE}{changed}\n{ROW}\n")
+        is_in_string = ROW[:at].count('"') % 2 == 1
+        is_in_number = len(ROW[at - 1 : at + 1]) == 2 and ROW[at - 1 : at + 1].isdigit()
+
+        if blank in " \t\r" and not is_in_string and not is_in_number:
+            assert 4 == len(list(load(path, "mooncake"))), changed
+        else:
+            assert f"{path}, line 3" == refusal(path, "mooncake").name, changed
+
+
 @pytest.mark.parametrize("format", ["azure", "mooncake"])
 @pytest.mark.parametrize(
     ("content", "line", "allowed"),
