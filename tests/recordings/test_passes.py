@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from attrs import evolve
 
 from conformance.recordings import required, validate
-from conformance.recordings.format import VERSION, Header, profile_of
+from conformance.recordings.format import FIELDS, VERSION, Header, profile_of, saw_to_data
 from conformance.recordings.required import EVERYTHING, NOTHING
 from conformance.rungs.coverage import Coverage, offered_by
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.sharing import SHARED
 from spec import ladder
+from spec.fields import BY_NAME, entries
 from spec.machines import actions as act
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Reason, default_limits
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason, default_limits
 
 SIZES = Geometry(pages=4, page_size=2, slots=2, pages_per_seq=3)
 HEAD: dict[str, Any] = {
@@ -213,6 +215,50 @@ def test_everything_is_what_fuzzing_requires_at_the_sizes_of_the_header(
     expected = coverage.coverable(offered)
     assert [*expected, *[FULL] * (FULL not in expected)] == items
     assert rare == ("Enqueue: QUEUE_FULL" in items)
+
+
+QUEUEING = ("Admit", "Clone", "Enqueue", "Prefill", "Propose")
+LESS_DRAWN = "round that draws for as many as the outputs have room for, and packs more"
+WITHOUT = {
+    ("queue", 1): {LESS_DRAWN},
+    ("queue", 30): {f"{name}: QUEUE_FULL" for name in QUEUEING},
+    ("round_tokens", 30): {LESS_DRAWN},
+}
+"""What a limit of this size rules out, beside what the default ones do."""
+
+
+@pytest.mark.parametrize("value", [1, 30])
+@pytest.mark.parametrize("name", [field.name for field in attrs.fields(Limits)])
+def test_everything_is_required_within_each_limit_of_the_header(
+    name: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the limits of the header rule out is not required, and all the rest is."""
+    monkeypatch.setattr(required, "RARE_STEPS", 0)
+    coverage = counted(*(ladder.whole().calls - {act.Release}))
+    default = Header(geometry=SIZES, limits=default_limits(SIZES))
+    changed = evolve(default, limits=evolve(default.limits, **{name: value}))
+
+    every, items = (
+        set(required.required((EVERYTHING,), coverage, header)) for header in (default, changed)
+    )
+
+    assert WITHOUT.get((name, value), set()) == every - items
+    assert items <= every
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("step", ["Free", "Purge"])
+def test_what_an_illegal_line_shows_is_observed(tmp_path: Path, step: str, name: str) -> None:
+    """The first line is illegal and the only one with the field, whoever judges."""
+    field = BY_NAME[name]
+    new = ladder.whole().initial(SIZES, default_limits(SIZES))
+    value = saw_to_data({name: {0: field.to_record(entries(field, field.of(new))[0])}})
+
+    outcome = of(tmp_path / "r.jsonl", {"step": step, "slot": 1, "saw": value})
+
+    assert outcome.found is not None
+    assert (2, "the action") == (outcome.found.line, outcome.found.what)
+    assert {name} == outcome.observed
 
 
 @pytest.mark.parametrize(

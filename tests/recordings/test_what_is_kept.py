@@ -26,7 +26,7 @@ from conformance.recordings.format import (
 )
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.slots import slots_of
-from spec.machines.actions import FreeFinished, Reserve
+from spec.machines.actions import FreeFinished, Reserve, Reset
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
@@ -172,6 +172,45 @@ def test_printed_lines_have_their_numbers_in_the_file(
     assert parts == [json.loads(file[number - 1]) for number in numbers]
     assert [] != numbers
     assert number_of_first_illegal(lines) == numbers[-1]
+
+
+@pytest.mark.parametrize("spare", range(3))
+@pytest.mark.parametrize("resets", range(3))
+def test_it_is_said_whether_a_line_can_be_left_out(resets: int, spare: int) -> None:
+    """The lines before the last reset do not count, since they are no part of what is shrunk."""
+    steps: list[Action] = [*[Reset()] * resets, *map(Reserve, range(spare)), Reserve(SIZES.slots)]
+    write(Path("r.jsonl"), BLANK, [Line(step, None, None, {}) for step in steps])
+
+    result = ran(Path("r.jsonl"))
+
+    assert 1 == result["shortest_events"]
+    part = [told for told in result["not_checked"] if told.startswith("a shorter recording")]
+    assert (not spare) == bool(part)
+
+
+class Silent(SpecEngine):
+    """An engine that refuses everything for given reasons."""
+
+    reasons: tuple[Reason, ...] = ()
+
+    def apply(self, action: Action) -> Result:
+        """Refuse the action."""
+        del action
+        raise Refused(Refusal(reason) for reason in self.reasons)
+
+
+@pytest.mark.parametrize("count", range(3))
+def test_a_refusal_is_recorded_with_as_many_reasons_as_it_has(count: int) -> None:
+    """One without any is no action that was done."""
+    engine, out = Silent(SIZES, BLANK.limits, CleanupMode.END), io.StringIO()
+    engine.reasons = tuple(Reason)[:count]
+    recorder = Recorder(engine, out)
+
+    with pytest.raises(Refused):
+        recorder.apply(FreeFinished())
+
+    line = line_from_data(json.loads(out.getvalue().splitlines()[-1]))
+    assert frozenset(engine.reasons) == line.refused
 
 
 def number_of_first_illegal(lines: list[Line]) -> int:

@@ -1,6 +1,7 @@
 """What is told of an illegal line: the entry that says most, and the shortest part with it."""
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,21 @@ def test_a_page_that_is_handed_out_twice_is_named_with_its_row(
     assert str(told(tmp_path, *begun, twice, policy="lowest")).endswith(NONE_LEFT)
     own = {**twice, "saw": {"rows": {"1": [2]}}}
     assert str(told(tmp_path, *begun, own, policy="lowest")).endswith("OUT_OF_PAGES")
+
+
+@pytest.mark.parametrize("first", [[], [BY_SPECIFICATION]])
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_page_that_is_handed_out_twice_is_named_whichever_slot_shows_it(
+    tmp_path: Path, order: tuple[int, ...], first: list[dict[str, Any]]
+) -> None:
+    """Of a batch of several slots any one may show it, and the others show the last free pages."""
+    rows = [[0, 1], [2], [3]]
+    begun = [*first, *filled(*rows)]
+    batch = [[slot, 2 * len(rows[slot])] for slot in range(3)]
+    shown = {str(slot): [*rows[slot], page] for slot, page in zip(order, (1, 4, 5), strict=True)}
+    twice = {"step": "Allocate", "batch": batch, "saw": {"rows": shown}}
+
+    assert str(told(tmp_path, *begun, twice, policy="lowest")).endswith(NONE_LEFT)
 
 
 def test_a_page_that_a_clone_may_not_share_is_named_in_a_full_pool(tmp_path: Path) -> None:
