@@ -126,6 +126,36 @@ def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ["jsonl", "py"] == sorted(path.suffix[1:] for path in Path("kept").iterdir())
 
 
+@pytest.mark.parametrize("leaked", [None, 0, 1, 2])
+@pytest.mark.parametrize("refused_first", [0, 1])
+@pytest.mark.parametrize("limit", [None, 1, 4, 5, 6])
+def test_the_tally_and_the_limit_decide_what_the_command_says(
+    limit: int | None,
+    refused_first: int,
+    leaked: int | None,
+    sample: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any leaked page fails, and only a replay without a limit is complete."""
+
+    def replayed(*_: object, tally: replay.Tally, **__: object) -> None:
+        tally.refused, tally.leaked_pages = refused_first, leaked
+
+    monkeypatch.setattr(replay, "replay", replayed)
+    engine = ("--engine", "spec_engine:make_without_cells", "--in-process", "--json", "r.json")
+    stops = () if limit is None else ("--limit", str(limit))
+
+    status = main.main(["replay", str(sample), *TWO_SLOTS, *engine, *stops])
+
+    found = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert (1 if leaked else 0) == status
+    assert ("fails" if leaked else "holds") == found["verdict"]
+    assert ("complete" if limit is None else "sampled") == found["scope"]
+    assert (leaked, refused_first) == (found["leaked_pages"], found["refused"])
+    words = [f"CONS: {leaked} pages are not free after the last request"] if leaked else []
+    assert words == found["failures"]
+
+
 def test_leaks_are_not_checked_without_counts(sample: Path) -> None:
     """The report says so: no page that stays counted could be seen."""
     engine = ("--engine", "spec_engine:WithoutCounts")
