@@ -118,7 +118,10 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         finally:
             _count(tally, report)
         if tally.finding is not None:
-            _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)
+            if tally.finding.message == replay.STALLS:
+                _write(tally.finding, geometry, limits, arguments, report)
+            else:
+                _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)
             return Verdict.FAILS
     if tally.leaked_pages:
         report.fail(f"CONS: {tally.leaked_pages} pages are not free after the last request")

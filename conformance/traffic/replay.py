@@ -26,6 +26,7 @@ from spec.vocabulary.integers import VOCABULARY
 
 WAITING: Final = 16
 """How many requests wait for admission."""
+STALLS: Final = "Admit and Generate change nothing, should serve the requests that are left"
 
 Do = Callable[[Step], frozenset[Reason]]
 """Takes a step and records it in the history; returns the reasons of a refusal."""
@@ -116,11 +117,15 @@ def replay(
 
     coming, known = iter(traffic), dict[int, Request]()
     try:
-        while _top_up(lockstep, do, coming, known) or not lockstep.state.idle:
+        while (submitted := _top_up(lockstep, do, coming, known)) or not lockstep.state.idle:
+            before = lockstep.state
             if do(Admit()) - {Reason.QUEUE_EMPTY}:
                 tally.refused += 1
             do(Generate())
             _collect(lockstep, do, known, tally)
+            if not submitted and lockstep.state == before:
+                tally.finding = Finding(tuple(tally.history), "PROG", STALLS)
+                return  # no clause is violated by a step of it, so it cannot be shrunk
             tally.seconds = time.perf_counter() - started
             update(tally.requests)
         counts = lockstep.seen.counts

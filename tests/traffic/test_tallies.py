@@ -7,14 +7,24 @@ from random import Random
 
 import pytest
 from attrs import evolve
-from spec_engine import SpecEngine
+from spec_engine import SpecEngine, small
 
 from conformance.cli.replay import _recorded
 from conformance.lockstep.run import Finding
+from conformance.protocol import Action, Result
 from conformance.traffic import replay, traces
 from spec import ladder
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
-from spec.vocabulary import CleanupMode, Geometry, Reason, default_limits
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    default_limits,
+    refused,
+)
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 SIZES = Geometry(pages=5, page_size=4, slots=2, pages_per_seq=3)
@@ -123,3 +133,24 @@ def test_a_kept_finding_is_run_again_as_it_was_run(change: dict[str, object]) ->
     assert (finding.history, finding.clause) == (kept.history, kept.clause)
     assert finding.message == kept.message
     assert (SIZES, LIMITS) == (kept.geometry, kept.limits)
+
+
+@pytest.mark.parametrize("kind", [Admit, Generate])
+def test_an_engine_that_serves_nothing_ends_the_replay(kind: type) -> None:
+    """One that may refuse more, and always refuses to admit or to decode, starves its requests."""
+
+    class Refusing(SpecEngine):
+        def apply(self, action: Action) -> Result:
+            if isinstance(action, kind):
+                raise refused([Refusal(Reason.OUT_OF_PAGES, None, None)])
+            return super().apply(action)
+
+    sizes, tally = small(), replay.Tally()
+    engine = Refusing(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    engine.profile = evolve(engine.profile, refuses="may_refuse_more")
+    one = Request(id=0, prompt=(1, 2), params=Params(max_new=2))
+
+    replay.replay(engine, [one], tally=tally, update=lambda _: None)
+
+    assert tally.finding is not None
+    assert ("PROG", replay.STALLS) == (tally.finding.clause, tally.finding.message)
