@@ -14,7 +14,7 @@ from spec_tools import SERVING, geometry, limits, span
 
 from spec import stats, view
 from spec.machines import actions as act
-from spec.machines import naive
+from spec.machines import naive, scheduling
 from spec.machines.actions import Action
 from spec.state import State
 from spec.vocabulary import (
@@ -211,6 +211,15 @@ def difference(state: State, reading: SecondReading) -> str | None:
     return None if cells == reading.cells else f"cells: {cells}, second reading {reading.cells}"
 
 
+def _other_rounds(before: State, action: Action, reading: SecondReading) -> str | None:
+    """What Generate returns otherwise than in the second reading; None if nothing."""
+    if not isinstance(action, act.Generate):
+        return None
+    _, done, refusals = scheduling.generate(SERVING, before)
+    found = done, frozenset(refusal.reason for refusal in refusals)
+    return None if found == reading.rounds else f"rounds {found}, second reading {reading.rounds}"
+
+
 def run(seed: int, reached: Counter[Outcome]) -> str | None:
     """One history. Returns the first difference, with what led to it; None if there is none."""
     rng = Random(f"second reading {seed}")
@@ -226,9 +235,9 @@ def run(seed: int, reached: Counter[Outcome]) -> str | None:
         if found != wanted:
             return "\n".join([*history, f"refused for {found}, second reading {wanted}"])
         if not found:
-            state = SERVING.step(state, action)
+            before, state = state, SERVING.step(state, action)
             reading.take(action)
-            wrong = difference(state, reading)
+            wrong = difference(state, reading) or _other_rounds(before, action, reading)
             if wrong is not None:
                 return "\n".join([*history, wrong])
     return None

@@ -67,7 +67,11 @@ class SecondReading:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew. owners: the slots whose rows name each page. cells: by (page, offset)."""
+        """Begin anew. owners: the slots whose rows name each page. cells: by (page, offset).
+
+        rounds: those that the last Generate did, and why another one of them was refused.
+        """
+        self.rounds = 0, frozenset[Reason]()
         self.slots: dict[int, Held] = {}
         self.owners: list[list[int]] = [[] for _ in range(self.geometry.pages)]
         self.cells: dict[tuple[int, int], Tokens] = {}
@@ -487,10 +491,14 @@ class SecondReading:
         self._give(action.slot, action.prompt, action.params, key)
 
     def _generate(self, _action: act.Generate) -> None:
-        for _ in range(self.limits.rounds):
-            if self.reasons(act.Round()):
+        self.rounds = 0, frozenset[Reason]()
+        for done in range(self.limits.rounds):
+            found = self.reasons(act.Round())
+            if found:
+                self.rounds = done, found
                 break
             self._decode()
+            self.rounds = done + 1, found
 
     def _slot(self, slot: object) -> int:
         return self.free_slots[0] if slot is None else as_slot(slot)
