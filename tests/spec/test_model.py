@@ -18,6 +18,8 @@ from spec.vocabulary.integers import (
 words = st.integers(0, 2**32 - 1)
 tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).map(tuple)
 windows = st.integers(1, 13)
+temperatures = st.integers(-1074, 1023).map(lambda exponent: 2.0**exponent)
+"""Of every size that a float can have."""
 steady = settings(derandomize=True, deadline=None)
 
 
@@ -152,7 +154,7 @@ def test_layers_and_positions_differ(one: int, other: int, layer: int) -> None:
     st.integers(0, 2**31 - 1),
     st.integers(0, 99),
     st.integers(0, 9999),
-    st.floats(0.01, 5),
+    temperatures,
     st.integers(1, 9),
 )
 def test_a_draw_depends_on_seed_choice_and_position_alone(
