@@ -5,11 +5,12 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from explore_tools import work_alone
+from explore_tools import save_after, work_alone
 
 from conformance.cli import graphs
 from conformance.cli.main import main
@@ -128,7 +129,7 @@ def test_a_checkpoint_is_gone_on_with_and_removed_at_the_end(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run resumed from the checkpoint of a bounded run ends with the counts of one whole run."""
-    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    save_after(monkeypatch, -1.0)
     path = tmp_path / "e.npz"
     words = ("--geometry", SMALL, "--checkpoint", str(path))
     status, first = run(result, *words, "--states", "50")
@@ -147,8 +148,9 @@ def test_an_interruption_is_told_and_gone_on_with(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C is undecided with the counts so far, and the checkpoint keeps the finished levels."""
-    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
-    words = ("--geometry", SMALL, "--checkpoint", str(tmp_path / "e.npz"))
+    save_after(monkeypatch, -1.0)
+    path = tmp_path / "e.npz"
+    words = ("--geometry", SMALL, "--checkpoint", str(path))
 
     levels = list[int]()
 
@@ -163,6 +165,7 @@ def test_an_interruption_is_told_and_gone_on_with(
         status, found = run(result, *words)
     assert (3, "undecided", True) == (status, found["verdict"], found["interrupted"])
     assert sum(levels) == found["states"]
+    assert path.exists()
 
     status, found = run(result, *words)
     assert (0, 185, 1_068) == (status, found["states"], found["transitions"])
@@ -175,7 +178,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """On a full disk the exploration goes on, and the last checkpoint is kept."""
-    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    save_after(monkeypatch, -1.0)
     path = tmp_path / "e.npz"
     words = ("--geometry", SMALL, "--checkpoint", str(path))
     assert 3 == run(result, *words, "--states", "50")[0]
@@ -199,7 +202,7 @@ def test_a_checkpoint_of_something_else_is_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A checkpoint of another geometry or source, or a damaged one, is refused and not changed."""
-    monkeypatch.setattr(graphs, "CHECKPOINT_SECONDS", -1.0)
+    save_after(monkeypatch, -1.0)
     path = tmp_path / "e.npz"
     words = ("--checkpoint", str(path), "--states", "5")
     assert 3 == run(result, "--geometry", SMALL, *words)[0]
@@ -277,6 +280,18 @@ def test_moves_without_room_are_told(result: Path) -> None:
     assert any("prefill" in part and "done in no state" in part for part in found["not_checked"])
     _, found = run(result, "--rung", "scheduling", "--geometry", TINY)
     assert not any("prefill" in part for part in found["not_checked"])
+
+
+def test_a_kind_of_move_is_never_done_if_it_only_lacks_room() -> None:
+    """It is refused somewhere for lack of room alone, and done nowhere, whatever else is seen."""
+    room, other = "OUT_OF_PAGES", "SLOT_UNUSED"
+    outcomes = ("done", room, other, f"{room} or TOO_LONG", f"{room} or {other}")
+    seen = [set(some) for size in range(6) for some in combinations(outcomes, size)]
+
+    undone = graphs.never_done({str(some): dict.fromkeys(sorted(some), 1) for some in seen})
+
+    lacking = [some for some in seen if some & {room, f"{room} or TOO_LONG"}]
+    assert [str(some) for some in lacking if "done" not in some] == undone
 
 
 def test_states_up_to_renaming_of_pages_and_moves_left_out(result: Path) -> None:

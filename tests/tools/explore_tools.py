@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.cli.graphs import Progress
 from conformance.exploration.graph import Graph
 from conformance.exploration.packed_search import Broken, Plan, explore
 from conformance.exploration.packed_states import NO_PAGE, UNUSED, Allocator, Expansion, States
@@ -97,3 +98,8 @@ class NoWorkers:
 def work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make searches work in this process."""
     monkeypatch.setattr("conformance.exploration.search.ProcessPoolExecutor", NoWorkers)
+
+
+def save_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Make runs save their checkpoint so often; below 0 after every level."""
+    monkeypatch.setattr(Progress.save, "__kwdefaults__", {"every": seconds})
