@@ -3,11 +3,13 @@
 import json
 import pickle
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from explore_tools import explored, plan, silent, sizes, work_alone
 from graph_tools import ABOUT, SMALL, small
 
@@ -330,3 +332,22 @@ def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
             load(path, ABOUT)
         assert "allow_pickle" in str(caught.value.__cause__)
     assert not witness.exists()
+
+
+def test_a_parent_is_a_state_of_the_level_above(tmp_path: Path) -> None:
+    """A checkpoint loads exactly if each state's parent is one of the level just above it."""
+    path, graph = tmp_path / "e.npz", small()
+    bounds = np.cumsum([0, *graph.levels]).tolist()
+    for level, parents in enumerate(graph.parents):
+        first, end = bounds[level], bounds[level + 1]
+        for place, parent in product((0, -1), (first - 1, first, end - 1, end, 1 << 30)):
+            changed = parents.copy()
+            changed[place] = parent
+            others = [changed if at == level else part for at, part in enumerate(graph.parents)]
+            save(evolve(graph, parents=others), path, ABOUT)
+
+            if first <= parent < end:
+                assert plain(evolve(graph, parents=others)) == plain(loaded(path))
+            else:
+                with pytest.raises(InvalidInput, match="one level above"):
+                    load(path, ABOUT)
