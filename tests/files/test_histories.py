@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import evolve, fields
 
 from conformance.files import histories
 from conformance.files.histories import Recorded
@@ -116,6 +118,49 @@ def test_what_is_written_is_read_back(tmp_path: Path, recorded: Recorded) -> Non
     assert recorded == loaded
     assert repr(recorded) == repr(loaded)
     assert 1 + len(recorded.history) == len(path.read_text(encoding="utf-8").splitlines())
+
+
+OTHERS: dict[str, list[object]] = {
+    "engine": ["e"],
+    "geometry": [Geometry(pages=3, page_size=4, slots=1, pages_per_seq=2, window=3)],
+    "limits": [evolve(default_limits(SIZES), queue=3, rounds=5)],
+    "cleanup": [*CleanupMode],
+    "history": [(), (Attend(),)],
+    "plant": [None, "", "RC2"],
+    "clause": [None, "", "RC"],
+    "message": [None, "", "two\nlines"],
+    "python": [None, "", "/a/python"],
+    "in_process": [False, True],
+    "spec_version": [None, "", "0.0.1"],
+}
+"""Other values of each field: those that a header may leave out, and empty ones, too."""
+
+
+def test_every_field_has_other_values_here() -> None:
+    """Each field of what is kept is varied."""
+    assert {one.name for one in fields(Recorded)} == set(OTHERS)
+
+
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, vs in OTHERS.items() for v in vs])
+@pytest.mark.parametrize("more", [{}, {"python": "/a/python", "in_process": True}])
+def test_every_field_is_read_back(name: str, value: object, more: dict[str, object]) -> None:
+    """A value of one field is read back with all others, whether or not these are optional."""
+    given: dict[str, Any] = {**more, name: value}
+    recorded = evolve(RECORDED, **given)
+
+    assert recorded == histories.loads(histories.dump(recorded).encode(), Path("it"))
+
+
+@pytest.mark.parametrize("name", sorted(histories.OPTIONAL))
+def test_what_a_header_leaves_out_is_not_known(name: str) -> None:
+    """A field that the header may leave out, and does, has no value."""
+    full = evolve(RECORDED, python="/a/python", in_process=True)
+    header = json.loads(histories.dump(full).splitlines()[0])
+    del header[name]
+
+    read = histories.loads(json.dumps(header).encode() + b"\n", Path("it"))
+
+    assert not getattr(read, name)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import json
 from typing import Any, Final, Never
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conformance.files.jsonl import Lines
+from conformance.files.jsonl import MAX_LINE, Lines
 from spec.vocabulary import InvalidInput
 
 KEYS: Final = st.sampled_from(["a", "b", ":", "a: b"])
@@ -40,6 +40,7 @@ def careful(text: str) -> Any:
     return found
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.recursive(PLAIN, _inside, max_leaves=8))
 @example('{"a": 1, "a": 1}')
 @example('{"a": 1, "b": {"a": 1, "a": 2}}')
@@ -70,3 +71,51 @@ def test_a_file_that_cannot_be_read_to_its_end_is_named() -> None:
     lines = Lines(Fails(b"{}\n"), name="h.jsonl", written_by="anybody")
     with pytest.raises(InvalidInput, match=r"h\.jsonl: saw 'Input/output error'"):
         list(lines.read(dict))
+
+
+def reader(content: bytes, *, start: int = 0) -> Lines:
+    """A reader of this content from a byte on."""
+    file = io.BytesIO(content)
+    file.seek(start)
+    return Lines(file, name="it", written_by="somebody")
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 9])
+@pytest.mark.parametrize("start", [0, 9])
+@pytest.mark.parametrize("bad", range(5))
+@pytest.mark.parametrize("ending", [b"\n", b""])
+def test_the_place_is_that_of_the_last_line(
+    ahead: int, start: int, bad: int, ending: bytes
+) -> None:
+    """However many lines are read at a time, each comes with its number and its end."""
+    lines = [b'{"a": %d}\n' % number for number in (1, 22, 333, 4444)]
+    given = [*lines[:bad], b'{"a"' + ending, *(lines[bad:] if ending else ())]
+    found = reader(b"x" * start + b"".join(given), start=start)
+    seen, ends = list[tuple[object, int, int]](), 0
+    right = []
+    for number, line in enumerate(lines[:bad], 1):
+        ends += len(line)
+        right.append((json.loads(line), number, start + ends))
+
+    with pytest.raises(InvalidInput, match=f"it line {bad + 1}:"):
+        seen.extend(
+            (value, found.number, found.offset)
+            for value in found.read(lambda data: data, ahead=ahead)
+        )
+
+    assert right == seen
+    assert (bad + 1, not ending) == (found.number, found.cut)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2, 1000])
+@pytest.mark.parametrize("after", [b"", b'{"a": 1}\n'])
+def test_a_line_has_at_most_so_many_bytes(more: int, after: bytes) -> None:
+    """The limit is that of a line without its end, whatever follows."""
+    line = b'{"a": "%s"}' % (b"x" * (MAX_LINE + more - 9))
+    found = reader(line + b"\n" + after)
+    if more > 0:
+        with pytest.raises(InvalidInput, match=f"it line 1: saw 'more than {MAX_LINE} bytes"):
+            next(found.read(len))
+    else:
+        assert [1] * (1 + bool(after)) == list(found.read(len))
+    assert MAX_LINE + more == len(line)

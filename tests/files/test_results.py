@@ -13,6 +13,7 @@ import pytest
 from process_tools import naming, until
 
 from conformance.cli.main import main
+from conformance.files.results import Results
 from conformance.kernels.compile import cache
 from conformance.seeded_bugs.scoring.attempts import Attempt, Attempts
 from spec.vocabulary import InvalidInput
@@ -94,6 +95,53 @@ def test_what_is_damaged_is_in_the_report(
     main(["compare", "--kept", "--results", str(path)])
 
     assert f"not checked: the last line of {path}" in capsys.readouterr().out
+
+
+ROW = b'{"stamp": "now", "plant": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [ROW, b'{"stamp": "now", "plant": 2}\n', ROW],
+        [ROW, b"{}\n", ROW],
+        [ROW, b"\n", b"no JSON\n", b'{"stamp": "now"}\n', ROW],
+    ],
+    ids=["whole lines", "a foreign line", "damaged and blank lines"],
+)
+def test_a_file_that_is_being_written_is_read_like_a_new_one(
+    lines: list[bytes], tmp_path: Path
+) -> None:
+    """After each byte, the reader that goes on knows what one that begins knows."""
+    content, path = b"".join(lines), tmp_path / "kept"
+    going_on, found = Results(path, key="plant", command="plant"), list[dict[str, object]]()
+    for end in range(len(content) + 1):
+        path.write_bytes(content[:end])
+        fresh = Results(path, key="plant", command="plant")
+
+        found += going_on.read()
+
+        whole = [one for one in content[:end].splitlines(keepends=True) if one.endswith(b"\n")]
+        right = [json.loads(one) for one in whole if b"plant" in one]
+        assert right == found == list(fresh.read())
+        assert (not content[:end].endswith(b"\n") and end > 0) == going_on.cut == fresh.cut
+        assert fresh.damaged == going_on.damaged
+        assert list(fresh.notes()) == list(going_on.notes())
+
+
+@pytest.mark.parametrize("end", range(len(ROW) + 1))
+def test_a_line_that_is_added_never_joins_another(end: int, tmp_path: Path) -> None:
+    """Whatever is left of the last line, the new one stands alone and all others are kept."""
+    path = tmp_path / "kept"
+    path.write_bytes(ROW + ROW[:end])
+    results = Results(path, key="plant", command="plant")
+
+    results.add("later", {"plant": 2})
+
+    whole = end in {0, len(ROW), len(ROW) - 1}
+    rows = [one["plant"] for one in results.read()]
+    assert [1] * (1 + (end >= len(ROW) - 1)) + [2] == rows
+    assert ([] if whole else [2], False) == (results.damaged, results.cut)
 
 
 def test_forgotten_tries_stay_in_the_file(tmp_path: Path) -> None:
