@@ -129,6 +129,21 @@ def test_a_planted_copy_is_found(entry: Entry, told: set[str]) -> None:
     assert told <= {problem.split()[0] for problem in problems_of(entry, "enqueue")}
 
 
+@pytest.mark.parametrize("aliased", [0, 399, 400, 401])
+@pytest.mark.parametrize("temporary", [0, 99, 100, 101])
+@pytest.mark.parametrize("opcodes", [(), ("fusion",), ("add",), ("select", "copy", "call")])
+def test_each_condition_is_judged_alone_and_at_its_limit(
+    aliased: int, temporary: int, opcodes: tuple[str, ...]
+) -> None:
+    """Less than the pool aliased, a quarter of it allocated, and other opcodes are each told."""
+    use = pool_copies.PoolUse(400, aliased, temporary, frozenset(opcodes))
+
+    found = [problem.split()[0] for problem in pool_copies.problems(use)]
+
+    told = ["aliased"] * (aliased < 400) + ["temporary"] * (temporary >= 100)
+    assert told + sorted({"add", "copy", "select"} & set(opcodes)) == found
+
+
 SMALL = evolve(EXACT, geometry=Geometry(pages=16, page_size=4, slots=4, pages_per_seq=4))
 """Sizes at which attention reads as many cells as the pool has."""
 
