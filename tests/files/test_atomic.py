@@ -38,6 +38,43 @@ def test_folders_are_made_and_links_followed(tmp_path: Path) -> None:
     assert b"\x00bytes" == target.read_bytes()
 
 
+KILLED = """\
+import os, sys
+from conformance.files import atomic
+os.fsync = lambda _: os._exit(0)
+print(os.getpid(), flush=True)
+atomic.write(sys.argv[1], "newer")
+"""
+
+
+@pytest.mark.parametrize("kind", ["a file", "a new file", "a link", "a link to a link"])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_what_a_killed_process_left_is_removed_and_no_more(
+    kind: str, *, absolute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary file goes, wherever links lead, and what another process writes stays."""
+    monkeypatch.chdir(tmp_path)
+    far = tmp_path / "far"
+    far.mkdir()
+    (far / "target").write_text("older")
+    (tmp_path / "a link").symlink_to("far/target")
+    (tmp_path / "a link to a link").symlink_to("a link")
+    (tmp_path / "a file").write_text("older")
+    path = tmp_path / kind if absolute else Path(kind)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], check=True, stdout=subprocess.PIPE, text=True
+    )
+    process, home = int(done.stdout), path.resolve().parent
+    right = {one for one in tmp_path.rglob("*") if not one.name.startswith(f".kvspec-{process}.")}
+    assert 1 == len(set(tmp_path.rglob("*")) - right)
+    other = atomic.beside(home / "other", process=process + 1)
+    other.touch()
+
+    atomic.clear(path, process=process)
+
+    assert {*right, other} == set(tmp_path.rglob("*"))
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -1,0 +1,95 @@
+"""The adapter of the reference engine: all that it shows is what the specification has."""
+
+from typing import Any, Final, cast
+
+import pytest
+from spec_engine import SpecEngine, small
+
+from conformance.engines.ours import Ours
+from conformance.protocol import Action, Poison
+from spec.fields import VIEWED
+from spec.machines import actions as act
+from spec.vocabulary import CleanupMode, Params, Request, ResetMode, Tokens, default_limits
+
+SIZES: Final = small(pages=16, page_size=2, slots=4, pages_per_seq=4)
+GIVEN: Final = (SIZES, default_limits(SIZES), CleanupMode.END)
+REQUESTS: Final = tuple(
+    Request(id=number, prompt=(5, number), params=Params(max_new=most), n_generations=choices)
+    for number, most, choices in ((1, 1, 1), (2, 4, 2), (3, 1, 1), (4, 3, 1))
+)
+"""Some that end at once and others that go on, so that a turn serves a part of them."""
+MIXED: Final[tuple[Action, ...]] = (
+    act.Submit(REQUESTS[1]),
+    act.Submit(REQUESTS[0]),
+    act.Admit(),
+    act.Generate(),
+    act.Reserve(3),
+    act.TakeOutputs(),
+    act.Reset(ResetMode.PHYSICAL),
+)
+"""Actions after which statistics, outputs, log-probabilities and read sets change."""
+
+
+def both(*, cells: bool = True) -> tuple[Ours, SpecEngine]:
+    """The reference engine and the specification, of the same sizes."""
+    return Ours(*GIVEN, cells=cells), SpecEngine(*GIVEN)
+
+
+def plain(value: Any) -> Any:
+    """A statistic without its type of collection, in which sets have no order."""
+    return sorted(value) if isinstance(value, set | frozenset | tuple | list) else value
+
+
+def statistics(engine: Ours | SpecEngine, right: SpecEngine) -> dict[str, Any]:
+    """The statistics that the specification has, of an engine."""
+    shown = engine.statistics()
+    return {name: plain(shown[name]) for name in right.statistics()}
+
+
+def require_alike(ours: Ours, right: SpecEngine) -> None:
+    """Everything that both show is the same; a cell there is the text that it belongs to."""
+    seen, expected = ours.observe(), right.observe()
+    for field in VIEWED:
+        value = getattr(seen, field.name)
+        if value is not None and field.name != "cells":
+            assert getattr(expected, field.name) == value
+    for slot in range(SIZES.slots if seen.cells is not None else 0):
+        assert [seen.expected(cast(Tokens, text)) for text in expected.read(slot)] == [
+            *seen.read(slot)
+        ]
+    assert statistics(right, right) == statistics(ours, right)
+    assert right.logprobs() == tuple(ours.logprobs())
+    assert right.attend() == ours.attend()
+
+
+@pytest.mark.parametrize("cells", [True, False])
+def test_everything_is_shown_as_it_is_after_every_action(*, cells: bool) -> None:
+    """View, statistics, log-probabilities and read sets are right after each action and poison."""
+    ours, right = both(cells=cells)
+    for number, action in enumerate(MIXED):
+        assert right.apply(action) == ours.apply(action)
+        ours.poison(list(Poison)[number % len(Poison)])
+
+        require_alike(ours, right)
+
+
+@pytest.mark.parametrize("waiting", range(len(REQUESTS) + 1))
+@pytest.mark.parametrize("ready", [False, True])
+def test_what_is_served_is_all_that_was_not_taken(waiting: int, *, ready: bool) -> None:
+    """Interrupted or not, one call returns what waits, what runs and what has finished before."""
+    ours, right = both()
+    first = Request(id=9, prompt=(7,), params=Params(max_new=1))
+    begun: tuple[Action, ...] = (act.Submit(first), act.Admit()) if ready else ()
+    for action in begun:
+        right.apply(action)
+        ours.apply(action)
+    for request in REQUESTS[:waiting]:
+        right.apply(act.Submit(request))
+        ours.apply(act.Submit(request))
+
+    served = ours.serve(REQUESTS[waiting:])
+
+    assert list(right.serve(REQUESTS[waiting:])) == sorted(served, key=lambda one: one[:2])
+    assert right.observe().counts == ours.observe().counts
+    assert right.observe().outputs == ours.observe().outputs
+    assert statistics(right, right) == statistics(ours, right)
