@@ -64,6 +64,8 @@ _WORDS: Final = frozenset({"require", "Refusal", "InvalidInput", "Check", "Rule"
 _SMALL: Final = frozenset({"zeros", "zeros_like", "ones", "ones_like"})
 """Calls whose values fit in 8 bits."""
 _GUARD_SIZE: Final = 4
+_CHECKED: Final = frozenset({"__attrs_post_init__", "check"})
+"""Functions that do nothing but check arguments, beside those whose names begin with `check_`."""
 LONGEST: Final = 90
 """The most characters of a text in a name."""
 
@@ -84,8 +86,8 @@ class Place(NamedTuple):
 class Mutant:
     """One change. number: chooses it. place: the function, dotted. line: of the file.
 
-    kind: the operator. before, after: the expression or statement. same: how many mutants before it
-    would have the same name.
+    kind: the operator. before, after: the expression or statement. checks: whether it is in a check
+    of arguments. same: how many mutants before it would have the same name.
     """
 
     number: int
@@ -95,6 +97,7 @@ class Mutant:
     kind: str
     before: str
     after: str
+    checks: bool = False
     same: int = 0
 
     @property
@@ -304,6 +307,24 @@ def refuses(node: ast.stmt) -> bool:
         case ast.Raise(ast.Call(function)):
             return name_of(function) == "refused"
     return False
+
+
+def is_check(node: ast.stmt) -> bool:
+    """Whether a statement does nothing but check arguments: it may raise InvalidInput."""
+    match node:
+        case ast.FunctionDef(name):
+            return _is_checking(name)
+        case ast.Expr(ast.Call(function)):
+            return _is_checking(name_of(function))
+        case ast.If(_, [inner], []):
+            return isinstance(inner, ast.Raise) and is_check(inner)
+        case ast.Raise(ast.Call(function)):
+            return name_of(function) == "InvalidInput"
+    return False
+
+
+def _is_checking(name: str) -> bool:
+    return name in _CHECKED or name.startswith("check_")
 
 
 def is_update(node: ast.Call) -> bool:

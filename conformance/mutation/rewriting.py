@@ -62,6 +62,7 @@ class _Rewriter(ast.NodeTransformer):
         self._named: Counter[str] = Counter()
         self._place: list[str] = []
         self._bound: set[str] = set()
+        self._checks = False
 
     # Statements.
 
@@ -81,11 +82,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._place.append(node.name)
-        outer, arguments = self._bound, node.args
+        outer, checks, arguments = self._bound, self._checks, node.args
+        self._checks |= operators.is_check(node)
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         self._bound = {one.arg for one in every}
         node.body = self._block(node.body)
-        self._bound = outer
+        self._bound, self._checks = outer, checks
         self._place.pop()
         return node
 
@@ -93,6 +95,13 @@ class _Rewriter(ast.NodeTransformer):
         return [self._statement(one) for one in body]
 
     def _statement(self, node: ast.stmt) -> ast.stmt:
+        outer = self._checks
+        self._checks |= operators.is_check(node)
+        changed = self._changed(node)
+        self._checks = outer
+        return changed
+
+    def _changed(self, node: ast.stmt) -> ast.stmt:
         match node:
             case ast.Expr(ast.Constant()) | ast.Assert() | ast.Pass() | ast.Global():
                 return node
@@ -285,7 +294,8 @@ class _Rewriter(ast.NodeTransformer):
         text, line, where = ast.unparse(node), getattr(node, "lineno", 0), ".".join(self._place)
         for place in places:
             number = self._first + len(self.found)
-            mutant = Mutant(number, self._module, where, line, place.kind, text, place.after)
+            what = (place.kind, text, place.after)
+            mutant = Mutant(number, self._module, where, line, *what, checks=self._checks)
             self.found.append(evolve(mutant, same=self._named[mutant.id]))
             self._named[mutant.id] += 1
             if self._only is None or number in self._only:

@@ -24,7 +24,7 @@ class Group:
 
     tests: for the beginning of a module's name the files and folders of tests that TESTS or
     UNIT_TESTS runs. size: of the sample. kinds: the operators; by default all. checked: modules of
-    another group of which this one has the CHECKS alone.
+    other groups of which this one has the checks of arguments alone, which are Python alone.
     """
 
     what: str
@@ -36,8 +36,6 @@ class Group:
     checked: tuple[str, ...] = ()
 
 
-CHECKS: Final = "__attrs_post_init__"
-"""The method of a class in which its arguments are checked, which is Python alone."""
 TESTS: Final = "tests"
 """The method of groups that no engine runs."""
 UNIT_TESTS: Final = "unit tests"
@@ -89,6 +87,28 @@ METADATA: Final = (
     "impl.steps.statistics",
     "impl.steps.writing",
 )
+CONTENTS: Final = (
+    "impl.cache.paged",
+    "impl.models.integer",
+    "impl.models.llama",
+    "impl.models.sampler",
+    "impl.attention.appending",
+    "impl.attention.places",
+    "impl.attention.reference",
+)
+KERNEL: Final = (
+    "impl.attention.tpu",
+    "impl.attention.tpu.blocks",
+    "impl.attention.tpu.buffers",
+    "impl.attention.tpu.cells",
+    "impl.attention.tpu.copies",
+    "impl.attention.tpu.decode",
+    "impl.attention.tpu.flow",
+    "impl.attention.tpu.fresh",
+    "impl.attention.tpu.prefill",
+    "impl.attention.tpu.shape",
+    "impl.attention.tpu.writing",
+)
 GROUPS: Final[Mapping[str, Group]] = {
     "metadata": Group(
         "tables, queue, outputs and steps of the engine, compiled",
@@ -98,34 +118,14 @@ GROUPS: Final[Mapping[str, Group]] = {
     ),
     "contents": Group(
         "cache, models and the reference attention, compiled",
-        (
-            "impl.cache.paged",
-            "impl.models.integer",
-            "impl.models.llama",
-            "impl.models.sampler",
-            "impl.attention.appending",
-            "impl.attention.places",
-            "impl.attention.reference",
-        ),
+        CONTENTS,
         ("fuzz", "refine", "vectors", "replay", "served", "kernel reference", UNIT_TESTS),
         OF_ENGINE,
         size=93,
     ),
     "kernel": Group(
         "the kernel for TPUs, interpreted",
-        (
-            "impl.attention.tpu",
-            "impl.attention.tpu.blocks",
-            "impl.attention.tpu.buffers",
-            "impl.attention.tpu.cells",
-            "impl.attention.tpu.copies",
-            "impl.attention.tpu.decode",
-            "impl.attention.tpu.flow",
-            "impl.attention.tpu.fresh",
-            "impl.attention.tpu.prefill",
-            "impl.attention.tpu.shape",
-            "impl.attention.tpu.writing",
-        ),
+        KERNEL,
         ("kernel tpu",),
         size=207,
     ),
@@ -141,7 +141,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         ("fuzz", "vectors", "replay"),
         size=100,
-        checked=("impl.models.llama",),
+        checked=(*CONTENTS, *KERNEL),
     ),
     "guards": Group(
         "every guard of the engine and of its driver, left out",
@@ -262,10 +262,9 @@ def eligible(group: str) -> tuple[Mutant, ...]:
 
 def _belongs(mutant: Mutant, group: str) -> bool:
     """Whether a mutant is not in a part of its module that another group has."""
-    checks = mutant.place.endswith(CHECKS)
     if mutant.module in GROUPS[group].checked:
-        return checks
-    return not checks or all(mutant.module not in one.checked for one in GROUPS.values())
+        return mutant.checks
+    return not mutant.checks or all(mutant.module not in one.checked for one in GROUPS.values())
 
 
 def rewritten(group: str, chosen: frozenset[int]) -> list[Rewritten]:

@@ -15,7 +15,7 @@ from conformance.mutation import schemata
 from conformance.mutation.operators import Mutant
 from conformance.mutation.planting import exchanged, planted
 from conformance.mutation.rewriting import Rewritten, rewrite, rewrite_text
-from conformance.mutation.targets import GROUPS
+from conformance.mutation.targets import GROUPS, eligible
 
 LITTLE = '''
 from jax import numpy as jnp
@@ -236,3 +236,49 @@ def numbers_of(held: object) -> Iterator[int]:
         case tuple():
             for part in held:
                 yield from numbers_of(part)
+
+
+CHECKED = """
+def checked(value, rows):
+    if value > 2:
+        raise InvalidInput("value", seen=value, allowed="1 or 2")
+    check_rows(rows)
+    if value > 1:
+        rows = rows + 1
+        raise InvalidInput("rows", seen=rows, allowed="any")
+    elif value < 1:
+        raise refused(Reason.VALUE)
+    return rows * value
+
+
+def check_rows(rows):
+    return len(rows) == 3
+
+
+class Sizes:
+    def __attrs_post_init__(self):
+        self.width = self.width - 1
+"""
+
+
+def test_what_only_checks_arguments_is_told_by_the_syntax() -> None:
+    """A check is what may raise InvalidInput and does nothing else, with all that is in it."""
+    mutants = rewrite_text("checked_module", CHECKED).mutants
+
+    checks = {(one.place, one.line) for one in mutants if one.checks}
+    others = {(one.place, one.line) for one in mutants if not one.checks}
+    assert {("checked", 3), ("checked", 4), ("checked", 5), ("checked", 8)} | {
+        ("check_rows", 15),
+        ("Sizes.__attrs_post_init__", 20),
+    } == checks
+    assert {("checked", at) for at in (6, 7, 9, 10, 11)} == others
+
+
+def test_a_check_of_arguments_is_in_the_group_of_the_driver_alone() -> None:
+    """Whatever module of the engine it is in, it is Python, which is counted apart."""
+    belonging = {group: {(one.module, one.checks) for one in eligible(group)} for group in GROUPS}
+
+    compiled = belonging["contents"] | belonging["kernel"]
+    modules = {*GROUPS["driver"].checked}
+    assert {(module, False) for module in modules} == compiled
+    assert {True} == {checks for module, checks in belonging["driver"] if module in modules}
