@@ -279,11 +279,13 @@ def sample(group: str, size: int) -> tuple[int, ...]:
 
     A smaller sample is the beginning of a larger one, as nearly as whole numbers allow it.
     """
-    every, by_module = eligible(group), dict[str, list[int]]()
-    for mutant in every:
+    allowed, by_module = {one.number for one in eligible(group)}, dict[str, list[int]]()
+    for mutant in mutants(group):
         by_module.setdefault(mutant.module, []).append(mutant.number)
     keyed = []
     for module, numbers in by_module.items():
+        # What may be in the sample is chosen last: the order stays if that changes.
         random.Random(f"{SEED} {module}").shuffle(numbers)
-        keyed += [((at + 0.5) / len(numbers), module, one) for at, one in enumerate(numbers)]
+        kept = [number for number in numbers if number in allowed]
+        keyed += [((at + 0.5) / len(kept), module, one) for at, one in enumerate(kept)]
     return tuple(number for _, _, number in sorted(keyed)[:size])
