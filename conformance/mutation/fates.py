@@ -4,7 +4,7 @@ The file has one JSON object per line, written through to the disk, so that an i
 be continued. Lines of other sources stay in the file and are not used.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,8 @@ HANGS: Final = "does not return"
 Key = tuple[str, str, int]
 """(group, method, number of the mutant)."""
 _KEY: Final = decoder(Key)
+Stamp = Callable[[str, str], str]
+"""For a group and a method, a digest of all on which its fates depend. Raises KeyError."""
 
 
 @frozen
@@ -35,12 +37,12 @@ _FATE: Final = decoder(Fate)
 
 
 class Fates:
-    """The fates of one stamp in a file.
+    """The fates in a file that have the stamp of their group and method.
 
     suspects: mutants of a batch that did not return, which are judged one at a time.
     """
 
-    def __init__(self, path: Path, stamp: str) -> None:
+    def __init__(self, path: Path, stamp: Stamp) -> None:
         self.path, self.stamp = path, stamp
         self.known: dict[Key, Fate] = {}
         self.suspects: set[Key] = set()
@@ -50,13 +52,12 @@ class Fates:
     def refresh(self) -> None:
         """Read the lines added since. Raises InvalidInput if it is not a file of fates."""
         for row in self._results.read():
-            if row.pop("stamp") == self.stamp:
-                self._take(row)
+            self._take(row)
 
     def add(self, key: Key, fate: Fate) -> None:
         """Keep a fate: it is on the disk when this returns. Raises InvalidInput."""
         row = dict(zip(("group", "method", "number"), key, strict=True))
-        self._results.add(self.stamp, row | {"killed": fate.killed, "run": fate.run})
+        self._results.add(self.stamp(*key[:2]), row | {"killed": fate.killed, "run": fate.run})
         self.known[key] = fate
 
     def hung(self, group: str, method: str, numbers: Sequence[int]) -> None:
@@ -66,7 +67,7 @@ class Fates:
             return
         for number in numbers:
             row = {"group": group, "method": method, "number": number, "suspect": True}
-            self._results.add(self.stamp, row)
+            self._results.add(self.stamp(group, method), row)
             self.suspects.add((group, method, number))
 
     def left(self, group: str, method: str, numbers: Iterable[int]) -> list[int]:
@@ -80,6 +81,8 @@ class Fates:
     def _take(self, row: dict[str, object]) -> None:
         try:
             key = _KEY([row.pop(name) for name in ("group", "method", "number")])
+            if row.pop("stamp") != self.stamp(*key[:2]):
+                return
             if row.get("suspect") is True:
                 self.suspects.add(key)
             else:

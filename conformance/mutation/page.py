@@ -111,7 +111,7 @@ def report(group: str, numbers: Sequence[int], fates: Fates) -> Report:
     judged = _judged(group, numbers, fates)
     targets = list(_targets(judged))
     parts = [
-        *_head(judged, fates.stamp),
+        *_head(judged, fates),
         *(f"- {text}" for text, _ in targets),
         "",
         *_matrix(judged),
@@ -121,11 +121,13 @@ def report(group: str, numbers: Sequence[int], fates: Fates) -> Report:
     return Report("\n".join(parts) + "\n", met)
 
 
-def _head(judged: Judged, stamp: str) -> Iterator[str]:
+def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield f"# Mutants: {judged.group}"
     yield ""
-    yield f"Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. The digest of the sources:"
-    yield f"`{stamp}`. The group: {GROUPS[judged.group].what}."
+    yield f"Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. The digest of the sources on"
+    yield "which each method depends:"
+    yield ", ".join(f"{one} `{fates.stamp(judged.group, one)}`" for one in judged.methods) + "."
+    yield f"The group: {GROUPS[judged.group].what}."
     yield "A mutant is one mechanical change. Each module is in the sample in proportion to its"
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:

@@ -22,11 +22,12 @@ from attrs import asdict
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
 from conformance.mutation.fates import Fate, Fates, Key
-from conformance.mutation.judges import KERNELS, RAISED
-from conformance.mutation.targets import GROUPS, TESTS, eligible, sample
-from conformance.mutation.worker import REFINE, TRACE, Job
+from conformance.mutation.judges.kernel import RAISED
+from conformance.mutation.methods import KERNELS
+from conformance.mutation.stamps import stamp
+from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, eligible, sample
+from conformance.mutation.worker import Job
 from conformance.runtime import processes
-from conformance.runtime.sources import digest
 
 WORKER: Final = "conformance.mutation.worker"
 RESULTS: Final = Path(".kvspec/mutants.jsonl")
@@ -39,7 +40,7 @@ POLL_SECONDS: Final = 1.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge what is left of the samples, and write the pages. Returns 0 if the targets are met."""
     given = _parser().parse_args(arguments)
-    fates = Fates(Path(given.results), digest())
+    fates = Fates(Path(given.results), stamp)
     groups = [given.group] if given.group else list(GROUPS)
     sizes = {
         group: len(eligible(group)) if given.all else given.size or GROUPS[group].size
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if TESTS not in GROUPS[group].methods:
                 traced = sample(group, round(SPARE * size))
                 _judge_all(group, TRACE, traced, fates, given.jobs, update)
-            methods = [given.method] if given.method else GROUPS[group].methods
+            methods = given.method or GROUPS[group].methods
             while any(fates.left(group, one, alive(group, size, fates)) for one in methods):
                 for method in methods:  # those that raise are replaced by others
                     counted = alive(group, size, fates)
@@ -88,8 +89,7 @@ def _judge_all(
     """Judge mutants by one method, in several processes at once."""
     parts = [tuple(numbers[at::jobs]) for at in range(jobs)]
     work = [
-        Job(group=group, method=method, numbers=part, results=str(fates.path), stamp=fates.stamp)
-        for part in parts
+        Job(group=group, method=method, numbers=part, results=str(fates.path)) for part in parts
     ]
     with ThreadPoolExecutor(jobs) as pool:
         waiting = [
@@ -111,7 +111,7 @@ def _judge(job: Job) -> None:
     A process that a signal ends was ended by the mutant that it judged. Raises RuntimeError if a
     process ends otherwise without a fate: then nothing is known of any mutant.
     """
-    fates = Fates(Path(job.results), job.stamp)
+    fates = Fates(Path(job.results), stamp)
     while left := fates.left(job.group, job.method, job.numbers):
         suspects = len(fates.suspects)
         process = processes.start(WORKER, json.dumps(asdict(job)))
@@ -135,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Judge mutants of our engine by the methods of the kit.",
     )
     parser.add_argument("--group", choices=list(GROUPS), help="one group (default: all)")
-    parser.add_argument("--method", help="one method (default: all of the group)")
+    parser.add_argument(
+        "--method", action="append", help="one method, or several (default: all of the group)"
+    )
     parser.add_argument("--size", type=int, help="mutants of each group (default: see the groups)")
     parser.add_argument("--all", action="store_true", help="every mutant: hours")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")

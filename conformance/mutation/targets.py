@@ -38,6 +38,10 @@ class Group:
 
 TESTS: Final = "tests"
 """The method of groups that no engine runs."""
+REFINE: Final = "refine"
+"""The method that tries the steps of the engine in every state of small sizes."""
+TRACE: Final = "trace"
+"""Not a method: a short run without a mutant, which says which mutants raise when traced."""
 UNIT_TESTS: Final = "unit tests"
 """A method that stands apart: the tests of our engine, which help nobody with another one."""
 OF_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {

@@ -15,15 +15,15 @@ from attrs import define, frozen
 
 from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
-from conformance.mutation import judges, schemata, tested, transitions
+from conformance.mutation import schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.judges import fuzz, replay
+from conformance.mutation.methods import METHODS, Judge
 from conformance.mutation.planting import planted
-from conformance.mutation.targets import TESTS, UNIT_TESTS, own_tests, rewritten
+from conformance.mutation.stamps import stamp
+from conformance.mutation.targets import REFINE, TESTS, TRACE, UNIT_TESTS, own_tests, rewritten
 
-TRACE: Final = "trace"
-"""Not a method: a short run without a mutant, which says which mutants raise when traced."""
-REFINE: Final = "refine"
 TRACE_SECONDS: Final = 20.0
 
 
@@ -35,7 +35,6 @@ class Job:
     method: str
     numbers: tuple[int, ...]
     results: str
-    stamp: str
 
 
 @define
@@ -82,18 +81,18 @@ def do(job: Job, fates: Fates) -> None:
             if job.method == TRACE:
                 _trace(work)
             else:
-                _run_each(work, judges.METHODS[job.method].judge)
+                _run_each(work, METHODS[job.method])
 
 
 def _trace(work: Work) -> None:
     """A mutant that raises when an entry point is traced is told by any call: it is set aside."""
-    judges.fuzz(work.watchdog, seconds=TRACE_SECONDS)
-    judges.replay(work.watchdog)
+    fuzz.judge(work.watchdog, seconds=TRACE_SECONDS)
+    replay.judge(work.watchdog)
     for number in work.left:
         work.keep(number, schemata.CHOICE.raising.get(number))
 
 
-def _run_each(work: Work, judge: judges.Judge) -> None:
+def _run_each(work: Work, judge: Judge) -> None:
     found = judge(work.watchdog)
     assert found is None, f"without a mutant: {found}"
     met = schemata.CHOICE.traced | schemata.CHOICE.called
@@ -136,7 +135,7 @@ def main(text: str) -> None:
     """Do a job that is given as JSON."""
     given = json.loads(text)
     job = Job(**given | {"numbers": tuple(given["numbers"])})
-    do(job, Fates(Path(job.results), job.stamp))
+    do(job, Fates(Path(job.results), stamp))
 
 
 if __name__ == "__main__":

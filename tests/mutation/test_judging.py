@@ -8,11 +8,13 @@ import pytest
 from conformance.kernels.interpret import unoptimised
 from conformance.kernels.kernel_under_test import Subject
 from conformance.lockstep.watchdog import Watchdog
-from conformance.mutation import judges, schemata, transitions
+from conformance.mutation import schemata, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import HANGS, Fate, Fates
+from conformance.mutation.judges import replay
 from conformance.mutation.planting import planted
 from conformance.mutation.rewriting import rewrite
+from conformance.mutation.stamps import stamp
 from conformance.mutation.targets import GROUPS, mutants, rewritten, sample
 from conformance.runtime.processes import HOME
 from conformance.seeded_bugs.scoring import methods
@@ -70,19 +72,21 @@ def test_the_sample_of_guards_has_every_guard_and_nothing_else() -> None:
 def test_fates_are_kept_with_the_sources(tmp_path: Path) -> None:
     """What was judged is not judged again, unless the sources changed or the line is cut off."""
     path = tmp_path / "mutants.jsonl"
-    fates = Fates(path, "now")
+    fates = Fates(path, stamp)
     fates.add(("metadata", "fuzz", 3), Fate("CONS"))
     fates.add(("metadata", "fuzz", 4), Fate(None, run=False))
     fates.hung("metadata", "refine", [5, 6])
     fates.hung("metadata", "refine", [7])
     path.write_text(path.read_text() + path.read_text()[:20])
-    again = Fates(path, "now")
+    again = Fates(path, stamp)
 
     assert fates.known == again.known
     assert Fate(HANGS) == again.known["metadata", "refine", 7]
     assert {("metadata", "refine", 5), ("metadata", "refine", 6)} == again.suspects
     assert [5, 6] == again.left("metadata", "refine", [5, 6, 7])
-    assert [3] == Fates(path, "later").left("metadata", "fuzz", [3])
+    assert [3] == Fates(path, lambda group, method: f"later {group} {method}").left(
+        "metadata", "fuzz", [3]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +115,16 @@ def test_one_compilation_serves_every_mutant(
     chosen: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Traffic without a mutant finds nothing, and then with each selected one finds it."""
-    monkeypatch.setattr(judges, "TRAFFIC", {methods.GEOMETRY: 30})
+    monkeypatch.setattr(replay, "TRAFFIC", {methods.GEOMETRY: 30})
     with (
         Watchdog(lambda *_: None) as watchdog,
         mutated(rewritten("metadata", frozenset(chosen.values()))),
     ):
-        assert judges.replay(watchdog) is None
+        assert replay.judge(watchdog) is None
         for number in chosen.values():
             with selected(number):
-                assert judges.replay(watchdog) is not None
-        assert judges.replay(watchdog) is None
+                assert replay.judge(watchdog) is not None
+        assert replay.judge(watchdog) is None
     assert schemata.CHOICE.number is None
 
 

@@ -13,15 +13,25 @@ from conformance.seeded_bugs.scoring.attempts import Attempt, Attempts, Key
 FATES: Final = (Fate("CONS"), Fate(None), Fate(None, run=False), Fate(HANGS))
 
 
+def now(group: str, method: str) -> str:
+    """The stamp of a group and a method."""
+    return f"now {group} {method}"
+
+
+def then(group: str, method: str) -> str:
+    """Another one, of other sources."""
+    return f"then {group} {method}"
+
+
 @pytest.mark.parametrize("numbers", [(), (4,), (4, 5), (5, 4), (4, 5, 6, 7)])
 def test_one_mutant_alone_is_killed_by_a_hang(tmp_path: Path, numbers: Sequence[int]) -> None:
     """Of several mutants that hang together each is a suspect, and none has a fate."""
-    fates = Fates(tmp_path / "fates", "now")
+    fates = Fates(tmp_path / "fates", now)
 
     fates.hung("contents", "fuzz", numbers)
 
     every = {("contents", "fuzz", number) for number in numbers}
-    for held in (fates, Fates(tmp_path / "fates", "now")):
+    for held in (fates, Fates(tmp_path / "fates", now)):
         assert (dict.fromkeys(every, Fate(HANGS)) if len(numbers) == 1 else {}) == held.known
         assert (every if len(numbers) > 1 else set()) == held.suspects
         left = [number for number in numbers if len(numbers) > 1]
@@ -32,7 +42,7 @@ def test_one_mutant_alone_is_killed_by_a_hang(tmp_path: Path, numbers: Sequence[
 def test_fates_are_read_as_they_were_kept(tmp_path: Path, seed: int) -> None:
     """After each step another reader, new or old, knows what the writer knows, and no other run."""
     draws, path = random.Random(seed), tmp_path / "fates"
-    writer, reader, other = (Fates(path, stamp) for stamp in ("now", "now", "then"))
+    writer, reader, other = (Fates(path, stamp) for stamp in (now, now, then))
 
     for _ in range(12):
         key = (draws.choice("ab"), draws.choice("xy"), draws.randrange(3))
@@ -41,7 +51,7 @@ def test_fates_are_read_as_they_were_kept(tmp_path: Path, seed: int) -> None:
         else:
             writer.hung(*key[:2], draws.sample(range(4), draws.randrange(4)))
         reader.refresh()
-        for held in (reader, Fates(path, "now")):
+        for held in (reader, Fates(path, now)):
             assert (writer.known, writer.suspects) == (held.known, held.suspects)
     other.refresh()
     assert ({}, set()) == (other.known, other.suspects)

@@ -8,6 +8,7 @@ import pytest
 
 from conformance.mutation import explained, page
 from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.stamps import stamp
 from conformance.mutation.targets import GROUPS, mutants
 from conformance.verdict import Verdict
 
@@ -16,7 +17,7 @@ SIZE = 40
 
 def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) -> page.Report:
     """The report on the first mutants of the metadata, of which these survive all methods."""
-    fates = Fates(path / "mutants.jsonl", "now")
+    fates = Fates(path / "mutants.jsonl", stamp)
     for method in methods or GROUPS["metadata"].methods:
         for number in range(SIZE):
             fates.add(("metadata", method, number), Fate(None if number in survivors else "DET"))
@@ -55,7 +56,7 @@ def test_unit_tests_stand_apart(tmp_path: Path) -> None:
     methods = page.of_kit(GROUPS["metadata"].methods)
     (tmp_path / "without").mkdir()
     without = report(tmp_path / "without", [3, 4, 5], methods=methods)
-    fates = Fates(tmp_path / "without" / "mutants.jsonl", "now")
+    fates = Fates(tmp_path / "without" / "mutants.jsonl", stamp)
     for number in range(SIZE):
         fates.add(("metadata", "unit tests", number), Fate("test_state"))
     beside = page.report("metadata", range(SIZE), fates)

@@ -8,8 +8,10 @@ from attrs import define
 
 from conformance.mutation import page, run, targets
 from conformance.mutation.fates import Fate, Fates
-from conformance.mutation.judges import RAISED
-from conformance.mutation.worker import TRACE, Job
+from conformance.mutation.judges.kernel import RAISED
+from conformance.mutation.stamps import stamp
+from conformance.mutation.targets import TRACE
+from conformance.mutation.worker import Job
 from conformance.runtime import processes
 
 
@@ -33,10 +35,10 @@ def judged(
     monkeypatch: pytest.MonkeyPatch, path: Path, statuses: list[int], kept: list[int]
 ) -> dict[int, str | None]:
     """What is kept of three mutants whose processes end so."""
-    fates = Fates(path, "now")
+    fates = Fates(path, stamp)
     monkeypatch.setattr(processes, "start", Ends(fates, statuses, kept).start)
     monkeypatch.setattr(processes, "end", lambda _process: None)
-    job = Job(group="metadata", method="fuzz", numbers=(4, 5, 6), results=str(path), stamp="now")
+    job = Job(group="metadata", method="fuzz", numbers=(4, 5, 6), results=str(path))
     run._judge(job)
     fates.refresh()
     return {number: fate.killed for (_, _, number), fate in fates.known.items()}
@@ -63,7 +65,7 @@ def test_a_process_that_judges_nothing_ends_the_run(
     with pytest.raises(RuntimeError, match=f"the process ended with {status}"):
         judged(monkeypatch, tmp_path / "fates", [status], [])
 
-    assert {} == Fates(tmp_path / "fates", "now").known
+    assert {} == Fates(tmp_path / "fates", stamp).known
 
 
 @pytest.mark.parametrize("group", [name for name, one in targets.GROUPS.items() if one.tests])
@@ -80,7 +82,7 @@ def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None
 
 def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> None:
     """A mutant that raises in a kernel is in no sample, and the next one takes its place."""
-    fates, every = Fates(tmp_path / "fates", "now"), targets.sample("contents", 6)
+    fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 6)
     for number in every:
         fates.add(("contents", TRACE, number), Fate(None))
 

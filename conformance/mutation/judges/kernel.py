@@ -1,0 +1,51 @@
+"""The jobs of `kvspec kernel` in this process."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from attrs import evolve
+
+from conformance.kernels import interpret
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.jobs import plan
+from conformance.kernels.kernel_under_test import find, find_appending
+from conformance.kernels.trials import Trial, run
+from conformance.lockstep.watchdog import Watchdog
+
+JOB_SECONDS: Final = 600.0
+"""How long a job may take before it counts as hanging. One with two cores takes half a minute, and
+several beside other work.
+"""
+CASES: Final = 4
+"""The batches of each job."""
+RAISED: Final = "raised"
+"""The end of a job whose kernel raises: then it is not checked."""
+
+
+def judge_reference(watchdog: Watchdog) -> str | None:
+    """The jobs of the reference attention."""
+    return _judge("reference", watchdog)
+
+
+def judge_tpu(watchdog: Watchdog) -> str | None:
+    """The jobs of the kernel for TPUs."""
+    return _judge("tpu", watchdog)
+
+
+def _judge(name: str, watchdog: Watchdog) -> str | None:
+    with TemporaryDirectory() as folder:
+        for job in plan(find(name), cases=CASES, seed=0).jobs:
+            subject = find_appending(name) if job.append else find(name)
+            assert subject is not None  # a job that appends is only planned for a kernel that does
+            own, _ = variants(name, job.shape)[job.variant]
+            to = evolve(job, shrink=False, results=str(Path(folder) / "lines"))
+            trial = Trial(to, interpret.unoptimised(subject), own)
+            watchdog.begin((), JOB_SECONDS)
+            try:
+                run(trial)
+            finally:
+                watchdog.end()
+            if trial.found is not None:
+                return str(trial.found["ended"])
+    return None

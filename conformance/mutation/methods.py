@@ -1,0 +1,23 @@
+"""The methods that judge mutants of our engine, by name.
+
+The budget of each is that of a user: fuzzing has 60 seconds, and the others run to their ends.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from conformance.lockstep.watchdog import Watchdog
+from conformance.mutation.judges import fuzz, kernel, replay, served, vectors
+
+Judge = Callable[[Watchdog], str | None]
+"""Runs the engine as it is; returns what it has found: a clause or an exception; None: nothing."""
+METHODS: Final[Mapping[str, Judge]] = {
+    "fuzz": fuzz.judge,
+    "vectors": vectors.judge,
+    "replay": replay.judge,
+    "served": served.judge,
+    "kernel reference": kernel.judge_reference,
+    "kernel tpu": kernel.judge_tpu,
+}
+KERNELS: Final = tuple(name for name in METHODS if name.startswith("kernel"))
+"""The methods that judge a kernel by itself."""
