@@ -1,8 +1,9 @@
 """The page about the mutants of a group: its targets, operators and methods, and the survivors."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 from attrs import frozen
@@ -16,16 +17,16 @@ from conformance.verdict import Verdict
 ANY: Final = "any"
 MOST_EQUIVALENT: Final = 0.1
 """With a larger share of equivalent mutants a result is undecided."""
-TARGETS: Final[Mapping[tuple[str, str], float]] = {
-    ("metadata", ANY): 0.95,
-    ("metadata", "fuzz"): 0.8,
-    ("guards", "fuzz"): 1.0,
-    ("contents", ANY): 0.95,
-    ("kernel", ANY): 0.95,
-    ("specification", ANY): 0.95,
-    ("kit", ANY): 0.95,
+TARGETS: Final[Mapping[tuple[tuple[str, ...], str], float]] = {
+    (("metadata",), ANY): 0.95,
+    (("metadata",), "fuzz"): 0.8,
+    (("guards",), "fuzz"): 1.0,
+    (("contents", "kernel"), ANY): 0.95,
+    (("specification",), ANY): 0.95,
+    (("kit",), ANY): 0.95,
 }
-"""For a group and a method, the least share of mutants that it kills."""
+"""For the samples of some groups together and a method, the least share of mutants that it kills.
+"""
 Z: Final = 1.96
 """The quantile of the normal distribution for an interval of 95 %."""
 
@@ -106,10 +107,19 @@ class Judged:
         return Share(found, len(self.sample))
 
 
-def report(group: str, numbers: Sequence[int], fates: Fates) -> Report:
-    """The page on this sample. Methods that were not run on the whole of it are left out."""
-    judged = _judged(group, numbers, fates)
-    targets = list(_targets(judged))
+def beside(group: str) -> tuple[str, ...]:
+    """The groups that share a target with this one, itself among them."""
+    sharing = (groups for groups, _ in TARGETS if group in groups)
+    return tuple(dict.fromkeys((group, *chain.from_iterable(sharing))))
+
+
+def report(group: str, samples: Mapping[str, Sequence[int]], fates: Fates) -> Report:
+    """The page on the sample of a group. samples: of each group `beside` it.
+
+    Methods that were not run on the whole of a sample are left out.
+    """
+    every = {one: _judged(one, numbers, fates) for one, numbers in samples.items()}
+    judged, targets = every[group], list(_targets(group, every))
     parts = [
         *_head(judged, fates),
         *(f"- {text}" for text, _ in targets),
@@ -150,20 +160,35 @@ def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:
     return Judged(group, tuple(every[number] for number in numbers), done, killed)
 
 
-def _targets(judged: Judged) -> Iterator[tuple[str, Verdict]]:
-    for (group, method), least in TARGETS.items():
-        if group == judged.group:
-            share = judged.share(method)
-            verdict = _verdict(judged, method, share, least)
+def _targets(group: str, every: Mapping[str, Judged]) -> Iterator[tuple[str, Verdict]]:
+    for (groups, method), least in TARGETS.items():
+        if group in groups:
+            together = [every[one] for one in groups]
+            share = _sum(one.share(method) for one in together)
+            verdict = _verdict(together, method, share, least)
             by = "some method" if method == ANY else method
-            yield f"{group}, killed by {by}: {share}; target {least:.0%}: {verdict.value}", verdict
+            names = " and ".join(groups)
+            yield f"{names}, killed by {by}: {share}; target {least:.0%}: {verdict.value}", verdict
 
 
-def _verdict(judged: Judged, method: str, share: Share, least: float) -> Verdict:
-    needed = of_kit(GROUPS[judged.group].methods) if method == ANY else (method,)
-    if not set(needed) <= set(judged.methods) or judged.equivalent.value > MOST_EQUIVALENT:
+def _sum(shares: Iterable[Share]) -> Share:
+    """The share in samples together."""
+    killed, whole = zip(*((one.killed, one.whole) for one in shares), strict=True)
+    return Share(sum(killed), sum(whole))
+
+
+def _verdict(together: Sequence[Judged], method: str, share: Share, least: float) -> Verdict:
+    decided = all(one.sample and _is_judged(one, method) for one in together)
+    equivalent = _sum(one.equivalent for one in together)
+    if not decided or equivalent.value > MOST_EQUIVALENT:
         return Verdict.UNDECIDED
     return Verdict.HOLDS if share.value >= least else Verdict.FAILS
+
+
+def _is_judged(judged: Judged, method: str) -> bool:
+    """Whether a method, or each that ANY stands for, was run on the whole sample."""
+    needed = of_kit(GROUPS[judged.group].methods) if method == ANY else (method,)
+    return set(needed) <= set(judged.methods)
 
 
 def _matrix(judged: Judged) -> Iterator[str]:

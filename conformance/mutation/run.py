@@ -57,8 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     counted = alive(group, size, fates)
                     _judge_all(group, method, counted, fates, given.jobs, update)
     is_met = True
-    for group, size in sizes.items():
-        found = page.report(group, alive(group, size, fates), fates)
+    for group in groups:
+        samples = {
+            one: alive(one, sizes.get(one, GROUPS[one].size), fates) for one in page.beside(group)
+        }
+        found = page.report(group, samples, fates)
         print(found.text)
         is_met &= found.is_met
         if given.write:
@@ -69,11 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     """The first mutants of a sample that do not raise as soon as an entry point is traced.
 
-    A kernel that raises is not checked, and a mutant of it that raises does not count either.
+    A kernel that raises is not checked, and a mutant of it that raises does not count either. There
+    are none before it is known of all which raise.
     """
     if TESTS in GROUPS[group].methods:
         return sample(group, size)
     traced = sample(group, round(SPARE * size))
+    if fates.left(group, TRACE, traced):
+        return ()
     running = [one for one in traced if fates.known[group, TRACE, one].killed is None]
     raising = {key[2] for key, fate in fates.known.items() if _raises(key, fate, group)}
     return tuple(one for one in running if one not in raising)[:size]

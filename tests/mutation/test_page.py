@@ -21,7 +21,7 @@ def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) ->
     for method in methods or GROUPS["metadata"].methods:
         for number in range(SIZE):
             fates.add(("metadata", method, number), Fate(None if number in survivors else "DET"))
-    return page.report("metadata", range(SIZE), fates)
+    return page.report("metadata", {"metadata": range(SIZE)}, fates)
 
 
 def test_the_interval_is_that_of_wilson() -> None:
@@ -59,7 +59,7 @@ def test_unit_tests_stand_apart(tmp_path: Path) -> None:
     fates = Fates(tmp_path / "without" / "mutants.jsonl", stamp)
     for number in range(SIZE):
         fates.add(("metadata", "unit tests", number), Fate("test_state"))
-    beside = page.report("metadata", range(SIZE), fates)
+    beside = page.report("metadata", {"metadata": range(SIZE)}, fates)
 
     for found in (without, beside):
         assert "killed by some method: 37 of 40: 92.5% (80.1% to 97.4%); target 95%" in found.text
@@ -83,6 +83,62 @@ def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert "killed by some method: 36 of 36: 100.0%" in few.text
     assert "equivalent: the same program" in few.text
     assert not many.is_met
+
+
+@pytest.mark.parametrize(
+    ("survivors", "explained_of", "verdict"),
+    [
+        (0, 0, "80 of 80: 100.0% (95.4% to 100.0%); target 95%: holds"),
+        (4, 0, "76 of 80: 95.0% (87.8% to 98.0%); target 95%: holds"),
+        (5, 0, "75 of 80: 93.8% (86.2% to 97.3%); target 95%: fails"),
+        (8, 8, "72 of 72: 100.0% (94.9% to 100.0%); target 95%: holds"),
+        (9, 9, "71 of 71: 100.0% (94.9% to 100.0%); target 95%: undecided"),
+    ],
+)
+def test_samples_of_two_groups_have_one_target(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    survivors: int,
+    explained_of: int,
+    verdict: str,
+) -> None:
+    """Their mutants, and those of them that are equivalent, are counted together on both pages."""
+    groups = ("contents", "kernel")
+    fates, samples = Fates(tmp_path / "fates", stamp), dict.fromkeys(groups, range(SIZE))
+    names = [one.id for one in mutants("contents")]
+    monkeypatch.setattr(page, "EQUIVALENT", dict.fromkeys(names[:explained_of], "the same"))
+    for group in groups:
+        for method in page.of_kit(GROUPS[group].methods):
+            for number in range(SIZE):
+                survives = group == "contents" and number < survivors
+                fates.add((group, method, number), Fate(None if survives else "DET"))
+
+    texts = {group: page.report(group, samples, fates).text for group in groups}
+
+    assert all({*groups} == {*page.beside(group)} for group in groups)
+    line = f"- contents and kernel, killed by some method: {verdict}"
+    assert [[line], [line]] == [
+        [one for one in text.splitlines() if one.startswith("- contents and")]
+        for text in texts.values()
+    ]
+
+
+@pytest.mark.parametrize("missing", ["kernel tpu", "fuzz", "a sample"])
+def test_a_group_that_was_not_judged_leaves_both_undecided(tmp_path: Path, missing: str) -> None:
+    """The target needs each method of each group, and a sample of both."""
+    groups = ("contents", "kernel")
+    fates, samples = Fates(tmp_path / "fates", stamp), dict.fromkeys(groups, range(SIZE))
+    for group in groups:
+        for method in {*GROUPS[group].methods} - {missing}:
+            for number in range(SIZE):
+                fates.add((group, method, number), Fate("DET"))
+    if missing == "a sample":
+        samples["kernel"] = range(0)
+
+    found = [page.report(group, samples, fates) for group in groups]
+
+    assert [False, False] == [one.is_met for one in found]
+    assert all(f"target 95%: {Verdict.UNDECIDED.value}" in one.text for one in found)
 
 
 def test_every_explanation_is_of_a_mutant() -> None:
