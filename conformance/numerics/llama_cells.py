@@ -33,6 +33,8 @@ was measured, with twelve sets of weights, is 1.3e-6.
 MORE: Final = 300
 FARTHEST: Final = 2048
 """The longest text that is written for what a dtype cannot hold, without MORE."""
+PAGE_SIZES: Final = (16, 1)
+"""With pages of one cell a long text has more pages than 8 bits can number."""
 ROUNDINGS: Final = 8
 """How many units of its dtype a K or V may be off; those of float32 come with each position, since
 an angle is rounded. At most 2.7 were measured, and 600 where positions are rounded to bfloat16.
@@ -77,7 +79,7 @@ def epsilon(dtype: str) -> float:
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
 
 
-def far_differences(dtype: str, *, seed: int = 0) -> Iterator[str]:
+def far_differences(dtype: str, *, page_size: int, seed: int = 0) -> Iterator[str]:
     """What is wrong with the cells of one long sequence of a model of this dtype, in words.
 
     It is longer than the first position that the dtype cannot hold, if that is not too far.
@@ -85,7 +87,8 @@ def far_differences(dtype: str, *, seed: int = 0) -> Iterator[str]:
     exact = round(2 / epsilon(dtype))
     length = MORE + (exact if exact <= FARTHEST else 0)
     model = evolve(MODEL, dtype=dtype)
-    sizes = Geometry(pages=length, page_size=16, slots=1, pages_per_seq=-(-length // 16) + 1)
+    pages = -(-length // page_size) + 1
+    sizes = Geometry(pages=pages, page_size=page_size, slots=1, pages_per_seq=pages)
     weights = jax.tree.map(lambda leaf: leaf.astype(dtype), drawn_weights(seed))
     engine = Engine(Setup(geometry=sizes, limits=default_limits(sizes), model=model), weights)
     text = tuple(np.random.default_rng(seed).integers(0, model.vocabulary, length).tolist())
@@ -97,7 +100,7 @@ def far_differences(dtype: str, *, seed: int = 0) -> Iterator[str]:
     tolerance = ROUNDINGS * epsilon(dtype) + length * epsilon("float32")
     wanted = cells(model, weights, text)
     for wrong in _wrong(_held(engine), 0, wanted, 0, sizes=sizes, tolerance=tolerance):
-        yield f"{dtype}: {wrong}"
+        yield f"{dtype}, pages of {page_size}: {wrong}"
 
 
 def _wrong(

@@ -12,6 +12,7 @@ from attrs import evolve
 from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
+from impl.attention import reference
 from impl.host import Host
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
 from spec.vocabulary import Request
@@ -64,10 +65,30 @@ def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_far_cells_are_those_of_the_oracle_in_every_dtype(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "page_size"), [("float32", 1), *((dtype, 16) for dtype in DTYPES)]
+)
+def test_far_cells_are_those_of_the_oracle_in_every_dtype(dtype: str, page_size: int) -> None:
     """K and V of a long text are as near to the oracle as the dtype allows."""
-    assert [] == list(cells.far_differences(dtype))
+    assert [] == list(cells.far_differences(dtype, page_size=page_size))
+
+
+def test_numbers_of_pages_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text in pages of one cell has more of them than 8 bits with a sign can number."""
+    right = reference._ids
+
+    def narrowed(pages: jax.Array, row: jax.Array, entries: jax.Array) -> jax.Array:
+        return right(pages, row, entries.astype(jnp.int8).astype(jnp.int32))
+
+    monkeypatch.setattr(reference, "_ids", narrowed)
+    forget_compiled()
+
+    told = list(cells.far_differences("float32", page_size=1))
+    monkeypatch.undo()
+    forget_compiled()
+
+    where = "float32, pages of 1: step 0, slot 0, layer 1: K and V of position"
+    assert told[0].startswith(where)
 
 
 @pytest.mark.parametrize("dtype", [one for one in DTYPES if one != "float32"])
@@ -83,12 +104,13 @@ def test_rotations_of_rounded_positions_are_seen(
     monkeypatch.setattr(Llama, "_rotate", rounded)
     forget_compiled()
 
-    told = list(cells.far_differences(dtype))
+    told = list(cells.far_differences(dtype, page_size=16))
     monkeypatch.undo()
     forget_compiled()
 
     first = round(2 / cells.epsilon(dtype)) + 1
-    assert told[0].startswith(f"{dtype}: step 0, slot 0, layer 0: K and V of position {first} are")
+    where = f"{dtype}, pages of 16: step 0, slot 0, layer 0: K and V of position {first} are"
+    assert told[0].startswith(where)
 
 
 def one_cell_longer(held: cells.Held) -> cells.Held:

@@ -1,6 +1,6 @@
 """A small Llama beside the float64 oracle of it."""
 
-from itertools import chain
+from itertools import chain, product
 from typing import Final
 
 from conformance.lockstep.watchdog import Watchdog
@@ -17,9 +17,13 @@ def judge(watchdog: Watchdog) -> str | None:
     """Requests served by our engine, histories of its table, and long texts in every dtype."""
     weights = llama.drawn_weights(0)
     steps = (llama_cells.differences(weights, seed=seed) for seed in range(TABLES))
-    far = map(llama_cells.far_differences, DTYPES)
+    far = (
+        llama_cells.far_differences(dtype, page_size=size)
+        for dtype, size in product(DTYPES, llama_cells.PAGE_SIZES)
+    )
     watchdog.begin((), SECONDS)
     try:
-        return next(chain(llama.differences(weights), *steps, *far), None)
+        wrong = chain(llama.differences(weights), *steps, chain.from_iterable(far))
+        return next(wrong, None)
     finally:
         watchdog.end()
