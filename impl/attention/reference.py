@@ -111,8 +111,8 @@ def ragged_paged_attention(
     q [T, q_heads, head_dim]; query head h reads KV head h // (q_heads // kv_heads).
     kv_pages [pages, page_size, 2 * kv_heads, head_dim], K and V heads interleaved.
     kv_lens i32[B]: cells of each sequence, its queries' own included.
-    page_indices i32[B, pages_per_seq]: table rows; entries past a row's length are never read, and
-    an id out of range hides its page.
+    page_indices i32[B, pages_per_seq]: table rows; entries of pages in which no query sees a cell
+    may hold anything. Other ids must be in range: nothing outside the pool is read otherwise.
     cu_q_lens i32[B + 1]: sequence b's queries are rows cu_q_lens[b] to cu_q_lens[b + 1] of q.
     num_seqs i32[] or i32[1]: sequences present; later entries of the arrays above are ignored.
 
@@ -270,7 +270,7 @@ def _attend_blocks(
         # Past the last of the list: the first block past the row, in which nothing can be read.
         past = -(-rows.pages.shape[1] // options.kv_block_pages)
         number = jnp.where(items < ends[-1], items - ends[owner] + high[owner], past)
-        return _find(rows, blocks, owner, number, kv_pages, options)
+        return _find(rows, blocks, owner, number, kv_pages.shape[1], options)
 
     def step(index: Array, carry: tuple[_Running, _Reads]) -> tuple[_Running, _Reads]:
         running, now = carry
@@ -321,32 +321,28 @@ def _find(
     blocks: _Blocks,
     owner: Int[Array, " N"],
     number: Int[Array, " N"],
-    kv_pages: Shaped[Array, "P page_size KV D"],
+    page_size: int,
     options: _Options,
 ) -> _Reads:
     """The reads of the blocks `owner` of queries in the blocks `number` of their pages.
 
-    An entry past the row or its length, or an id out of range, reads page 0 instead, masked.
+    An entry of which no query sees a cell reads some page.
     """
-    (pages, page_size), width = kv_pages.shape[:2], rows.pages.shape[1]
     entries = number[:, None] * options.kv_block_pages
     entries += jnp.arange(options.kv_block_pages, dtype=jnp.int32)
-    row = blocks.row[owner, None]
-    ids = _ids(rows.pages, row, entries)
-    readable = (entries < width) & (entries * page_size < rows.kv_len[row])
-    readable &= (ids >= 0) & (ids < pages)
     offsets = jnp.arange(options.kv_block_pages * page_size, dtype=jnp.int32)
     cells = entries[:, :1] * page_size + offsets
     seen = _visible(blocks.positions[owner], cells, options.sliding_window)
-    seen &= blocks.own[owner][:, :, None] & jnp.repeat(readable, page_size, axis=1)[:, None, :]
-    return _Reads(owner, jnp.where(readable, ids, 0), seen, seen.any(axis=1))
+    seen &= blocks.own[owner][:, :, None]
+    ids = _ids(rows.pages, blocks.row[owner, None], entries)
+    return _Reads(owner, ids, seen, seen.any(axis=1))
 
 
 def _ids(
     pages: Int[Array, "B M"], row: Int[Array, "N 1"], entries: Int[Array, "N kv_block_pages"]
 ) -> Int[Array, "N kv_block_pages"]:
     """Table entries of rows; past the row, its last one."""
-    return pages[row, jnp.minimum(entries, pages.shape[1] - 1)]
+    return pages.at[row, entries].get(mode="clip")
 
 
 def _gather(

@@ -90,15 +90,13 @@ def copy_page(
 ) -> Shaped[Array, "P page_size KV D"]:
     """Copy pages over others: i32[] or i32[N] source and destination page ids.
 
-    Where either is out of range nothing happens, so that a planned copy can be cancelled without
-    a `where` over the pool, which would copy all of it. Destinations must differ.
+    A destination past the pool is dropped, whatever its source, so that a planned copy can be
+    cancelled without a `where` over the pool, which would copy all of it. Destinations must differ,
+    and must not be negative.
     """
-    pool, pages = words(kv_pages), kv_pages.shape[0]
-    origin, target = jnp.asarray(source), jnp.asarray(destination)
-    inside = (origin >= 0) & (origin < pages) & (target >= 0)
-    copied = pool[jnp.clip(origin, 0, pages - 1)]
-    stored = pool.at[jnp.where(inside, target, INVALID)].set(copied, mode="drop")
-    return of_words(stored, kv_pages.dtype)
+    pool = words(kv_pages)
+    copied = pool.at[jnp.asarray(source)].get(mode="clip")
+    return of_words(pool.at[destination].set(copied, mode="drop"), kv_pages.dtype)
 
 
 def zero(

@@ -122,8 +122,8 @@ def _attend(
     positions: Int32[Array, " T"],
 ) -> UInt32[Array, " T"]:
     """The weighted sum of the cells from 0 to each query's position, through its row."""
-    pages = jnp.clip(plan.page_indices, 0, pool.shape[0] - 1)
-    cells = pool[pages, :, :, 0].reshape(pages.shape[0], -1, 2)
+    read = pool.at[plan.page_indices, :, :, 0].get(mode="clip")
+    cells = read.reshape(plan.page_indices.shape[0], -1, 2)
     order = 2 * jnp.arange(cells.shape[1], dtype=jnp.uint32) + 1
     mixed = jnp.uint32(KEY_FACTOR) * cells[..., 0] + jnp.uint32(VALUE_FACTOR) * cells[..., 1]
     return jnp.cumsum(order * mixed, axis=1, dtype=jnp.uint32)[seqs, positions]
