@@ -63,6 +63,8 @@ _WORDS: Final = frozenset({"require", "Refusal", "InvalidInput", "Check", "Rule"
 """Functions whose positional arguments are what an error says, beside what decides."""
 _SMALL: Final = frozenset({"zeros", "zeros_like", "ones", "ones_like"})
 """Calls whose values fit in 8 bits."""
+_ASSERTED: Final = "strict"
+"""The keyword by which `zip` asserts that its parts are equally long."""
 _GUARD_SIZE: Final = 4
 _CHECKED: Final = frozenset({"__attrs_post_init__", "check"})
 """Functions that do nothing but check arguments, beside those whose names begin with `check_`."""
@@ -228,7 +230,7 @@ def _constants(node: ast.Call) -> Iterator[Place]:
             yield Place("constant", "argument", (at, other), f"argument {at} is {other!r}")
     for keyword in node.keywords:
         other = _other(keyword.value)
-        if other is not None and keyword.arg is not None:
+        if other is not None and keyword.arg not in {None, _ASSERTED}:
             yield Place("constant", "keyword", (keyword.arg, other), f"{keyword.arg} is {other!r}")
 
 

@@ -3,8 +3,8 @@
 A group has one denominator in the report, and its methods.
 """
 
+import hashlib
 import importlib
-import random
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -283,13 +283,16 @@ def sample(group: str, size: int) -> tuple[int, ...]:
 
     A smaller sample is the beginning of a larger one, as nearly as whole numbers allow it.
     """
-    allowed, by_module = {one.number for one in eligible(group)}, dict[str, list[int]]()
-    for mutant in mutants(group):
-        by_module.setdefault(mutant.module, []).append(mutant.number)
+    by_module = dict[str, list[Mutant]]()
+    for mutant in eligible(group):
+        by_module.setdefault(mutant.module, []).append(mutant)
     keyed = []
-    for module, numbers in by_module.items():
-        # What may be in the sample is chosen last: the order stays if that changes.
-        random.Random(f"{SEED} {module}").shuffle(numbers)
-        kept = [number for number in numbers if number in allowed]
-        keyed += [((at + 0.5) / len(kept), module, one) for at, one in enumerate(kept)]
+    for module, held in by_module.items():
+        drawn = sorted(held, key=lambda one: _order(one.id))
+        keyed += [((at + 0.5) / len(held), module, one.number) for at, one in enumerate(drawn)]
     return tuple(number for _, _, number in sorted(keyed)[:size])
+
+
+def _order(name: str) -> str:
+    """The place of a mutant in all samples; it stays where it is when others come and go."""
+    return hashlib.sha256(f"{SEED} {name}".encode()).hexdigest()

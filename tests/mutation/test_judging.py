@@ -8,7 +8,7 @@ import pytest
 from conformance.kernels.interpret import unoptimised
 from conformance.kernels.kernel_under_test import Subject
 from conformance.lockstep.watchdog import Watchdog
-from conformance.mutation import schemata, transitions
+from conformance.mutation import schemata, targets, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
 from conformance.mutation.fates import HANGS, Fate, Fates
 from conformance.mutation.judges import replay
@@ -44,6 +44,21 @@ def test_every_module_of_the_engine_is_in_one_group() -> None:
     grouped = [module for group in groups for module in group.modules]
 
     assert sorted(grouped) == sorted(one for one in every if rewrite(one).mutants)
+
+
+def test_a_sample_keeps_its_order_when_mutants_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a module comes in the same order, whatever else has mutants."""
+    every = mutants("metadata")
+    left = tuple(one for one in every if one.number % 3)
+    before = sample("metadata", len(every))
+    monkeypatch.setattr(targets, "eligible", lambda _group: left)
+
+    after = sample("metadata", len(every))
+
+    for module in GROUPS["metadata"].modules:
+        own = {one.number for one in left if one.module == module}
+        assert [one for one in before if one in own] == [one for one in after if one in own]
+    assert {one.number for one in left} == {*after}
 
 
 def test_a_sample_has_each_module_in_proportion() -> None:

@@ -42,6 +42,11 @@ def product(one, other):
     return jnp.dot(one, other)
 
 
+def together(one, other):
+    """An assertion about lengths."""
+    return zip(one, other, strict=True)
+
+
 def told(value, rule):
     """What an error says is left alone, unless it decides."""
     require("value", value, "positive", holds=value > 0)
@@ -92,6 +97,11 @@ def test_conditions_constants_indices_and_guards_are_changed() -> None:
         ("comparison", "rows[at] >= -1"),
         ("index", "index 0 one higher"),
     ] == found("little")
+
+
+def test_an_assertion_about_lengths_is_no_place() -> None:
+    """What cannot change the result of a right program is left alone."""
+    assert [] == found("together")
 
 
 def test_the_words_of_an_error_do_not_trade_places() -> None:
