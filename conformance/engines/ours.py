@@ -74,12 +74,14 @@ Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
     """The engine with everything observed."""
-    return Ours(geometry, limits, cleanup, cells=True)
+    return Ours(geometry, limits, cleanup, observed=True)
 
 
 def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> "Ours":
-    """The engine for large pools, without read-back of cells: wrong cells show in tokens."""
-    return Ours(geometry, limits, cleanup, cells=False)
+    """The engine as users have it, and for large pools: without read-back of cells, and without
+    log-probabilities. Wrong cells show in tokens.
+    """
+    return Ours(geometry, limits, cleanup, observed=False)
 
 
 class _Pressed(Engine):
@@ -110,16 +112,25 @@ class _Interruptible(Host):
 
 
 class Ours:
-    """See `conformance.protocol`; it has every optional method."""
+    """See `conformance.protocol`; it has every optional method, `logprobs` only if observed.
+
+    observed: whether cells are read back, and log-probabilities are kept.
+    """
 
     def __init__(
-        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, cells: bool
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, observed: bool
     ) -> None:
         compiled_code.ignore_damage()
         setup = Setup(
-            geometry=geometry, limits=limits, cleanup=cleanup, model=IntegerModel(), logprobs=True
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            model=IntegerModel(),
+            logprobs=observed,
         )
-        self._cells = cells
+        self._cells = observed
+        if observed:
+            self.logprobs = self._logprobs
         self._engine = _Pressed(setup)
         self._host = _Interruptible(self._engine)
         self._profile = Profile(
@@ -129,7 +140,7 @@ class Ours:
             cleanup=cleanup,
             actions=ACTIONS,
         )
-        self._spans = layout(setup, cells=cells)
+        self._spans = layout(setup, cells=observed)
         self._seen: tuple[bytes, View] | None = None
         self._last_outputs: tuple[Output, ...] = ()
 
@@ -232,7 +243,7 @@ class Ours:
             "admitted": [request.id for request in held.admitted],
         }
 
-    def logprobs(self) -> list[tuple[float, ...]]:
+    def _logprobs(self) -> list[tuple[float, ...]]:
         """Those of the outputs that were taken last."""
         return [output.logprobs for output in self._last_outputs]
 
