@@ -11,6 +11,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
 
@@ -40,6 +41,36 @@ MODEL: Final = Llama(
     q_block=4,
     kv_block_pages=2,
 )
+MODELS: Final = (
+    MODEL,
+    Llama(  # one KV head for all, and blocks as users have them
+        vocabulary=37,
+        layers=1,
+        embed=12,
+        q_heads=3,
+        kv_heads=1,
+        head_dim=10,
+        mlp=20,
+        rope_theta=300.0,
+        norm_eps=1e-2,
+        attention="reference",
+    ),
+    Llama(  # a KV head for each, and blocks of one query and one page
+        vocabulary=37,
+        layers=3,
+        embed=20,
+        q_heads=3,
+        kv_heads=3,
+        head_dim=4,
+        mlp=16,
+        attention="reference",
+        q_block=1,
+        kv_block_pages=1,
+    ),
+)
+"""Every field has several values, but for those that other checks change, and the vocabulary of the
+requests.
+"""
 SETUP: Final = Setup(
     geometry=Geometry(pages=24, page_size=4, slots=4, pages_per_seq=5),
     limits=Limits(
@@ -71,14 +102,14 @@ REQUESTS: Final = tuple(
 """Greedy and drawn, one token and more than a page, several choices, the first and last token."""
 
 
-def drawn_weights(seed: int) -> LlamaWeights:
-    """Random weights of MODEL, norms included: `Llama.init` draws none of those."""
+def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:
+    """Random weights in float32, norms included: `Llama.init` draws none of those."""
     draws = np.random.default_rng(seed)
 
     def of(*shape: int, fan_in: int) -> Array:
         return jnp.asarray(draws.normal(size=shape) * fan_in**-0.5, jnp.float32)
 
-    e, heads, kv, d, mlp = MODEL.embed, MODEL.q_heads, MODEL.kv_heads, MODEL.head_dim, MODEL.mlp
+    e, heads, kv, d, mlp = model.embed, model.q_heads, model.kv_heads, model.head_dim, model.mlp
     layers = tuple(
         LayerWeights(
             attention_norm=1.0 + of(e, fan_in=16),
@@ -91,9 +122,9 @@ def drawn_weights(seed: int) -> LlamaWeights:
             up=of(e, mlp, fan_in=e),
             down=of(mlp, e, fan_in=mlp),
         )
-        for _ in range(MODEL.layers)
+        for _ in range(model.layers)
     )
-    embedding, head = of(MODEL.vocabulary, e, fan_in=1), of(e, MODEL.vocabulary, fan_in=e)
+    embedding, head = of(model.vocabulary, e, fan_in=1), of(e, model.vocabulary, fan_in=e)
     return LlamaWeights(embedding, layers, 1.0 + of(e, fan_in=16), head)
 
 
@@ -168,39 +199,44 @@ def _rotated(model: Any, parts: Floats) -> Floats:
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def differences(weights: Any, model: Any = MODEL) -> Iterator[str]:
+def differences(
+    weights: Any, model: Llama = MODEL, *, wanted: Llama | None = None
+) -> Iterator[str]:
     """What is wrong with the requests served together by an engine with this model, in words.
+
+    wanted: the model of the oracle; None: the same.
 
     Teacher-forced: each token is compared with what the oracle draws from the tokens before it. The
     dense model is compared with the oracle, too, and a greedy request must take the first of equal
     logits.
     """
-    yield from _of_dense(model, weights)
-    yield from _of_ties(model, weights)
-    served = Host(Engine(SETUP, weights)).generate(REQUESTS)
+    right, setup = wanted or model, evolve(SETUP, model=model)
+    yield from _of_dense(model, right, weights)
+    yield from _of_ties(setup, weights)
+    served = Host(Engine(setup, weights)).generate(REQUESTS)
     for request in REQUESTS:
         for choice in range(request.n_generations):
             output = served.get((request.id, choice))
             if output is None or len(output.tokens) != request.params.max_new:
                 yield f"request {request.id}, choice {choice}: {output}"
                 continue
-            yield from _of_output(model, weights, request, choice, output)
+            yield from _of_output(right, weights, request, choice, output)
 
 
-def _of_dense(model: Any, weights: Any) -> Iterator[str]:
+def _of_dense(model: Llama, right: Llama, weights: Any) -> Iterator[str]:
     tokens = [at * 7 % model.vocabulary for at in range(SETUP.geometry.max_len)]
-    dense = MODEL.dense_logits(weights, jnp.asarray(tokens, jnp.int32))
-    apart = np.abs(np.asarray(dense) - logits(model, weights, tokens)).max()
+    dense = model.dense_logits(weights, jnp.asarray(tokens, jnp.int32))
+    apart = np.abs(np.asarray(dense) - logits(right, weights, tokens)).max()
     if not apart <= TOLERANCE:
         yield f"the logits of the dense model are up to {apart:.2g} from those of the oracle"
 
 
-def _of_ties(model: Any, weights: Any) -> Iterator[str]:
+def _of_ties(setup: Setup, weights: Any) -> Iterator[str]:
     """Each token of odd number gets the head of the one before it, so that none is ever drawn."""
     head = jnp.asarray(weights.head)
-    pairs = head.at[:, 1::2].set(head[:, : model.vocabulary - 1 : 2])
+    pairs = head.at[:, 1::2].set(head[:, :-1:2])
     request = REQUESTS[0]
-    served = Host(Engine(SETUP, weights._replace(head=pairs))).generate([request])
+    served = Host(Engine(setup, weights._replace(head=pairs))).generate([request])
     tokens = served[request.id, 0].tokens if served else ()
     if len(tokens) != request.params.max_new or any(token % 2 for token in tokens):
         yield f"request {request.id}: {tokens}, no odd token is first of equals"

@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 
 from conformance.numerics.llama import MODEL, SETUP, Floats, cells, drawn_weights
 from impl.engine import Engine
+from impl.models.llama import Llama
 from impl.setup import Setup
 from spec.vocabulary import Geometry, Params, Refused, default_limits
 
@@ -53,12 +54,12 @@ class Held:
     pools: tuple[Any, ...] = field(eq=False)
 
 
-def differences(weights: Any, *, seed: int = 0) -> Iterator[str]:
+def differences(weights: Any, model: Llama = MODEL, *, seed: int = 0) -> Iterator[str]:
     """What is wrong with written cells along one random history, in words.
 
     A history in which hardly anything is written is wrong, too: nearly every call was refused.
     """
-    rng, engine = random.Random(seed), Engine(SETUP, weights)
+    rng, engine = random.Random(seed), Engine(evolve(SETUP, model=model), weights)
     known: dict[tuple[int, ...], Floats] = {}
     for step in range(STEPS):
         with suppress(Refused):
@@ -67,7 +68,7 @@ def differences(weights: Any, *, seed: int = 0) -> Iterator[str]:
         for slot, length in enumerate(held.written):
             text = held.texts[slot][:length]
             if length and text not in known:
-                known[text] = cells(MODEL, weights, text)
+                known[text] = cells(model, weights, text)
             if length:
                 yield from _wrong(held, slot, known[text], step)
     if len(known) < FEWEST:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 
 from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
@@ -24,9 +24,24 @@ def weights() -> LlamaWeights:
     return oracle.drawn_weights(3)
 
 
-def test_served_requests_are_those_of_the_oracle(weights: LlamaWeights) -> None:
+@pytest.mark.parametrize("model", oracle.MODELS)
+def test_served_requests_are_those_of_the_oracle(model: Llama) -> None:
     """Every token and log-probability of five requests served together is that of the oracle."""
-    assert [] == list(oracle.differences(weights))
+    assert [] == list(oracle.differences(oracle.drawn_weights(3, model), model))
+
+
+def test_the_models_differ_in_every_field() -> None:
+    """A field has one value alone if the requests need it, or another check changes it."""
+    values = {
+        one.name: {getattr(model, one.name) for model in oracle.MODELS} for one in fields(Llama)
+    }
+
+    alone = {name for name, held in values.items() if len(held) == 1}
+    assert {"vocabulary", "dtype", "attention"} == alone
+    assert {"more", "one", "equal"} == {
+        "equal" if one.q_heads == one.kv_heads else "one" if one.kv_heads == 1 else "more"
+        for one in oracle.MODELS
+    }
 
 
 def test_a_wrong_dense_model_is_seen(
@@ -63,6 +78,12 @@ def test_the_first_of_equal_logits_is_taken(
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     """Along random histories of a table every written K and V is that of its prefix."""
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
+
+
+@pytest.mark.parametrize("model", oracle.MODELS[1:])
+def test_written_cells_of_other_models_are_those_of_the_oracle(model: Llama) -> None:
+    """Whatever heads share K and V, every written cell is that of its prefix."""
+    assert [] == list(cells.differences(oracle.drawn_weights(3, model), model, seed=4))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +236,7 @@ CHANGES: dict[str, Callable[[Llama], Llama]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_slightly_different_model_is_seen(weights: LlamaWeights, name: str) -> None:
     """An oracle with another base of rotation or another epsilon disagrees with what is served."""
-    assert [] != list(oracle.differences(weights, CHANGES[name](oracle.MODEL)))
+    assert [] != list(oracle.differences(weights, wanted=CHANGES[name](oracle.MODEL)))
 
 
 @pytest.mark.parametrize("part", LayerWeights._fields)
