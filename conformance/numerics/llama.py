@@ -6,6 +6,8 @@ Variants" (2020).
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -15,6 +17,9 @@ from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
 
+from conformance.kernels.interpret import CHIP, Mode, parameters
+from conformance.seeded_bugs import forget_compiled
+from impl.attention import tpu
 from impl.engine import Engine, Output
 from impl.host import Host
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
@@ -86,6 +91,8 @@ SETUP: Final = Setup(
     model=MODEL,
     logprobs=True,
 )
+KERNEL_SIZES: Final = Geometry(pages=12, page_size=8, slots=4, pages_per_seq=3)
+"""The kernel takes pages of 8 or more."""
 REQUESTS: Final = tuple(
     Request(id=number, prompt=prompt, params=params, n_generations=choices)
     for number, (prompt, params, choices) in enumerate(
@@ -126,6 +133,18 @@ def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:
     )
     embedding, head = of(model.vocabulary, e, fan_in=1), of(e, model.vocabulary, fan_in=e)
     return LlamaWeights(embedding, layers, 1.0 + of(e, fan_in=16), head)
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Run the kernel for TPUs in its interpreter, in every engine that is made in the block."""
+    kernel = tpu.append_and_attend
+    tpu.append_and_attend = partial(kernel, interpret=parameters(Mode.WAIT), chip=CHIP)
+    try:
+        yield
+    finally:
+        tpu.append_and_attend = kernel
+        forget_compiled()
 
 
 def logits(model: Any, weights: Any, tokens: Sequence[int]) -> Floats:
@@ -211,6 +230,8 @@ def differences(
     logits.
     """
     right, setup = wanted or model, evolve(SETUP, model=model)
+    if model.attention == "tpu":
+        setup = evolve(setup, geometry=KERNEL_SIZES)
     yield from _of_dense(model, right, weights)
     yield from _of_ties(setup, weights)
     served = Host(Engine(setup, weights)).generate(REQUESTS)

@@ -12,10 +12,10 @@ from attrs import evolve, fields
 from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
-from impl.attention import reference
+from impl.attention import reference, tpu
 from impl.host import Host
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
-from spec.vocabulary import Request
+from spec.vocabulary import InvalidInput, Request
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,39 @@ def weights() -> LlamaWeights:
 def test_served_requests_are_those_of_the_oracle(model: Llama) -> None:
     """Every token and log-probability of five requests served together is that of the oracle."""
     assert [] == list(oracle.differences(oracle.drawn_weights(3, model), model))
+
+
+KERNEL = evolve(oracle.MODEL, attention="tpu")
+
+
+def test_requests_served_with_the_kernel_are_those_of_the_oracle(weights: LlamaWeights) -> None:
+    """The kernel for TPUs, interpreted, gives an engine the same tokens and log-probabilities."""
+    with oracle.interpreted():
+        assert [] == list(oracle.differences(weights, KERNEL))
+
+
+def test_a_model_that_gives_the_kernel_another_scale_is_seen(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a model passes to the kernel is judged by what is drawn."""
+    right = tpu.append_and_attend
+
+    def unscaled(*given: Any, scale: float, **named: Any) -> Any:
+        return right(*given, scale=scale * 1.01, **named)
+
+    monkeypatch.setattr(tpu, "append_and_attend", unscaled)
+
+    with oracle.interpreted():
+        assert next(oracle.differences(weights, KERNEL), "").startswith("request")
+
+
+def test_without_the_interpreter_the_kernel_needs_its_chip(weights: LlamaWeights) -> None:
+    """Nothing of an interpreted engine is left: another one runs on a TPU or not at all."""
+    with oracle.interpreted(), pytest.raises(InvalidInput, match="head_dim"):
+        evolve(KERNEL, head_dim=3)
+
+    with pytest.raises(InvalidInput, match="chip: saw 'none"):
+        next(oracle.differences(weights, KERNEL))
 
 
 def test_the_models_differ_in_every_field() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
+from attrs import evolve
+
 from conformance.lockstep.watchdog import Watchdog
 from conformance.numerics import llama, llama_cells
 from impl.models.llama import DTYPES
@@ -15,7 +17,7 @@ TABLES: Final = 5
 
 
 def judge(watchdog: Watchdog) -> str | None:
-    """Requests served by our engine, histories of its table, and long texts in every dtype."""
+    """Requests served, histories of a table, long texts in every dtype, and the kernel for TPUs."""
     watchdog.begin((), SECONDS)
     try:
         return next(_differences(), None)
@@ -29,5 +31,8 @@ def _differences() -> Iterator[str]:
         yield from llama.differences(weights, model)
         for seed in range(TABLES):
             yield from llama_cells.differences(weights, model, seed=seed)
+    with llama.interpreted():
+        model = evolve(llama.MODEL, attention="tpu")
+        yield from llama.differences(llama.drawn_weights(0), model)
     for dtype, size in product(DTYPES, llama_cells.PAGE_SIZES):
         yield from llama_cells.far_differences(dtype, page_size=size)
