@@ -15,7 +15,7 @@ from jax.errors import JaxRuntimeError
 from test_bench import made
 
 from conformance.cli import main
-from conformance.kernels import answers, interpret, jobs, trials
+from conformance.kernels import answers, interpret, jobs, metamorphic, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Sizes
 from conformance.kernels.compile import launch
 from conformance.kernels.interpret import Answer
@@ -150,6 +150,26 @@ def test_what_a_twin_shows_is_told(
 
     own = {"right": [], "none": []}.get(kind, ["twin"])
     assert [*(["out_of_bounds"] if kind == "none" else []), *said, *own] == found
+
+
+@pytest.mark.parametrize("share", [0.99, 1.05])
+@pytest.mark.parametrize("twin", metamorphic.TWINS)
+def test_a_twin_may_be_as_far_off_as_both_bounds(
+    twin: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each number of either answer has its own bound, and is off by a share of it the other way."""
+    one = trial(tmp_path, SIZES[0].name, twin)
+    signs = iter([1.0, -1.0])
+
+    def off(_: Trial, case: trials.Case) -> Answer:
+        right, sign = answers.right(case.sizes, case.arrays), next(signs)
+        return Answer(right.answer + sign * (share if sign < 0 else 0.99) * right.bound, ())
+
+    monkeypatch.setattr(Trial, "_attend", off)
+
+    found, _ = one._judged(one._case(STEEP))
+
+    assert ([] if share < 1.0 else ["twin"]) == found
 
 
 @pytest.mark.parametrize("stage", ["starting", "tracing", "compiling"])

@@ -7,6 +7,7 @@ cleanup, so that each entry of the tables is asked for with and without what it 
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from typing import get_args
 
 import pytest
 from attrs import evolve
@@ -22,6 +23,7 @@ from spec.machines import actions as act
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
+from spec.vocabulary.capacity import STANDARD, Capacity, Copy, Reservation
 
 TABLE = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
 CLONES = frozenset({act.Reserve, act.Assign, act.Allocate, act.Write, act.Clone, act.Free})
@@ -42,6 +44,11 @@ SERVES = frozenset({act.Prefill, act.Round, act.TakeOutputs, act.Free, act.Clone
 ONE_SLOT = small(pages=2, page_size=1, slots=1, pages_per_seq=3)
 TWO_SLOTS = small(pages=3, page_size=1, slots=2, pages_per_seq=2)
 PLENTY = small(pages=4, page_size=1, slots=2, pages_per_seq=2)
+HALF_FULL = small(pages=1, page_size=2, slots=2, pages_per_seq=1)
+POLICIES = [
+    Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
+    for copy, lookahead, reserve in product(get_args(Copy), (0, 1), get_args(Reservation))
+]
 MOST_STATES = 30_000
 """More states than any of these engines has."""
 STOPS = ((1,),) * 3
@@ -98,13 +105,17 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
 
 @cache
 def explored(
-    kinds: frozenset[type], sizes: Geometry, cleanup: CleanupMode
+    kinds: frozenset[type],
+    sizes: Geometry,
+    cleanup: CleanupMode,
+    capacity: Capacity = STANDARD,
 ) -> tuple[Profile, set[Outcome], set[Pair]]:
     """Every outcome of an engine with these actions, and every pair of steps."""
-    profile = SpecEngine(sizes, default_limits(sizes), cleanup, actions=kinds).profile
+    limits = default_limits(sizes)
+    profile = SpecEngine(sizes, limits, cleanup, capacity=capacity, actions=kinds).profile
     machine = ladder.machine_for(kinds)
     alphabet = [move for kind in kinds for move in moves(sizes, kind)]
-    first = machine.initial(sizes, default_limits(sizes), cleanup)
+    first = machine.initial(sizes, limits, cleanup, capacity)
     states, found = [first], set[Outcome]()
     before: dict[State, set[Kind]] = {first: set()}
     after: dict[State, set[Kind]] = {}
@@ -162,6 +173,24 @@ def test_no_history_shows_what_is_called_impossible(
 ) -> None:
     """Every outcome and every pair of steps of a small engine is called possible."""
     profile, found, after = explored(kinds, sizes, cleanup)
+    outcomes, pairs = possible_at(profile)
+
+    assert [] == sorted(map(str, found.difference(outcomes)))
+    assert [] == sorted(map(as_item, after - pairs))
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    POLICIES,
+    ids=str,
+)
+@pytest.mark.parametrize("sizes", [TWO_SLOTS, HALF_FULL])
+@pytest.mark.parametrize("kinds", [CLONES, SERVES])
+def test_no_policy_shows_what_is_called_impossible(
+    kinds: frozenset[type], sizes: Geometry, capacity: Capacity
+) -> None:
+    """Whenever pages are taken, every outcome and every pair of steps is called possible."""
+    profile, found, after = explored(kinds, sizes, CleanupMode.INCREMENTAL, capacity)
     outcomes, pairs = possible_at(profile)
 
     assert [] == sorted(map(str, found.difference(outcomes)))
