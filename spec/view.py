@@ -215,7 +215,8 @@ def _queue(given: Any) -> tuple[tuple[int, ...], ...]:
     return entries
 
 
-def _outputs(given: Any) -> tuple[OutputEntry, ...]:
+def outputs(given: Any) -> tuple[OutputEntry, ...]:
+    """Outputs in the form of a view. Raises TypeError or ValueError."""
     return tuple(
         (
             int(operator.index(request)),
@@ -252,7 +253,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "proposed": _rows_of_numbers,
     "finished": _flags,
     "queue": _queue,
-    "outputs": _outputs,
+    "outputs": outputs,
     "cells": _contents,
 }
 _WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
@@ -260,7 +261,7 @@ _WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
     _flags: "booleans",
     _rows_of_numbers: "lists of integers",
     _queue: f"({', '.join(QUEUED)})",
-    _outputs: "(request, choice, tokens, reason)",
+    outputs: "(request, choice, tokens, reason)",
     _contents: "contents",
 }
 _INDEXED = tuple((one.name, one.index) for one in VIEWED if one.index != "whole")

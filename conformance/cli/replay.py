@@ -179,15 +179,14 @@ def _write(
     arguments: argparse.Namespace,
     report: Report,
 ) -> None:
-    """Write the files of a finding that is not shrunk, since it is too long to print."""
+    """Record a finding that is not shrunk, since it is too long to print, and write its files."""
     from conformance.fuzzing import counterexamples
 
-    recorded = _recorded(finding, geometry, limits, arguments)
-    history, test = counterexamples.write(recorded, Path(arguments.corpus))
     steps = len(finding.history)
-    report.say(f"  again: kvspec rerun {history}\n  as a test: {test}")
-    report.count(counterexample=str(history), test=str(test), shrunk_steps=steps)
     report.fail(f"{finding.clause}: {finding.message} (after {steps} steps)")
+    report.count(shrunk_steps=steps)
+    recorded = _recorded(finding, geometry, limits, arguments)
+    counterexamples.keep(recorded, Path(arguments.corpus), report)
 
 
 def _recorded(

@@ -143,14 +143,21 @@ def report_finding(
 ) -> None:
     """Record the failure, print the shrunk finding, and save it in the corpus folder.
 
-    sizes: where its geometry comes from, in words. If it cannot be saved, its history is printed,
-    which is enough to replay it.
+    sizes: where its geometry comes from, in words.
     """
     steps, geometry = len(finding.history), geometry_to_text(recorded.geometry)
     after = "1 step" if steps == 1 else f"{steps} steps"
     report.fail(f"{finding.clause}: {finding.message} (after {after}, at {geometry}: {sizes})")
     report.count(shrunk_steps=steps)
     report.say(describe(finding))
+    keep(recorded, folder, report)
+
+
+def keep(recorded: Recorded, folder: Path, report: Report) -> None:
+    """Save the history of a finding that is recorded, and its test, in the corpus folder.
+
+    If it cannot be saved, its history is printed, which is enough to replay it.
+    """
     try:
         history, test = write(recorded, folder)
     except OSError as error:

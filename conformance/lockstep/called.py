@@ -47,7 +47,7 @@ from conformance.runtime.optional_dependencies import extra_of
 from spec.fields import OutputEntry
 from spec.stats import NAMED
 from spec.table import BatchPlan
-from spec.view import View, plain
+from spec.view import View, outputs, plain
 from spec.vocabulary import Geometry, InvalidInput, Refused, Request, Tokens
 from spec.vocabulary.errors import shown
 
@@ -190,10 +190,13 @@ class Called:
                 refusal = refused
         if refusal is not None:
             raise refusal
-        if isinstance(found, tuple) and all(isinstance(one, tuple) for one in found):
-            return found
-        allowed = "a list of (request, choice, generated tokens, reason)"
-        raise AdapterMistake("serve(requests)", shown(found), line=None, allowed=allowed)
+        try:
+            return outputs(found)
+        except (TypeError, ValueError):
+            allowed = "a list of (request, choice, generated tokens, reason)"
+            raise AdapterMistake(
+                "serve(requests)", shown(found), line=None, allowed=allowed
+            ) from None
 
     def _erased(self) -> object:
         with _told_apart("erased()", self.adapter):

@@ -14,6 +14,7 @@ from spec_tools import planted
 
 from conformance.history import Attend, PoisonDead
 from conformance.lockstep import serving
+from conformance.lockstep.called import Called
 from conformance.lockstep.granted import LONGEST, Granted
 from conformance.lockstep.lockstep import SERVE, Lockstep, Violation, differing, require_shown
 from conformance.protocol import (
@@ -31,6 +32,7 @@ from spec.rung import LadderBroken
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
+    FinishReason,
     InvalidInput,
     Params,
     Reason,
@@ -489,6 +491,29 @@ def waiting() -> Any:
 def serving_engine(inner: SpecEngine, requests: Any) -> Any:
     """Serve as the specification does."""
     return inner.serve(requests)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        None,
+        (1, 0, (4,)),
+        (1, 0, (4,), "stop", 0),
+        (None, 0, (4,), "stop"),
+        (1, None, (4,), "stop"),
+        (1, 0.5, (4,), "stop"),
+        (1, 0, 4, "stop"),
+        (1, 0, ("a",), "stop"),
+        (1, 0, (4,), "unheard of"),
+    ],
+)
+def test_an_output_in_another_form_is_a_mistake_of_the_adapter(one: object) -> None:
+    """It stands beside right outputs, and is named with the form that is asked for."""
+    right = (0, 0, (4,), FinishReason.STOP)
+    adapter: Any = Called(lambda: Wrapped(engine_of(ROOMY), serve=lambda *_: [right, one]))
+
+    with pytest.raises(AdapterMistake, match=r"serve\(requests\).*\(request, choice, generated"):
+        adapter.serve([])
 
 
 def test_what_is_served_is_judged_by_its_outputs_and_the_view_after_it() -> None:

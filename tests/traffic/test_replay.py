@@ -1,5 +1,6 @@
 """Replay of real traffic: a right engine holds without leaks, and errors are reported."""
 
+import errno
 import json
 from itertools import islice
 from pathlib import Path
@@ -12,10 +13,12 @@ from conformance.cli import main
 from conformance.cli.replay import ENGINE
 from conformance.engines import ours
 from conformance.engines.registry import load_engine
-from conformance.fuzzing import counterexamples
+from conformance.files import atomic
+from conformance.fuzzing import counterexamples, shrinking
+from conformance.lockstep.run import Finding
 from conformance.protocol import Action, Result
 from conformance.traffic import replay, traces
-from spec.machines.actions import Submit
+from spec.machines.actions import Admit, Submit
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
@@ -154,6 +157,28 @@ def test_the_tally_and_the_limit_decide_what_the_command_says(
     assert (leaked, refused_first) == (found["leaked_pages"], found["refused"])
     words = [f"CONS: {leaked} pages are not free after the last request"] if leaked else []
     assert words == found["failures"]
+
+
+@pytest.mark.parametrize("message", [replay.STALLS, "counts are wrong"])
+def test_a_full_disk_does_not_cost_the_finding(
+    message: str, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finding that cannot be saved, shrunk or not, fails the replay, and its history is told."""
+
+    def replayed(*_: object, tally: replay.Tally, **__: object) -> None:
+        tally.finding = Finding((Admit(),), "PROG", message)
+
+    def full(_path: object, _content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(replay, "replay", replayed)
+    monkeypatch.setattr(shrinking, "shrink", lambda _make, found, **_: found)
+    monkeypatch.setattr(atomic, "write", full)
+    engine = ("--engine", "spec_engine:make_without_cells", "--in-process")
+
+    status = main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--corpus", "kept"])
+
+    assert 1 == status
 
 
 def test_leaks_are_not_checked_without_counts(sample: Path) -> None:
