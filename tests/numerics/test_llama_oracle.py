@@ -13,6 +13,7 @@ from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
 from impl.attention import reference, tpu
+from impl.cache import paged
 from impl.host import Host
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
 from spec.vocabulary import InvalidInput, Request
@@ -113,10 +114,34 @@ def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
 
 
-@pytest.mark.parametrize("model", oracle.MODELS[1:])
+@pytest.mark.parametrize(
+    "model", [evolve(oracle.MODELS[1], dtype="bfloat16"), evolve(oracle.MODELS[2], dtype="float16")]
+)
 def test_written_cells_of_other_models_are_those_of_the_oracle(model: Llama) -> None:
-    """Whatever heads share K and V, every written cell is that of its prefix."""
-    assert [] == list(cells.differences(oracle.drawn_weights(3, model), model, seed=4))
+    """Whatever heads share K and V, and in whatever dtype, each written cell is of its prefix."""
+    weights = oracle.drawn_weights(3, model)
+
+    assert [] == [one for seed in (4, 5) for one in cells.differences(weights, model, seed=seed)]
+
+
+def test_narrow_pages_that_are_not_copied_are_seen(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone whose last page is copied in float32 alone lacks cells in every other dtype."""
+    right = paged.copy_page
+
+    def wide_alone(pool: jax.Array, *ids: Any) -> jax.Array:
+        return right(pool, *ids) if pool.dtype == jnp.float32 else pool
+
+    monkeypatch.setattr("impl.state.pages.copy_page", wide_alone)
+    forget_compiled()
+
+    narrow = evolve(oracle.MODEL, dtype="bfloat16")
+    seen = any(one for seed in range(3) for one in cells.differences(weights, narrow, seed=seed))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert seen
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from impl.models.llama import DTYPES
 
 SECONDS: Final = 240.0
 """How long it may take before it counts as hanging."""
-TABLES: Final = 5
-"""The histories of a table, for each model."""
+TABLES: Final = 2
+"""The histories of a table, for each model and dtype."""
 
 
 def judge(watchdog: Watchdog) -> str | None:
@@ -29,8 +29,9 @@ def _differences() -> Iterator[str]:
     for model in llama.MODELS:
         weights = llama.drawn_weights(0, model)
         yield from llama.differences(weights, model)
-        for seed in range(TABLES):
-            yield from llama_cells.differences(weights, model, seed=seed)
+        for dtype, seed in product(DTYPES, range(TABLES)):
+            narrow = evolve(model, dtype=dtype)
+            yield from llama_cells.differences(weights, narrow, seed=seed)
     with llama.interpreted():
         model = evolve(llama.MODEL, attention="tpu")
         yield from llama.differences(llama.drawn_weights(0), model)
