@@ -31,37 +31,35 @@ def test_served_requests_are_those_of_the_oracle(model: Llama) -> None:
     assert [] == list(oracle.differences(oracle.drawn_weights(3, model), model))
 
 
-KERNEL = evolve(oracle.MODEL, attention="tpu")
+KERNEL = evolve(oracle.MODELS[1], attention="tpu")
+ITS_WEIGHTS = oracle.drawn_weights(3, KERNEL)
 
 
-def test_requests_served_with_the_kernel_are_those_of_the_oracle(weights: LlamaWeights) -> None:
-    """The kernel for TPUs, interpreted, gives an engine the same tokens and log-probabilities."""
-    with oracle.interpreted():
-        assert [] == list(oracle.differences(weights, KERNEL))
-
-
-def test_a_model_that_gives_the_kernel_another_scale_is_seen(
-    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+def test_requests_served_with_the_kernel_are_those_of_the_oracle(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a model passes to the kernel is judged by what is drawn."""
-    right = tpu.append_and_attend
+    """The kernel for TPUs, interpreted, gives an engine the same tokens and log-probabilities."""
+    right, scales = tpu.append_and_attend, list[float]()
 
-    def unscaled(*given: Any, scale: float, **named: Any) -> Any:
-        return right(*given, scale=scale * 1.01, **named)
+    def noted(*given: Any, scale: float, **named: Any) -> Any:
+        scales.append(scale)
+        return right(*given, scale=scale, **named)
 
-    monkeypatch.setattr(tpu, "append_and_attend", unscaled)
+    monkeypatch.setattr(tpu, "append_and_attend", noted)
 
     with oracle.interpreted():
-        assert next(oracle.differences(weights, KERNEL), "").startswith("request")
+        assert [] == list(oracle.differences(ITS_WEIGHTS, KERNEL))
+
+    assert {KERNEL.head_dim**-0.5} == {*scales}
 
 
-def test_without_the_interpreter_the_kernel_needs_its_chip(weights: LlamaWeights) -> None:
+def test_without_the_interpreter_the_kernel_needs_its_chip() -> None:
     """Nothing of an interpreted engine is left: another one runs on a TPU or not at all."""
     with oracle.interpreted(), pytest.raises(InvalidInput, match="head_dim"):
         evolve(KERNEL, head_dim=3)
 
     with pytest.raises(InvalidInput, match="chip: saw 'none"):
-        next(oracle.differences(weights, KERNEL))
+        next(oracle.differences(ITS_WEIGHTS, KERNEL))
 
 
 def test_the_models_differ_in_every_field() -> None:
