@@ -18,7 +18,7 @@ from attrs import asdict
 from jax import Array, lax
 
 from conformance.engines import pool_copies
-from conformance.protocol import Action, Poison, Profile, Result, Rounds
+from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
 from impl import host
 from impl.attention.reference import ragged_paged_attention
@@ -34,7 +34,7 @@ from spec.fields import OutputEntry, QueueEntry
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Request
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Refused, Request
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -201,7 +201,7 @@ class Ours:
             with self._interrupted(len(host.state.waiting)):
                 served = tuple(host.generate(requests).values())
         except Stalled as stalled:
-            served = tuple(stalled.outputs.values())
+            served = self._stalled(stalled)
         except KeyboardInterrupt:
             served = (*host.take_outputs(), *self._served_on())
         return entries_of((*served, *host.take_outputs()))
@@ -211,7 +211,23 @@ class Ours:
         try:
             return tuple(self._host.generate(()).values())
         except Stalled as stalled:
-            return tuple(stalled.outputs.values())
+            return self._stalled(stalled)
+
+    def _stalled(self, stalled: Stalled) -> tuple[Output, ...]:
+        """What has finished. Raises EngineFailed unless the host tells what the rest waits for."""
+        try:
+            if self._host.state.waiting:
+                self._host.admit()
+            else:
+                self._engine.round()
+        except Refused as refused:
+            wanted, told = (
+                sorted(one.reason.name for one in error.refusals) for error in (refused, stalled)
+            )
+            if told != wanted:
+                wrong = f"it stalls for {told}, should be for {wanted}"
+                raise EngineFailed(wrong, clause="PROG") from None
+        return tuple(stalled.outputs.values())
 
     @contextmanager
     def _interrupted(self, number: int) -> Iterator[None]:

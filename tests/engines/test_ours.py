@@ -1,15 +1,26 @@
 """The adapter of the reference engine: all that it shows is what the specification has."""
 
+from functools import partial
 from typing import Any, Final, cast
 
 import pytest
 from spec_engine import SpecEngine, small
 
 from conformance.engines.ours import Ours
-from conformance.protocol import Action, Poison
+from conformance.protocol import Action, EngineFailed, Poison
+from impl.host import Host
 from spec.fields import VIEWED
 from spec.machines import actions as act
-from spec.vocabulary import CleanupMode, Params, Request, ResetMode, Tokens, default_limits
+from spec.vocabulary import (
+    CleanupMode,
+    Params,
+    Reason,
+    Refusal,
+    Request,
+    ResetMode,
+    Tokens,
+    default_limits,
+)
 
 SIZES: Final = small(pages=16, page_size=2, slots=4, pages_per_seq=4)
 GIVEN: Final = (SIZES, default_limits(SIZES), CleanupMode.END)
@@ -97,3 +108,38 @@ def test_what_is_served_is_all_that_was_not_taken(waiting: int, *, ready: bool) 
     assert right.observe().counts == ours.observe().counts
     assert right.observe().outputs == ours.observe().outputs
     assert statistics(right, right) == statistics(ours, right)
+
+
+FULL = tuple(act.Reserve(slot) for slot in range(SIZES.slots))
+"""No slot is left for a request that waits."""
+QUEUED = (
+    act.Reserve(0),
+    act.Assign(0, (1, 2), Params(max_new=3), 8),
+    act.Allocate(((0, 0),)),
+    act.Enqueue(0, 5),
+)
+"""A token waits, and no round can be done before the allocated cell is written."""
+
+
+@pytest.mark.parametrize(("begun", "requests"), [(FULL, REQUESTS[:1]), (QUEUED, ())])
+@pytest.mark.parametrize("wrong", [None, (), (Refusal(Reason.STOPS, 1, 1),)])
+def test_a_stall_is_told_with_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+    begun: tuple[Action, ...],
+    requests: tuple[Request, ...],
+    wrong: tuple[Refusal, ...] | None,
+) -> None:
+    """A host that names nothing, or something else, fails, also where it serves the rest."""
+    engines = [Ours(*GIVEN, observed=True) for _ in range(2)]
+    for ours in engines:
+        for action in (*begun, *map(act.Submit, requests)):
+            ours.apply(action)
+    if wrong is not None:
+        monkeypatch.setattr(Host, "_obstacles", lambda *_: wrong)
+
+    for serve in (partial(engines[0].serve, ()), engines[1]._served_on):
+        if wrong is None:
+            assert () == serve()
+        else:
+            with pytest.raises(EngineFailed, match="it stalls for"):
+                serve()
