@@ -139,16 +139,27 @@ def cores(
     new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
     """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
+    try:
+        return traced.cores(program(subject, sizes, arrays, own=own, new=new), most=CORES)
+    except Exception:  # a function of arrays that are not jax's, or one that refuses them
+        return 0
+
+
+def program(
+    subject: Subject,
+    sizes: Sizes,
+    arrays: Arrays,
+    *,
+    own: Own,
+    new: Mapping[str, Numbers] = NOTHING,
+) -> object:
+    """The traced program of the kernel at these shapes. Passes its exceptions on."""
     plain = evolve(subject, function=subject.uncompiled or subject.function)
 
     def call(*given: jax.Array) -> object:
         return plain.call(*given, options=sizes.options, **told(own), **new)
 
-    try:
-        program = jax.make_jaxpr(call)(*_given(sizes, arrays))
-    except Exception:  # a function of arrays that are not jax's, or one that refuses them
-        return 0
-    return traced.cores(program, most=CORES)
+    return jax.make_jaxpr(call)(*_given(sizes, arrays))
 
 
 def told(own: Own) -> Own:

@@ -118,6 +118,16 @@ class Case:
     task: appending.Task | None = None
 
     @property
+    def given(self) -> Arrays:
+        """The arrays that the kernel gets."""
+        return self.arrays if self.task is None else self.task.arrays
+
+    @property
+    def new(self) -> Mapping[str, Numbers]:
+        """The new cells that it gets."""
+        return {} if self.task is None else self.task.new
+
+    @property
     def rows(self) -> int:
         """The number of queries."""
         return int(self.arrays.cu_q_lens[len(self.batch.lens)])
@@ -178,6 +188,20 @@ class Trial:
             if not self.job.shrink:
                 raise
 
+    def programs(self) -> tuple[str, ...]:
+        """A digest of each traced program that it runs. Passes the exceptions of the kernel on."""
+        from conformance.kernels import interpret
+        from conformance.kernels.compile import traced
+
+        case = self._case(first(self.job.shape))
+        cases = (case,) if self.job.twin is None else (case, self._other(case, self.job.twin))
+        return tuple(
+            traced.fingerprint(
+                interpret.program(self.subject, one.sizes, one.given, own=self.own, new=one.new)
+            )
+            for one in cases
+        )
+
     def _allowed(self, batch: Batch) -> Batch:
         """The batch without what this job does not try."""
         job = self.job
@@ -234,9 +258,7 @@ class Trial:
         """The errors of the twin: a finding of its own, or too large a difference."""
         from conformance.kernels import answers, metamorphic
 
-        sizes, batch = case.sizes, case.batch
-        laid = metamorphic.laid_out(sizes, batch, case.arrays, twin)
-        there = self._with_task(Case(metamorphic.other(sizes, twin), batch, laid))
+        sizes, batch, there = case.sizes, case.batch, self._other(case, twin)
         found = self._attend(there)
         if found.out is None:
             return list(found.said)
@@ -246,12 +268,17 @@ class Trial:
         ratio = both.ratio(metamorphic.in_order(sizes, batch, twin, found.out), rows=len(its))
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
+    def _other(self, case: Case, twin: str) -> Case:
+        """The same sequences in the layout of the twin."""
+        from conformance.kernels import metamorphic
+
+        laid = metamorphic.laid_out(case.sizes, case.batch, case.arrays, twin)
+        return self._with_task(Case(metamorphic.other(case.sizes, twin), case.batch, laid))
+
     def _attend(self, case: Case) -> "Answer":
         from conformance.kernels import interpret
 
-        mode = interpret.Mode(self.job.mode)
-        arrays = case.arrays if case.task is None else case.task.arrays
-        new: Mapping[str, Numbers] = interpret.NOTHING if case.task is None else case.task.new
+        mode, arrays, new = interpret.Mode(self.job.mode), case.given, case.new
         if self.cores is None and mode is interpret.Mode.EAGER:
             self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
             self.tell(Traced(pallas=self.cores > 0))

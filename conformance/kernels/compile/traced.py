@@ -1,10 +1,15 @@
 """The Pallas kernels in a traced program: parameters, memory and cores."""
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+
+_ADDRESS: Final = re.compile("0x[0-9a-f]+")
+"""Of a function, which is another one in each process."""
 
 
 class Reference(Protocol):
@@ -41,6 +46,23 @@ def kernels(program: object) -> Iterator[Mapping[str, Any]]:
         for value in equation.params.values():
             for part in value if isinstance(value, tuple | list) else (value,):
                 yield from kernels(part)
+
+
+def fingerprint(program: object) -> str:
+    """A digest of a traced program: of its text, and of the constants in all of its parts."""
+    found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
+    for constant in _constants(program):
+        array = np.asarray(constant)
+        found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def _constants(program: object) -> Iterator[object]:
+    yield from getattr(program, "consts", ())
+    for equation in getattr(getattr(program, "jaxpr", program), "eqns", ()):
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                yield from _constants(part)
 
 
 def references(program: object) -> Iterator[Reference]:

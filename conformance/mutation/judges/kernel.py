@@ -10,7 +10,7 @@ from conformance.kernels import interpret
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.jobs import plan
 from conformance.kernels.kernel_under_test import find, find_appending
-from conformance.kernels.trials import Trial, run
+from conformance.kernels.trials import Job, Trial, run
 from conformance.lockstep.watchdog import Watchdog
 
 JOB_SECONDS: Final = 600.0
@@ -21,6 +21,8 @@ CASES: Final = 4
 """The batches of each job."""
 RAISED: Final = "raised"
 """The end of a job whose kernel raises: then it is not checked."""
+_PASSED: Final[set[tuple[Job, tuple[str, ...]]]] = set()
+"""The jobs that passed, each with the programs that it ran: the same programs pass it again."""
 
 
 def judge_reference(watchdog: Watchdog) -> str | None:
@@ -43,9 +45,21 @@ def _judge(name: str, watchdog: Watchdog) -> str | None:
             trial = Trial(to, interpret.unoptimised(subject), own)
             watchdog.begin((), JOB_SECONDS)
             try:
-                run(trial)
+                programs = _programs(trial)
+                if programs not in _PASSED:
+                    run(trial)
             finally:
                 watchdog.end()
             if trial.found is not None:
                 return str(trial.found["ended"])
+            if programs is not None:
+                _PASSED.add(programs)
     return None
+
+
+def _programs(trial: Trial) -> tuple[Job, tuple[str, ...]] | None:
+    """What a trial runs; None if it cannot be traced, and has to be run to see why."""
+    try:
+        return evolve(trial.job, results=""), trial.programs()
+    except Exception:
+        return None

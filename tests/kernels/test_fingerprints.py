@@ -1,0 +1,110 @@
+"""The digest of a traced program: two programs that may differ have different ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve
+
+from conformance.kernels import interpret, trials
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.compile import traced
+from conformance.kernels.jobs import plan
+from conformance.kernels.kernel_under_test import Subject, find
+from conformance.kernels.trials import Job, Trial
+from conformance.lockstep.watchdog import Watchdog
+from conformance.mutation.judges import kernel
+
+NUMBERS = np.arange(4.0)
+"""More than a scalar, so that a program holds it as a constant."""
+
+
+def plain(held: Any) -> Callable[[jax.Array], jax.Array]:
+    """A function with a constant of its own."""
+    return lambda x: x + held
+
+
+def nested(held: Any) -> Callable[[jax.Array], jax.Array]:
+    """The same in a function that is compiled by itself."""
+    return lambda x: jax.jit(plain(held))(x) * 2
+
+
+def chosen(held: Any) -> Callable[[jax.Array], jax.Array]:
+    """The same in a branch."""
+    return lambda x: jax.lax.cond(x[0] > 0, plain(held), lambda y: y, x)
+
+
+def repeated(held: Any) -> Callable[[jax.Array], jax.Array]:
+    """The same in a loop."""
+    return lambda x: jax.lax.fori_loop(0, 3, lambda _, y: plain(held)(y), x)
+
+
+def fingerprint(function: Callable[[jax.Array], jax.Array]) -> str:
+    """Of the traced program."""
+    return traced.fingerprint(jax.make_jaxpr(function)(jnp.zeros(4)))
+
+
+@pytest.mark.parametrize("make", [plain, nested, chosen, repeated])
+@pytest.mark.parametrize("other", [NUMBERS + np.eye(4)[3], NUMBERS.astype(np.float32), 2.0])
+def test_a_constant_anywhere_makes_another_program(
+    make: Callable[[Any], Callable[[jax.Array], jax.Array]], other: Any
+) -> None:
+    """A program that is traced again is the same, and one with another number is not."""
+    first = fingerprint(make(jnp.asarray(NUMBERS, jnp.int32)))
+
+    assert first == fingerprint(make(jnp.asarray(NUMBERS, jnp.int32)))
+    assert first != fingerprint(make(jnp.asarray(other)))
+
+
+@pytest.mark.parametrize("name", ["reference", "tpu"])
+def test_every_job_of_a_kernel_has_programs_of_its_own_shapes(name: str) -> None:
+    """A job with a twin has two, and another shape or other blocks make another program."""
+    own = [job for job in plan(find(name), cases=4, seed=0).jobs if not job.append]
+    found = {}
+    for job in own[:3] + [one for one in own if one.twin]:
+        trial = Trial(job, find(name), variants(name, job.shape)[job.variant][0])
+        found[job] = trial.programs()
+
+    assert [1 + (job.twin is not None) for job in found] == [*map(len, found.values())]
+    assert 3 == len({*map(found.get, own[:3])})
+    twins = {job.twin: both for job, both in found.items() if job.twin}
+    assert {"order": True} | dict.fromkeys(("pages", "padding", "head_dim"), False) == {
+        name: both[0] == both[1] for name, both in twins.items()
+    }
+
+
+def test_a_program_that_passed_a_job_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that has changed is run, and so is one that cannot be traced."""
+    offset, ran = [0.0], list[Job]()
+    right, every = find("reference"), plan(find("reference"), cases=1, seed=0)
+    attend: Any = right.function
+
+    def function(*given: Any, **options: Any) -> Any:
+        if offset[0] < 0:
+            raise ValueError("it cannot be traced")
+        return attend(*given, **options) + offset[0]
+
+    def run(trial: Trial) -> None:
+        ran.append(trial.job)
+        if offset[0]:
+            trial.found = trials.Ended(ended="raised" if offset[0] < 0 else "finding")
+
+    subject = Subject("reference", function, right.names, told_chip=False)
+    two = evolve(every, jobs=every.jobs[:2])
+    monkeypatch.setattr(kernel, "plan", lambda *_, **__: two)
+    monkeypatch.setattr(kernel, "find", lambda _: subject)
+    monkeypatch.setattr(kernel, "run", run)
+    monkeypatch.setattr(kernel, "_PASSED", set())
+    monkeypatch.setattr(interpret, "unoptimised", lambda one: one)
+
+    told, counts = [], []
+    with Watchdog(lambda *_: None) as watchdog:
+        for offset[0] in (0.0, 0.0, 1.0, -1.0, 0.0):
+            told.append(kernel.judge_reference(watchdog))
+            counts.append(len(ran))
+
+    assert [None, None, "finding", "raised", None] == told
+    assert [2, 2, 3, 4, 4] == counts
