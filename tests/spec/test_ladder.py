@@ -36,7 +36,7 @@ from spec.machines.actions import (
     Sample,
     Write,
 )
-from spec.rung import LadderBroken, Machine, Pages, Part
+from spec.rung import LadderBroken, Machine, Pages, Part, Rung
 from spec.state import Output, State
 from spec.vocabulary import InvalidInput, Params, Request, default_limits
 
@@ -290,14 +290,29 @@ def test_with_append_the_caller_has_the_queue() -> None:
     assert ladder.machine("lifecycle", "window", "rollback").names == ladder.whole_appending().names
 
 
-@pytest.mark.parametrize("kind", [Enqueue, Prefill, Round, Generate])
-def test_append_does_not_go_with_a_queue(kind: type) -> None:
-    """No engine offers Append and an action that needs the queue; both are named."""
-    assert kind in ladder.not_beside(frozenset({Append}))
-    assert frozenset({Append}) == ladder.not_beside(frozenset({kind, Reserve}))
-    assert frozenset() == ladder.not_beside(frozenset({Reserve, Propose}))
-    with pytest.raises(InvalidInput, match=f"Append beside {kind.__name__}"):
-        ladder.machine_for(frozenset({Append, kind}))
+def below(rung: Rung) -> set[str]:
+    """The rungs that a rung stands on, itself among them."""
+    return {rung.name}.union(*(below(one) for one in ladder.RUNGS if one.name in rung.requires))
+
+
+@pytest.mark.parametrize(
+    ("kind", "queued"),
+    sorted(
+        {(kind, "scheduling" in below(rung)) for rung in ladder.RUNGS for kind in rung.rules}
+        - {(Append, False)},
+        key=str,
+    ),
+)
+def test_append_does_not_go_with_a_queue(kind: type, *, queued: bool) -> None:
+    """No engine offers Append and an action of a rung that stands on the queue; both are named."""
+    assert queued == (kind in ladder.not_beside(frozenset({Append})))
+    beside = frozenset({Append} if queued else ())
+    assert beside == ladder.not_beside(frozenset({kind, Reserve, Propose}))
+    if queued:
+        with pytest.raises(InvalidInput, match=f"Append beside {kind.__name__}"):
+            ladder.machine_for(frozenset({Append, kind}))
+    else:
+        assert "scheduling" not in ladder.machine_for(frozenset({Append, kind})).names
 
 
 def test_a_round_may_be_wider_than_a_prefill() -> None:
