@@ -75,10 +75,7 @@ def require_alike(ours: Ours, right: SpecEngine) -> None:
 
 @pytest.mark.parametrize("observed", [True, False])
 def test_everything_is_shown_as_it_is_after_every_action(*, observed: bool) -> None:
-    """View, statistics, log-probabilities and read sets are right after each action and poison.
-
-    Unobserved it is the engine as users have it, which keeps no log-probabilities.
-    """
+    """View, statistics and read sets are right, and log-probabilities if they are kept."""
     ours, right = both(observed=observed)
     assert observed == hasattr(ours, "logprobs")
     for number, action in enumerate(MIXED):
