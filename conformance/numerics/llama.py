@@ -6,8 +6,6 @@ Variants" (2020).
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import jax
@@ -17,9 +15,6 @@ from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
 
-from conformance.kernels.interpret import CHIP, Mode, parameters
-from conformance.seeded_bugs import forget_compiled
-from impl.attention import tpu
 from impl.engine import Engine, Output
 from impl.host import Host
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
@@ -133,18 +128,6 @@ def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:
     )
     embedding, head = of(model.vocabulary, e, fan_in=1), of(e, model.vocabulary, fan_in=e)
     return LlamaWeights(embedding, layers, 1.0 + of(e, fan_in=16), head)
-
-
-@contextmanager
-def interpreted() -> Iterator[None]:
-    """Run the kernel for TPUs in its interpreter, in every engine that is made in the block."""
-    kernel = tpu.append_and_attend
-    tpu.append_and_attend = partial(kernel, interpret=parameters(Mode.WAIT), chip=CHIP)
-    try:
-        yield
-    finally:
-        tpu.append_and_attend = kernel
-        forget_compiled()
 
 
 def logits(model: Any, weights: Any, tokens: Sequence[int]) -> Floats:

@@ -6,8 +6,10 @@ from typing import Final
 
 from attrs import evolve
 
+from conformance.kernels.in_engine import interpreted
 from conformance.lockstep.watchdog import Watchdog
 from conformance.numerics import llama, llama_cells
+from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import DTYPES
 
 SECONDS: Final = 240.0
@@ -32,8 +34,9 @@ def _differences() -> Iterator[str]:
         for dtype, seed in product(DTYPES, range(TABLES)):
             narrow = evolve(model, dtype=dtype)
             yield from llama_cells.differences(weights, narrow, seed=seed)
-    with llama.interpreted():
+    with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
         yield from llama.differences(llama.drawn_weights(0), model)
+    forget_compiled()
     for dtype, size in product(DTYPES, llama_cells.PAGE_SIZES):
         yield from llama_cells.far_differences(dtype, page_size=size)
