@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import spec
 from conformance.runtime import compiled_code, interrupts, processes, sources
 from conformance.runtime.clock import Clock
 from conformance.runtime.stopwatch import Stopwatch
@@ -216,7 +215,7 @@ def test_a_digest_changes_exactly_with_the_sources_that_it_is_of(
         file = tmp_path / name / module
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"'{name} {module}'\n")
-    monkeypatch.setattr(spec, "__file__", str(tmp_path / "spec" / "__init__.py"))
+    monkeypatch.setattr(sources, "_ROOT", tmp_path)
     before = sources.digest(*chosen)
 
     (tmp_path / changed / "data.json").write_text("{}")
