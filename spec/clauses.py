@@ -312,7 +312,8 @@ def _tokens_unqueued(before: View, after: View) -> Iterator[str]:
     waiting = [
         (token, slot, position)
         for token, slot, position in gone
-        if after.used[slot]
+        if 0 <= slot < len(after.used)
+        and after.used[slot]
         and not after.finished[slot]
         and position >= after.written[slot]
         and after.known(slot)[position : position + 1] == (token,)
