@@ -73,7 +73,7 @@ class BatchData(TypedDict):
 class Sizes:
     """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
-    rows: the capacity in sequences.
+    rows: the capacity in sequences. fewest: sequences of a batch that is drawn.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Sizes:
     pages_per_seq: int = 9
     rows: int = 5
     tokens: int = 40
+    fewest: int = 1
     options: Options = field(factory=lambda: Options(scale=0.09))
 
     @property
@@ -301,15 +302,18 @@ def drawn(sizes: Sizes, *, steps: tuple[int, ...]) -> st.SearchStrategy[Batch]:
     lengths = st.sampled_from(sorted(edge for edge in edges if 0 <= edge <= sizes.capacity))
     cells = lengths | st.integers(0, sizes.capacity)
     queries = st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | st.integers(0, 9)
-    wanted = st.lists(st.tuples(queries, cells), min_size=1, max_size=sizes.rows)
+    wanted = st.lists(st.tuples(queries, cells), min_size=sizes.fewest, max_size=sizes.rows)
     return wanted.flatmap(lambda lens: _with_extras(_fitting(sizes, lens)))
 
 
 def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Limit queries to the cells of a sequence and to the capacity."""
+    """Limit queries to the cells of a sequence and to the capacity.
+
+    A long prefill leaves one query to each sequence after it.
+    """
     left, lens = sizes.tokens, []
-    for queries, cells in wanted:
-        lens.append((min(queries, cells, left), cells))
+    for after, (queries, cells) in zip(reversed(range(len(wanted))), wanted, strict=True):
+        lens.append((min(queries, cells, left - after), cells))
         left -= lens[-1][0]
     return tuple(lens)
 
@@ -388,6 +392,15 @@ SIZES: Final = (
         pages_per_seq=17,
         rows=2,
         tokens=4,
+    ),
+    Sizes(
+        name="many sequences",
+        heads=(2, 1, 128),
+        page_size=16,
+        pages_per_seq=2,
+        rows=136,
+        tokens=144,
+        fewest=129,
     ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

@@ -31,6 +31,7 @@ WINDOW: Final = SIZES[2].name
 CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
+MANY: Final = SIZES[-1].name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +121,15 @@ def _span(low: int, high: int) -> Callable[[Bounds], Bounds]:
         return wrong
 
     return change
+
+
+def _in_seven_bits(right: Bounds) -> Bounds:
+    """The number of the sequence, without the bits that only large batches need."""
+
+    def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
+        return right(self, fetch._replace(seq=fetch.seq & 127))
+
+    return wrong
 
 
 def _fetches(
@@ -487,6 +497,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a cell too many": Mutant("no KV mask at the end", flow.Flow, "_span", _span(0, 1)),
     "a cell too few": Mutant("the last cell is masked", flow.Flow, "_span", _span(0, -1)),
     "the first cell is masked": Mutant("a cell too few", flow.Flow, "_span", _span(1, 0)),
+    "sequences past 127": Mutant(
+        "the lengths of another sequence", flow.Flow, "_span", _in_seven_bits, sizes=MANY
+    ),
     "one position into the future": Mutant("causal off by one", prefill, "_seen", _seen(by=1)),
     "not its own position": Mutant("causal off by one", prefill, "_seen", _seen(by=-1)),
     "a window that is longer": Mutant(

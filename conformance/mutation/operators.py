@@ -66,8 +66,10 @@ _SMALL: Final = frozenset({"zeros", "zeros_like", "ones", "ones_like"})
 _ASSERTED: Final = "strict"
 """The keyword by which `zip` asserts that its parts are equally long."""
 _GUARD_SIZE: Final = 4
-_CHECKED: Final = frozenset({"__attrs_post_init__", "check"})
-"""Functions that do nothing but check arguments, beside those whose names begin with `check_`."""
+_CHECKED: Final = frozenset({"__attrs_post_init__", "check", "require"})
+"""Functions that do nothing but check arguments, beside those whose names begin with `check_`, or
+with `_check_`.
+"""
 LONGEST: Final = 90
 """The most characters of a text in a name."""
 
@@ -326,7 +328,7 @@ def is_check(node: ast.stmt) -> bool:
 
 
 def _is_checking(name: str) -> bool:
-    return name in _CHECKED or name.startswith("check_")
+    return name in _CHECKED or name.removeprefix("_").startswith("check_")
 
 
 def is_update(node: ast.Call) -> bool:

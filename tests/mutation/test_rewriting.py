@@ -252,7 +252,8 @@ CHECKED = """
 def checked(value, rows):
     if value > 2:
         raise InvalidInput("value", seen=value, allowed="1 or 2")
-    check_rows(rows)
+    _check_rows(rows)
+    require("rows", rows, holds=rows < 7)
     if value > 1:
         rows = rows + 1
         raise InvalidInput("rows", seen=rows, allowed="any")
@@ -261,7 +262,7 @@ def checked(value, rows):
     return rows * value
 
 
-def check_rows(rows):
+def _check_rows(rows):
     return len(rows) == 3
 
 
@@ -277,11 +278,11 @@ def test_what_only_checks_arguments_is_told_by_the_syntax() -> None:
 
     checks = {(one.place, one.line) for one in mutants if one.checks}
     others = {(one.place, one.line) for one in mutants if not one.checks}
-    assert {("checked", 3), ("checked", 4), ("checked", 5), ("checked", 8)} | {
-        ("check_rows", 15),
-        ("Sizes.__attrs_post_init__", 20),
+    assert {("checked", at) for at in (3, 4, 5, 6, 9)} | {
+        ("_check_rows", 16),
+        ("Sizes.__attrs_post_init__", 21),
     } == checks
-    assert {("checked", at) for at in (6, 7, 9, 10, 11)} == others
+    assert {("checked", at) for at in (7, 8, 10, 11, 12)} == others
 
 
 def test_a_check_of_arguments_is_in_the_group_of_the_driver_alone() -> None:
