@@ -5,12 +5,17 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import spec
 
 PACKAGES: Final = ("spec", "impl", "conformance")
 _ROOT: Final = Path(spec.__file__).parents[1]
+_PARSES: Final = Lock()
+"""Held while a file is parsed: in some releases of CPython two threads that parse at once raise
+SystemError.
+"""
 
 
 def digest(*packages: str) -> str:
@@ -57,7 +62,9 @@ def _file(module: str) -> Path | None:
 @cache
 def _named(path: Path) -> tuple[str, ...]:
     """What a file names that may be a module."""
-    return tuple(name for node in ast.walk(ast.parse(path.read_bytes())) for name in _names(node))
+    with _PARSES:
+        tree = ast.parse(path.read_bytes())
+    return tuple(name for node in ast.walk(tree) for name in _names(node))
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """What a module of ours imports, and the digests of it by which results are kept."""
 
+import gc
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -122,3 +125,22 @@ def test_the_bench_of_kernels_does_not_depend_on_fuzzing(monkeypatch: pytest.Mon
     held = read(monkeypatch, "kernel", "kernel tpu")
 
     assert not any(name.startswith(("conformance/fuzzing", "conformance/rungs")) for name in held)
+
+
+def test_imports_are_listed_in_threads_at_once() -> None:
+    """Two threads that parse get what one gets alone, where a collection of garbage lets go on."""
+    alone, before = imported("impl.host"), gc.get_threshold()
+    sources._named.cache_clear()
+    gc.callbacks.append(_sleeps)
+    gc.set_threshold(100)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(imported, ["impl.host"] * 4))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(_sleeps)
+    assert [alone] * 4 == found
+
+
+def _sleeps(_phase: str, _info: object) -> None:
+    time.sleep(0)
