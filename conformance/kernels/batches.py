@@ -184,9 +184,14 @@ IDLE: Final = Batch(lens=((0, 0),))
 
 
 def first(sizes: Sizes) -> Batch:
-    """The first batch of every job: decoding beside a prefill, both across a page boundary."""
+    """The first batch of every job.
+
+    Decoding beside a prefill, both across a page boundary, and decoding with a full row, which
+    takes every step that a fetch has.
+    """
     cells = sizes.page_size + 1
-    return Batch(lens=((1, cells), (3, cells)), needles=((0, 0, Needle.LAST),))
+    lens = ((1, cells), (3, cells), (1, sizes.capacity))
+    return Batch(lens=lens, needles=((0, 0, Needle.LAST),))
 
 
 def build(sizes: Sizes, batch: Batch) -> Arrays:
@@ -390,8 +395,8 @@ SIZES: Final = (
         page_size=64,
         kinds=("float32", "float32"),
         pages_per_seq=17,
-        rows=2,
-        tokens=4,
+        rows=3,
+        tokens=5,
     ),
     Sizes(
         name="many sequences",

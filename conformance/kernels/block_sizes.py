@@ -35,15 +35,16 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         q_rows=16,
         prefill_cells=128,
     )
+    steps = 8 if sizes.capacity >= 8 * fewest else 4  # a second group, where rows are long enough
     large = Blocks(
-        kv_pages=4 * fewest // sizes.page_size,  # all four steps of a group may be visible
+        kv_pages=steps * fewest // sizes.page_size,  # all steps of a group may be visible
         decode_cells=fewest,
         decode_steps=4,
         q_rows=32,
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
-    return [({"blocks": small}, (fewest, 128)), (both, (4 * fewest,)), (BY_DEFAULT, ())]
+    return [({"blocks": small}, (fewest, 128)), (both, (steps * fewest,)), (BY_DEFAULT, ())]
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

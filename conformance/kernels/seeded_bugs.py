@@ -31,7 +31,8 @@ WINDOW: Final = SIZES[2].name
 CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
-MANY: Final = SIZES[-1].name
+LONG: Final = SIZES[7].name
+MANY: Final = SIZES[8].name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -265,6 +266,17 @@ def _two_registers(right: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
     def wrong(weights: Array) -> Array:
         return right(weights[:, : 2 * LANES])
+
+    return wrong
+
+
+def _in_first_buffers(
+    right: Callable[[decode.Work, Array], cells.Words],
+) -> Callable[[decode.Work, Array], cells.Words]:
+    """Steps of decoding take the cells of the steps whose buffers of scores they reuse."""
+
+    def wrong(self: decode.Work, index: Array) -> cells.Words:
+        return right(self, lax.rem(index, decode.BUFFERS))
 
     return wrong
 
@@ -534,6 +546,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "the end of a long row": Mutant(
         "seen with planned block sizes alone", decode, "by_lane", _two_registers, variant=2
+    ),
+    "steps past the buffers": Mutant(
+        "the cells of earlier steps", decode.Work, "_load", _in_first_buffers, sizes=LONG, variant=1
     ),
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),
