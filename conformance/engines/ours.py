@@ -6,8 +6,8 @@ The whole observable state is read back as one packed array.
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate, islice
 from typing import Any, Never
 
@@ -22,7 +22,7 @@ from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, 
 from conformance.runtime import compiled_code
 from impl import host
 from impl.attention.reference import ragged_paged_attention
-from impl.engine import Engine, Output
+from impl.engine import Engine, Key, Output, StateLost
 from impl.host import Host, Stalled
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
@@ -34,7 +34,16 @@ from spec.fields import OutputEntry, QueueEntry
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Limits, Reason, Refused, Request
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    Geometry,
+    Limits,
+    Reason,
+    Refused,
+    Request,
+    ResetMode,
+)
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -84,10 +93,15 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
     return Ours(geometry, limits, cleanup, observed=False)
 
 
-class _Pressed(Engine):
-    """An engine during whose next prefill a user may press Ctrl-C. presses: whether one does."""
+class _Troubled(Engine):
+    """An engine in trouble from outside.
+
+    presses: whether a user presses Ctrl-C during its next prefill. fails: whether its next call
+    fails on the device.
+    """
 
     presses: bool = False
+    fails: bool = False
 
     def prefill(self, requests: Sequence[Request]) -> None:
         """Prefill; the signal comes before the caller has the result."""
@@ -95,6 +109,20 @@ class _Pressed(Engine):
         if self.presses:
             self.presses = False
             signal.raise_signal(signal.SIGINT)
+
+    def _bind(self, run: Any, rest: tuple[Any, ...]) -> Ints:
+        return super()._bind(self._lost if self.fails else run, rest)
+
+    def _lost(self, _weights: object, packed: Packed, *_rest: object) -> Never:
+        """Fail with the state in the call, as XLA does."""
+        self.fails = False
+        for leaf in jax.tree.leaves(packed):
+            leaf.delete()
+        raise _Failed
+
+
+class _Failed(Exception):
+    """An error of the device."""
 
 
 class _Interruptible(Host):
@@ -131,7 +159,7 @@ class Ours:
         self._cells = observed
         if observed:
             self.logprobs = self._logprobs
-        self._engine = _Pressed(setup)
+        self._engine = _Troubled(setup)
         self._host = _Interruptible(self._engine)
         self._profile = Profile(
             name="kvspec reference engine",
@@ -160,9 +188,9 @@ class Ours:
             case act.Submit(request):
                 self._host.submit(request)
             case act.Admit():
-                self._host.admit()
+                self._admit()
             case act.Reset(mode):
-                self._host.reset(mode)
+                self._reset(mode)
             case act.TakeOutputs():
                 self._last_outputs = self._host.take_outputs()
                 return entries_of(self._last_outputs)
@@ -173,6 +201,35 @@ class Ours:
                     self._host.settle()  # the action may take the id of a request that has left
                 return drive(self._engine, action)
         return None
+
+    def _admit(self) -> None:
+        """Admit. Raises EngineFailed unless the host tells which requests wait no more."""
+        before = self._host.state.waiting
+        admitted = self._host.admit()
+        if (*admitted, *self._host.state.waiting) != before:
+            wrong = f"it admits {admitted} of {before}, and {self._host.state.waiting} wait"
+            raise EngineFailed(wrong, clause="DET")
+
+    def _reset(self, mode: ResetMode) -> None:
+        """Reset; where an odd number of requests waits, after a call that has lost the state."""
+        if len(self._host.state.waiting) % 2:
+            self._lose()
+        self._host.reset(mode)
+
+    def _lose(self) -> None:
+        """Lose the state. Raises EngineFailed unless host and engine say so, with what waits."""
+        waiting, self._engine.fails = self._host.state.waiting, True
+        with suppress(_Failed):
+            self._host.take_outputs()
+        for call in (self._host.take_outputs, self._engine.take_outputs):
+            try:
+                call()
+            except StateLost:
+                continue
+            raise EngineFailed("it goes on after a call that has lost its state", clause="RESET")
+        if self._host.state.waiting != waiting:
+            wrong = f"{self._host.state.waiting} wait after a call that failed, and not {waiting}"
+            raise EngineFailed(wrong, clause="RESET")
 
     def observe(self) -> View:
         """Read the whole state back as one array; reuse the last view if nothing has changed."""
@@ -199,7 +256,7 @@ class Ours:
         host = self._host
         try:
             with self._interrupted(len(host.state.waiting)):
-                served = tuple(host.generate(requests).values())
+                served = _named(host.generate(requests))
         except Stalled as stalled:
             served = self._stalled(stalled)
         except KeyboardInterrupt:
@@ -209,7 +266,7 @@ class Ours:
     def _served_on(self) -> tuple[Output, ...]:
         """What finishes after an interrupt."""
         try:
-            return tuple(self._host.generate(()).values())
+            return _named(self._host.generate(()))
         except Stalled as stalled:
             return self._stalled(stalled)
 
@@ -227,7 +284,7 @@ class Ours:
             if told != wanted:
                 wrong = f"it stalls for {told}, should be for {wanted}"
                 raise EngineFailed(wrong, clause="PROG") from None
-        return tuple(stalled.outputs.values())
+        return _named(stalled.outputs)
 
     @contextmanager
     def _interrupted(self, number: int) -> Iterator[None]:
@@ -339,6 +396,14 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
         case _:
             raise TypeError(action)
     return None
+
+
+def _named(outputs: Mapping[Key, Output]) -> tuple[Output, ...]:
+    """The outputs. Raises EngineFailed unless each has the key of its request and choice."""
+    for key, output in outputs.items():
+        if key != (output.request, output.choice):
+            raise EngineFailed(f"the output {output} has the key {key}", clause="OUT")
+    return tuple(outputs.values())
 
 
 def entries_of(outputs: Sequence[Output]) -> tuple[OutputEntry, ...]:
@@ -470,9 +535,12 @@ class Cells(Sequence[object]):
 
 
 def _host_plan(plan: DevicePlan) -> BatchPlan:
-    """The plan without its padding."""
+    """The plan without its padding. Raises EngineFailed unless that names no slot and no cell."""
     count = int(plan.num_seqs[0])
     ends = plan.cu_q_lens[: count + 1].tolist()
+    past = {*plan.slot_ids[count:].tolist(), *plan.destinations[ends[-1] :].tolist()}
+    if not past <= {INVALID}:
+        raise EngineFailed(f"the padding of a plan names {past}", clause="DET")
     rows = [
         tuple(page for page in row if page != INVALID) for row in plan.page_indices[:count].tolist()
     ]

@@ -1,17 +1,22 @@
 """The adapter of the reference engine: all that it shows is what the specification has."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+import numpy as np
 import pytest
 from spec_engine import SpecEngine, small
 
 from conformance.engines.ours import Ours
 from conformance.protocol import Action, EngineFailed, Poison
-from impl.host import Host
+from impl.engine import Engine, StateLost
+from impl.host import Host, HostState
+from impl.state.packing import Packed
 from spec.fields import VIEWED
 from spec.machines import actions as act
 from spec.vocabulary import (
+    INVALID,
     CleanupMode,
     Params,
     Reason,
@@ -140,3 +145,95 @@ def test_a_stall_is_told_with_what_is_waited_for(
         else:
             with pytest.raises(EngineFailed, match="it stalls for"):
                 serve()
+
+
+@pytest.mark.parametrize("mode", ResetMode)
+@pytest.mark.parametrize("waiting", range(3))
+def test_a_reset_is_that_of_a_new_engine(waiting: int, mode: ResetMode) -> None:
+    """Also after a call that has lost the state, which comes where an odd number waits."""
+    ours, right = both()
+    begun: tuple[Action, ...] = (act.Submit(REQUESTS[1]), act.Admit())
+    begun += tuple(map(act.Submit, REQUESTS[2:][:waiting]))
+    for action in (*begun, act.Reset(mode), *MIXED[:4]):
+        right.apply(action)
+        ours.apply(action)
+
+        require_alike(ours, right)
+
+
+def keeps_broken(host: Host, mode: ResetMode) -> None:
+    """Reset the engine, and forget no failure."""
+    host._engine.reset(mode)
+    host._state = HostState()
+
+
+def forgets_what_waits(host: Host, work: Callable[[], object]) -> object:
+    """Run work, and drop the requests that wait if it fails."""
+    try:
+        return work()
+    except Exception:
+        host._state, host._broken = HostState(), True
+        raise
+
+
+def made_anew(engine: Engine) -> Packed:
+    """The state, or a new one where it is lost."""
+    return engine._packed or Engine(engine.setup).packed
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "planted", "told"),
+    [
+        (Host, "_reset", keeps_broken, "StateLost"),
+        (Engine, "packed", property(made_anew, vars(Engine)["packed"].fset), "goes on after"),
+        (Host, "_unless_broken", forgets_what_waits, "wait after a call that failed"),
+    ],
+)
+def test_a_failure_that_is_not_named_or_not_mended_is_seen(
+    monkeypatch: pytest.MonkeyPatch, place: type, name: str, planted: object, told: str
+) -> None:
+    """A host that no reset mends, an engine that goes on, and a host that forgets what waits."""
+    ours = Ours(*GIVEN, observed=True)
+    monkeypatch.setattr(place, name, planted)
+    monkeypatch.setattr(Host, "_check", Host._check if place is Host else lambda _: None)
+
+    ours.apply(act.Submit(REQUESTS[1]))
+    found = [failure(ours, one) for one in (act.Reset(ResetMode.LOGICAL), act.Submit(REQUESTS[2]))]
+    assert told in " ".join(found)
+
+
+def failure(ours: Ours, action: Action) -> str:
+    """What an action raises; empty if it is done."""
+    try:
+        ours.apply(action)
+    except (EngineFailed, StateLost) as error:
+        return repr(error)
+    return ""
+
+
+def test_what_host_and_driver_return_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests that are admitted, the keys of outputs, and the padding of a plan."""
+    ours = Ours(*GIVEN, observed=True)
+    right = Host.admit, Host.generate, Engine._plan
+    for request in REQUESTS[::2]:
+        ours.apply(act.Submit(request))
+
+    monkeypatch.setattr(Host, "admit", lambda host: right[0](host)[:1])
+    with pytest.raises(EngineFailed, match="it admits"):
+        ours.apply(act.Admit())
+    monkeypatch.setattr(Host, "generate", lambda *given: dict(enumerate(right[1](*given).values())))
+    with pytest.raises(EngineFailed, match="has the key 0"):
+        ours.serve(())
+    slots = [ours.engine.reserve() for _ in range(2)]
+    for number, name in enumerate(("slot_ids", "destinations")):
+        wrong = partial(replaced, right[2], name)
+        monkeypatch.setattr(Engine, "_plan", lambda *given, wrong=wrong: wrong(*given))
+        with pytest.raises(EngineFailed, match="the padding of a plan names"):
+            ours.apply(act.Allocate(((slots[number], 0),)))
+
+
+def replaced(right: Callable[..., Any], name: str, engine: Engine, result: object) -> Any:
+    """A plan whose padding has the number 0 in a field."""
+    plan = right(engine, result)
+    field = getattr(plan, name)
+    return plan._replace(**{name: np.where(field == INVALID, 0, field)})
