@@ -39,6 +39,7 @@ from spec.vocabulary import (
     CleanupMode,
     Geometry,
     Limits,
+    Params,
     Reason,
     Refused,
     Request,
@@ -91,6 +92,11 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
     log-probabilities. Wrong cells show in tokens.
     """
     return Ours(geometry, limits, cleanup, observed=False)
+
+
+def _interrupt(_number: int, _frame: object) -> Never:
+    """The handler of Ctrl-C of a user who has one."""
+    raise KeyboardInterrupt
 
 
 class _Troubled(Engine):
@@ -250,7 +256,7 @@ class Ours:
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
         """The host's whole loop; interrupted now and then: see `_interrupted`.
 
-        An interrupt loses nothing: what had finished is taken, and the rest is served. What is
+        An interrupt loses nothing: what had finished is taken, or returned with the rest. What is
         returned is not kept: nothing is left to be taken.
         """
         host = self._host
@@ -260,8 +266,20 @@ class Ours:
         except Stalled as stalled:
             served = self._stalled(stalled)
         except KeyboardInterrupt:
-            served = (*host.take_outputs(), *self._served_on())
+            self._require_ids_taken()
+            taken = host.take_outputs() if len(host.state.finished) % 2 else ()
+            served = (*taken, *self._served_on())
         return entries_of((*served, *host.take_outputs()))
+
+    def _require_ids_taken(self) -> None:
+        """Raise EngineFailed if the id of an output that the host keeps can be used again."""
+        for output in self._host.state.finished:
+            try:
+                self._host.submit(Request(id=output.request, prompt=(0,), params=Params(max_new=1)))
+            except Refused as refused:
+                if Reason.CHOICE_TAKEN in refused.reasons:
+                    continue
+            raise EngineFailed(f"the id of {output}, which was not taken, is free", clause="OUT")
 
     def _served_on(self) -> tuple[Output, ...]:
         """What finishes after an interrupt."""
@@ -298,13 +316,17 @@ class Ours:
             finally:
                 self._host.turns = None
             return
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        before = signal.signal(signal.SIGINT, _interrupt)
         self._engine.presses = True
         try:
             yield
+            if not self._engine.presses:
+                raise EngineFailed("Ctrl-C during a prefill is lost", clause="ATOMIC")
         finally:
             self._engine.presses = False
-            signal.signal(signal.SIGINT, before)
+            left = signal.signal(signal.SIGINT, before)
+            if left is not _interrupt:
+                raise EngineFailed(f"the handler of Ctrl-C is {left} after a call", clause="ATOMIC")
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

@@ -97,11 +97,15 @@ REQUESTS: Final = tuple(
             ((8, 8, 8, 8), Params(max_new=6, temperature=1.5, seed=6), 2),
             ((36,), Params(max_new=14, temperature=0.0, seed=2), 1),
             ((0, 6, 1, 17, 4), Params(max_new=8, temperature=0.3, seed=2**31 - 1), 4),
+            ((9, 1), Params(max_new=5, temperature=1e-300, seed=3), 1),
+            ((2, 4, 6), Params(max_new=5, temperature=1e300, seed=4), 2),
         ),
         start=1,
     )
 )
-"""Greedy and drawn, one token and more than a page, several choices, the first and last token."""
+"""Greedy and drawn, one token and more than a page, several choices, the first and last token, and
+temperatures that no float32 has.
+"""
 
 
 def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:

@@ -1,17 +1,22 @@
 """The adapter of the reference engine: all that it shows is what the specification has."""
 
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
 import pytest
+from attrs import evolve
 from spec_engine import SpecEngine, small
 
 from conformance.engines.ours import Ours
 from conformance.protocol import Action, EngineFailed, Poison
-from impl.engine import Engine, StateLost
-from impl.host import Host, HostState
+from impl import engine, host
+from impl.engine import Engine, StateLost, Stats
+from impl.host import Host, HostState, submit
+from impl.interrupts import hold_interrupts
+from impl.setup import Setup
 from impl.state.packing import Packed
 from spec.fields import VIEWED
 from spec.machines import actions as act
@@ -237,3 +242,65 @@ def replaced(right: Callable[..., Any], name: str, engine: Engine, result: objec
     plan = right(engine, result)
     field = getattr(plan, name)
     return plan._replace(**{name: np.where(field == INVALID, 0, field)})
+
+
+def after_an_interrupt(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> str:
+    """What is wrong with our engine where serving is interrupted, with another function."""
+    place = host if hasattr(host, name) else engine
+    monkeypatch.setattr(place, name, planted)
+    told = []
+    for waiting in range(3):
+        ours = Ours(*GIVEN, observed=True)
+        for request in REQUESTS[:waiting]:
+            ours.apply(act.Submit(request))
+        try:
+            ours.serve(REQUESTS[waiting:])
+        except EngineFailed as failed:
+            told.append(str(failed))
+    return " ".join(told)
+
+
+def leaves_the_default(work: Callable[[], object]) -> object:
+    """Hold interrupts, and then have the handler of Python."""
+    try:
+        return hold_interrupts(work)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def drops_the_interrupt(work: Callable[[], object]) -> object:
+    """Ignore interrupts during the work."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return work()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def forgets_what_is_kept(
+    state: HostState, request: Request, setup: Setup, stats: Stats
+) -> HostState:
+    """Submit as if no output was kept."""
+    held = submit(evolve(state, finished=()), request, setup, stats)
+    return evolve(held, finished=state.finished)
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "told"),
+    [
+        ("submit", submit, ""),
+        ("submit", forgets_what_is_kept, "which was not taken, is free"),
+        ("hold_interrupts", leaves_the_default, "the handler of Ctrl-C is"),
+        ("hold_interrupts", drops_the_interrupt, "Ctrl-C during a prefill is lost"),
+    ],
+)
+def test_what_an_interrupt_leaves_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, name: str, planted: object, told: str
+) -> None:
+    """The ids of outputs that are kept stay taken, and the handler of the user stays."""
+    before = signal.getsignal(signal.SIGINT)
+    found = after_an_interrupt(monkeypatch, name, planted)
+
+    assert told in found
+    assert bool(told) == bool(found)
+    assert before == signal.getsignal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Small Llamas beside the float64 oracle of them."""
+"""Small Llamas beside the float64 oracle of them, and what they take and refuse."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.kernels.in_engine import interpreted
 from conformance.lockstep.watchdog import Watchdog
-from conformance.numerics import llama, llama_cells
+from conformance.numerics import llama, llama_arguments, llama_cells
 from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import DTYPES
 
@@ -19,7 +19,9 @@ TABLES: Final = 2
 
 
 def judge(watchdog: Watchdog) -> str | None:
-    """Requests served, histories of a table, long texts in every dtype, and the kernel for TPUs."""
+    """Requests served, histories of a table, tokens and weights that are refused, long texts in
+    every dtype, and the kernel for TPUs.
+    """
     watchdog.begin((), SECONDS)
     try:
         return next(_differences(), None)
@@ -34,6 +36,7 @@ def _differences() -> Iterator[str]:
         for dtype, seed in product(DTYPES, range(TABLES)):
             narrow = evolve(model, dtype=dtype)
             yield from llama_cells.differences(weights, narrow, seed=seed)
+    yield from llama_arguments.differences(llama.MODEL)
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
         yield from llama.differences(llama.drawn_weights(0), model)

@@ -1,0 +1,109 @@
+"""What an engine with a vocabulary and weights takes, and what it refuses by name.
+
+The exact model has no weights and takes every token, so that fuzzing shows none of this.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve
+from jax import Array
+
+from conformance.numerics.llama import SETUP, drawn_weights
+from impl.engine import Engine
+from impl.host import Host
+from impl.models.llama import DTYPES, Llama
+from impl.setup import Setup
+from spec.vocabulary import InvalidInput, Params, Request, Tokens
+
+WRONG: Final[dict[str, Callable[[Array], Array]]] = {
+    "with NaN": lambda leaf: leaf.at[(-1,) * leaf.ndim].set(jnp.nan),
+    "with an infinity": lambda leaf: leaf.at[(0,) * leaf.ndim].set(-jnp.inf),
+    "of integers": lambda leaf: leaf.astype(jnp.int32),
+    "with a row more": lambda leaf: jnp.concatenate([leaf, leaf[:1]]),
+    "with one more axis": lambda leaf: leaf[None],
+    "that was deleted": lambda leaf: _deleted(leaf + 0),
+}
+"""Arrays that are none of a model's weights."""
+CALLS: Final[dict[str, Callable[[Engine, int], object]]] = {
+    "Request.prompt": lambda engine, token: _submitted(engine, (0, token)),
+    "Params.stops": lambda engine, token: _submitted(engine, (0,), ((token,),)),
+    "prompt": lambda engine, token: _assigned(engine, (0, token)),
+    "token": lambda engine, token: _assigned(engine, (0,)).enqueue(0, token),
+    "tokens": lambda engine, token: _assigned(engine, (0,)).propose(0, (token,)),
+}
+"""Calls that give an engine a token, each with the name of the argument."""
+
+
+def differences(model: Llama) -> Iterator[str]:
+    """What is wrong with the tokens and weights that an engine with this model takes, in words."""
+    for dtype in DTYPES:
+        setup = evolve(SETUP, model=evolve(model, dtype=dtype))
+        weights = jax.tree.map(lambda leaf, kind=dtype: leaf.astype(kind), drawn_weights(0, model))
+        yield from _of_weights(setup, weights)
+    weights = drawn_weights(0, model)
+    yield from _of_tokens(partial(Engine, evolve(SETUP, model=model), weights), model)
+
+
+def _of_weights(setup: Setup, weights: Any) -> Iterator[str]:
+    """The largest numbers are finite; each wrong array is refused by its own name."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path(weights)
+    largest = [jnp.full_like(leaf, _largest(leaf.dtype)) for _, leaf in leaves]
+    told = _named(partial(Engine, setup, jax.tree.unflatten(tree, largest)))
+    if told is not None:
+        yield f"the largest numbers of {setup.model} are refused: {told}"
+    for at, (path, leaf) in enumerate(leaves):
+        for how, change in WRONG.items():
+            other = [change(leaf) if at == index else one for index, (_, one) in enumerate(leaves)]
+            wanted = "weights" + jax.tree_util.keystr(path)
+            told = _named(partial(Engine, setup, jax.tree.unflatten(tree, other)))
+            if told != wanted:
+                yield f"{wanted} {how}: refused is {told}"
+
+
+def _largest(dtype: Any) -> float:
+    """The largest finite number, whose bits are those of infinity less one."""
+    bits = np.array(np.inf, dtype).view(np.uint32 if dtype == np.float32 else np.uint16)
+    return float((bits - 1).view(dtype))
+
+
+def _deleted(leaf: Array) -> Array:
+    leaf.delete()
+    return leaf
+
+
+def _of_tokens(made: Callable[[], Engine], model: Llama) -> Iterator[str]:
+    """The last token is taken wherever one is given, and the one after it is refused."""
+    for name, call in CALLS.items():
+        for token, wanted in ((model.vocabulary - 1, None), (model.vocabulary, name)):
+            told = _named(partial(call, made(), token))
+            if told != wanted:
+                yield f"token {token} of {model.vocabulary} as {name}: refused is {told}"
+
+
+def _submitted(engine: Engine, prompt: Tokens, stops: tuple[Tokens, ...] = ()) -> None:
+    params = Params(max_new=1, stops=stops)
+    Host(engine).submit(Request(id=1, prompt=prompt, params=params))
+
+
+def _assigned(engine: Engine, prompt: Tokens) -> Engine:
+    """The engine, with this prompt written in slot 0."""
+    engine.reserve(0)
+    engine.assign(0, prompt, Params(max_new=4), request=1)
+    batch = [(0, position) for position in range(len(prompt))]
+    engine.allocate(batch)
+    engine.write(batch)
+    return engine
+
+
+def _named(call: Callable[[], object]) -> str | None:
+    """The name of the argument that is refused; None: none is."""
+    try:
+        call()
+    except InvalidInput as error:
+        return error.name
+    return None

@@ -1,0 +1,47 @@
+"""The harness of what an engine with weights takes: ours is right, and wrong ones are seen."""
+
+import jax.numpy as jnp
+import pytest
+
+from conformance.numerics import llama, llama_arguments
+from impl import arguments
+from spec.vocabulary import InvalidInput
+
+
+def test_our_engine_takes_and_refuses_what_it_should() -> None:
+    """Every token of the vocabulary and every finite number is taken, and nothing else."""
+    assert [] == list(llama_arguments.differences(llama.MODEL))
+
+
+def wrong_from(vocabulary: int) -> object:
+    """A check that takes tokens below another number than that of the model."""
+
+    def check(_setup: object, name: str, tokens: tuple[int, ...]) -> None:
+        if max(tokens) >= vocabulary:
+            raise InvalidInput(name, seen=tokens, allowed="", remedy="")
+
+    return check
+
+
+PLANTED: dict[str, list[object]] = {
+    "_check_vocabulary": [wrong_from(llama.MODEL.vocabulary + 1), wrong_from(36)],
+    "_all_finite": [
+        lambda leaf: jnp.isfinite(leaf.sum()),
+        lambda leaf: ~jnp.isnan(leaf).any(),
+        lambda leaf: jnp.isfinite(leaf.ravel()[:-1]).all(),
+    ],
+    "_check_arrays": [lambda *_: {}],
+}
+"""Checks that let something pass, or refuse too much."""
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [(name, wrong) for name, several in PLANTED.items() for wrong in several]
+)
+def test_a_check_that_is_wrong_is_seen(
+    monkeypatch: pytest.MonkeyPatch, name: str, wrong: object
+) -> None:
+    """The vocabulary off by one, finite numbers refused, and arrays that nobody looks at."""
+    monkeypatch.setattr(arguments, name, wrong)
+
+    assert next(llama_arguments.differences(llama.MODEL))
