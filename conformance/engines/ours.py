@@ -217,10 +217,17 @@ class Ours:
             raise EngineFailed(wrong, clause="DET")
 
     def _reset(self, mode: ResetMode) -> None:
-        """Reset; where an odd number of requests waits, after a call that has lost the state."""
+        """Reset; where an odd number of requests waits, after a call that has lost the state.
+
+        Raises EngineFailed if it is lost afterwards, too.
+        """
         if len(self._host.state.waiting) % 2:
             self._lose()
         self._host.reset(mode)
+        try:
+            self._host.settle()
+        except StateLost as lost:
+            raise EngineFailed(f"after a reset: {lost}", clause="RESET") from None
 
     def _lose(self) -> None:
         """Lose the state. Raises EngineFailed unless host and engine say so, with what waits."""
