@@ -187,10 +187,11 @@ def first(sizes: Sizes) -> Batch:
     """The first batch of every job.
 
     Decoding beside a prefill, both across a page boundary, and decoding with a full row, which
-    takes every step that a fetch has.
+    takes every step that a fetch has. The prefill has a full row under a window.
     """
     cells = sizes.page_size + 1
-    lens = ((1, cells), (3, cells), (1, sizes.capacity))
+    prefill = cells if sizes.window is None else sizes.capacity
+    lens = ((1, cells), (3, prefill), (1, sizes.capacity))
     return Batch(lens=lens, needles=((0, 0, Needle.LAST),))
 
 
@@ -399,10 +400,20 @@ SIZES: Final = (
         tokens=5,
     ),
     Sizes(
+        name="a window longer than a step",
+        heads=(2, 1, 128),
+        page_size=16,
+        kinds=("float32", "float32"),
+        pages_per_seq=24,
+        rows=3,
+        tokens=24,
+        options={"scale": 0.1, "sliding_window": 254},  # the first batch has a step at its end
+    ),
+    Sizes(
         name="many sequences",
         heads=(2, 1, 128),
         page_size=16,
-        pages_per_seq=2,
+        pages_per_seq=3,
         rows=136,
         tokens=144,
         fewest=129,

@@ -32,7 +32,8 @@ CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
 LONG: Final = SIZES[7].name
-MANY: Final = SIZES[8].name
+LONG_WINDOW: Final = SIZES[8].name
+MANY: Final = SIZES[9].name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +45,7 @@ Bounds = Callable[[Flow, Fetch], tuple[Array, Array]]
 After = Callable[[Flow, Fetch], Fetch]
 StartPage = Callable[[Flow, Fetch, Array, Array], None]
 Seen = Callable[[Shape, Array, Span, Array, int], Array]
+Whole = Callable[[Shape, Array, Span], tuple[Array, Array]]
 Fold = Callable[[Ref, Ref], object]
 """Another place in a pair of buffers, from the pair and the place that is asked for."""
 
@@ -174,6 +176,11 @@ def _seen(*, by: int) -> Callable[[Seen], Seen]:
         return lambda shape, position, *rest: right(shape, position + by, *rest)
 
     return change
+
+
+def _from_the_first(right: Whole) -> Whole:
+    """The window of the first query is that of all."""
+    return lambda shape, position, span: (span.low, right(shape, position, span)[1])
 
 
 def _next_page(right: StartPage) -> StartPage:
@@ -513,6 +520,13 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "the lengths of another sequence", flow.Flow, "_span", _in_seven_bits, sizes=MANY
     ),
     "one position into the future": Mutant("causal off by one", prefill, "_seen", _seen(by=1)),
+    "behind the window in a step without a mask": Mutant(
+        "cells that the first query sees alone",
+        prefill,
+        "_whole",
+        _from_the_first,
+        sizes=LONG_WINDOW,
+    ),
     "not its own position": Mutant("causal off by one", prefill, "_seen", _seen(by=-1)),
     "a window that is longer": Mutant(
         "window off by one",

@@ -229,6 +229,7 @@ CAUGHT_SOON = (
     "the end of a long row",  # which only the block sizes of a plain call show
     "sequences past 127",  # which only a large batch shows
     "steps past the buffers",  # which only a long row in large blocks shows
+    "behind the window in a step without a mask",  # which only a long window shows
 )
 """Some of the planted bugs; `make kernel` runs all of them."""
 

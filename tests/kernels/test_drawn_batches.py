@@ -15,7 +15,7 @@ STEP: Final = 24
 DRAWS: Final = 300
 
 
-SHAPES: Final = {sizes.name: sizes for sizes in (SIZES[1], SIZES[-1])}
+SHAPES: Final = {sizes.name: sizes for sizes in (SIZES[1], SIZES[7])}
 
 
 @cache
@@ -36,7 +36,7 @@ def every(name: str) -> list[Batch]:
 
 @pytest.mark.parametrize("wanted", list(itertools.product((0, 5, 99), (1, 4, 40), repeat=2)))
 def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> None:
-    """Only its own cells and the tokens that are left limit the queries of a sequence."""
+    """Its own cells limit the queries of a sequence, and what is left, of which each after it has one."""
     sizes = SIZES[1]
     some = [wanted[:2], wanted[2:], (3, 7), (99, 40)]
 
@@ -44,8 +44,8 @@ def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> N
 
     assert [cells for _, cells in some] == [cells for _, cells in lens]
     for index, (queries, cells) in enumerate(some):
-        before = sum(given for given, _ in lens[:index])
-        assert min(queries, cells, sizes.tokens - before) == lens[index][0]
+        before, after = sum(given for given, _ in lens[:index]), len(some) - index - 1
+        assert min(queries, cells, sizes.tokens - before - after) == lens[index][0]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -71,6 +71,23 @@ def test_all_that_is_promised_is_drawn(name: str) -> None:
     assert {0, 1, 2, 3} == {len(one.needles) for one in found}
     assert set(range(1, sizes.rows)) == {row for one in found for row in one.shared}
     assert set(range(sizes.rows)) == {row for one in found for row in one.repeated}
+
+
+def test_large_batches_work_past_their_first_sequences() -> None:
+    """Every batch has more sequences than 127, and a third has queries past these."""
+    (sizes,) = (one for one in SIZES if one.fewest > 1)
+
+    @seed(1)
+    @settings(max_examples=DRAWS // 5, database=None, deadline=None, phases=[Phase.generate])
+    @given(drawn(sizes, steps=(STEP,)))
+    def take(batch: Batch) -> None:
+        found.append(batch)
+
+    found: list[Batch] = []
+    take()
+    working = [batch for batch in found if any(queries for queries, _ in batch.lens[128:])]
+    assert all(128 < len(batch.lens) <= sizes.rows for batch in found)
+    assert len(working) > len(found) / 3
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -89,9 +89,7 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span)
     def edge(index: Array, _: None) -> None:
         _step(shape, scratch, kv, position, span, index * short, masked=True)
 
-    low, high = span.low, jnp.clip(position + 1, 0, span.high)
-    if shape.window is not None:
-        low = jnp.maximum(low, position + shape.blocks.q_rows - shape.window)
+    low, high = _whole(shape, position, span)
     first = lax.div(low + long - 1, long)
     last = jnp.maximum(first, lax.div(high, long))
     end, each = lax.div(span.high + short - 1, short), long // short
@@ -99,6 +97,14 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span)
         lax.fori_loop(lax.div(span.low, short), jnp.minimum(first * each, end), edge, None)
     lax.fori_loop(first, last, whole, None)
     lax.fori_loop(last * each, end, edge, None)
+
+
+def _whole(shape: Shape, position: Array, span: Span) -> tuple[Array, Array]:
+    """The cells that every query of the block sees: from, to."""
+    low, high = span.low, jnp.clip(position + 1, 0, span.high)
+    if shape.window is None:
+        return low, high
+    return jnp.maximum(low, position + shape.blocks.q_rows - shape.window), high
 
 
 def _step(
