@@ -36,7 +36,7 @@ def every(name: str) -> list[Batch]:
 
 @pytest.mark.parametrize("wanted", list(itertools.product((0, 5, 99), (1, 4, 40), repeat=2)))
 def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> None:
-    """Its own cells limit the queries of a sequence, and what is left, of which each after it has one."""
+    """Its own cells limit it, and what is left, of which each sequence after it has one."""
     sizes = SIZES[1]
     some = [wanted[:2], wanted[2:], (3, 7), (99, 40)]
 
