@@ -65,7 +65,7 @@ refine: $(STAMP) ## check the engine on every transition of several small geomet
 plant: $(STAMP) ## score the kit on every planted bug; can be resumed
 	$(BIN)/kvspec plant --json .kvspec/plant.json --write docs/score.md
 
-mutants: $(STAMP) ## mutate the engine, and say which method kills which mutant: docs/mutants; can be resumed
+mutants: $(TPU_STAMP) ## mutate the engine, and say which method kills which mutant: docs/mutants; can be resumed
 	$(BIN)/python -m conformance.mutation.run --write docs/mutants
 
 guards: $(STAMP) ## leave out each guard of the engine in turn, and check that refinement notices

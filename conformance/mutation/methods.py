@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from conformance.lockstep.watchdog import Watchdog
-from conformance.mutation.judges import fuzz, kernel, replay, served, vectors
+from conformance.mutation.judges import fuzz, gates, kernel, replay, served, vectors
 
+GATES: Final = "gates"
+"""The method that needs the compilers of TPUs, and an environment of its own for them."""
 Judge = Callable[[Watchdog], str | None]
 """Runs the engine as it is; returns what it has found: a clause or an exception; None: nothing."""
 METHODS: Final[Mapping[str, Judge]] = {
@@ -18,6 +20,7 @@ METHODS: Final[Mapping[str, Judge]] = {
     "served": served.judge,
     "kernel reference": kernel.judge_reference,
     "kernel tpu": kernel.judge_tpu,
+    GATES: gates.judge,
 }
 KERNELS: Final = tuple(name for name in METHODS if name.startswith("kernel"))
 """The methods that judge a kernel by itself."""

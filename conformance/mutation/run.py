@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +23,9 @@ from attrs import asdict
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
 from conformance.mutation.fates import Fate, Fates, Key
+from conformance.mutation.judges import gates
 from conformance.mutation.judges.kernel import RAISED
-from conformance.mutation.methods import KERNELS
+from conformance.mutation.methods import GATES, KERNELS
 from conformance.mutation.stamps import stamp
 from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, eligible, sample
 from conformance.mutation.worker import Job
@@ -120,11 +122,7 @@ def _judge(job: Job) -> None:
     fates = Fates(Path(job.results), stamp)
     while left := fates.left(job.group, job.method, job.numbers):
         suspects = len(fates.suspects)
-        process = processes.start(WORKER, json.dumps(asdict(job)))
-        try:
-            status = process.wait()
-        finally:
-            processes.end(process)
+        status = _work(job)
         fates.refresh()
         goes_on = len(fates.suspects) > suspects
         if goes_on or fates.left(job.group, job.method, job.numbers) != left:
@@ -133,6 +131,16 @@ def _judge(job: Job) -> None:
             raise RuntimeError(f"{job.group}, {job.method}: the process ended with {status}")
         key = (job.group, job.method, left[0])
         fates.add(key, Fate(f"ends the process with signal {-status}"))
+
+
+def _work(job: Job) -> int:
+    """Run a process to its end; returns its exit status."""
+    with gates.environment() if job.method == GATES else nullcontext() as environment:
+        process = processes.start(WORKER, json.dumps(asdict(job)), environment=environment)
+        try:
+            return process.wait()
+        finally:
+            processes.end(process)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -130,7 +130,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "kernel": Group(
         "the kernel for TPUs, interpreted",
         KERNEL,
-        ("kernel tpu",),
+        ("kernel tpu", "gates"),
         size=207,
     ),
     "driver": Group(

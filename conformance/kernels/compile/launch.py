@@ -42,6 +42,7 @@ UNCACHED: Final = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 """Disables the cache, since a cached program leaves no report."""
 PASSES: Final = "packed-bundles-post-ra|vmem_report"
 RESULT: Final = "result.json"
+DUMP: Final = "dump"
 SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
 REPORTS: Final = "*vmem_report.html"
 SHORT: Final = {long: short for short, long in kernel_under_test.KNOWN.items()}
@@ -90,24 +91,35 @@ def compile_cell(
             result=str(folder / RESULT),
         )
         found = _run(job.to_json(), folder, seconds, figures=figures)
-        if "error" in found:
-            raise InvalidInput(**found["error"])
-        record = _record(nothing, found)
-        if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
-            return record
-        if not figures:
-            return evolve(record, not_known=NOT_ASKED)
-        return _measured(record, found.get("sizes"), folder)
+        return read(nothing, found, folder, figures=figures)
+
+
+def read(nothing: Compiled, found: Found, folder: Path, *, figures: bool = True) -> Compiled:
+    """The record of what a compilation has found, with the figures of its dump in a folder.
+
+    nothing: the record without any of it. Raises InvalidInput if there is no such kernel.
+    """
+    if "error" in found:
+        raise InvalidInput(**found["error"])
+    record = _record(nothing, found)
+    if record.verdict != "ok":  # only of a cell that compiled there is a whole dump
+        return record
+    if not figures:
+        return evolve(record, not_known=NOT_ASKED)
+    return _measured(record, found.get("sizes"), folder)
+
+
+def environment(folder: Path, *, figures: bool = True) -> dict[str, str]:
+    """The environment of a process that compiles, and writes the figures to this folder."""
+    flags = _dumping(folder / DUMP) if figures else ""
+    return {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
 
 
 def _run(job: str, folder: Path, seconds: float, *, figures: bool) -> Found:
     """Run the job; return its last output, and how the process ended."""
-    flags = _dumping(folder / "dump") if figures else ""
-    environment = {**os.environ, **ENVIRONMENT, **UNCACHED, "LIBTPU_INIT_ARGS": flags}
+    settings = environment(folder, figures=figures)
     with (folder / "stderr").open("wb") as errors:
-        process = processes.start(
-            PROCESS, job, environment=environment, output=errors, errors=errors
-        )
+        process = processes.start(PROCESS, job, environment=settings, output=errors, errors=errors)
         ended = processes.finish(process, seconds=seconds)
     said = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
     found = _written(folder / RESULT)
@@ -168,7 +180,7 @@ def _record(nothing: Compiled, found: Found) -> Compiled:
 
 def _measured(record: Compiled, sizes: Mapping[str, int] | None, folder: Path) -> Compiled:
     """The record with the figures of the compiler's dump."""
-    dump = folder / "dump"
+    dump = folder / DUMP
     try:
         memory = vmem.parse(_only(dump, REPORTS))
     except ValueError as error:
