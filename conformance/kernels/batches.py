@@ -402,9 +402,9 @@ SIZES: Final = (
     Sizes(
         name="a window longer than a step",
         heads=(2, 1, 128),
-        page_size=16,
+        page_size=128,  # more than a number of 8 bits
         kinds=("float32", "float32"),
-        pages_per_seq=24,
+        pages_per_seq=3,
         rows=3,
         tokens=24,
         options={"scale": 0.1, "sliding_window": 254},  # the first batch has a step at its end

@@ -183,6 +183,15 @@ def _from_the_first(right: Whole) -> Whole:
     return lambda shape, position, span: (span.low, right(shape, position, span)[1])
 
 
+def _at_most_64(right: Callable[Concatenate[int, P], None]) -> Callable[Concatenate[int, P], None]:
+    """New cells are written as if no page had more cells than 64."""
+
+    def wrong(page_size: int, /, *rest: P.args, **named: P.kwargs) -> None:
+        right(min(page_size, 64), *rest, **named)
+
+    return wrong
+
+
 def _next_page(right: StartPage) -> StartPage:
     def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> None:
         class Shifted:
@@ -596,6 +605,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a new cell one place on": Mutant(
         "written one off", kernel, "write", _one_place_on, append=True
+    ),
+    "new cells of a large page": Mutant(
+        "in another page", writing, "_kernel", _at_most_64, sizes=LONG_WINDOW, append=True
     ),
     "padding is written": Mutant(
         "padding to cell 0", places, "of", _padding_to_first_cell, append=True
