@@ -11,7 +11,7 @@ from conformance.lockstep.comparer import (
     refusal_difference,
     result_difference,
 )
-from conformance.protocol import Engine
+from conformance.protocol import Engine, EngineFailed
 from conformance.recordings.answers import Found
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fields import Fields, fields_of, plain_result
@@ -22,7 +22,7 @@ from spec.vocabulary import InvalidInput, Refused
 
 
 def play(engine: Engine, vector: Vector) -> Found | None:
-    """The first difference, with its line in the file; None if the engine passes.
+    """The first difference or failure, with its line in the file; None if the engine passes.
 
     engine: an engine with the header's geometry, limits and cleanup, in its initial state. Raises
     InvalidInput for one with another capacity policy than the header's.
@@ -39,14 +39,18 @@ def play(engine: Engine, vector: Vector) -> Found | None:
         assert not isinstance(line.step, PoisonDead | Attend)
         given, result = None, None
         try:
-            result = plain_result(engine.apply(line.step))
-        except Refused as refused:
-            given = refused.reasons
+            try:
+                result = plain_result(engine.apply(line.step))
+            except Refused as refused:
+                given = refused.reasons
+            shown = _shown_of(engine, vector.header)
+        except EngineFailed as failed:
+            return Found(number, failed.clause, "the engine", str(failed), "no failure")
         wanted.update({field: {**wanted[field], **new} for field, new in line.saw.items()})
         wrong = (
             refusal_difference(given, line.refused or frozenset(), refuses="exact")
             or result_difference(line.step, result, () if line.result is None else [line.result])
-            or _field_difference(line, _shown_of(engine, vector.header), wanted)
+            or _field_difference(line, shown, wanted)
         )
         if wrong is not None:
             return Found(number, *wrong)

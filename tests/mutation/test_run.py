@@ -23,8 +23,9 @@ class Ends:
     statuses: list[int]
     kept: list[int]
 
-    def start(self, _module: str, _job: str) -> SimpleNamespace:
+    def start(self, _module: str, _job: str, *, environment: object) -> SimpleNamespace:
         """Keep a fate if one is left, and end."""
+        assert environment is None
         if self.kept:
             self.fates.add(("metadata", "fuzz", self.kept.pop(0)), Fate("CONS"))
         status = self.statuses.pop(0)

@@ -21,7 +21,7 @@ from spec_engine import SpecEngine
 from conformance.cli import main
 from conformance.files import atomic
 from conformance.history import Attend, PoisonDead
-from conformance.protocol import RESULTS, Action, Result
+from conformance.protocol import RESULTS, Action, EngineFailed, Result
 from conformance.recordings.fields import fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.recordings.validate import validate
@@ -374,6 +374,37 @@ def test_every_result_of_a_vector_is_compared(covers: list[Cover]) -> None:
     kinds = {kind for kind in RESULTS if kind.__name__ not in absent()}
     assert {*product(kinds, [True])} <= tried
     assert {(kind, False) for kind in (Reserve, Allocate, Pack, TakeOutputs)} <= tried
+
+
+class Failing(SpecEngine):
+    """The specification, whose adapter tells of a failure in one of its methods."""
+
+    def __init__(self, header: Header, method: str) -> None:
+        super().__init__(header.geometry, header.limits, header.cleanup)
+        self.method = method
+
+    def apply(self, action: Action) -> Result:
+        """Take an action, or fail."""
+        if self.method == "apply":
+            raise EngineFailed("it admits another", clause="DET")
+        return super().apply(action)
+
+    def observe(self) -> View:
+        """The view, or a failure."""
+        if self.method == "observe":
+            raise EngineFailed("it admits another", clause="DET")
+        return super().observe()
+
+
+@pytest.mark.parametrize("method", ["apply", "observe"])
+def test_a_failure_that_the_adapter_tells_is_a_finding(covers: list[Cover], method: str) -> None:
+    """It is found on its line, under its clause."""
+    vector = covers[0].vectors[0]
+
+    found = play(Failing(vector.header, method), vector)
+
+    assert found is not None
+    assert (2, "DET", "it admits another") == (found.line, found.clause, found.seen)
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Capacity)])
