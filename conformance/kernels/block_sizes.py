@@ -50,7 +50,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
     return [
         ({"q_block": 3, "kv_block_pages": 2}, (2 * sizes.page_size,)),
-        ({"q_block": 16, "kv_block_pages": 16}, ()),
+        ({"q_block": 160, "kv_block_pages": 16}, ()),  # more rows than a number of 8 bits
         # Several blocks in each step, as on devices with many threads.
         ({"q_block": 4, "kv_block_pages": 1, "step_elements": 1 << 14}, ()),
         (BY_DEFAULT, ()),
