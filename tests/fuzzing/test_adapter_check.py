@@ -35,6 +35,11 @@ def checked(engine: str, *words: str) -> int:
 
 
 @pytest.fixture(autouse=True)
+def _less_time_to_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter_check, "SHRINK_SECONDS", 1.0)
+
+
+@pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -228,8 +228,6 @@ CAUGHT_SOON = (
     "each core takes every block",  # a race, which only cores side by side show
     "the end of a long row",  # which only the block sizes of a plain call show
     "sequences past 127",  # which only a large batch shows
-    "steps past the buffers",  # which only a long row in large blocks shows
-    "behind the window in a step without a mask",  # which only a long window shows
 )
 """Some of the planted bugs; `make kernel` runs all of them."""
 

@@ -369,7 +369,7 @@ def run(method: str) -> Callable[[str | None, int, Budget], Attempt]:
 
 def test_the_engine_without_a_bug_gives_nothing() -> None:
     """No method finds anything in it under a short budget."""
-    budgets = {"fuzz": 600, "invariants": 600, "replay": 100, "kernel": 8}
+    budgets = {"fuzz": 300, "invariants": 300, "replay": 100, "kernel": 8}
     found = {name: run(name)(None, 0, Budget(steps=steps)) for name, steps in budgets.items()}
 
     assert [] == [name for name, attempt in found.items() if attempt.caught]
