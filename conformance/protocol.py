@@ -335,7 +335,8 @@ class Serves(Protocol):
         """Submit these requests; then Admit, Generate and TakeOutputs until none changes anything.
 
         Returns every output that was not taken before, in any order. Requests that cannot go on,
-        as where no slot is ever freed, keep waiting.
+        as where no slot is ever freed, keep waiting. Raises Refused if Submit refuses one of these
+        in its turn, and then none of them waits.
         """
         ...
 

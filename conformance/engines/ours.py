@@ -269,13 +269,11 @@ class Ours:
         host = self._host
         try:
             with self._interrupted(len(host.state.waiting)):
-                served = _named(host.generate(requests))
-        except Stalled as stalled:
-            served = self._stalled(stalled)
+                served = self._generated(requests)
         except KeyboardInterrupt:
             self._require_ids_taken()
             taken = host.take_outputs() if len(host.state.finished) % 2 else ()
-            served = (*taken, *self._served_on())
+            served = (*taken, *self._generated(()))
         return entries_of((*served, *host.take_outputs()))
 
     def _require_ids_taken(self) -> None:
@@ -288,12 +286,18 @@ class Ours:
                     continue
             raise EngineFailed(f"the id of {output}, which was not taken, is free", clause="OUT")
 
-    def _served_on(self) -> tuple[Output, ...]:
-        """What finishes after an interrupt."""
+    def _generated(self, requests: Sequence[Request]) -> tuple[Output, ...]:
+        """Serve. Raises EngineFailed if it stalls without work, or ends with some."""
         try:
-            return _named(self._host.generate(()))
+            served, stalls = _named(self._host.generate(requests)), False
         except Stalled as stalled:
-            return self._stalled(stalled)
+            served, stalls = self._stalled(stalled), True
+        waiting, queued = len(self._host.state.waiting), self._engine.stats().queued
+        if stalls != bool(waiting or queued):
+            how = "stalls" if stalls else "is done"
+            wrong = f"it {how} with {waiting} requests waiting and {queued} tokens queued"
+            raise EngineFailed(wrong, clause="PROG")
+        return served
 
     def _stalled(self, stalled: Stalled) -> tuple[Output, ...]:
         """What has finished. Raises EngineFailed unless the host tells what the rest waits for."""

@@ -40,11 +40,11 @@ from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.cells import POISON
-from spec.fields import VIEWED, entries
-from spec.machines.actions import Append
+from spec.fields import VIEWED, OutputEntry, entries
+from spec.machines.actions import Append, Submit
 from spec.state import State
 from spec.view import View
-from spec.vocabulary import INVALID, InvalidInput, Reason, Refused
+from spec.vocabulary import INVALID, InvalidInput, Reason, Refused, Request
 
 SERVE: Final = "serving to the end"
 """What `serve` does, in the place of an action."""
@@ -179,29 +179,46 @@ class Lockstep:
     def serve(self) -> None:
         """Let the engine serve to the end what waits and more, if its adapter can in one call.
 
-        Its outputs, and the view after it, must be those of the single actions. Raises Violation.
+        Before, it must refuse what Submit refuses. Its outputs, and the view after it, must be
+        those of the single actions. Raises Violation.
         """
         if not isinstance(self.engine, Serves) or self._oracle is not None:
             return
-        waits = "admission" in self.machine.names
-        right = serving.serve(self.machine, self.state) if waits else None
+        if "admission" not in self.machine.names:
+            return
+        for requests, reasons in serving.refused_lists(self.machine, self.state):
+            if is_sent(self.engine.profile, Submit(requests[-1]), reasons):
+                self._served(self.engine, requests, reasons)
+        right = serving.serve(self.machine, self.state)
         if right is None:
             return
         before = self.seen
-        try:
-            with self._watch:
-                outputs = self.engine.serve(right.requests)
-        except Refused as refused:
-            self.seen = self._look()
-            refuses = self.engine.profile.refuses
-            wrong = refusal_difference(refused.reasons, frozenset(), refuses=refuses)
-            self._require_none(SERVE, before, wrong)
-            self._judge(SERVE, before, self.seen)
+        outputs = self._served(self.engine, right.requests, frozenset())
+        if outputs is None:
             return
         self.state, self.seen = right.state, self._look()
         self._image, self._rows = {}, ()  # pages were released and taken again meanwhile
         self._require_none(SERVE, before, served_difference(outputs, right.outputs))
         self._judge(SERVE, before, self.seen)
+
+    def _served(
+        self, engine: Serves, requests: tuple[Request, ...], expected: frozenset[Reason]
+    ) -> Sequence[OutputEntry] | None:
+        """What the engine serves; None if it refuses, after which nothing has changed."""
+        before, given = self.seen, None
+        try:
+            with self._watch:
+                outputs = engine.serve(requests)
+        except Refused as refused:
+            given = refused.reasons
+            self.seen = self._look()
+        wrong = refusal_difference(given, expected, refuses=self.engine.profile.refuses)
+        note = f"given were {', '.join(map(str, requests))}"
+        self._require_none(SERVE, before, wrong and wrong._replace(note=note))
+        if given is None:
+            return outputs
+        self._judge(SERVE, before, self.seen)
+        return None
 
     def poison(self, kind: Poison) -> None:
         """Overwrite the engine's dead cells, if its adapter can. Nothing observable may change.

@@ -4,6 +4,7 @@ A server is stepped by Submit, Admit, Generate and TakeOutputs. One call that se
 requests does the same, so its outputs are known. Source: docs/sources.md, "Completion".
 """
 
+from collections.abc import Iterator
 from itertools import count, filterfalse
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from spec.fields import OutputEntry, output_entry
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Params, Request
+from spec.vocabulary import Params, Reason, Request
 
 MORE: Final = (
     Request(id=0, prompt=(3, 1), params=Params(max_new=3), n_generations=2),
@@ -34,9 +35,7 @@ class Served(NamedTuple):
 
 def serve(machine: Machine, state: State) -> Served | None:
     """Serve what waits, and MORE if each of it can be submitted; None if neither can be told."""
-    unused = filterfalse(_ids(state).__contains__, count())
-    more = tuple(evolve(request, id=next(unused)) for request in MORE)
-    return serve_with(machine, state, more) or serve_with(machine, state, ())
+    return serve_with(machine, state, _more(state)) or serve_with(machine, state, ())
 
 
 def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) -> Served | None:
@@ -45,10 +44,9 @@ def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) ->
     Also None if two outputs would have the same name: a caller who gets both at once cannot tell
     them apart. The single actions compare them.
     """
-    for request in requests:
-        if machine.refusals(state, Submit(request)):
-            return None
-        state = machine.effect(state, Submit(request))
+    state, reasons = _submitted(machine, state, requests)
+    if reasons:
+        return None
     outputs, before = list[OutputEntry](), None
     while state != before:
         before = state
@@ -60,6 +58,43 @@ def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) ->
     if len({one[:2] for one in outputs}) < len(outputs):
         return None
     return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
+
+
+def refused_lists(
+    machine: Machine, state: State
+) -> Iterator[tuple[tuple[Request, ...], frozenset[Reason]]]:
+    """Lists that are refused as a whole, since Submit refuses their last request, for its reasons.
+
+    Its id is that of the request before it or of something in the state, or it can never run.
+    """
+    right, other = _more(state)
+    wrong = (
+        evolve(other, id=right.id),
+        *(evolve(other, id=one) for one in sorted(_ids(state))[:1]),
+        evolve(other, n_generations=state.geometry.slots + 1),
+    )
+    for request in wrong:
+        reasons = _submitted(machine, state, (right, request))[1]
+        if reasons and not machine.refusals(state, Submit(right)):
+            yield (right, request), reasons
+
+
+def _submitted(
+    machine: Machine, state: State, requests: tuple[Request, ...]
+) -> tuple[State, frozenset[Reason]]:
+    """The state after these are submitted, and why one is refused."""
+    for request in requests:
+        refusals = machine.refusals(state, Submit(request))
+        if refusals:
+            return state, frozenset(one.reason for one in refusals)
+        state = machine.effect(state, Submit(request))
+    return state, frozenset()
+
+
+def _more(state: State) -> tuple[Request, ...]:
+    """MORE, with ids that nothing has."""
+    unused = filterfalse(_ids(state).__contains__, count())
+    return tuple(evolve(request, id=next(unused)) for request in MORE)
 
 
 def _ids(state: State) -> set[int]:

@@ -117,6 +117,7 @@ def test_what_is_served_is_all_that_was_not_taken(waiting: int, *, ready: bool) 
     assert statistics(right, right) == statistics(ours, right)
 
 
+SERVE = Host._serve
 FULL = tuple(act.Reserve(slot) for slot in range(SIZES.slots))
 """No slot is left for a request that waits."""
 QUEUED = (
@@ -144,12 +145,30 @@ def test_a_stall_is_told_with_what_is_waited_for(
     if wrong is not None:
         monkeypatch.setattr(Host, "_obstacles", lambda *_: wrong)
 
-    for serve in (partial(engines[0].serve, ()), engines[1]._served_on):
+    for serve in (partial(engines[0].serve, ()), partial(engines[1]._generated, ())):
         if wrong is None:
             assert () == serve()
         else:
             with pytest.raises(EngineFailed, match="it stalls for"):
                 serve()
+
+
+def waits_for_slots(host: Host, stats: Stats) -> tuple[Refusal, ...] | None:
+    """Serve, and stall if a slot is in use afterwards."""
+    SERVE(host, stats)
+    return (Refusal(Reason.QUEUE_EMPTY, 0, "a token"),) if host.settle().active else None
+
+
+def test_a_stall_without_anything_left_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot that somebody has reserved is nothing to wait for."""
+    engines = [Ours(*GIVEN, observed=True) for _ in range(2)]
+    for ours in engines:
+        ours.apply(act.Reserve(0))
+
+    assert 1 == len(engines[0].serve(REQUESTS[:1]))
+    monkeypatch.setattr(Host, "_serve", waits_for_slots)
+    with pytest.raises(EngineFailed, match="it stalls with 0 requests waiting and 0 tokens"):
+        engines[1].serve(REQUESTS[:1])
 
 
 @pytest.mark.parametrize("mode", ResetMode)

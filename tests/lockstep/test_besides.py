@@ -195,10 +195,18 @@ WAITING: History = tuple(act.Submit(request(number, (number, 2), 3)) for number 
 
 
 @pytest.mark.parametrize(
-    ("method", "change"), [("generate", _without_the_first), ("_serve", _one_turn)]
+    ("method", "change", "clause", "told"),
+    [
+        ("generate", _without_the_first, "OUT", "what is served to the end is"),
+        ("_serve", _one_turn, "PROG", "it is done with 4 requests waiting and 0 tokens queued"),
+    ],
 )
 def test_a_bug_of_serving_to_the_end_is_found(
-    method: str, change: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    change: Callable[..., Any],
+    clause: str,
+    told: str,
 ) -> None:
     """It is found at the end of a history, whose single steps are right."""
     assert replay(engine, WAITING) is None
@@ -207,8 +215,8 @@ def test_a_bug_of_serving_to_the_end_is_found(
     found, unseen = replay(engine, WAITING), replay(hiding, WAITING)
 
     assert found is not None
-    assert ("OUT", WAITING) == (found.clause, found.history)
-    assert "what is served to the end is" in found.message
+    assert (clause, WAITING) == (found.clause, found.history)
+    assert told in found.message
     assert unseen is None
 
 

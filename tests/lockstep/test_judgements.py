@@ -4,6 +4,7 @@ Each engine is the specification but for one thing.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -29,6 +30,7 @@ from spec import view as views
 from spec.fields import VIEWED
 from spec.machines import actions as act
 from spec.rung import LadderBroken
+from spec.state import State
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
@@ -37,6 +39,7 @@ from spec.vocabulary import (
     Params,
     Reason,
     Refusal,
+    Refused,
     Request,
     default_limits,
     refused,
@@ -525,8 +528,9 @@ def test_what_is_served_is_judged_by_its_outputs_and_the_view_after_it() -> None
     asked = list[Any]()
 
     def short(inner: SpecEngine, requests: Any) -> Any:
+        served = inner.serve(requests)
         asked.append(requests)
-        return inner.serve(requests)[1:]
+        return served[1:]
 
     with pytest.raises(Violation) as found:
         trial(lockstep, serve=short).serve()
@@ -537,7 +541,8 @@ def test_what_is_served_is_judged_by_its_outputs_and_the_view_after_it() -> None
     assert [right.requests] == asked
     for name, change in CHANGES.items():
         seen = evolve(after, **{name: change(getattr(after, name))})
-        other = trial(lockstep, serve=serving_engine, view=lambda _, seen=seen: seen)
+        ends = partial(replaced, after, seen)
+        other = trial(lockstep, serve=serving_engine, view=ends)
         with pytest.raises(Violation) as found:
             other.serve()
         assert (SERVE, before, seen) == judged(found.value)[2:]
@@ -546,27 +551,101 @@ def test_what_is_served_is_judged_by_its_outputs_and_the_view_after_it() -> None
     assert (right.state, after) == (other.state, other.seen)
 
 
+def replaced(one: View, other: View, shown: View) -> View:
+    """Another view in the place of one."""
+    return other if shown == one else shown
+
+
 def test_a_refusal_to_serve_is_judged_as_any_other() -> None:
     """What can be served is served; an engine that may refuse more changes nothing."""
+    lockstep = waiting()
+    right = serving.serve(lockstep.machine, lockstep.state)
+    assert right is not None
+    state, before, asked = lockstep.state, lockstep.seen, list[Any]()
+    shown = evolve(before, queue=((7, 7, 7),))
 
-    def refuses(_inner: object, _requests: object) -> Any:
+    def refuses(inner: SpecEngine, requests: Any) -> Any:
+        if requests != right.requests:
+            return inner.serve(requests)
+        asked.append(requests)
         raise refused(Reason.OUT_OF_PAGES)
 
-    lockstep = waiting()
-    state, before = lockstep.state, lockstep.seen
-    shown = evolve(before, queue=((7, 7, 7),))
+    def view(seen: View) -> View:
+        return shown if asked else seen
+
     with pytest.raises(Violation) as found:
-        trial(lockstep, serve=refuses, view=lambda _: shown).serve()
-    wrong = "the action is refused: OUT_OF_PAGES, should be done"
+        trial(lockstep, serve=refuses, view=view).serve()
+    given = ", ".join(map(str, right.requests))
+    wrong = f"the action is refused: OUT_OF_PAGES, should be done; given were {given}"
     assert ("ATOMIC", wrong, SERVE, before, shown) == judged(found.value)
     lockstep.engine.profile = evolve(lockstep.engine.profile, refuses="may_refuse_more")
     other = trial(lockstep, serve=refuses)
     other.serve()
     assert (state, before) == (other.state, other.seen)
-    other = trial(lockstep, serve=refuses, view=lambda _: shown)
+    asked.clear()
+    other = trial(lockstep, serve=refuses, view=view)
     with pytest.raises(Violation) as found:
         other.serve()
     assert ("Q", SERVE, before, shown) == (found.value.clause, *judged(found.value)[2:])
+
+
+def keeps_the_first(inner: SpecEngine, requests: Any) -> Any:
+    """Submit one after another, and keep those before the one that is refused."""
+    for request in requests:
+        inner.apply(act.Submit(request))
+    return inner.serve(())
+
+
+def checks_each_alone(inner: SpecEngine, requests: Any) -> Any:
+    """Check each request beside those that waited before alone."""
+    for request in requests:
+        inner.machine.step(inner.state, act.Submit(request))
+    return inner.serve(requests[:1])
+
+
+def tells_another_reason(inner: SpecEngine, requests: Any) -> Any:
+    """Refuse for another reason than the specification."""
+    try:
+        return inner.serve(requests)
+    except Refused as error:
+        raise refused(Reason.OUT_OF_PAGES) from error
+
+
+@pytest.mark.parametrize(
+    ("serve", "clause", "told"),
+    [
+        (keeps_the_first, "ATOMIC", "the reason is CHOICE_TAKEN, should be NEVER_FITS"),
+        (checks_each_alone, "ATOMIC", "the action is done, should be refused: CHOICE_TAKEN"),
+        (tells_another_reason, "ATOMIC", "the reason is OUT_OF_PAGES, should be "),
+    ],
+)
+def test_a_list_of_which_one_is_refused_is_refused_as_a_whole(
+    serve: Callable[[SpecEngine, Any], Any], clause: str, told: str
+) -> None:
+    """A repeated id in it is noticed, and none of it waits afterwards."""
+    with pytest.raises(Violation) as found:
+        trial(waiting(), serve=serve).serve()
+
+    assert (clause, SERVE) == (found.value.clause, found.value.action)
+    assert told in found.value.message
+
+
+def test_lists_that_cannot_be_served_name_an_id_twice_or_ask_for_too_much() -> None:
+    """Their reasons are those of their last request, and without a reason there is none."""
+    lockstep = waiting()
+
+    found = list(serving.refused_lists(lockstep.machine, lockstep.state))
+
+    assert [Reason.CHOICE_TAKEN, Reason.CHOICE_TAKEN, Reason.NEVER_FITS] == [
+        reason for _, reasons in found for reason in reasons
+    ]
+    assert [(0, 0), (0, 7), (0, 1)] == [tuple(one.id for one in given) for given, _ in found]
+    assert [] == list(serving.refused_lists(lockstep.machine, no_room(lockstep.state)))
+
+
+def no_room(state: State) -> State:
+    """The state with limits under which no request can be submitted."""
+    return state._replace(limits=evolve(state.limits, prefill_tokens=1))
 
 
 def test_an_engine_that_serves_nothing_is_asked_for_nothing() -> None:

@@ -13,7 +13,7 @@ from conformance.rungs.registry import legal_results
 from spec import ladder, model, table, view
 from spec.cells import POISON
 from spec.fields import OutputEntry
-from spec.machines.actions import Release, TakeOutputs
+from spec.machines.actions import Release, Submit, TakeOutputs
 from spec.state import Output
 from spec.stats import NAMED
 from spec.view import View
@@ -81,6 +81,9 @@ class SpecEngine:
 
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
         """Serve these requests, and those that wait, to the end."""
+        state = self.state
+        for request in requests:
+            state = self.machine.step(state, Submit(request))
         served = serving.serve_with(self.machine, self.state, tuple(requests))
         assert served is not None
         self.state = served.state
