@@ -38,9 +38,16 @@ def hold_interrupts(work: Callable[[], T]) -> T:
         return work()
     finally:
         try:
-            _signal.signal(_signal.SIGINT, previous)
-        except BaseException:  # the handler of another signal ran first, and raised
-            _signal.signal(_signal.SIGINT, previous)
-            raise
-        if held:
-            previous(held[-1], sys._getframe())  # noqa: SLF001 - the frame of delivery
+            _restore(previous)
+        finally:
+            if held:
+                previous(held[-1], sys._getframe())  # noqa: SLF001 - the frame of delivery
+
+
+def _restore(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Install a handler of SIGINT, also if the handler of another signal runs first and raises."""
+    try:
+        _signal.signal(_signal.SIGINT, handler)
+    except BaseException:
+        _signal.signal(_signal.SIGINT, handler)
+        raise

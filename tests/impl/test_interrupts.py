@@ -4,6 +4,7 @@ CPython looks for signals where a Python function begins and where a call into C
 profiler is called at exactly these moments, so that a signal raised by it comes at each in turn.
 """
 
+import _signal  # type: ignore[import-not-found]
 import os
 import random
 import signal
@@ -243,6 +244,30 @@ def test_held_interrupts_reach_their_handler_afterwards() -> None:
 def raising(error: BaseException) -> None:
     """Raise an exception."""
     raise error
+
+
+def test_a_held_interrupt_is_not_lost_to_the_handler_of_another_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other handlers run when ours is installed again; where one raises, both are told."""
+    given, calls = _signal.signal, list[object]()
+
+    def install(number: int, handler: signal.Handlers) -> object:
+        calls.append(handler)
+        if len(calls) == 2:
+            raise Alarm
+        return given(number, handler)
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(_signal, "signal", install)
+        with pytest.raises(KeyboardInterrupt) as found:
+            hold_interrupts(partial(signal.raise_signal, signal.SIGINT))
+        monkeypatch.undo()
+        assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
+        assert isinstance(found.value.__context__, Alarm)
+    finally:
+        given(signal.SIGINT, previous)
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
