@@ -3,13 +3,14 @@
 The whole observable state is read back as one packed array.
 """
 
-import signal
-import threading
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import accumulate, islice
-from typing import Any, Never
+from operator import itemgetter
+from typing import Any, Final, Never
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +19,22 @@ from attrs import asdict
 from jax import Array, lax
 
 from conformance.engines import pool_copies
+from conformance.engines.trouble import (
+    NEVER,
+    Alarm,
+    Failed,
+    Pressed,
+    RestorableHost,
+    Trouble,
+    TroubledEngine,
+    is_main_thread,
+)
 from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
 from impl import host
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine, Key, Output, StateLost
-from impl.host import Host, Stalled
+from impl.host import HostState, Stalled
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
 from impl.setup import Setup
@@ -77,6 +88,7 @@ ACTIONS = frozenset(
 WORDS = 4
 """The words of a cell: K and V of both layers."""
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
+_NAME: Final = itemgetter(0, 1)
 _JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
@@ -92,57 +104,6 @@ def make_without_cells(geometry: Geometry, limits: Limits, cleanup: CleanupMode)
     log-probabilities. Wrong cells show in tokens.
     """
     return Ours(geometry, limits, cleanup, observed=False)
-
-
-def _interrupt(_number: int, _frame: object) -> Never:
-    """The handler of Ctrl-C of a user who has one."""
-    raise KeyboardInterrupt
-
-
-class _Troubled(Engine):
-    """An engine in trouble from outside.
-
-    presses: whether a user presses Ctrl-C during its next prefill. fails: whether its next call
-    fails on the device.
-    """
-
-    presses: bool = False
-    fails: bool = False
-
-    def prefill(self, requests: Sequence[Request]) -> None:
-        """Prefill; the signal comes before the caller has the result."""
-        super().prefill(requests)
-        if self.presses:
-            self.presses = False
-            signal.raise_signal(signal.SIGINT)
-
-    def _bind(self, run: Any, rest: tuple[Any, ...]) -> Ints:
-        return super()._bind(self._lost if self.fails else run, rest)
-
-    def _lost(self, _weights: object, packed: Packed, *_rest: object) -> Never:
-        """Fail with the state in the call, as XLA does."""
-        self.fails = False
-        for leaf in jax.tree.leaves(packed):
-            leaf.delete()
-        raise _Failed
-
-
-class _Failed(Exception):
-    """An error of the device."""
-
-
-class _Interruptible(Host):
-    """A host whose loop is interrupted. turns: how many are done before; None: it is not."""
-
-    turns: int | None = None
-
-    def generate_rounds(self) -> tuple[int, Reason | None]:
-        """Run rounds, or raise KeyboardInterrupt where Ctrl-C might."""
-        if self.turns == 0:
-            self.turns = None
-            raise KeyboardInterrupt
-        self.turns = None if self.turns is None else self.turns - 1
-        return super().generate_rounds()
 
 
 class Ours:
@@ -165,8 +126,8 @@ class Ours:
         self._cells = observed
         if observed:
             self.logprobs = self._logprobs
-        self._engine = _Troubled(setup)
-        self._host = _Interruptible(self._engine)
+        self._engine = TroubledEngine(setup)
+        self._host = RestorableHost(self._engine)
         self._profile = Profile(
             name="kvspec reference engine",
             geometry=geometry,
@@ -232,7 +193,7 @@ class Ours:
     def _lose(self) -> None:
         """Lose the state. Raises EngineFailed unless host and engine say so, with what waits."""
         waiting, self._engine.fails = self._host.state.waiting, True
-        with suppress(_Failed):
+        with suppress(Failed):
             self._host.take_outputs()
         for call in (self._host.take_outputs, self._engine.take_outputs):
             try:
@@ -261,20 +222,81 @@ class Ours:
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
-        """The host's whole loop; interrupted now and then: see `_interrupted`.
+        """The host's whole loop. It is served once more, from the same state, with trouble in it.
 
-        An interrupt loses nothing: what had finished is taken, or returned with the rest. What is
-        returned is not kept: nothing is left to be taken.
+        What is returned is not kept: nothing is left to be taken.
         """
-        host = self._host
+        number = zlib.crc32(repr(self.observe()).encode())
+        before = self._engine.extract(), self._host.state
+        served = self._generated(requests)
+        if is_main_thread():
+            after, calls = (self._engine.extract(), self._host.state), self._engine.calls
+            self._put_back(*before)
+            self._serve_in_trouble(requests, entries_of(served), *divmod(number, calls))
+            self._put_back(*after)
+        return entries_of(served)
+
+    def _serve_in_trouble(
+        self, requests: Sequence[Request], right: tuple[OutputEntry, ...], kind: int, at: int
+    ) -> None:
+        """Serve with trouble at the call of this number, and then reset or go on, by the kind.
+
+        Raises EngineFailed unless the outputs are the right ones then.
+        """
+        trouble = (Trouble.CTRL_C, Trouble.ALARM)[kind % 2]
         try:
-            with self._interrupted(len(host.state.waiting)):
-                served = self._generated(requests)
-        except KeyboardInterrupt:
-            self._require_ids_taken()
-            taken = host.take_outputs() if len(host.state.finished) % 2 else ()
-            served = (*taken, *self._generated(()))
-        return entries_of((*served, *host.take_outputs()))
+            self._generated(requests, trouble, at)
+        except (Pressed, Alarm):
+            is_lost = self._is_lost()
+        else:
+            raise EngineFailed(f"{trouble.value} in call {at} is lost", clause="ATOMIC")
+        told = f"after {trouble.value} in call {at} of the host"
+        if is_lost and trouble is Trouble.CTRL_C:
+            raise EngineFailed(f"{told}, its state is lost", clause="ATOMIC")
+        if is_lost or kind % 3 == 0:
+            self._require_as_new(told)
+            return
+        self._require_ids_taken()
+        rest = self._unknown(requests)
+        taken = self._host.take_outputs() if kind % 3 == 1 else ()
+        served = entries_of((*taken, *self._generated(rest)))
+        if sorted(served, key=_NAME) != sorted(right, key=_NAME):
+            wrong = f"{told}, what is served is {[*served]}, and {[*right]} without it"
+            raise EngineFailed(wrong, clause="OUT")
+
+    def _put_back(self, state: State, of_host: HostState) -> None:
+        self._engine.inject(state)
+        self._host.restore(of_host)
+
+    def _is_lost(self) -> bool:
+        """Whether the host says that it must be reset. Raises EngineFailed if it goes on then."""
+        try:
+            self._host.stats()
+        except StateLost:
+            pass
+        else:
+            return False
+        for call in (self._host.take_outputs, self._host.admit, partial(self._host.generate, ())):
+            with suppress(StateLost):
+                call()
+                raise EngineFailed("it goes on without its state", clause="RESET")
+        return True
+
+    def _require_as_new(self, told: str) -> None:
+        """Reset. Raises EngineFailed if something is left."""
+        self._host.reset()
+        left = self._host.settle()
+        if self._host.state != HostState() or left.active or left.outputs or left.queued:
+            wrong = f"{told} and a reset, {self._host.state} and {left} are left"
+            raise EngineFailed(wrong, clause="RESET")
+
+    def _unknown(self, requests: Sequence[Request]) -> tuple[Request, ...]:
+        """Those that the host had not yet queued."""
+        stats, state = self._host.stats(), self._host.state
+        known = {one.id for one in (*state.waiting, *state.admitted)}
+        known |= {one.request for one in state.finished}
+        known |= {name for name, _ in stats.occupants | stats.untaken}
+        return tuple(one for one in requests if one.id not in known)
 
     def _require_ids_taken(self) -> None:
         """Raise EngineFailed if the id of an output that the host keeps can be used again."""
@@ -286,10 +308,20 @@ class Ours:
                     continue
             raise EngineFailed(f"the id of {output}, which was not taken, is free", clause="OUT")
 
-    def _generated(self, requests: Sequence[Request]) -> tuple[Output, ...]:
-        """Serve. Raises EngineFailed if it stalls without work, or ends with some."""
+    def _generated(
+        self,
+        requests: Sequence[Request],
+        trouble: Trouble = Trouble.CTRL_C,
+        at: int = NEVER,
+    ) -> tuple[Output, ...]:
+        """Serve, in trouble at one call; returns all that is then to be taken.
+
+        Raises EngineFailed if it stalls without work, or ends with some.
+        """
+        meets = self._engine.meets(trouble, at) if is_main_thread() else nullcontext()
         try:
-            served, stalls = _named(self._host.generate(requests)), False
+            with meets:
+                served, stalls = _named(self._host.generate(requests)), False
         except Stalled as stalled:
             served, stalls = self._stalled(stalled), True
         waiting, queued = len(self._host.state.waiting), self._engine.stats().queued
@@ -297,7 +329,7 @@ class Ours:
             how = "stalls" if stalls else "is done"
             wrong = f"it {how} with {waiting} requests waiting and {queued} tokens queued"
             raise EngineFailed(wrong, clause="PROG")
-        return served
+        return (*served, *self._host.take_outputs())
 
     def _stalled(self, stalled: Stalled) -> tuple[Output, ...]:
         """What has finished. Raises EngineFailed unless the host tells what the rest waits for."""
@@ -314,30 +346,6 @@ class Ours:
                 wrong = f"it stalls for {told}, should be for {wanted}"
                 raise EngineFailed(wrong, clause="PROG") from None
         return _named(stalled.outputs)
-
-    @contextmanager
-    def _interrupted(self, number: int) -> Iterator[None]:
-        """Interrupt the host: of every three numbers, in its second turn at one, during its first
-        prefill at another, and not at the third.
-        """
-        self._host.turns = 1 if number % 3 == 1 else None
-        if number % 3 != 2 or threading.current_thread() is not threading.main_thread():
-            try:
-                yield
-            finally:
-                self._host.turns = None
-            return
-        before = signal.signal(signal.SIGINT, _interrupt)
-        self._engine.presses = True
-        try:
-            yield
-            if not self._engine.presses:
-                raise EngineFailed("Ctrl-C during a prefill is lost", clause="ATOMIC")
-        finally:
-            self._engine.presses = False
-            left = signal.signal(signal.SIGINT, before)
-            if left is not _interrupt:
-                raise EngineFailed(f"the handler of Ctrl-C is {left} after a call", clause="ATOMIC")
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

@@ -1,12 +1,12 @@
 """K and V that an engine with Llama holds, beside the float64 oracle, at each step of a history.
 
 Random calls of a table: sequences are cloned, cut, written in parts and together with others, and
-given drafts. A call that is refused changes nothing. Tokens that requests draw are no part of it.
+given drafts. A call that is refused changes nothing, in no cell either. Tokens that requests draw
+are no part of it.
 """
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 import jax
@@ -21,6 +21,8 @@ from impl.setup import Setup
 from spec.vocabulary import Geometry, Params, Refused, default_limits
 
 STEPS: Final = 80
+MISTAKES: Final = 8
+"""One batch in so many lacks a position, or names one that is already done."""
 FEWEST: Final = 5
 """The different texts that a history writes at least; 40 seeds wrote 7 to 26."""
 TOLERANCE: Final = 5e-6
@@ -66,9 +68,14 @@ def differences(weights: Any, model: Llama = MODEL, *, seed: int = 0) -> Iterato
     known = dict[tuple[int, ...], Floats]()
     tolerance = TOLERANCE if model.dtype == "float32" else ROUNDINGS * epsilon(model.dtype)
     for step in range(STEPS):
-        with suppress(Refused):
-            _call(engine, _held(engine), rng, step)
+        before, is_refused = _held(engine), False
+        try:
+            _call(engine, before, rng, step)
+        except Refused:
+            is_refused = True
         held = _held(engine)
+        if is_refused and not _same(before, held):
+            yield f"step {step}: a call that is refused changes what the engine holds"
         for slot, length in enumerate(held.written):
             text = held.texts[slot][:length]
             if length and text not in known:
@@ -132,6 +139,13 @@ def _wrong(
             )
 
 
+def _same(one: Held, other: Held) -> bool:
+    pools = zip(one.pools, other.pools, strict=True)
+    return one == other and all(
+        np.array_equal(before, after, equal_nan=True) for before, after in pools
+    )
+
+
 def _held(engine: Engine) -> Held:
     state = engine.extract()
     slots, lengths = state.slots, np.asarray(state.slots.known + state.slots.proposed)
@@ -174,12 +188,15 @@ def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
 def _next(
     held: Held, rng: random.Random, used: list[int], start: Any, end: Any
 ) -> list[tuple[int, int] | None]:
-    """Some of the next positions of some slots, in any order."""
-    batch: list[tuple[int, int] | None] = []
+    """Some of the next positions of some slots, in any order; now and then with a mistake."""
+    batch: list[tuple[int, int]] = []
     for slot in used:
         room = SETUP.limits.prefill_tokens - len(batch)
         most = max(0, min(end[slot], len(held.texts[slot])) - start[slot])
         more = rng.randrange(min(most, room) + 1)
         batch += [(slot, position) for position in range(start[slot], start[slot] + more)]
     rng.shuffle(batch)
-    return batch or [None]
+    if batch and not rng.randrange(MISTAKES):
+        slot, position = batch.pop(rng.randrange(len(batch)))
+        batch += [(slot, max(0, position - rng.randrange(1, 3)))] * rng.randrange(2)
+    return [*batch] or [None]

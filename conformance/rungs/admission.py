@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from conformance.history import Step
+from conformance.rungs.pages import at_edge
 from conformance.rungs.record import ActionKit, RungKit, Session
 from conformance.rungs.scheduling import ROUND
 from conformance.rungs.shared_generators import (
@@ -16,7 +17,7 @@ from conformance.rungs.shared_generators import (
     when,
 )
 from conformance.rungs.simpler import simpler_requests
-from spec.machines.actions import Admit, Submit
+from spec.machines.actions import Admit, Prefill, Submit
 from spec.state import State
 from spec.vocabulary import Params, Request
 
@@ -47,6 +48,16 @@ def _submit(session: Session, drawn: int) -> Step:
     return draw(session.state, drawn // 3, session.next_id())
 
 
+def admit_at_edge(session: Session, drawn: int) -> Step:
+    """Admit, with as many free pages as the prompts of a few waiting requests take, or mostly one
+    less. Sequences that were not admitted hold the others.
+    """
+    digits, state = Digits(drawn), session.state
+    prompts = Prefill(state.waiting[: digits.one_of((2, 3, 2, 1))])
+    at_edge(session, digits.below(64), prompts, short=digits.below(3) > 0)
+    return Admit()
+
+
 def _has_waiting(state: State) -> object:
     return state.waiting
 
@@ -67,6 +78,7 @@ KIT: Final = RungKit(
             "submit": _submit,
             "admit": when(_has_waiting, constant(Admit()), "submit"),
             "admit_again": rarely(3, constant(Admit()), "admit"),
+            "admit_at_edge": when(_has_waiting, admit_at_edge, "submit"),
             "serve": when(has_queued, ROUND, "admit"),
         }
     },

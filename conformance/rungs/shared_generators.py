@@ -27,7 +27,7 @@ ALPHABET: Final = 5
 """Prompts use few tokens, so that different sequences often have the same prefix."""
 
 
-NAMES: Final = (1, 2)
+NAMES: Final = (0, 1)
 """A few request ids that are used again, taken or freed; `Session.next_id` gives none of them."""
 LARGEST: Final = 2**31 - 1
 LARGE: Final = (LARGEST, 2**24 + 1, LARGEST - 1, 2**16)

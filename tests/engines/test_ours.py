@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, Final, cast
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 from attrs import evolve
 from spec_engine import SpecEngine, small
 
-from conformance.engines.ours import Ours
+from conformance.engines.ours import Ours, entries_of
 from conformance.protocol import Action, EngineFailed, Poison
 from impl import engine, host
-from impl.engine import Engine, Stats
+from impl.engine import Engine, Output, Stats
 from impl.host import Host, HostState, submit
 from impl.interrupts import hold_interrupts
 from impl.setup import Setup
@@ -254,20 +255,23 @@ def replaced(right: Callable[..., Any], name: str, engine: Engine, result: objec
     return plan._replace(**{name: np.where(field == INVALID, 0, field)})
 
 
-def after_an_interrupt(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> str:
-    """What is wrong with our engine where serving is interrupted, with another function."""
-    place = host if hasattr(host, name) else engine
+def in_all_troubles(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> set[str]:
+    """What is wrong with our engine in trouble, at each of its calls, with another function."""
+    place = next((one for one in (host, engine) if hasattr(one, name)), Host)
+    ours = Ours(*GIVEN, observed=True)
+    for request in REQUESTS[:1]:
+        ours.apply(act.Submit(request))
+    before = ours.engine.extract(), ours._host.state
+    right = entries_of(ours._generated(REQUESTS[1:]))
     monkeypatch.setattr(place, name, planted)
-    told = []
-    for waiting in range(3):
-        ours = Ours(*GIVEN, observed=True)
-        for request in REQUESTS[:waiting]:
-            ours.apply(act.Submit(request))
+    calls, told = ours._engine.calls, set()
+    for kind, at in product(range(6), range(calls)):
+        ours._put_back(*before)
         try:
-            ours.serve(REQUESTS[waiting:])
+            ours._serve_in_trouble(REQUESTS[1:], right, kind, at)
         except EngineFailed as failed:
-            told.append(str(failed))
-    return " ".join(told)
+            told.add(str(failed))
+    return told
 
 
 def leaves_the_default(work: Callable[[], object]) -> object:
@@ -295,27 +299,61 @@ def forgets_what_is_kept(
     return evolve(held, finished=state.finished)
 
 
+def reset_but_for_outputs(given: Host, mode: ResetMode) -> None:
+    """Reset, and keep what had finished."""
+    given._engine.reset(mode)
+    given._state, given._broken = evolve(given._state, waiting=(), admitted=()), False
+
+
+def collect_at_once(given: Host) -> tuple[Output, ...]:
+    """Collect without holding interrupts."""
+    given._check()
+    return given._unless_broken(given._take)
+
+
+def unless_an_exception(given: Host, work: Callable[[], object]) -> object:
+    """Run work; what is no `Exception` leaves the host as if nothing had happened."""
+    try:
+        return work()
+    except Exception:
+        given._broken = True
+        raise
+
+
+def take_without_what_is_kept(given: Host) -> None:
+    """Take from the device, and drop what had been taken before."""
+    given._state = evolve(given._state, finished=given._engine.take_outputs())
+
+
 @pytest.mark.parametrize(
     ("name", "planted", "told"),
     [
         ("submit", submit, ""),
         ("submit", forgets_what_is_kept, "which was not taken, is free"),
         ("hold_interrupts", leaves_the_default, "the handler of Ctrl-C is"),
-        ("hold_interrupts", drops_the_interrupt, "Ctrl-C during a prefill is lost"),
+        ("hold_interrupts", drops_the_interrupt, "Ctrl-C in call 1 is lost"),
+        ("_reset", reset_but_for_outputs, "of the host and a reset, HostState"),
+        ("_collect", collect_at_once, "of the host, its state is lost"),
+        (
+            "_unless_broken",
+            unless_an_exception,
+            "an alarm in call 1 of the host, what is served is",
+        ),
+        ("_check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
+        ("_take", take_without_what_is_kept, "of the host, what is served is"),
     ],
 )
-def test_what_an_interrupt_leaves_is_as_it_was(
+def test_what_trouble_leaves_is_as_it_was(
     monkeypatch: pytest.MonkeyPatch, name: str, planted: object, told: str
 ) -> None:
-    """The ids of outputs that are kept stay taken, and the handler of the user stays."""
+    """Nothing is lost, or the host says so; ids stay taken, and the handler of the user stays."""
     usual = signal.default_int_handler
     before = signal.signal(signal.SIGINT, usual)  # in the background, it may be ignored
     try:
-        found = after_an_interrupt(monkeypatch, name, planted)
+        found = in_all_troubles(monkeypatch, name, planted)
         after = signal.getsignal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
 
-    assert told in found
-    assert bool(told) == bool(found)
+    assert any(told in one for one in found) if told else not found
     assert after == usual

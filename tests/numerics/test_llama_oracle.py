@@ -15,9 +15,10 @@ from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
 from impl.attention import reference, tpu
 from impl.cache import paged
+from impl.engine import Engine
 from impl.host import Host
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
-from spec.vocabulary import InvalidInput, Request
+from spec.vocabulary import InvalidInput, Refused, Request
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +250,28 @@ def test_a_history_in_which_everything_is_refused_is_told(
     (told,) = cells.differences(weights)
 
     assert told.startswith("0 texts were written")
+
+
+def test_a_refused_write_leaves_every_cell(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stores K and V all the same is told, also where no sequence has written cells."""
+    write = Engine.write
+
+    def wrong(engine: Engine, batch: Any) -> None:
+        try:
+            write(engine, batch)
+        except Refused:
+            state = engine.extract()
+            pools = tuple(pool + 1 for pool in state.pages.cache)
+            engine.inject(state._replace(pages=state.pages._replace(cache=pools)))
+            raise
+
+    monkeypatch.setattr(Engine, "write", wrong)
+
+    told = [one for seed in range(2) for one in cells.differences(weights, seed=seed)]
+
+    assert any("a call that is refused changes" in one for one in told)
 
 
 @pytest.mark.parametrize("off", [float("nan"), float("inf"), 5.0, -5.0, 0.0])

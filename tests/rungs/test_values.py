@@ -3,9 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from enum import Enum
 from functools import partial
 from itertools import product
+from typing import Any, Final, cast
 
+import attrs
 import pytest
 from spec_engine import SpecEngine, small
 
@@ -55,6 +58,10 @@ LEAST = {
     "the smallest slot": 22,
 }
 """Each kind of value, and how often it comes up at least in these histories."""
+FROM_ONE: Final = {"max_new", "n_generations"}
+"""Numbers that are at least 1."""
+SELDOM: Final = {"Commit.length"}
+"""Too seldom in these histories for a bound."""
 
 
 def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[str]:
@@ -157,14 +164,38 @@ def _params(state: State, prompt: int, params: Params) -> Iterator[str]:
         yield "a stop that ends at a page boundary"
 
 
+def numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
+    """The numbers in an action, each with the path of fields to it."""
+    match value:
+        case bool() | Enum():
+            return
+        case int() | float():
+            yield path, value
+        case tuple():
+            for one in value:
+                yield from numbers(one, path)
+        case _ if attrs.has(type(value)):
+            for name, inner in attrs.asdict(cast(Any, value), recurse=False).items():
+                yield from numbers(inner, f"{path}.{name}")
+
+
 @pytest.fixture(scope="module")
-def drawn() -> Counter[str]:
+def least() -> dict[str, float]:
+    """The smallest number at each path, of actions that are done; `drawn` fills it."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def drawn(least: dict[str, float]) -> Counter[str]:
     """How often each kind came up in EXAMPLES histories at each usual setting and each level."""
     counted, rng, taken = Counter[str](), random.Random(7), Session.take
 
     def take(session: Session, step: Step) -> None:
         state, names = session.state, seen.setdefault(id(session), set())
         counted.update(kinds(state, step, names))
+        if session.is_done(step):
+            for path, number in numbers(step, type(step).__name__):
+                least[path] = min(number, least.get(path, number))
         if isinstance(step, act.Prefill | act.Round | act.Admit):
             counted["outputs full"] += Reason.OUTPUTS_FULL in session.lockstep.reasons(step)
         taken(session, step)
@@ -192,6 +223,16 @@ def test_the_table_names_every_kind(drawn: Counter[str]) -> None:
 def test_each_kind_of_value_comes_up(kind: str, drawn: Counter[str]) -> None:
     """Often enough that a run of a minute, of some 40,000 steps, has many of them."""
     assert LEAST[kind] <= drawn[kind]
+
+
+def test_each_number_of_an_action_is_the_smallest(
+    drawn: Counter[str], least: dict[str, float]
+) -> None:
+    """That is 0 for most, in an action that is done: 0 is where "none" and "some" are confused."""
+    assert drawn
+    smallest = {path: int(path.split(".")[-1] in FROM_ONE) for path in least if path not in SELDOM}
+
+    assert smallest == {path: number for path, number in least.items() if path in smallest}
 
 
 def test_no_new_request_has_a_name_that_is_used_again() -> None:

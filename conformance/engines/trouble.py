@@ -1,0 +1,131 @@
+"""Trouble from outside during a call of the host: Ctrl-C, other signals, and errors of the device.
+
+It comes at the end of a call of the device, before the caller has the result. What the host
+promises of it: docs/serving.md, "Ctrl-C, and errors".
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from types import FrameType
+from typing import Any, Final, Never
+
+import jax
+import numpy as np
+
+from conformance.protocol import EngineFailed
+from impl.engine import Engine, Stats
+from impl.host import Host, HostState
+from impl.state.packing import Packed
+
+NEVER: Final = 2**31
+"""More calls than any work has."""
+Ints = np.ndarray[Any, np.dtype[np.int32]]
+
+
+class Trouble(Enum):
+    """What comes. An alarm is another signal, whose handler raises."""
+
+    CTRL_C = "Ctrl-C"
+    ALARM = "an alarm"
+
+
+class Pressed(KeyboardInterrupt):
+    """What Ctrl-C raises, if it is ours and not that of a user."""
+
+
+class Alarm(BaseException):
+    """What the handler of another signal raises."""
+
+
+class Failed(Exception):
+    """An error of the device."""
+
+
+class RestorableHost(Host):
+    """A host that can be brought back to a state."""
+
+    def restore(self, state: HostState) -> None:
+        """Bring it to this state."""
+        self._state, self._broken = state, False
+
+
+class TroubledEngine(Engine):
+    """An engine that is in trouble at one of its calls.
+
+    fails: whether its next call fails on the device. calls: those since `meets` began, as far as
+    nothing has come.
+    """
+
+    fails: bool = False
+    calls: int = 0
+    _left: int | None = None
+    _trouble: Trouble = Trouble.CTRL_C
+    _is_pressed: bool = False
+
+    @contextmanager
+    def meets(self, trouble: Trouble, at: int = NEVER) -> Iterator[None]:
+        """Be in trouble at the call of this number, and count the calls. In the main thread only.
+
+        Raises EngineFailed if Ctrl-C has another handler afterwards.
+        """
+        self.calls, self._left, self._trouble = 0, at, trouble
+        before = signal.getsignal(signal.SIGINT)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._is_pressed:
+                self._is_pressed = False
+                raise Pressed
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            self._left = None
+            kept = signal.signal(signal.SIGINT, before)
+            if kept is not handle:
+                wrong = f"the handler of Ctrl-C is {kept} after a call"
+                raise EngineFailed(wrong, clause="ATOMIC")
+
+    def stats(self) -> Stats:
+        """The statistics."""
+        found = super().stats()
+        self._pass()
+        return found
+
+    def _call(self, name: str, *rest: Any) -> Ints:
+        report = super()._call(name, *rest)
+        self._pass()
+        return report
+
+    def _pass(self) -> None:
+        """Count a call; trouble comes now, or later."""
+        if self._left is None:
+            return
+        self.calls += 1
+        if self.calls <= self._left:
+            return
+        self._left = None
+        if self._trouble is Trouble.ALARM:
+            raise Alarm
+        self._is_pressed = True
+        signal.raise_signal(signal.SIGINT)
+
+    def _bind(self, run: Any, rest: tuple[Any, ...]) -> Ints:
+        return super()._bind(self._lost if self.fails else run, rest)
+
+    def _lost(self, _weights: object, packed: Packed, *_rest: object) -> Never:
+        """Fail with the state in the call, as XLA does."""
+        self.fails = False
+        for leaf in jax.tree.leaves(packed):
+            leaf.delete()
+        raise Failed
+
+
+def is_main_thread() -> bool:
+    """Whether signals can be handled here."""
+    return threading.current_thread() is threading.main_thread()
