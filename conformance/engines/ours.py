@@ -27,6 +27,7 @@ from conformance.engines.trouble import (
     RestorableHost,
     Trouble,
     TroubledEngine,
+    damaged,
     is_main_thread,
 )
 from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, Rounds
@@ -178,12 +179,14 @@ class Ours:
             raise EngineFailed(wrong, clause="DET")
 
     def _reset(self, mode: ResetMode) -> None:
-        """Reset; where an odd number of requests waits, after a call that has lost the state.
+        """Reset: sometimes after a call that has lost the state, sometimes from a damaged state.
 
         Raises EngineFailed if it is lost afterwards, too.
         """
         if len(self._host.state.waiting) % 2:
             self._lose()
+        elif self._engine.stats().queued % 2:
+            self._engine.inject(damaged(self._engine.extract()))
         self._host.reset(mode)
         try:
             self._host.settle()

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import FrameType
-from typing import Any, Final, Never
+from typing import Any, Final, Never, cast
 
 import jax
 import numpy as np
+from jax import Array
 
 from conformance.protocol import EngineFailed
 from impl.engine import Engine, Stats
 from impl.host import Host, HostState
+from impl.state import State
 from impl.state.packing import Packed
 
 NEVER: Final = 2**31
@@ -124,6 +126,17 @@ class TroubledEngine(Engine):
         for leaf in jax.tree.leaves(packed):
             leaf.delete()
         raise Failed
+
+
+def damaged(state: State) -> State:
+    """A state of which no count, id, length or flag is right. The pool stays."""
+    pages = state.pages._replace(cache=())
+    wrong = jax.tree.map(_damaged, state._replace(pages=pages))
+    return cast(State, wrong._replace(pages=wrong.pages._replace(cache=state.pages.cache)))
+
+
+def _damaged(leaf: Array) -> Ints:
+    return np.asarray(~leaf if leaf.dtype == bool else leaf + 1, leaf.dtype)
 
 
 def is_main_thread() -> bool:
