@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import accumulate, islice
-from operator import itemgetter
-from typing import Any, Final, Never
+from typing import Any, Never
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +29,7 @@ from conformance.engines.trouble import (
     damaged,
     is_main_thread,
 )
+from conformance.lockstep.serving import by_name
 from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
 from impl import host
@@ -89,7 +89,6 @@ ACTIONS = frozenset(
 WORDS = 4
 """The words of a cell: K and V of both layers."""
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
-_NAME: Final = itemgetter(0, 1)
 _JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
@@ -231,13 +230,15 @@ class Ours:
         """
         number = zlib.crc32(repr(self.observe()).encode())
         before = self._engine.extract(), self._host.state
-        served = self._generated(requests)
+        first = self._generated(requests)
+        calls = self._engine.calls
+        right = entries_of((*first, *self._rest(first)))
         if is_main_thread():
-            after, calls = (self._engine.extract(), self._host.state), self._engine.calls
+            after = self._engine.extract(), self._host.state
             self._put_back(*before)
-            self._serve_in_trouble(requests, entries_of(served), *divmod(number, calls))
+            self._serve_in_trouble(requests, right, *divmod(number, calls))
             self._put_back(*after)
-        return entries_of(served)
+        return right
 
     def _serve_in_trouble(
         self, requests: Sequence[Request], right: tuple[OutputEntry, ...], kind: int, at: int
@@ -262,13 +263,28 @@ class Ours:
         self._require_ids_taken()
         rest = self._unknown(requests)
         taken = self._host.take_outputs() if kind % 3 == 1 else ()
-        served = entries_of((*taken, *self._generated(rest)))
-        if sorted(served, key=_NAME) != sorted(right, key=_NAME):
+        first = self._generated(rest)
+        served = entries_of((*taken, *first, *self._rest(first)))
+        if sorted(served, key=by_name) != sorted(right, key=by_name):
             wrong = f"{told}, what is served is {[*served]}, and {[*right]} without it"
             raise EngineFailed(wrong, clause="OUT")
 
+    def _rest(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+        """What is served after these were taken, so that their ids are free."""
+        rest: tuple[Output, ...] = ()
+        while outputs and (self._host.state.waiting or self._engine.stats().queued):
+            outputs = self._generated(())
+            rest += outputs
+        return rest
+
     def _put_back(self, state: State, of_host: HostState) -> None:
-        self._engine.inject(state)
+        """Bring engine and host into a state. Raises EngineFailed if that takes the arrays."""
+        given = jax.tree.map(jnp.asarray, state)
+        self._engine.inject(given)
+        self._engine.reset()
+        if any(leaf.is_deleted() for leaf in jax.tree.leaves(given)):
+            raise EngineFailed("a call after inject() deletes what was injected", clause="RESET")
+        self._engine.inject(given)
         self._host.restore(of_host)
 
     def _is_lost(self) -> bool:

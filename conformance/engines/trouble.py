@@ -71,9 +71,9 @@ class TroubledEngine(Engine):
     def meets(self, trouble: Trouble, at: int = NEVER) -> Iterator[None]:
         """Be in trouble at the call of this number, and count the calls. In the main thread only.
 
-        Raises EngineFailed if Ctrl-C has another handler afterwards.
+        Raises EngineFailed if Ctrl-C does not call its handler, or has another one afterwards.
         """
-        self.calls, self._left, self._trouble = 0, at, trouble
+        self.calls, self._left, self._trouble, self._is_pressed = 0, at, trouble, False
         before = signal.getsignal(signal.SIGINT)
 
         def handle(number: int, frame: FrameType | None) -> None:
@@ -86,6 +86,11 @@ class TroubledEngine(Engine):
         signal.signal(signal.SIGINT, handle)
         try:
             yield
+        except KeyboardInterrupt as raised:
+            if not self._is_pressed:
+                raise
+            wrong = f"Ctrl-C raises {type(raised).__name__}, and its handler is not called"
+            raise EngineFailed(wrong, clause="ATOMIC") from None
         finally:
             self._left = None
             kept = signal.signal(signal.SIGINT, before)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from attrs import fields, has
 
+from conformance.lockstep.serving import by_name
 from conformance.protocol import Refuses
 from conformance.rungs.registry import ACTIONS, clause_of
 from spec.fields import BY_NAME
@@ -116,7 +117,7 @@ def logprob_difference(
 
 def served_difference(seen: Collection[Any], expected: Collection[Any]) -> Difference | None:
     """The error in the outputs of requests that were served to the end, in any order, or None."""
-    if _same(sorted(seen, key=lambda one: one[:2]), list(expected)):
+    if _same(sorted(seen, key=by_name), list(expected)):
         return None
     return Difference("OUT", "what is served to the end", list(seen), list(expected))
 

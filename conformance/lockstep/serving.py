@@ -25,7 +25,7 @@ MORE: Final = (
 
 class Served(NamedTuple):
     """What is left when nothing goes on: nothing is left to do, or what waits can never be served,
-    as where no slot is ever freed. outputs: by request and choice.
+    as where no slot is ever freed. outputs: ordered by `by_name`.
     """
 
     requests: tuple[Request, ...]
@@ -34,30 +34,30 @@ class Served(NamedTuple):
 
 
 def serve(machine: Machine, state: State) -> Served | None:
-    """Serve what waits, and MORE if each of it can be submitted; None if neither can be told."""
-    return serve_with(machine, state, _more(state)) or serve_with(machine, state, ())
+    """Serve what waits, and mostly MORE, if each of it can be submitted; None if neither can be."""
+    more = () if len(state.queue) % 3 == 1 else _more(state)
+    return serve_with(machine, state, more) or serve_with(machine, state, ())
 
 
 def serve_with(machine: Machine, state: State, requests: tuple[Request, ...]) -> Served | None:
-    """Serve what waits and these requests; None if one is refused.
-
-    Also None if two outputs would have the same name: a caller who gets both at once cannot tell
-    them apart. The single actions compare them.
-    """
+    """Serve what waits and these requests; None if one of them cannot be submitted."""
     state, reasons = _submitted(machine, state, requests)
     if reasons:
         return None
     outputs, before = list[OutputEntry](), None
     while state != before:
         before = state
-        for action in (Admit(), Generate(), TakeOutputs()):
-            if isinstance(action, TakeOutputs):
-                outputs += map(output_entry, state.outputs)
+        for action in (Admit(), Generate()):
             if not machine.refusals(state, action):
                 state = machine.effect(state, action)
-    if len({one[:2] for one in outputs}) < len(outputs):
-        return None
-    return Served(requests, state, tuple(sorted(outputs, key=lambda one: one[:2])))
+        outputs += map(output_entry, state.outputs)
+        state = machine.effect(state, TakeOutputs())
+    return Served(requests, state, tuple(sorted(outputs, key=by_name)))
+
+
+def by_name(output: OutputEntry) -> tuple[object, ...]:
+    """Orders outputs by request and choice; those of one name by the rest."""
+    return (*output[:3], str(output[3:]))
 
 
 def refused_lists(

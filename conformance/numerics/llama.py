@@ -29,6 +29,7 @@ TOLERANCE: Final = 5e-6
 Some hundred roundings of 6e-8 affect a logit of size 1 to 4. The largest difference that was
 measured, with six sets of weights, is 1.2e-6. A log-probability may be twice as far.
 """
+LOUD: Final = 64
 MODEL: Final = Llama(
     vocabulary=37,
     layers=2,
@@ -134,6 +135,13 @@ def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:
     return LlamaWeights(embedding, layers, 1.0 + of(e, fan_in=16), head)
 
 
+def loud(weights: Any) -> Any:
+    """Weights with LOUD times the logits, most of which no softmax in float32 tells from nothing,
+    and with rows whose squares no float16 has.
+    """
+    return weights._replace(embedding=LOUD * 8 * weights.embedding, head=LOUD * weights.head)
+
+
 def logits(model: Any, weights: Any, tokens: Sequence[int]) -> Floats:
     """The logits [tokens, vocabulary] after each token of one sequence.
 
@@ -206,11 +214,11 @@ def _rotated(model: Any, parts: Floats) -> Floats:
 
 
 def differences(
-    weights: Any, model: Llama = MODEL, *, wanted: Llama | None = None
+    weights: Any, model: Llama = MODEL, *, wanted: Llama | None = None, scale: int = 1
 ) -> Iterator[str]:
     """What is wrong with the requests served together by an engine with this model, in words.
 
-    wanted: the model of the oracle; None: the same.
+    wanted: the model of the oracle; None: the same. scale: of the logits, and so of their errors.
 
     Teacher-forced: each token is compared with what the oracle draws from the tokens before it. The
     dense model is compared with the oracle, too, and a greedy request must take the first of equal
@@ -219,7 +227,7 @@ def differences(
     right, setup = wanted or model, evolve(SETUP, model=model)
     if model.attention == "tpu":
         setup = evolve(setup, geometry=KERNEL_SIZES)
-    yield from _of_dense(model, right, weights)
+    yield from _of_dense(model, right, weights, TOLERANCE * scale)
     yield from _of_ties(setup, weights)
     served = Host(Engine(setup, weights)).generate(REQUESTS)
     for request in REQUESTS:
@@ -228,14 +236,14 @@ def differences(
             if output is None or len(output.tokens) != request.params.max_new:
                 yield f"request {request.id}, choice {choice}: {output}"
                 continue
-            yield from _of_output(right, weights, request, choice, output)
+            yield from _of_output(right, weights, request, choice, output, TOLERANCE * scale)
 
 
-def _of_dense(model: Llama, right: Llama, weights: Any) -> Iterator[str]:
+def _of_dense(model: Llama, right: Llama, weights: Any, tolerance: float) -> Iterator[str]:
     tokens = [at * 7 % model.vocabulary for at in range(SETUP.geometry.max_len)]
     dense = model.dense_logits(weights, jnp.asarray(tokens, jnp.int32))
     apart = np.abs(np.asarray(dense) - logits(right, weights, tokens)).max()
-    if not apart <= TOLERANCE:
+    if not apart <= tolerance:
         yield f"the logits of the dense model are up to {apart:.2g} from those of the oracle"
 
 
@@ -251,7 +259,12 @@ def _of_ties(setup: Setup, weights: Any) -> Iterator[str]:
 
 
 def _of_output(
-    model: Any, weights: Any, request: Request, choice: int, output: Output
+    model: Any,
+    weights: Any,
+    request: Request,
+    choice: int,
+    output: Output,
+    tolerance: float = TOLERANCE,
 ) -> Iterator[str]:
     text = (*request.prompt, *output.tokens)
     rows = logits(model, weights, text)[len(request.prompt) - 1 : len(text) - 1]
@@ -260,12 +273,12 @@ def _of_output(
         where = f"request {request.id}, choice {choice}, token {at}"
         scores = _scores(row, request.params, choice, len(request.prompt) + at)
         best = np.argsort(scores)
-        tie = TOLERANCE / (request.params.temperature or 1.0)
+        tie = tolerance / (request.params.temperature or 1.0)
         if scores[best[-1]] - scores[best[-2]] <= 2 * tie:
             yield f"{where}: the two best scores nearly tie, so that either may be drawn"
         if best[-1] != token:
             yield f"{where}: {token}, the oracle draws {best[-1]}"
-        if not abs(output.logprobs[at] - likely[at, token]) <= 2 * TOLERANCE:
+        if not abs(output.logprobs[at] - likely[at, token]) <= 2 * tolerance:
             yield f"{where}: log-probability {output.logprobs[at]}, not {likely[at, token]}"
 
 

@@ -21,7 +21,7 @@ from impl.host import Host, HostState, submit
 from impl.interrupts import hold_interrupts
 from impl.setup import Setup
 from impl.state import State, blank_metadata, pages
-from impl.state.packing import Packed
+from impl.state.packing import Packed, pack
 from impl.steps.answer import Answer, done, nothing
 from spec.fields import VIEWED
 from spec.machines import actions as act
@@ -176,6 +176,43 @@ def test_a_stall_without_anything_left_is_seen(monkeypatch: pytest.MonkeyPatch) 
         engines[1].serve(REQUESTS[:1])
 
 
+def serves_its_own(given: Host, stats: Stats) -> tuple[Refusal, ...] | None:
+    """Serve only while a request of the host waits or has a slot."""
+    while given.state.waiting or given.state.admitted:
+        SERVE(given, stats)
+        stats = given.settle()
+    return None
+
+
+def test_what_runs_without_the_host_is_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that ends before sequences that it has not begun leaves tokens in the queue."""
+    engines = [Ours(*GIVEN, observed=True) for _ in range(2)]
+    for ours in engines:
+        ours.apply(act.Prefill(REQUESTS[1:2]))
+
+    assert 2 == len(engines[0].serve(()))
+    monkeypatch.setattr(Host, "_serve", serves_its_own)
+    with pytest.raises(EngineFailed, match="it is done with 0 requests waiting and 2 tokens"):
+        engines[1].serve(())
+
+
+def takes_the_arrays(given: Engine, state: State) -> None:
+    """Inject without a copy."""
+    given.packed = pack(state)
+
+
+def test_an_injected_state_stays_with_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that takes the arrays, and not copies, donates them to its next call."""
+    ours = Ours(*GIVEN, observed=True)
+    ours.apply(act.Submit(REQUESTS[0]))
+    monkeypatch.setattr(
+        Engine, "inject", lambda given, state: setattr(given, "packed", pack(state))
+    )
+
+    with pytest.raises(EngineFailed, match="deletes what was injected"):
+        ours.serve(())
+
+
 @pytest.mark.parametrize("mode", ResetMode)
 @pytest.mark.parametrize("waiting", range(3))
 def test_a_reset_is_that_of_a_new_engine(waiting: int, mode: ResetMode) -> None:
@@ -309,6 +346,18 @@ def leaves_the_default(work: Callable[[], object]) -> object:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def raises_by_itself(work: Callable[[], object]) -> object:
+    """Raise after the work what Python would, whatever handler the user has."""
+    seen = list[int]()
+    previous = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        return work()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if seen:
+            raise KeyboardInterrupt
+
+
 def drops_the_interrupt(work: Callable[[], object]) -> object:
     """Ignore interrupts during the work."""
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -359,6 +408,7 @@ def take_without_what_is_kept(given: Host) -> None:
         ("submit", forgets_what_is_kept, "which was not taken, is free"),
         ("hold_interrupts", leaves_the_default, "the handler of Ctrl-C is"),
         ("hold_interrupts", drops_the_interrupt, "Ctrl-C in call 1 is lost"),
+        ("hold_interrupts", raises_by_itself, "Ctrl-C raises KeyboardInterrupt, and its handler"),
         ("_reset", reset_but_for_outputs, "of the host and a reset, HostState"),
         ("_collect", collect_at_once, "of the host, its state is lost"),
         (

@@ -22,7 +22,7 @@ from conformance.seeded_bugs.catalogue import PLANTS
 from impl import host
 from impl.cache import paged
 from impl.engine import Stats
-from impl.host import Host, Stalled
+from impl.host import Host, HostState, Stalled
 from impl.setup import Setup
 from impl.state import State, outputs, slots
 from impl.state.outputs import Outputs
@@ -245,11 +245,24 @@ def test_what_can_never_be_served_ends_with_what_has_finished(
     assert ("OUT", WAITING) == (found.clause, found.history)
 
 
-def test_two_outputs_with_one_name_are_not_served_at_once() -> None:
-    """A waiting request may have the id of one that the caller prefills: nothing is expected."""
-    waits, prefilled = act.Submit(request(1, (1, 2), 3)), act.Prefill((request(1, (5,), 2),))
+def _without_kept(state: HostState, requests: Any, stats: Stats) -> Any:
+    """The requests whose ids are taken, if the outputs that the host keeps do not count."""
+    return TAKEN_CHOICES(evolve(state, finished=()), requests, stats)
 
+
+TAKEN_CHOICES = host._taken_choices
+
+
+def test_two_outputs_with_one_name_are_both_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting request may have the id of one that the caller prefills, and comes after it."""
+    waits, prefilled = act.Submit(request(1, (1, 2), 3)), act.Prefill((request(1, (5,), 2),))
     assert replay(engine, (waits, prefilled)) is None
+    monkeypatch.setattr(host, "_taken_choices", _without_kept)
+
+    found = replay(engine, (waits, prefilled))
+
+    assert found is not None
+    assert ("OUT", (waits, prefilled)) == (found.clause, found.history)
 
 
 def test_the_id_of_a_request_that_has_left_is_free_for_the_caller() -> None:

@@ -111,6 +111,41 @@ def test_the_first_of_equal_logits_is_taken(
     assert any("no odd token is first of equals" in one for one in told)
 
 
+def test_loud_logits_are_those_of_the_oracle(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log-probabilities are right where no float32 has the probability itself."""
+    loud = oracle.loud(weights)
+    assert [] == list(oracle.differences(loud, scale=oracle.LOUD))
+    monkeypatch.setattr(jax.nn, "log_softmax", lambda row: jnp.log(jax.nn.softmax(row)))
+    forget_compiled()
+
+    told = list(oracle.differences(loud, scale=oracle.LOUD))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert any("log-probability -inf" in one for one in told)
+
+
+def test_cells_of_large_rows_are_those_of_the_oracle(
+    weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is normalised though no float16 has its squares."""
+    loud, narrow = oracle.loud(weights), evolve(oracle.MODEL, dtype="float16")
+    assert [] == list(cells.differences(loud, narrow))
+    monkeypatch.setattr(jnp, "mean", lambda x, **named: MEAN(x.astype(jnp.float16), **named))
+    forget_compiled()
+
+    told = list(cells.differences(loud, narrow))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert told
+
+
+MEAN = jnp.mean
+
+
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     """Along random histories of a table every written K and V is that of its prefix."""
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]

@@ -33,9 +33,11 @@ def _differences() -> Iterator[str]:
     for model in llama.MODELS:
         weights = llama.drawn_weights(0, model)
         yield from llama.differences(weights, model)
+        yield from llama.differences(llama.loud(weights), model, scale=llama.LOUD)
         for dtype, seed in product(DTYPES, range(TABLES)):
             narrow = evolve(model, dtype=dtype)
-            yield from llama_cells.differences(weights, narrow, seed=seed)
+            given = llama.loud(weights) if seed % 2 else weights
+            yield from llama_cells.differences(given, narrow, seed=seed)
     yield from llama_arguments.differences(llama.MODEL)
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
