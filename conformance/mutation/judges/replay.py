@@ -7,7 +7,7 @@ from conformance.engines import ours
 from conformance.lockstep.watchdog import Watchdog
 from conformance.seeded_bugs.scoring.methods import GEOMETRY, made_up
 from conformance.traffic import replay
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
 
 TRAFFIC: Final[Mapping[Geometry, int]] = {
     GEOMETRY: 120,
@@ -17,17 +17,25 @@ TRAFFIC: Final[Mapping[Geometry, int]] = {
 """The requests at each size. Positions of the second do not fit in 8 bits, and the number of slots
 of the third not in 8 bits with a sign.
 """
+CROWDED: Final = Geometry(pages=520, page_size=2, slots=256, pages_per_seq=3)
+CROWD: Final = Request(
+    id=0, prompt=(1, 2, 3), params=Params(max_new=3), n_generations=CROWDED.slots
+)
+"""More choices share a page than 8 bits can count."""
 SECONDS: Final = 120.0
 """How long the traffic of a size may take before it counts as hanging."""
 
 
 def judge(watchdog: Watchdog) -> str | None:
     """Serve the traffic of each size."""
-    for geometry, count in TRAFFIC.items():
+    traffic = {
+        size: made_up(0, count=count, longest=size.max_len) for size, count in TRAFFIC.items()
+    }
+    for geometry, requests in {**traffic, CROWDED: iter([CROWD])}.items():
         engine = ours.make_without_cells(
             geometry, default_limits(geometry), CleanupMode.INCREMENTAL
         )
-        requests, tally = made_up(0, count=count, longest=geometry.max_len), replay.Tally()
+        tally = replay.Tally()
         watchdog.begin(tally.history, SECONDS)
         try:
             replay.replay(engine, requests, tally=tally, update=lambda _: None)
