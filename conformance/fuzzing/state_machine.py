@@ -38,7 +38,7 @@ _MASK: Final = 2**64 - 1
 STATISTICS_EVERY: Final = 16
 """Statistics are compared after one step in this many, since reading them takes time."""
 SERVED_EVERY: Final = 3
-"""One example in this many with requests ends with serving what waits, since that takes time."""
+"""One example in this many ends with serving to the end, since that takes time."""
 RETRIES: Final = 24
 """The most times that a refused action is taken again in a row."""
 NEVER: Final = (1 << 30, 0)
@@ -203,7 +203,7 @@ class Session:
     def finish(self) -> None:
         """Let the engine serve to the end what waits, if it can; once in some examples."""
         campaign = self.campaign
-        if self.level != "admission" or campaign.is_up() or campaign.finding is not None:
+        if campaign.is_up() or campaign.finding is not None:
             return
         if spread(campaign.steps) % SERVED_EVERY:
             return

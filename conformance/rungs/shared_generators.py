@@ -165,7 +165,8 @@ def name_of(state: State, digits: Digits, serial: int) -> int:
     if not digits.rarely(5):
         return serial
     held = (detail.request for detail in state.details if detail is not None)
-    return digits.one_of((*NAMES, *NAMES, *LARGE[:2], *held))
+    waiting = (request.id for request in state.waiting)
+    return digits.one_of((*NAMES, *NAMES, *LARGE[:2], *held, *waiting))
 
 
 def request(state: State, digits: Digits, serial: int) -> Request:
