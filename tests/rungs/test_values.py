@@ -60,7 +60,7 @@ LEAST = {
 """Each kind of value, and how often it comes up at least in these histories."""
 FROM_ONE: Final = {"max_new", "n_generations"}
 """Numbers that are at least 1."""
-SELDOM: Final = {"Commit.length"}
+SELDOM: Final = {"Clone.choice", "Commit.length"}
 """Too seldom in these histories for a bound."""
 
 
