@@ -5,6 +5,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from explore_tools import save_after, work_alone
 
 from conformance.cli import graphs
+from conformance.cli.contract import Report
 from conformance.cli.main import main
+from conformance.cli.progress import Update
 from conformance.exploration import graph, packed_search
 from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS, state_violations
 from conformance.exploration.packed_states import Allocator, Flags, Masks, Move, States, bit
@@ -169,6 +172,42 @@ def test_an_interruption_is_told_and_gone_on_with(
 
     status, found = run(result, *words)
     assert (0, 185, 1_068) == (status, found["states"], found["transitions"])
+
+
+SHARING = "pages=2,slots=1,page_size=1,pages_per_seq=2"
+COUNTS = ("states", "transitions", "depth", "actions")
+
+
+@pytest.mark.parametrize(
+    "words", [("--geometry", SMALL), ("--rung", "sharing", "--geometry", SHARING)]
+)
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_interruption_at_any_time_counts_nothing_twice(
+    result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], at: int
+) -> None:
+    """A level that was not finished is no part of a checkpoint, whenever Ctrl-C comes."""
+    save_after(monkeypatch, -1.0)
+    kept = (*words, "--checkpoint", str(tmp_path / "e.npz"))
+    _, whole = run(result, *words)
+    seen = list[tuple[float, str]]()
+
+    @contextmanager
+    def stopping(_report: Report, _label: str, *, total: float | None) -> Iterator[Update]:
+        def update(done: float, note: str = "") -> None:
+            seen.append((done, note))
+            if len(seen) == at:
+                raise KeyboardInterrupt
+
+        assert total is None or total > 0
+        yield update
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Report, "progress", stopping)
+        status, found = run(result, *kept)
+    assert (3, True) == (status, found["interrupted"])
+
+    status, found = run(result, *kept)
+    assert (0, [whole[name] for name in COUNTS]) == (status, [found[name] for name in COUNTS])
 
 
 def test_a_full_disk_costs_the_checkpoint_and_not_the_work(

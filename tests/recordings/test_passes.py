@@ -177,11 +177,14 @@ def counted(*kinds: type, times: int = 1) -> Coverage:
 
 
 def test_what_is_required_is_what_is_named_or_what_every_allocator_does() -> None:
-    """By default three items, and a fourth where there are clones; each item once."""
+    """By default three items, and a fourth where there are clones, refused or not; each once."""
     header = Header(geometry=SIZES, limits=default_limits(SIZES))
 
     assert [REFUSED, FULL, PAGE_REUSED] == required.required((), counted(act.Free), header)
     assert [REFUSED, FULL, PAGE_REUSED, SHARED] == required.required((), counted(act.Clone), header)
+    refused_alone = Coverage()
+    refused_alone.count(act.Clone, frozenset({Reason.UNWRITTEN}), ())
+    assert [REFUSED, FULL, PAGE_REUSED, SHARED] == required.required((), refused_alone, header)
     assert [] == required.required((NOTHING,), counted(act.Clone), header)
     named = (FULL, NOTHING, "Free: done", FULL)
     assert [FULL, "Free: done"] == required.required(named, counted(act.Clone), header)

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +17,10 @@ from conformance.engines import ours
 from conformance.engines.registry import load_engine
 from conformance.files import atomic
 from conformance.fuzzing import counterexamples, shrinking
+from conformance.history import Step
+from conformance.lockstep import watchdog
 from conformance.lockstep.run import Finding
+from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import Action, Result
 from conformance.traffic import replay, traces
 from spec.machines.actions import Admit, Submit
@@ -29,6 +34,7 @@ from spec.vocabulary import (
     refused,
 )
 
+OnHang = Callable[[tuple[Step, ...], str], None]
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 FILES = {"azure": "azure_conv_2023.csv", "mooncake": "mooncake_conversation.jsonl"}
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -179,6 +185,40 @@ def test_a_full_disk_does_not_cost_the_finding(
     status = main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--corpus", "kept"])
 
     assert 1 == status
+
+
+def test_what_hangs_while_a_finding_is_shrunk_does_not_replace_it(
+    sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding is kept as it stood."""
+    hooks = list[OnHang]()
+
+    class Watched(Watchdog):
+        def __init__(self, on_hang: OnHang) -> None:
+            hooks.append(on_hang)
+            super().__init__(on_hang)
+
+    def replayed(*_: object, tally: replay.Tally, **__: object) -> None:
+        tally.finding = Finding((Admit(), Admit()), "RC", "counts are wrong")
+
+    def hangs(*_: object, **__: object) -> None:
+        hooks[-1]((Admit(),), "a step does not return")
+
+    def over(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(watchdog, "Watchdog", Watched)
+    monkeypatch.setattr(replay, "replay", replayed)
+    monkeypatch.setattr(shrinking, "shrink", hangs)
+    monkeypatch.setattr(os, "_exit", over)
+    words = ("--engine", "spec_engine:make_without_cells", "--in-process", "--json", "r.json")
+
+    status = main.main(["replay", str(sample), *TWO_SLOTS, *words, "--corpus", "kept"])
+
+    failures = json.loads(Path("r.json").read_text(encoding="utf-8"))["failures"]
+    assert 1 == status
+    assert "RC: counts are wrong (after 2 steps)" == failures[0]
+    assert not any("PROG" in one for one in failures)
 
 
 def test_leaks_are_not_checked_without_counts(sample: Path) -> None:
