@@ -399,7 +399,20 @@ def test_the_command_scores_mutants(
     assert "  no cap (soft cap dropped) " in said
     made(lambda job: Tried(job, 3, 0.5, "finding" if job.mutant else "passed"))
     assert 0 == main.main(["kernel", "tpu", "--mutants"])
-    made(lambda job: Tried(job, 3, 0.5, "finding"))
+
+
+ENDS = ("finding", "hangs", "died", "raised", "slow", "killed", "broken")
+"""How the trial of a kernel may end, other than by passing."""
+
+
+@pytest.mark.parametrize("cases", [0, 3])
+@pytest.mark.parametrize("how", ENDS)
+def test_a_kernel_without_a_bug_must_pass_beside_the_planted_ones(
+    how: str, cases: int, made: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However else it ends, nothing is known of what was caught."""
+    made(lambda job: Tried(job, 3, 0.5, "finding") if job.mutant else Tried(job, cases, 0.5, how))
+
     assert 1 == main.main(["kernel", "tpu", "--mutants"])
     assert "FAILS: without a bug: grouped heads" in capsys.readouterr().out
 
