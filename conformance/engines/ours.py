@@ -337,22 +337,28 @@ class Ours:
         Raises EngineFailed if it stalls without work, or ends with some.
         """
         meets = self._engine.meets(trouble, at) if is_main_thread() else nullcontext()
+        stalled: Stalled | None = None
         try:
             with meets:
-                served, stalls = _named(self._host.generate(requests)), False
-        except Stalled as stalled:
-            served, stalls = self._stalled(stalled), True
+                served = _named(self._host.generate(requests))
+        except Stalled as error:
+            served, stalled = _named(error.outputs), error
         waiting, queued = len(self._host.state.waiting), self._engine.stats().queued
-        if stalls != bool(waiting or queued):
-            how = "stalls" if stalls else "is done"
+        if (stalled is not None) != bool(waiting or queued):
+            how = "is done" if stalled is None else "stalls"
             wrong = f"it {how} with {waiting} requests waiting and {queued} tokens queued"
             raise EngineFailed(wrong, clause="PROG")
+        if stalled is not None:
+            self._require_stalls(stalled, is_waiting=waiting > 0)
         return (*served, *self._host.take_outputs())
 
-    def _stalled(self, stalled: Stalled) -> tuple[Output, ...]:
-        """What has finished. Raises EngineFailed unless the host tells what the rest waits for."""
+    def _require_stalls(self, stalled: Stalled, *, is_waiting: bool) -> None:
+        """Raise EngineFailed unless the host tells what the rest waits for.
+
+        A request that waits for an id is admitted, since the output that had it is taken.
+        """
         try:
-            if self._host.state.waiting:
+            if is_waiting:
                 self._host.admit()
             else:
                 self._engine.round()
@@ -363,7 +369,9 @@ class Ours:
             if told != wanted:
                 wrong = f"it stalls for {told}, should be for {wanted}"
                 raise EngineFailed(wrong, clause="PROG") from None
-        return _named(stalled.outputs)
+            return
+        if not (is_waiting and stalled.outputs):
+            raise EngineFailed("it stalls, and goes on if it is asked once more", clause="PROG")
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

@@ -213,6 +213,24 @@ def test_an_injected_state_stays_with_its_owner(monkeypatch: pytest.MonkeyPatch)
         ours.serve(())
 
 
+def gives_up(given: Host, stats: Stats) -> tuple[Refusal, ...]:
+    """Stall at once."""
+    return host._admit_refusals(given.state, given._engine.setup, stats)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_stall_that_a_second_call_ends_is_seen(
+    monkeypatch: pytest.MonkeyPatch, *, waiting: bool
+) -> None:
+    """Nothing was waited for: a request fits, or a round can be done."""
+    ours = Ours(*GIVEN, observed=True)
+    ours.apply(act.Submit(REQUESTS[3]) if waiting else act.Prefill(REQUESTS[3:]))
+    monkeypatch.setattr(Host, "_serve", gives_up)
+
+    with pytest.raises(EngineFailed, match="and goes on if it is asked once more"):
+        ours.serve(())
+
+
 @pytest.mark.parametrize("mode", ResetMode)
 @pytest.mark.parametrize("waiting", range(3))
 def test_a_reset_is_that_of_a_new_engine(waiting: int, mode: ResetMode) -> None:

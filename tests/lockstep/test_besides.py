@@ -256,7 +256,10 @@ TAKEN_CHOICES = host._taken_choices
 def test_two_outputs_with_one_name_are_both_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting request may have the id of one that the caller prefills, and comes after it."""
     waits, prefilled = act.Submit(request(1, (1, 2), 3)), act.Prefill((request(1, (5,), 2),))
+    at_once = tuple(act.Submit(request(number, (2,), 1)) for number in (1, 2))
     assert replay(engine, (waits, prefilled)) is None
+    assert replay(engine, (*at_once, prefilled, act.Prefill((request(9, (0,), 2),)))) is None
+    assert replay(engine, (at_once[0], act.Prefill((request(1, (5,), 1),)))) is None
     monkeypatch.setattr(host, "_taken_choices", _without_kept)
 
     found = replay(engine, (waits, prefilled))
