@@ -52,10 +52,25 @@ def admit_at_edge(session: Session, drawn: int) -> Step:
     """Admit, with as many free pages as the prompts of a few waiting requests take, or mostly one
     less. Sequences that were not admitted hold the others.
     """
-    digits, state = Digits(drawn), session.state
-    prompts = Prefill(state.waiting[: digits.one_of((2, 3, 2, 1))])
+    digits = Digits(drawn)
+    for _ in range(0 if session.state.waiting else 2):
+        session.take(Submit(_little(session.state, digits, session.next_id())))
+    prompts = Prefill(session.state.waiting[: digits.one_of((2, 3, 2, 1))])
     at_edge(session, digits.below(64), prompts, short=digits.below(3) > 0)
     return Admit()
+
+
+def _little(state: State, digits: Digits, serial: int) -> Request:
+    """A request of a page or two."""
+    length = 1 + digits.below(min(state.geometry.page_size + 1, state.geometry.max_len - 1))
+    return Request(id=serial, prompt=(0,) * length, params=Params(max_new=1 + digits.below(2)))
+
+
+def take_its_name(session: Session, drawn: int) -> Step:
+    """Prefill a request that has the id of one that waits, which then has to wait for that too."""
+    digits, state = Digits(drawn), session.state
+    name = digits.one_of(state.waiting).id if state.waiting else session.next_id()
+    return Prefill((request(state, digits, name),))
 
 
 def _has_waiting(state: State) -> object:
@@ -78,7 +93,8 @@ KIT: Final = RungKit(
             "submit": _submit,
             "admit": when(_has_waiting, constant(Admit()), "submit"),
             "admit_again": rarely(3, constant(Admit()), "admit"),
-            "admit_at_edge": when(_has_waiting, admit_at_edge, "submit"),
+            "admit_at_edge": admit_at_edge,
+            "take_its_name": rarely(2, when(_has_waiting, take_its_name, "submit"), "serve"),
             "serve": when(has_queued, ROUND, "admit"),
         }
     },
