@@ -4,7 +4,8 @@
     python -m conformance.mutation.run --group metadata --method fuzz --size 30
     python -m conformance.mutation.run --all
 
-Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended.
+Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended, on
+another machine too: the file is part of the project. Fates of other sources are not used.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from conformance.mutation.worker import Job
 from conformance.runtime import processes
 
 WORKER: Final = "conformance.mutation.worker"
-RESULTS: Final = Path(".kvspec/mutants.jsonl")
+RESULTS: Final = Path("docs/mutants/fates.jsonl")
 PAGES: Final = Path("docs/mutants")
 SPARE: Final = 1.5
 """Mutants are traced for each that is asked for: some raise at once, and do not count."""
