@@ -349,29 +349,37 @@ class Ours:
             wrong = f"it {how} with {waiting} requests waiting and {queued} tokens queued"
             raise EngineFailed(wrong, clause="PROG")
         if stalled is not None:
-            self._require_stalls(stalled, is_waiting=waiting > 0)
+            self._require_stalls(stalled)
         return (*served, *self._host.take_outputs())
 
-    def _require_stalls(self, stalled: Stalled, *, is_waiting: bool) -> None:
+    def _require_stalls(self, stalled: Stalled) -> None:
         """Raise EngineFailed unless the host tells what the rest waits for.
 
-        A request that waits for an id is admitted, since the output that had it is taken.
+        It may be the name of an output that is taken now: then nothing is asked once more.
         """
+        told = sorted(one.reason.name for one in stalled.refusals)
+        waiting = self._host.state.waiting
+        if any(
+            name == one.id and choice < one.n_generations
+            for one in waiting[:1]
+            for name, choice in stalled.outputs
+        ):
+            if Reason.CHOICE_TAKEN.name not in told:
+                wrong = f"it stalls for {told}, should be for CHOICE_TAKEN"
+                raise EngineFailed(wrong, clause="PROG")
+            return
         try:
-            if is_waiting:
+            if waiting:
                 self._host.admit()
             else:
                 self._engine.round()
         except Refused as refused:
-            wanted, told = (
-                sorted(one.reason.name for one in error.refusals) for error in (refused, stalled)
-            )
+            wanted = sorted(one.reason.name for one in refused.refusals)
             if told != wanted:
                 wrong = f"it stalls for {told}, should be for {wanted}"
                 raise EngineFailed(wrong, clause="PROG") from None
             return
-        if not (is_waiting and stalled.outputs):
-            raise EngineFailed("it stalls, and goes on if it is asked once more", clause="PROG")
+        raise EngineFailed("it stalls, and goes on if it is asked once more", clause="PROG")
 
     def statistics(self) -> dict[str, object]:
         """Those of the engine, and the requests of the host."""

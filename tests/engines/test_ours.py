@@ -213,6 +213,17 @@ def test_an_injected_state_stays_with_its_owner(monkeypatch: pytest.MonkeyPatch)
         ours.serve(())
 
 
+def test_a_stall_for_a_name_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits for the output of another one of its name, which the stall itself gives."""
+    ours = Ours(*GIVEN, observed=True)
+    for action in (act.Submit(REQUESTS[0]), act.Prefill(REQUESTS[:1])):
+        ours.apply(action)
+    monkeypatch.setattr(Host, "_obstacles", lambda *_: ())
+
+    with pytest.raises(EngineFailed, match="should be for CHOICE_TAKEN"):
+        ours.serve(())
+
+
 def gives_up(given: Host, stats: Stats) -> tuple[Refusal, ...]:
     """Stall at once."""
     return host._admit_refusals(given.state, given._engine.setup, stats)

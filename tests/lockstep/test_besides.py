@@ -260,6 +260,9 @@ def test_two_outputs_with_one_name_are_both_served(monkeypatch: pytest.MonkeyPat
     assert replay(engine, (waits, prefilled)) is None
     assert replay(engine, (*at_once, prefilled, act.Prefill((request(9, (0,), 2),)))) is None
     assert replay(engine, (at_once[0], act.Prefill((request(1, (5,), 1),)))) is None
+    full = tuple(act.Reserve(None) for _ in range(SIZES.slots - 1))
+    crowd = act.Submit(request(1, (2,), 3, choices=2))
+    assert replay(engine, (crowd, *full, act.Prefill((request(1, (5,), 1),)))) is None
     monkeypatch.setattr(host, "_taken_choices", _without_kept)
 
     found = replay(engine, (waits, prefilled))
