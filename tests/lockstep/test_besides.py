@@ -260,9 +260,10 @@ def test_two_outputs_with_one_name_are_both_served(monkeypatch: pytest.MonkeyPat
     assert replay(engine, (waits, prefilled)) is None
     assert replay(engine, (*at_once, prefilled, act.Prefill((request(9, (0,), 2),)))) is None
     assert replay(engine, (at_once[0], act.Prefill((request(1, (5,), 1),)))) is None
-    full = tuple(act.Reserve(None) for _ in range(SIZES.slots - 1))
-    crowd = act.Submit(request(1, (2,), 3, choices=2))
-    assert replay(engine, (crowd, *full, act.Prefill((request(1, (5,), 1),)))) is None
+    reserved = (act.Reserve(None),) * (SIZES.slots - 2)
+    crowd, one = act.Submit(request(1, (2,), 1, choices=3)), act.Prefill((request(1, (5,), 1),))
+    after = partial(reference.make, SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+    assert replay(after, (*reserved, crowd, one)) is None
     monkeypatch.setattr(host, "_taken_choices", _without_kept)
 
     found = replay(engine, (waits, prefilled))
