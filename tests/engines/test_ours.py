@@ -205,9 +205,7 @@ def test_an_injected_state_stays_with_its_owner(monkeypatch: pytest.MonkeyPatch)
     """An engine that takes the arrays, and not copies, donates them to its next call."""
     ours = Ours(*GIVEN, observed=True)
     ours.apply(act.Submit(REQUESTS[0]))
-    monkeypatch.setattr(
-        Engine, "inject", lambda given, state: setattr(given, "packed", pack(state))
-    )
+    monkeypatch.setattr(Engine, "inject", takes_the_arrays)
 
     with pytest.raises(EngineFailed, match="deletes what was injected"):
         ours.serve(())

@@ -133,7 +133,8 @@ def test_cells_of_large_rows_are_those_of_the_oracle(
     """A row is normalised though no float16 has its squares."""
     loud, narrow = oracle.loud(weights), evolve(oracle.MODEL, dtype="float16")
     assert [] == list(cells.differences(loud, narrow))
-    monkeypatch.setattr(jnp, "mean", lambda x, **named: MEAN(x.astype(jnp.float16), **named))
+    mean = jnp.mean
+    monkeypatch.setattr(jnp, "mean", lambda x, **named: mean(x.astype(jnp.float16), **named))
     forget_compiled()
 
     told = list(cells.differences(loud, narrow))
@@ -141,9 +142,6 @@ def test_cells_of_large_rows_are_those_of_the_oracle(
     forget_compiled()
 
     assert told
-
-
-MEAN = jnp.mean
 
 
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
