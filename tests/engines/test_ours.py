@@ -164,6 +164,21 @@ def waits_for_slots(host: Host, stats: Stats) -> tuple[Refusal, ...] | None:
     return (Refusal(Reason.QUEUE_EMPTY, 0, "a token"),) if host.settle().active else None
 
 
+def test_the_same_history_meets_the_same_trouble() -> None:
+    """What comes, and when, is that of state and requests: a finding comes again."""
+    numbers = []
+    for _ in range(2):
+        ours = Ours(*GIVEN, observed=True)
+        numbers.append([ours._number(REQUESTS[2:])])
+        for action in MIXED[:-1]:
+            ours.apply(action)
+            ours.observe()
+            numbers[-1].append(ours._number(REQUESTS[2:]))
+
+    assert numbers[0] == numbers[1]
+    assert len(MIXED) == len(set(numbers[0]))
+
+
 def test_a_stall_without_anything_left_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slot that somebody has reserved is nothing to wait for."""
     engines = [Ours(*GIVEN, observed=True) for _ in range(2)]

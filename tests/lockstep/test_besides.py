@@ -197,7 +197,7 @@ WAITING: History = tuple(act.Submit(request(number, (number, 2), 3)) for number 
 @pytest.mark.parametrize(
     ("method", "change", "clause", "told"),
     [
-        ("generate", _without_the_first, "OUT", "what is served to the end is"),
+        ("generate", _without_the_first, "OUT", "what is served"),
         ("_serve", _one_turn, "PROG", "it is done with 4 requests waiting and 0 tokens queued"),
     ],
 )
