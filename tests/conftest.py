@@ -105,8 +105,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep what is compiled in the folder of the user, if any of these tests uses jax.
 
-    Imported modules stay until the end, so the garbage collector passes over them.
+    Imported modules stay until the end, so the garbage collector passes over them, and it comes
+    seldom: tests make many small objects.
     """
     gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
     if "jax" in sys.modules:
         compiled_code.keep()

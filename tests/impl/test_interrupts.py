@@ -267,7 +267,7 @@ def test_a_held_interrupt_is_not_lost_to_the_handler_of_another_signal(
         assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
         assert isinstance(found.value.__context__, Alarm)
     finally:
-        given(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])

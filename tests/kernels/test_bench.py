@@ -223,8 +223,6 @@ def test_settings_are_the_parameters_that_are_no_arrays(name: str) -> None:
 
 CAUGHT_SOON = (
     "pages are not waited for",
-    "a window that is longer",
-    "both cores take the same blocks",
     "each core takes every block",  # a race, which only cores side by side show
     "the end of a long row",  # which only the block sizes of a plain call show
     "sequences past 127",  # which only a large batch shows

@@ -1,7 +1,7 @@
 """The fast table of recordings, held to the specification by the harness for accelerators."""
 
+import pickle
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from itertools import product
 from pathlib import Path
 
@@ -55,7 +55,7 @@ class Table:
 
     def after(self, move: Action) -> "Table":
         """A copy of the table after the action, whose listed changes must be all that changed."""
-        copy = deepcopy(self.ledger)
+        copy: Ledger = pickle.loads(pickle.dumps(self.ledger))  # faster than deepcopy
         assert not copy.reasons(move)
         after = evolve(self, ledger=copy, done=copy.do(Line(move, None, None, {})))
         old, new = self.shown(), after.shown()
