@@ -29,6 +29,7 @@ from conformance.engines.trouble import (
     damaged,
     is_main_thread,
 )
+from conformance.engines.wrong_kinds import replaced, wrong_values
 from conformance.protocol import Action, EngineFailed, Poison, Profile, Result, Rounds
 from conformance.runtime import compiled_code
 from impl import host
@@ -49,6 +50,7 @@ from spec.vocabulary import (
     INVALID,
     CleanupMode,
     Geometry,
+    InvalidInput,
     Limits,
     Params,
     Reason,
@@ -85,6 +87,8 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+KINDS_EVERY = 8
+"""One of so many actions has an argument of a wrong kind at first."""
 WORDS = 4
 """The words of a cell: K and V of both layers."""
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
@@ -149,7 +153,11 @@ class Ours:
         return self._engine
 
     def apply(self, action: Action) -> Result:
-        """Call the engine for an action; actions on requests go to the host."""
+        """Call the engine for an action; actions on requests go to the host.
+
+        Some have an argument of a wrong kind at first, which nothing may come of.
+        """
+        self._require_kinds(action)
         match action:
             case act.Submit(request):
                 self._host.submit(request)
@@ -167,6 +175,34 @@ class Ours:
                     self._host.settle()  # the action may take the id of a request that has left
                 return drive(self._engine, action)
         return None
+
+    def _require_kinds(self, action: Action) -> None:
+        """Raise EngineFailed if an argument of a wrong kind is not refused by its name."""
+        kind: type = type(action)
+        number, wrong = zlib.crc32(repr(action).encode()), wrong_values(kind)
+        if number % KINDS_EVERY or not wrong:
+            return
+        name, value = wrong[number // KINDS_EVERY % len(wrong)]
+        told = f"with {value!r} as {name}, {type(action).__name__} is done"
+        try:
+            self._call(replaced(action, name, value))
+        except InvalidInput as refused:
+            if refused.name == name:
+                return
+            told = f"{value!r} as {name} is refused as {refused.name}"
+        except Exception as error:
+            told = f"{value!r} as {name} raises {type(error).__name__}: {error}"
+        raise EngineFailed(told, clause="ATOMIC")
+
+    def _call(self, action: Action) -> None:
+        """The call for an action that has arguments, and nothing else."""
+        match action:
+            case act.Submit(request):
+                self._host.submit(request)
+            case act.Reset(mode):
+                self._host.reset(mode)
+            case _:
+                drive(self._engine, action)
 
     def _admit(self) -> None:
         """Admit. Raises EngineFailed unless the host tells which requests wait no more."""
@@ -441,8 +477,8 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             engine.write(batch)
         case act.Clone(parent, child):
             return engine.clone(parent, child, choice=action.choice)
-        case act.Free(int(slot)):
-            engine.free(slot)
+        case act.Free(slot):
+            engine.free(slot)  # type: ignore[arg-type]
         case act.Enqueue(slot, token):
             engine.enqueue(slot, token)
         case act.Pack():

@@ -6,7 +6,7 @@ Variants" (2020).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,8 @@ MODEL: Final = Llama(
 )
 MODELS: Final = (
     MODEL,
-    Llama(  # one KV head for all, and blocks as users have them
-        vocabulary=37,
+    Llama(  # one KV head for all, blocks as users have them, tokens that 8 bits cannot number
+        vocabulary=301,
         layers=1,
         embed=12,
         q_heads=3,
@@ -56,8 +56,8 @@ MODELS: Final = (
         norm_eps=1e-2,
         attention="reference",
     ),
-    Llama(  # a KV head for each, and blocks of one query and one page
-        vocabulary=37,
+    Llama(  # a KV head for each, blocks of one query and one page, tokens past 16 bits
+        vocabulary=70_001,
         layers=3,
         embed=20,
         q_heads=3,
@@ -69,9 +69,7 @@ MODELS: Final = (
         kv_block_pages=1,
     ),
 )
-"""Every field has several values, but for those that other checks change, and the vocabulary of the
-requests.
-"""
+"""Every field has several values, but for those that other checks change."""
 SETUP: Final = Setup(
     geometry=Geometry(pages=24, page_size=4, slots=4, pages_per_seq=5),
     limits=Limits(
@@ -104,9 +102,16 @@ REQUESTS: Final = tuple(
         start=1,
     )
 )
-"""Greedy and drawn, one token and more than a page, several choices, the first and last token, and
-temperatures that no float32 has.
+"""Greedy and drawn, one token and more than a page, several choices, the first and last token of
+MODEL, and temperatures that no float32 has.
 """
+
+
+def requests_of(model: Llama) -> tuple[Request, ...]:
+    """The requests, with prompts from the whole vocabulary of a model; the last one stays so."""
+    last, most = model.vocabulary - 1, MODEL.vocabulary - 1
+    spread = (tuple(token * last // most for token in one.prompt) for one in REQUESTS)
+    return tuple(evolve(one, prompt=prompt) for one, prompt in zip(REQUESTS, spread, strict=True))
 
 
 def drawn_weights(seed: int, model: Llama = MODEL) -> LlamaWeights:
@@ -229,8 +234,9 @@ def differences(
         setup = evolve(setup, geometry=KERNEL_SIZES)
     yield from _of_dense(model, right, weights, TOLERANCE * scale)
     yield from _of_ties(setup, weights)
-    served = Host(Engine(setup, weights)).generate(REQUESTS)
-    for request in REQUESTS:
+    requests = requests_of(model)
+    served = Host(Engine(setup, weights)).generate(requests)
+    for request in requests:
         for choice in range(request.n_generations):
             output = served.get((request.id, choice))
             if output is None or len(output.tokens) != request.params.max_new:
@@ -251,7 +257,7 @@ def _of_ties(setup: Setup, weights: Any) -> Iterator[str]:
     """Each token of odd number gets the head of the one before it, so that none is ever drawn."""
     head = jnp.asarray(weights.head)
     pairs = head.at[:, 1::2].set(head[:, :-1:2])
-    request = REQUESTS[0]
+    request = requests_of(cast(Llama, setup.model))[0]
     served = Host(Engine(setup, weights._replace(head=pairs))).generate([request])
     tokens = served[request.id, 0].tokens if served else ()
     if len(tokens) != request.params.max_new or any(token % 2 for token in tokens):

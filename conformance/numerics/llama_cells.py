@@ -163,10 +163,11 @@ def _held(engine: Engine) -> Held:
 def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
     """One random call of the engine. Raises Refused."""
     used = [slot for slot, is_used in enumerate(held.used) if is_used]
+    vocabulary = engine.setup.model.vocabulary
     kind, slot = rng.randrange(13), rng.choice(used or [0])
     if not used or kind in {0, 12}:
         slot = engine.reserve()
-        prompt = tuple(rng.randrange(MODEL.vocabulary) for _ in range(rng.randrange(1, 14)))
+        prompt = tuple(rng.randrange(vocabulary) for _ in range(rng.randrange(1, 14)))
         engine.assign(slot, prompt, Params(max_new=6), request=step, choice=0)
     elif kind <= 3:
         engine.allocate(_next(held, rng, used, held.allocated, list(map(len, held.texts))))
@@ -175,7 +176,7 @@ def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
     elif kind == 7:
         engine.clone(slot, choice=step)
     elif kind == 8:
-        engine.propose(slot, tuple(rng.randrange(MODEL.vocabulary) for _ in range(3)))
+        engine.propose(slot, tuple(rng.randrange(vocabulary) for _ in range(3)))
         engine.purge(slot)
     elif kind == 9:
         engine.commit(slot, held.written[slot])

@@ -74,7 +74,7 @@ def test_the_models_differ_in_every_field() -> None:
     }
 
     alone = {name for name, held in values.items() if len(held) == 1}
-    assert {"vocabulary", "dtype", "attention"} == alone
+    assert {"dtype", "attention"} == alone
     assert {"more", "one", "equal"} == {
         "equal" if one.q_heads == one.kv_heads else "one" if one.kv_heads == 1 else "more"
         for one in oracle.MODELS
@@ -110,6 +110,22 @@ def test_the_first_of_equal_logits_is_taken(
     forget_compiled()
 
     assert any("no odd token is first of equals" in one for one in told)
+
+
+@pytest.mark.parametrize(("at", "dtype"), [(1, jnp.uint8), (2, jnp.uint16)])
+def test_tokens_that_do_not_fit_are_seen(
+    at: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw that keeps too few bits of a token is told where the vocabulary needs more."""
+    largest = jnp.argmax
+    monkeypatch.setattr(jnp, "argmax", lambda row: largest(row).astype(dtype).astype(jnp.int32))
+    forget_compiled()
+
+    told = [any(oracle.differences(oracle.drawn_weights(3, one), one)) for one in oracle.MODELS]
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert told == [index >= at for index in range(len(told))]
 
 
 def test_loud_logits_are_those_of_the_oracle(
