@@ -6,6 +6,7 @@ The whole observable state is read back as one packed array.
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import accumulate, islice
@@ -87,6 +88,8 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+ELSEWHERE_EVERY = 5
+"""One of so many times another thread serves."""
 KINDS_EVERY = 8
 """One of so many actions has an argument of a wrong kind at first."""
 WORDS = 4
@@ -259,7 +262,8 @@ class Ours:
         engine.packed = _poisoned(engine.setup, engine.packed, junk, live=kind is Poison.LIVE)
 
     def serve(self, requests: Sequence[Request]) -> tuple[OutputEntry, ...]:
-        """The host's whole loop. It is served once more, from the same state, with trouble in it.
+        """The host's whole loop. It is served once more, from the same state, with trouble in it,
+        or in another thread.
 
         What is returned is not kept: nothing is left to be taken.
         """
@@ -270,8 +274,12 @@ class Ours:
         right = entries_of((*first, *self._rest(first)))
         if is_main_thread():
             after = self._engine.extract(), self._host.state
+            kind, at = divmod(number, calls)
             self._put_back(*before)
-            self._serve_in_trouble(requests, right, *divmod(number, calls))
+            if kind % ELSEWHERE_EVERY:
+                self._serve_in_trouble(requests, right, kind, at)
+            else:
+                self._serve_elsewhere(requests, right)
             self._put_back(*after)
         return right
 
@@ -308,6 +316,15 @@ class Ours:
         served = entries_of((*taken, *first, *self._rest(first)))
         if Counter(served) != Counter(right):
             wrong = f"{told}, what is served is {[*served]}, and {[*right]} without it"
+            raise EngineFailed(wrong, clause="OUT")
+
+    def _serve_elsewhere(self, requests: Sequence[Request], right: tuple[OutputEntry, ...]) -> None:
+        """Serve in another thread. Raises EngineFailed unless the outputs are the right ones."""
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(self._generated, requests).result()
+        served = entries_of((*first, *self._rest(first)))
+        if served != right:
+            wrong = f"in another thread {[*served]} is served, and {[*right]} in this one"
             raise EngineFailed(wrong, clause="OUT")
 
     def _rest(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:

@@ -1,7 +1,7 @@
 """The adapter of the reference engine: all that it shows is what the specification has."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Final, cast
@@ -13,6 +13,7 @@ from attrs import evolve
 from spec_engine import SpecEngine, small
 
 from conformance.engines.ours import Ours, entries_of
+from conformance.engines.trouble import is_main_thread
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.seeded_bugs import forget_compiled
 from impl import engine, entries, host
@@ -209,6 +210,50 @@ def test_what_runs_without_the_host_is_served_too(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Host, "_serve", serves_its_own)
     with pytest.raises(EngineFailed, match="it is done with 0 requests waiting and 2 tokens"):
         engines[1].serve(())
+
+
+def holds_in_any_thread(work: Callable[[], object]) -> object:
+    """Hold interrupts wherever it is called."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return work()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def serves_less_elsewhere(given: Host, requests: Sequence[Request]) -> Any:
+    """Forget the last output in a thread that is not the main one."""
+    outputs = GENERATE(given, requests)
+    if not is_main_thread():
+        outputs.popitem()
+    return outputs
+
+
+GENERATE: Final = Host.generate
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "planted", "told"),
+    [
+        (Host, "generate", GENERATE, None),
+        (Host, "generate", serves_less_elsewhere, "in another thread"),
+        (host, "hold_interrupts", holds_in_any_thread, "signal only works in main thread"),
+    ],
+)
+def test_another_thread_serves_the_same(
+    place: object, name: str, planted: object, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our host serves the same there; one that does not, or cannot, is told."""
+    ours = Ours(*GIVEN, observed=True)
+    monkeypatch.setattr(Ours, "_number", lambda *_: 0)
+    ours.serve(REQUESTS)
+    monkeypatch.setattr(place, name, planted)
+
+    if told is None:
+        ours.serve(REQUESTS)
+        return
+    with pytest.raises(Exception, match=told):
+        ours.serve(REQUESTS)
 
 
 def takes_the_arrays(given: Engine, state: State) -> None:
