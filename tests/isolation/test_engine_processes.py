@@ -91,9 +91,18 @@ def test_ours_runs_here_and_another_elsewhere(here: Path) -> None:
     del here
     assert is_ours(OUR_ENGINE)
     assert not isinstance(factory_of(OUR_ENGINE, python=None), RemoteFactory)
+    assert isinstance(factory_of(OUR_ENGINE, python=sys.executable), RemoteFactory)
     assert isinstance(factory_of("engines_here:Exits", python=None), RemoteFactory)
     chosen = factory_of("engines_here:Exits", python=None, in_process=True)
     assert "Exits" == getattr(chosen, "__name__", None)
+
+
+def test_a_process_that_lacks_the_engine_says_what_is_missing() -> None:
+    """What it says is in the error, and not that its first line is strange."""
+    with pytest.raises(InvalidInput) as found:
+        RemoteFactory("lib:Engine", python=None)._require_engine({"missing": "no module lib"})
+
+    assert "no module lib" == found.value.seen
 
 
 def test_in_process_and_another_python_exclude_each_other(

@@ -44,6 +44,15 @@ def test_code_of_ours_is_interrupted_at_once(number: int) -> None:
     assert [] == reached
 
 
+def test_a_second_signal_does_not_disturb_the_first() -> None:
+    """What handles an interrupt is not interrupted again."""
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.mark.parametrize("package", ["jax", "jax._src.pjit", "jaxlib.mlir"])
 def test_jax_is_not_interrupted_and_its_caller_is(package: str) -> None:
     """A call into jax is finished and its result bound before its caller is interrupted."""

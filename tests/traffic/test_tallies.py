@@ -18,6 +18,7 @@ from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
+    Limits,
     Params,
     Reason,
     Refusal,
@@ -110,9 +111,19 @@ def test_sizes_fit_the_requests_that_are_served(
 
     longest = max(map(sum, scaled))
     assert scaled == [(len(one.prompt), one.params.max_new) for one in served]
-    assert -(-longest // page_size) == geometry.pages_per_seq
-    assert (page_size, 3) == (geometry.page_size, geometry.slots)
-    assert max(prompt for prompt, _ in scaled) <= limits.prefill_tokens
+    width, prompts = -(-longest // page_size), [prompt for prompt, _ in scaled]
+    pages = max(2 * width, 36)  # two of the longest requests, or twelve pages a slot
+    assert geometry == Geometry(pages=pages, page_size=page_size, slots=3, pages_per_seq=width)
+    assert limits == Limits(
+        queue=3,
+        prefill_tokens=max(256, *prompts),
+        prefill_seqs=3,
+        round_tokens=3,
+        rounds=8,
+        stops=1,
+        stop_len=1,
+        outputs=6,
+    )
     assert (number, longest) == (totals.requests, totals.longest)
     assert tuple(map(sum, zip(*scaled, strict=True))) == (totals.prompt_tokens, totals.new_tokens)
 

@@ -210,7 +210,9 @@ def test_a_header_without_rows_or_with_other_columns_is_refused(written: Writer)
     """An Azure file has exactly the three columns, and at least one row."""
     header = AZURE.splitlines()[0]
 
-    assert "no row after the header" in str(refusal(written(f"{header}\n"), "azure"))
+    without = refusal(written(f"{header}\n"), "azure")
+    assert "no row after the header" in str(without)
+    assert without.name.endswith(", line 2")
     assert "the header TIMESTAMP" in str(refusal(written("TIMESTAMP,ContextTokens\n"), "azure"))
     assert "the header TIMESTAMP" in str(refusal(written(MOONCAKE), "azure"))
 
