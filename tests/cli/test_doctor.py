@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,18 @@ def test_any_package_from_another_place_fails(
 
     assert (0 if elsewhere is None else 1) == main.main(["doctor"])
     assert (elsewhere is not None) == ("come from different places" in capsys.readouterr().out)
+
+
+def test_the_least_versions_are_those_of_the_project() -> None:
+    """Each part has the lower bound that the project declares."""
+    project = tomllib.loads(
+        Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
+    extras = project["optional-dependencies"]
+    bounds = {*project["dependencies"], *(line for lines in extras.values() for line in lines)}
+    pairs = dict(line.split(";")[0].strip().split(">=") for line in bounds if ">=" in line)
+
+    least = doctor.needed_versions()
+
+    assert pairs.keys() & {one.distribution for one in doctor.NEEDS} <= least.keys()
+    assert {name: pairs[name] for name in least} == least

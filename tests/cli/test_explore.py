@@ -22,6 +22,7 @@ from conformance.exploration.packed_clauses import MOVE_CHECKS, STATE_CHECKS, st
 from conformance.exploration.packed_states import Allocator, Flags, Masks, Move, States, bit
 from conformance.files.geometries import parse_geometry
 from conformance.runtime.sources import digest
+from spec import clauses
 from spec.vocabulary import Reason
 
 SMALL = "pages=3,slots=2,page_size=2,pages_per_seq=2"
@@ -350,3 +351,13 @@ def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
 
     assert 0 == main(["explore", "--geometry", TINY, "--checkpoint", str(link), "--quiet"])
     assert link.is_symlink()
+
+
+@pytest.mark.parametrize("rung", ["rollback", "lifecycle", "scheduling"])
+def test_every_clause_is_judged_or_named(rung: str, result: Path) -> None:
+    """What a rung has no fields for is among what was not checked, and nothing else of it."""
+    _, found = run(result, "--rung", rung, "--geometry", TINY)
+
+    every = {one.id for one in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)}
+    named = {name for text in found["not_checked"] for name in text.partition(":")[0].split(", ")}
+    assert every - {*found["invariants"]} == named & every - {"ATOMIC"}

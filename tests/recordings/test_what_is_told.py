@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.cli.main import main
 from conformance.recordings.answers import Found
 from conformance.recordings.format import VERSION, write
 from conformance.recordings.shrinking import shortest
@@ -284,3 +285,16 @@ def test_a_choice_that_the_header_or_the_line_denies_the_engine_is_explained(
     begun = filled([0], written=2)
 
     assert note == told(tmp_path, *begun, line, policy=policy).note
+
+
+def test_the_result_has_what_was_seen_and_what_is_legal(tmp_path: Path) -> None:
+    """The JSON result of an illegal line names its clause, the field, and both values."""
+    path = recording(tmp_path / "r.jsonl", reserve(0), reserve(0), shows=SHOWS)
+    result = tmp_path / "result.json"
+
+    assert 1 == main(["validate", str(path), "--json", str(result)])
+
+    found, wanted = json.loads(result.read_text()), validate(path).found
+    assert wanted is not None
+    assert (wanted.clause, wanted.what) == (found["clause"], found["what"])
+    assert (wanted.seen, wanted.expected) == (found["observed"], found["expected"])
