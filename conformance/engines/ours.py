@@ -88,6 +88,8 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+CTRL_C_EVERY = 150
+"""One of so many actions is done once more, with Ctrl-C."""
 ELSEWHERE_EVERY = 5
 """One of so many times another thread serves."""
 KINDS_EVERY = 8
@@ -158,9 +160,16 @@ class Ours:
     def apply(self, action: Action) -> Result:
         """Call the engine for an action; actions on requests go to the host.
 
-        Some have an argument of a wrong kind at first, which nothing may come of.
+        Some have an argument of a wrong kind at first, which nothing may come of. Some are done
+        once more, with Ctrl-C.
         """
-        self._require_kinds(action)
+        number = zlib.crc32(repr(action).encode())
+        self._require_kinds(action, number)
+        if number % CTRL_C_EVERY or not is_main_thread():
+            return self._do(action)
+        return self._do_with_ctrl_c_too(action, number // CTRL_C_EVERY)
+
+    def _do(self, action: Action) -> Result:
         match action:
             case act.Submit(request):
                 self._host.submit(request)
@@ -179,10 +188,63 @@ class Ours:
                 return drive(self._engine, action)
         return None
 
-    def _require_kinds(self, action: Action) -> None:
+    def _do_with_ctrl_c_too(self, action: Action, number: int) -> Result:
+        """Do it; then once more from the state before, with Ctrl-C in one of its calls.
+
+        Raises EngineFailed unless the last call ends with the same state, and one that only reads
+        with that or with the state before.
+        """
+        before, old = (self._engine.extract(), self._host.state), self._shown(action)
+        result, refused = None, None
+        with self._engine.meets(Trouble.CTRL_C):
+            try:
+                result = self._do(action)
+            except Refused as error:
+                refused = error
+        after, new = (self._engine.extract(), self._host.state), self._shown(action)
+        calls = 1 if isinstance(action, act.Reset) else self._engine.calls
+        if calls:
+            at = number % calls
+            self._put_back(*before)
+            told = f"after Ctrl-C in call {at} of {calls}, {action}"
+            try:
+                self._press(action, at)
+                seen = self._shown(action)
+            except StateLost as lost:
+                raise EngineFailed(f"{told}: {lost}", clause="ATOMIC") from None
+            finally:
+                self._put_back(*after)
+            reads = refused is not None or isinstance(action, act.Submit)  # also in its last call
+            if seen != new and (seen != old or (at == calls - 1 and not reads)):
+                raise EngineFailed(f"{told} is neither done nor not", clause="ATOMIC")
+        if refused is not None:
+            raise refused
+        return result
+
+    def _press(self, action: Action, at: int) -> None:
+        """Do it with Ctrl-C in the call of this number. Raises EngineFailed if that is lost."""
+        try:
+            with self._engine.meets(Trouble.CTRL_C, at):
+                if isinstance(action, act.Reset):
+                    self._host.reset(action.mode)
+                else:
+                    self._do(action)
+        except Pressed:
+            if isinstance(action, act.TakeOutputs):
+                self._do(action)  # what has left the device is kept for the next call
+            return
+        raise EngineFailed(f"Ctrl-C in call {at} of {action} is lost", clause="ATOMIC")
+
+    def _shown(self, action: Action) -> tuple[object, ...]:
+        """All that an action may change. A reset may leave what cells hold, or not."""
+        cells = not isinstance(action, act.Reset)
+        snapshot = np.asarray(_snapshots(self._engine.packed, cells=cells))
+        return snapshot.tobytes(), self._host.state, self._last_outputs
+
+    def _require_kinds(self, action: Action, number: int) -> None:
         """Raise EngineFailed if an argument of a wrong kind is not refused by its name."""
         kind: type = type(action)
-        number, wrong = zlib.crc32(repr(action).encode()), wrong_values(kind)
+        wrong = wrong_values(kind)
         if number % KINDS_EVERY or not wrong:
             return
         name, value = wrong[number // KINDS_EVERY % len(wrong)]

@@ -1,7 +1,7 @@
 """Trouble from outside during a call of the host: Ctrl-C, other signals, and errors of the device.
 
-It comes at the end of a call of the device, before the caller has the result. What the host
-promises of it: docs/serving.md, "Ctrl-C, and errors".
+Ctrl-C comes before the result of a call of the device is stored, other trouble when it is, and both
+before the caller has it. What engine and host promise of it: docs/serving.md, "Ctrl-C, and errors".
 """
 
 import signal
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Never, cast
 
@@ -105,9 +106,11 @@ class TroubledEngine(Engine):
         return found
 
     def _call(self, name: str, *rest: Any) -> Ints:
-        report = super()._call(name, *rest)
-        self._pass()
-        return report
+        try:
+            return super()._call(name, *rest)
+        finally:
+            if self._trouble is Trouble.ALARM:
+                self._pass()
 
     def _pass(self) -> None:
         """Count a call; trouble comes now, or later."""
@@ -123,7 +126,14 @@ class TroubledEngine(Engine):
         signal.raise_signal(signal.SIGINT)
 
     def _bind(self, run: Any, rest: tuple[Any, ...]) -> Ints:
-        return super()._bind(self._lost if self.fails else run, rest)
+        return super()._bind(self._lost if self.fails else partial(self._pressed, run), rest)
+
+    def _pressed(self, run: Any, *given: Any) -> Any:
+        """Call the device; Ctrl-C comes before its result is stored."""
+        found = run(*given)
+        if self._trouble is Trouble.CTRL_C:
+            self._pass()
+        return found
 
     def _lost(self, _weights: object, packed: Packed, *_rest: object) -> Never:
         """Fail with the state in the call, as XLA does."""

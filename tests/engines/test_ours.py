@@ -521,3 +521,48 @@ def test_what_trouble_leaves_is_as_it_was(
 
     assert any(told in one for one in found) if told else not found
     assert after == usual
+
+
+def resets_in_two(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:
+    """Reset, and do not hold interrupts."""
+    given._reset(mode)
+
+
+def takes_in_two(given: Host) -> tuple[Output, ...]:
+    """Take outputs, and do not hold interrupts."""
+    given._take()
+    taken, given._state = given.state.finished, evolve(given.state, finished=())
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "planted", "told"),
+    [
+        (Host, "reset", Host.reset, None),
+        (Host, "reset", resets_in_two, "0 of 1, Reset(mode=<ResetMode.PHYSICAL: "),
+        (Host, "take_outputs", takes_in_two, "Ctrl-C in call 0 of 1, TakeOutputs() is neither"),
+        (engine, "hold_interrupts", drops_the_interrupt, "Ctrl-C in call 0 of Reserve(slot=3) is"),
+        (engine, "hold_interrupts", lambda work: work(), "0 of 1, Reserve(slot=3): the engine has"),
+    ],
+)
+def test_every_action_is_done_whole_or_not_at_all(
+    place: object, name: str, planted: object, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in any call of any action costs neither the action nor what it returns."""
+    monkeypatch.setattr(place, name, planted)
+    usual = signal.default_int_handler
+    previous, found = signal.signal(signal.SIGINT, usual), set()
+    try:
+        for number in range(3):
+            ours = Ours(*GIVEN, observed=True)
+            for action in MIXED:
+                try:
+                    ours._do_with_ctrl_c_too(action, number)
+                except EngineFailed as failed:
+                    found.add(str(failed))
+        after = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+    assert any(told in one for one in found) if told else not found
+    assert usual == after
