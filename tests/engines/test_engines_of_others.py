@@ -5,9 +5,11 @@ The targets `engine-...` of the Makefile run the adapters with the packages.
 
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -144,6 +146,20 @@ def first_broken(bug: str, *, drops: bool = False) -> str | None:
 def test_a_prefix_cache_without_a_bug_breaks_nothing() -> None:
     """A right prefix cache passes, even if sequences end before they are computed."""
     assert (None, None) == (first_broken(""), first_broken("", drops=True))
+
+
+def test_a_long_run_draws_ever_other_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No history of a run of some seconds is one that it has drawn before, but for a few."""
+    drawn, clock = list[object](), count()
+    monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        prefix_caching, "replay", lambda _, geometry, ops, __: drawn.append((geometry, ops))
+    )
+
+    prefix_caching.check(lambda geometry: Cache(geometry, ""), chosen=1, seconds=90)
+
+    assert len(drawn) > 60
+    assert len({*map(repr, drawn)}) > len(drawn) - 5
 
 
 @pytest.mark.parametrize("bug", BUGS)

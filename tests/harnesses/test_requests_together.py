@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache, partial
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -257,6 +258,26 @@ def test_a_right_batch_engine_holds(cleanup: CleanupMode) -> None:
 
     assert verdict is Verdict.HOLDS
     assert histories > 50
+
+
+def test_each_turn_draws_other_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run does not draw again what a turn of it has drawn."""
+    drawn, right = list[object](), requests.replay
+
+    def noted(make: Factory, history: object, *rest: Any, **named: Any) -> object:
+        drawn.append(history)
+        return right(make, history, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(requests, "replay", noted)
+    monkeypatch.setattr(requests, "EXAMPLES", 10)
+
+    requests.Search(factory(), chosen=1).run(SECONDS)
+
+    _, *histories = map(repr, drawn)
+    turns = [tuple(histories[at : at + 10]) for at in range(0, len(histories) - 9, 10)]
+    assert len(turns) > 3
+    assert len(turns) == len(set(turns))
+    assert len(set(histories)) > len(histories) // 2
 
 
 def test_a_known_finding_is_met_first_and_then_kept_clear_of(

@@ -451,6 +451,37 @@ def test_a_refusal_that_changes_what_is_shown_fails(covers: list[Cover]) -> None
     assert engine.has_taken
 
 
+class Shy(SpecEngine):
+    """The specification, which refuses one action, as it sees fit."""
+
+    left = 0
+
+    def apply(self, action: Action) -> Result:
+        """Take an action, or refuse that one."""
+        self.left -= 1
+        if not self.left:
+            raise Refused(())
+        return super().apply(action)
+
+
+def test_what_a_vector_does_must_be_done(covers: list[Cover]) -> None:
+    """An engine that may refuse more elsewhere fails at each line that is not refused."""
+    kinds = set[type]()
+    for vector in covers[0].vectors:
+        header, lines = vector.header, vector.lines
+        for at, line in enumerate(lines, start=1):
+            if line.refused is not None or type(line.step) in kinds:
+                continue
+            kinds.add(type(line.step))
+            engine = Shy(header.geometry, header.limits, header.cleanup)
+            engine.left, engine.profile = at, evolve(engine.profile, refuses="may_refuse_more")
+            found = play(engine, evolve(vector, lines=lines[:at]))
+
+            assert found is not None
+            assert at + 1 == found.line
+    assert len(kinds) > 8
+
+
 def test_the_words_say_what_the_recording_says(folder: Path) -> None:
     """The words of each vector equal those that are derived from its recording by other code."""
     for path in sorted(folder.glob("*.jsonl")):
