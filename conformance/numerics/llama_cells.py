@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from attrs import evolve, field, frozen
 
-from conformance.numerics.llama import MODEL, SETUP, Floats, cells, drawn_weights
+from conformance.numerics.llama import MODEL, SETUP, Floats, cells, drawn_weights, epsilon
 from impl.engine import Engine
 from impl.models.llama import Llama
 from impl.setup import Setup
@@ -84,11 +83,6 @@ def differences(weights: Any, model: Llama = MODEL, *, seed: int = 0) -> Iterato
                 yield from _wrong(held, slot, known[text], step, tolerance=tolerance)
     if len(known) < FEWEST:
         yield f"{len(known)} texts were written in {STEPS} calls, should be {FEWEST} or more"
-
-
-def epsilon(dtype: str) -> float:
-    """The distance from 1 to the next number of a dtype."""
-    return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
 
 
 def far_differences(dtype: str, *, page_size: int, seed: int = 0) -> Iterator[str]:

@@ -17,6 +17,7 @@ from impl.attention import reference, tpu
 from impl.cache import paged
 from impl.engine import Engine
 from impl.host import Host
+from impl.models import sampler
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
 from spec.vocabulary import InvalidInput, Refused, Request
 
@@ -95,6 +96,53 @@ def test_a_wrong_dense_model_is_seen(
     (told,) = oracle.differences(weights)
 
     assert told.startswith("the logits of the dense model")
+
+
+NARROW = (
+    evolve(oracle.MODELS[0], dtype="float16"),
+    evolve(oracle.MODELS[2], dtype="bfloat16"),
+)
+
+
+@pytest.mark.parametrize("model", NARROW)
+def test_narrow_models_draw_what_the_oracle_draws(model: Llama) -> None:
+    """But for tokens that nearly tie, also where logits are large."""
+    weights = oracle.drawn_weights(3, model)
+
+    assert [] == list(oracle.differences(weights, model))
+    assert [] == list(oracle.differences(oracle.loud(weights), model, scale=oracle.LOUD))
+
+
+def narrow_draws(
+    logits: jax.Array, seeds: Any, choices: Any, positions: Any, temperatures: Any
+) -> Any:
+    """Draw from logits that are divided by the temperature in float16."""
+    divided = (logits.astype(jnp.float16) / temperatures[:, None].astype(jnp.float16)).astype(
+        jnp.float32
+    )
+    return DRAW(
+        jnp.where(temperatures[:, None] > 0, divided, logits),
+        seeds,
+        choices,
+        positions,
+        jnp.minimum(temperatures, 1.0),
+    )
+
+
+DRAW = sampler.draw
+
+
+def test_draws_of_narrow_models_that_are_off_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler that computes in the dtype of the model draws tokens that do not nearly tie."""
+    monkeypatch.setattr(sampler, "draw", narrow_draws)
+    forget_compiled()
+
+    told = list(oracle.differences(oracle.drawn_weights(3, NARROW[0]), NARROW[0]))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert any("the oracle draws" in one for one in told)
+    assert not any("nearly tie" in one for one in told)
 
 
 def test_the_first_of_equal_logits_is_taken(
@@ -239,7 +287,7 @@ def test_rotations_of_rounded_positions_are_seen(
     monkeypatch.undo()
     forget_compiled()
 
-    first = round(2 / cells.epsilon(dtype)) + 1
+    first = round(2 / oracle.epsilon(dtype)) + 1
     where = f"{dtype}, pages of 16: step 0, slot 0, layer 0: K and V of position {first} are"
     assert told[0].startswith(where)
 

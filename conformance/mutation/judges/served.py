@@ -38,6 +38,8 @@ def _differences() -> Iterator[str]:
             narrow = evolve(model, dtype=dtype)
             given = llama.loud(weights) if seed % 2 else weights
             yield from llama_cells.differences(given, narrow, seed=seed)
+            scale = llama.LOUD if seed % 2 else 1
+            yield from llama.differences(given, narrow, scale=scale)
     yield from llama_arguments.differences(llama.MODEL)
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
