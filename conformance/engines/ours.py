@@ -5,7 +5,7 @@ The whole observable state is read back as one packed array.
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -36,7 +36,7 @@ from conformance.runtime import compiled_code
 from impl import host
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine, Key, Output, StateLost
-from impl.host import HostState, Stalled
+from impl.host import Host, HostState, Stalled
 from impl.models.integer import IntegerModel
 from impl.models.protocol import BatchPlan as DevicePlan
 from impl.setup import Setup
@@ -88,8 +88,9 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
-CTRL_C_EVERY = 150
-"""One of so many actions is done once more, with Ctrl-C."""
+SELDOM = 150
+CTRL_C_EVERY = {act.Reset: 8, act.Submit: 40, act.Admit: 40, act.TakeOutputs: 40, act.Generate: 40}
+"""One of so many of these actions is done once more, with Ctrl-C, and one of SELDOM others."""
 ELSEWHERE_EVERY = 5
 """One of so many times another thread serves."""
 KINDS_EVERY = 8
@@ -163,11 +164,13 @@ class Ours:
         Some have an argument of a wrong kind at first, which nothing may come of. Some are done
         once more, with Ctrl-C.
         """
-        number = zlib.crc32(repr(action).encode())
+        last = self._seen[0] if self._seen else b""
+        number = zlib.crc32(repr((action, self._host.state.waiting)).encode(), zlib.crc32(last))
+        every = CTRL_C_EVERY.get(type(action), SELDOM)
         self._require_kinds(action, number)
-        if number % CTRL_C_EVERY or not is_main_thread():
+        if number % every or not is_main_thread():
             return self._do(action)
-        return self._do_with_ctrl_c_too(action, number // CTRL_C_EVERY)
+        return self._do_with_ctrl_c_too(action, number // every)
 
     def _do(self, action: Action) -> Result:
         match action:
@@ -297,12 +300,8 @@ class Ours:
         waiting, self._engine.fails = self._host.state.waiting, True
         with suppress(Failed):
             self._host.take_outputs()
-        for call in (self._host.take_outputs, self._engine.take_outputs):
-            try:
-                call()
-            except StateLost:
-                continue
-            raise EngineFailed("it goes on after a call that has lost its state", clause="RESET")
+        self._require_lost(calls_of_host(self._host))
+        self._require_lost(calls_of_engine(self._engine))
         if self._host.state.waiting != waiting:
             wrong = f"{self._host.state.waiting} wait after a call that failed, and not {waiting}"
             raise EngineFailed(wrong, clause="RESET")
@@ -372,12 +371,15 @@ class Ours:
             self._require_as_new(told)
             return
         self._require_ids_taken()
-        rest = self._unknown(requests)
+        rest, kept = self._unknown(requests), entries_of(self._host.state.finished)
         taken = self._host.take_outputs() if kind % 3 == 1 else ()
         first = self._generated(rest)
         served = entries_of((*taken, *first, *self._rest(first)))
         if Counter(served) != Counter(right):
             wrong = f"{told}, what is served is {[*served]}, and {[*right]} without it"
+            raise EngineFailed(wrong, clause="OUT")
+        if served[: len(kept)] != kept:
+            wrong = f"{told}, what is served is {[*served]}, and had begun with {[*kept]}"
             raise EngineFailed(wrong, clause="OUT")
 
     def _serve_elsewhere(self, requests: Sequence[Request], right: tuple[OutputEntry, ...]) -> None:
@@ -415,11 +417,15 @@ class Ours:
             pass
         else:
             return False
-        for call in (self._host.take_outputs, self._host.admit, partial(self._host.generate, ())):
+        self._require_lost(calls_of_host(self._host))
+        return True
+
+    def _require_lost(self, calls: Mapping[str, Callable[[], object]]) -> None:
+        """Raise EngineFailed if one of these calls goes on without its state."""
+        for name, call in calls.items():
             with suppress(StateLost):
                 call()
-                raise EngineFailed("it goes on without its state", clause="RESET")
-        return True
+                raise EngineFailed(f"{name} goes on without its state", clause="RESET")
 
     def _require_as_new(self, told: str) -> None:
         """Reset. Raises EngineFailed if something is left."""
@@ -541,6 +547,45 @@ class Ours:
             for slot, row in enumerate(times)
             if written[slot]
         }
+
+
+def calls_of_host(host: Host) -> dict[str, Callable[[], object]]:
+    """A call of each public method but `reset`, by name."""
+    return {
+        "stats": host.stats,
+        "settle": host.settle,
+        "submit": partial(host.submit, Request(id=0, prompt=(0,), params=Params(max_new=1))),
+        "admit": host.admit,
+        "generate_rounds": host.generate_rounds,
+        "take_outputs": host.take_outputs,
+        "generate": partial(host.generate, ()),
+    }
+
+
+def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
+    """A call of each public method that reads or changes the state, but `reset`, by name."""
+    params, cell = Params(max_new=1), [(0, 0)]
+    return {
+        "reserve": engine.reserve,
+        "assign": partial(engine.assign, 0, (0,), params, request=0),
+        "allocate": partial(engine.allocate, cell),
+        "write": partial(engine.write, cell),
+        "clone": partial(engine.clone, 0, choice=0),
+        "free": partial(engine.free, 0),
+        "free_finished": engine.free_finished,
+        "enqueue": partial(engine.enqueue, 0, 0),
+        "pack": engine.pack,
+        "purge": partial(engine.purge, 0),
+        "propose": partial(engine.propose, 0, (0,)),
+        "commit": partial(engine.commit, 0, 1),
+        "truncate": partial(engine.truncate, 0, 0),
+        "prefill": partial(engine.prefill, [Request(id=0, prompt=(0,), params=params)]),
+        "round": engine.round,
+        "generate": engine.generate,
+        "take_outputs": engine.take_outputs,
+        "stats": engine.stats,
+        "extract": engine.extract,
+    }
 
 
 def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a table

@@ -72,15 +72,21 @@ class TroubledEngine(Engine):
     def meets(self, trouble: Trouble, at: int = NEVER) -> Iterator[None]:
         """Be in trouble at the call of this number, and count the calls. In the main thread only.
 
-        Raises EngineFailed if Ctrl-C does not call its handler, or has another one afterwards.
+        The handler of Ctrl-C puts another in its place, as one that lets the next one end the
+        process. Raises EngineFailed if Ctrl-C does not call it, or has another one afterwards.
         """
         self.calls, self._left, self._trouble, self._is_pressed = 0, at, trouble, False
-        before = signal.getsignal(signal.SIGINT)
+        before, pressed = signal.getsignal(signal.SIGINT), False
 
         def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal pressed
             if self._is_pressed:
-                self._is_pressed = False
+                self._is_pressed, pressed = False, True
+                signal.signal(signal.SIGINT, next_handle)
                 raise Pressed
+            next_handle(number, frame)
+
+        def next_handle(number: int, frame: FrameType | None) -> None:
             if callable(before):
                 before(number, frame)
 
@@ -95,7 +101,7 @@ class TroubledEngine(Engine):
         finally:
             self._left = None
             kept = signal.signal(signal.SIGINT, before)
-            if kept is not handle:
+            if kept is not (next_handle if pressed else handle):
                 wrong = f"the handler of Ctrl-C is {kept} after a call"
                 raise EngineFailed(wrong, clause="ATOMIC")
 

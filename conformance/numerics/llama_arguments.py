@@ -5,6 +5,7 @@ The exact model has no weights and takes every token, so that fuzzing shows none
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import jax
@@ -18,7 +19,7 @@ from impl.engine import Engine
 from impl.host import Host
 from impl.models.llama import DTYPES, Llama
 from impl.setup import Setup
-from spec.vocabulary import InvalidInput, Params, Request, Tokens
+from spec.vocabulary import InvalidInput, Params, Refused, Request, Tokens
 
 WRONG: Final[dict[str, Callable[[Array], Array]]] = {
     "with NaN": lambda leaf: leaf.at[(-1,) * leaf.ndim].set(jnp.nan),
@@ -46,7 +47,9 @@ def differences(model: Llama) -> Iterator[str]:
         weights = jax.tree.map(lambda leaf, kind=dtype: leaf.astype(kind), drawn_weights(0, model))
         yield from _of_weights(setup, weights)
     weights = drawn_weights(0, model)
-    yield from _of_tokens(partial(Engine, evolve(SETUP, model=model), weights), model)
+    made = partial(Engine, evolve(SETUP, model=model), weights)
+    yield from _of_tokens(made, model)
+    yield from _of_lists(made(), model)
 
 
 def _of_weights(setup: Setup, weights: Any) -> Iterator[str]:
@@ -85,6 +88,22 @@ def _of_tokens(made: Callable[[], Engine], model: Llama) -> Iterator[str]:
                 yield f"token {token} of {model.vocabulary} as {name}: refused is {told}"
 
 
+def _of_lists(engine: Engine, model: Llama) -> Iterator[str]:
+    """A token that is none is refused in each place of each request, however many there are."""
+    most = engine.setup.limits.prefill_seqs
+    for call, count in ((engine.prefill, most), (Host(engine).generate, 2 * most)):
+        for at, place in product(range(count), range(3)):
+            prompts = [[0, 0, 0] for _ in range(count)]
+            prompts[at][place] = model.vocabulary
+            told = _named(partial(call, [_request(one, tuple(p)) for one, p in enumerate(prompts)]))
+            if told != "Request.prompt":
+                yield f"token {model.vocabulary} in request {at} of {count}: refused is {told}"
+
+
+def _request(number: int, prompt: Tokens) -> Request:
+    return Request(id=number, prompt=prompt, params=Params(max_new=1))
+
+
 def _submitted(engine: Engine, prompt: Tokens, stops: tuple[Tokens, ...] = ()) -> None:
     params = Params(max_new=1, stops=stops)
     Host(engine).submit(Request(id=1, prompt=prompt, params=params))
@@ -101,9 +120,11 @@ def _assigned(engine: Engine, prompt: Tokens) -> Engine:
 
 
 def _named(call: Callable[[], object]) -> str | None:
-    """The name of the argument that is refused; None: none is."""
+    """The name of the argument that is refused, or why the call is; None: nothing is."""
     try:
         call()
     except InvalidInput as error:
         return error.name
+    except Refused as refused:
+        return str(refused)
     return None

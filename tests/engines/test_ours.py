@@ -1,5 +1,6 @@
 """The adapter of the reference engine: all that it shows is what the specification has."""
 
+import inspect
 import signal
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 from attrs import evolve
 from spec_engine import SpecEngine, small
 
-from conformance.engines.ours import Ours, entries_of
+from conformance.engines.ours import Ours, calls_of_engine, calls_of_host, entries_of
 from conformance.engines.trouble import is_main_thread
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.seeded_bugs import forget_compiled
@@ -361,7 +362,12 @@ def made_anew(engine: Engine) -> Packed:
     ("place", "name", "planted", "told"),
     [
         (Host, "_reset", keeps_broken, "after a reset"),
-        (Engine, "packed", property(made_anew, vars(Engine)["packed"].fset), "goes on after"),
+        (
+            Engine,
+            "packed",
+            property(made_anew, vars(Engine)["packed"].fset),
+            "goes on without its state",
+        ),
         (Host, "_unless_broken", forgets_what_waits, "wait after a call that failed"),
     ],
 )
@@ -488,6 +494,26 @@ def take_without_what_is_kept(given: Host) -> None:
     given._state = evolve(given._state, finished=given._engine.take_outputs())
 
 
+def take_before_what_is_kept(given: Host) -> None:
+    """Take from the device, and put it before what had been taken before."""
+    taken = given._engine.take_outputs()
+    given._state = evolve(given._state, finished=(*taken, *given._state.finished))
+
+
+def decode_anyhow(given: Host) -> tuple[int, Reason | None]:
+    """Decode, whatever has happened."""
+    return given._engine.generate()
+
+
+def installs_its_own_at_last(work: Callable[[], object]) -> object:
+    """Hold interrupts, and afterwards install the handler of before, whatever it has installed."""
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        return hold_interrupts(work)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 @pytest.mark.parametrize(
     ("name", "planted", "told"),
     [
@@ -505,6 +531,9 @@ def take_without_what_is_kept(given: Host) -> None:
         ),
         ("_check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
         ("_take", take_without_what_is_kept, "of the host, what is served is"),
+        ("_take", take_before_what_is_kept, "and had begun with"),
+        ("generate_rounds", decode_anyhow, "generate_rounds goes on without its state"),
+        ("hold_interrupts", installs_its_own_at_last, "the handler of Ctrl-C is"),
     ],
 )
 def test_what_trouble_leaves_is_as_it_was(
@@ -521,6 +550,23 @@ def test_what_trouble_leaves_is_as_it_was(
 
     assert any(told in one for one in found) if told else not found
     assert after == usual
+
+
+def public(cls: type) -> set[str]:
+    """The public methods of a class."""
+    return {
+        name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")
+    }
+
+
+def test_every_call_is_asked_whether_it_goes_on_without_its_state() -> None:
+    """All public methods but those that mend it, and one that reads no state."""
+    ours = Ours(*GIVEN, observed=True)
+
+    assert public(Host) - {"reset"} == calls_of_host(ours._host).keys()
+    assert (
+        public(Engine) - {"reset", "inject", "compilations"} == calls_of_engine(ours.engine).keys()
+    )
 
 
 def resets_in_two(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:

@@ -1,11 +1,14 @@
 """The harness of what an engine with weights takes: ours is right, and wrong ones are seen."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import pytest
 
 from conformance.numerics import llama, llama_arguments
 from impl import arguments
-from spec.vocabulary import InvalidInput
+from impl.setup import Setup
+from spec.vocabulary import InvalidInput, Request
 
 
 def test_our_engine_takes_and_refuses_what_it_should() -> None:
@@ -23,8 +26,24 @@ def wrong_from(vocabulary: int) -> object:
     return check
 
 
+def checks_the_first_alone(setup: Setup, requests: Sequence[Request]) -> None:
+    """Check as many requests as a prefill takes, and no more."""
+    CHECK(setup, requests[: setup.limits.prefill_seqs])
+
+
+def checks_the_ends(setup: Setup, name: str, tokens: tuple[int, ...]) -> None:
+    """Check the first token and the last one."""
+    VOCABULARY(setup, name, (tokens[0], tokens[-1]))
+
+
+CHECK, VOCABULARY = arguments.check_requests, arguments._check_vocabulary
 PLANTED: dict[str, list[object]] = {
-    "_check_vocabulary": [wrong_from(llama.MODEL.vocabulary + 1), wrong_from(36)],
+    "check_requests": [checks_the_first_alone],
+    "_check_vocabulary": [
+        wrong_from(llama.MODEL.vocabulary + 1),
+        wrong_from(36),
+        checks_the_ends,
+    ],
     "_all_finite": [
         lambda leaf: jnp.isfinite(leaf.sum()),
         lambda leaf: ~jnp.isnan(leaf).any(),
