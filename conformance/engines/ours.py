@@ -88,6 +88,8 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+LIMITS = frozenset({Reason.OUT_OF_PAGES, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL, Reason.TOO_LONG})
+"""The reasons with the least number that is not allowed, or more, and the most that is."""
 SELDOM = 150
 CTRL_C_EVERY = {act.Reset: 8, act.Submit: 40, act.Admit: 40, act.TakeOutputs: 40, act.Generate: 40}
 """One of so many of these actions is done once more, with Ctrl-C, and one of SELDOM others."""
@@ -168,9 +170,16 @@ class Ours:
         number = zlib.crc32(repr((action, self._host.state.waiting)).encode(), zlib.crc32(last))
         every = CTRL_C_EVERY.get(type(action), SELDOM)
         self._require_kinds(action, number)
-        if number % every or not is_main_thread():
-            return self._do(action)
-        return self._do_with_ctrl_c_too(action, number // every)
+        try:
+            if number % every or not is_main_thread():
+                return self._do(action)
+            return self._do_with_ctrl_c_too(action, number // every)
+        except Refused as refused:
+            for one in refused.refusals:
+                seen, allowed = one.seen, one.allowed
+                if one.reason in LIMITS and type(seen) is type(allowed) is int and seen < allowed:
+                    raise EngineFailed(f"{one}; it is allowed", clause="ATOMIC") from None
+            raise
 
     def _do(self, action: Action) -> Result:
         match action:

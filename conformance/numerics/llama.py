@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from impl.engine import Engine, Output
 from impl.host import Host
+from impl.models import sampler
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
 from impl.setup import Setup
 from spec.vocabulary import Geometry, Limits, Params, Request
@@ -34,6 +35,9 @@ ROUNDINGS: Final = 16
 
 The largest that was measured, with three models and four sets of weights, is 11.
 """
+TEMPERATURES: Final = (0.0, 0.3, 1.0, 1.7)
+ROWS: Final = 12
+"""The logits that are drawn from at each temperature."""
 LOUD: Final = 64
 MODEL: Final = Llama(
     vocabulary=37,
@@ -264,6 +268,27 @@ def tolerance_of(dtype: str) -> float:
 def epsilon(dtype: str) -> float:
     """The distance from 1 to the next number of a dtype."""
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def draw_differences(dtype: str) -> Iterator[str]:
+    """What is wrong with draws from logits of this dtype, in words: they are taken as given."""
+    rng, count = np.random.default_rng(0), len(TEMPERATURES) * ROWS
+    rows = jnp.asarray(rng.normal(size=(count, MODELS[1].vocabulary)) * 4.0, dtype)
+    params = [
+        Params(max_new=1, temperature=TEMPERATURES[at % len(TEMPERATURES)], seed=at)
+        for at in range(count)
+    ]
+    numbers = jnp.arange(count, dtype=jnp.int32)
+    warm = jnp.asarray([one.temperature for one in params], jnp.float32)
+    tokens, logprobs = sampler.draw(rows, numbers, numbers % 3, numbers + 5, warm)
+    for at, one in enumerate(params):
+        row = np.asarray(rows[at], np.float64)
+        scores, token = _scores(row, one, at % 3, at + 5), int(tokens[at])
+        likely = row[token] - np.log(np.exp(row).sum())
+        if scores[token] < scores.max() - 4 * TOLERANCE / (one.temperature or 1.0):
+            yield f"{dtype}, row {at}: {token}, the oracle draws {scores.argmax()}"
+        if not abs(float(logprobs[at]) - likely) <= 4 * TOLERANCE:
+            yield f"{dtype}, row {at}: log-probability {logprobs[at]}, not {likely}"
 
 
 def _of_dense(model: Llama, right: Llama, weights: Any, tolerance: float) -> Iterator[str]:

@@ -612,3 +612,15 @@ def test_every_action_is_done_whole_or_not_at_all(
 
     assert any(told in one for one in found) if told else not found
     assert usual == after
+
+
+def test_what_a_refusal_has_seen_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two numbers that are told in the place of each other are seen."""
+    ours = Ours(*GIVEN, observed=True)
+    monkeypatch.setattr(
+        engine, "Refusal", lambda reason, seen, allowed: Refusal(reason, allowed, seen)
+    )
+    ours.apply(act.Reserve(0))
+
+    with pytest.raises(EngineFailed, match=r"TOO_LONG: saw 8, allowed 10: .*; it is allowed"):
+        ours.apply(act.Assign(0, (1,) * 9, Params(max_new=1), request=1))

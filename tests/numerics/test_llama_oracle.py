@@ -145,6 +145,27 @@ def test_draws_of_narrow_models_that_are_off_are_seen(monkeypatch: pytest.Monkey
     assert not any("nearly tie" in one for one in told)
 
 
+def narrow_logprobs(logits: jax.Array, *numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Tokens, and log-probabilities in the dtype of the logits."""
+    tokens, _ = DRAW(logits, *numbers)
+    likely = jax.nn.log_softmax(logits)
+    return tokens, likely[jnp.arange(len(tokens)), tokens].astype(jnp.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_of_any_dtype_are_taken_as_given(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw from narrow logits is computed in float32, and one that is not is told."""
+    assert [] == list(oracle.draw_differences(dtype))
+    monkeypatch.setattr(sampler, "draw", narrow_logprobs)
+
+    told = list(oracle.draw_differences(dtype))
+
+    assert bool(told) == (dtype != "float32")
+    assert all("log-probability" in one for one in told)
+
+
 def test_the_first_of_equal_logits_is_taken(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,8 @@ def _differences() -> Iterator[str]:
             yield from llama_cells.differences(given, narrow, seed=seed)
             scale = llama.LOUD if seed % 2 else 1
             yield from llama.differences(given, narrow, scale=scale)
+    for dtype in DTYPES:
+        yield from llama.draw_differences(dtype)
     yield from llama_arguments.differences(llama.MODEL)
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
