@@ -102,7 +102,8 @@ class TroubledEngine(Engine):
             self._left = None
             kept = signal.signal(signal.SIGINT, before)
             if kept is not (next_handle if pressed else handle):
-                wrong = f"the handler of Ctrl-C is {kept} after a call"
+                name = getattr(kept, "__name__", kept)
+                wrong = f"the handler of Ctrl-C is {name} after a call"
                 raise EngineFailed(wrong, clause="ATOMIC")
 
     def stats(self) -> Stats:
