@@ -163,15 +163,15 @@ class Ours:
     def apply(self, action: Action) -> Result:
         """Call the engine for an action; actions on requests go to the host.
 
-        Some have an argument of a wrong kind at first, which nothing may come of. Some are done
-        once more, with Ctrl-C.
+        Some have an argument of a wrong kind at first, which nothing may come of. If everything is
+        observed, some are done once more, with Ctrl-C: that copies the pool.
         """
         last = self._seen[0] if self._seen else b""
         number = zlib.crc32(repr((action, self._host.state.waiting)).encode(), zlib.crc32(last))
         every = CTRL_C_EVERY.get(type(action), SELDOM)
         self._require_kinds(action, number)
         try:
-            if number % every or not is_main_thread():
+            if number % every or not self._cells or not is_main_thread():
                 return self._do(action)
             return self._do_with_ctrl_c_too(action, number // every)
         except Refused as refused:
