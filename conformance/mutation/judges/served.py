@@ -12,7 +12,7 @@ from conformance.numerics import llama, llama_arguments, llama_cells
 from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import DTYPES
 
-SECONDS: Final = 240.0
+SECONDS: Final = 600.0
 """How long it may take before it counts as hanging."""
 TABLES: Final = 2
 """The histories of a table, for each model and dtype."""
