@@ -90,8 +90,8 @@ ACTIONS = frozenset(
 )
 LIMITS = frozenset({Reason.OUT_OF_PAGES, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL, Reason.TOO_LONG})
 """The reasons with the least number that is not allowed, or more, and the most that is."""
-SELDOM = 150
-CTRL_C_EVERY = {act.Reset: 8, act.Submit: 40, act.Admit: 40, act.TakeOutputs: 40, act.Generate: 40}
+SELDOM = 300
+CTRL_C_EVERY = {act.Reset: 10, act.Submit: 80, act.Admit: 80, act.TakeOutputs: 80, act.Generate: 80}
 """One of so many of these actions is done once more, with Ctrl-C, and one of SELDOM others."""
 ELSEWHERE_EVERY = 5
 """One of so many times another thread serves."""
@@ -167,7 +167,8 @@ class Ours:
         observed, some are done once more, with Ctrl-C: that copies the pool.
         """
         last = self._seen[0] if self._seen else b""
-        number = zlib.crc32(repr((action, self._host.state.waiting)).encode(), zlib.crc32(last))
+        asked = f"{len(self._host.state.waiting)} {action}"
+        number = zlib.crc32(asked.encode(), zlib.crc32(last))
         every = CTRL_C_EVERY.get(type(action), SELDOM)
         self._require_kinds(action, number)
         try:
