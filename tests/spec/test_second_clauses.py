@@ -24,7 +24,7 @@ from spec import clauses, view
 from spec.machines.actions import Append
 from spec.view import View
 
-HISTORIES, STEPS, PARTS = 400, 40, 100
+HISTORIES, STEPS, PARTS = 400, 40, 150
 LEAST = 20
 """How often each clause is seen violated alone, and how often another one is without it."""
 TOGETHER = {"CONS": {"CONS", "RC"}}
