@@ -14,7 +14,7 @@ from conformance.protocol import Action
 from spec.vocabulary import InvalidInput
 
 VALUES: Final[tuple[object, ...]] = (
-    *(None, True, 1.0, "1", np.int32(1), object(), -1, 2**31, 10**30),
+    *(None, True, 1.0, "1", np.int32(1), ..., -1, 2**31, 10**30),
     *((), (True,), (1.0,), (-1,), (2**31,), (np.int32(1),), [1], {}),
     *(((True, 0),), ((0, 1.0),), ((0, np.int32(0)),), ((0,),), ((0, 0, 0),), ((None, 0),)),
 )

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import frozen
 from jax import Array
 
-from conformance.engines.ours import call_of
+from conformance.engines.driving import call_of
 from conformance.exploration.instances import Instance
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.transition import agrees

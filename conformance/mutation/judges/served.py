@@ -32,8 +32,6 @@ def judge(watchdog: Watchdog) -> str | None:
 def _differences() -> Iterator[str]:
     for model in llama.MODELS:
         weights = llama.drawn_weights(0, model)
-        yield from llama.differences(weights, model)
-        yield from llama.differences(llama.loud(weights), model, scale=llama.LOUD)
         for dtype, seed in product(DTYPES, range(TABLES)):
             narrow = evolve(model, dtype=dtype)
             given = llama.loud(weights) if seed % 2 else weights
