@@ -33,11 +33,11 @@ measured, with six sets of weights, is 1.2e-6. A log-probability may be twice as
 ROUNDINGS: Final = 16
 """How far a logit of a narrower dtype may be, in distances from 1 to the next number of the dtype.
 
-The largest that was measured, with three models and four sets of weights, is 11.
+The largest that was measured, with three models and four sets of weights, is 11.3.
 """
 TEMPERATURES: Final = (0.0, 0.3, 1.0, 1.7)
-ROWS: Final = 12
-"""The logits that are drawn from at each temperature."""
+ROWS: Final = 100
+"""The logits that are drawn from at each temperature: some hundred must nearly tie by chance."""
 LOUD: Final = 64
 MODEL: Final = Llama(
     vocabulary=37,
@@ -271,9 +271,15 @@ def epsilon(dtype: str) -> float:
 
 
 def draw_differences(dtype: str) -> Iterator[str]:
-    """What is wrong with draws from logits of this dtype, in words: they are taken as given."""
+    """What is wrong with draws from logits of this dtype, in words: they are taken as given.
+
+    The logits lie below 16 and their log-probabilities below 32, so that float32 loses 1e-6 in each
+    of two subtractions; the most that was measured is 9e-7. A softened logit loses as much for each
+    temperature.
+    """
     rng, count = np.random.default_rng(0), len(TEMPERATURES) * ROWS
-    rows = jnp.asarray(rng.normal(size=(count, MODELS[1].vocabulary)) * 4.0, dtype)
+    rows = jnp.asarray(rng.normal(size=(count, MODELS[1].vocabulary)) * 3.0, dtype)
+    rows = rows.at[:, -1].set(rows.max(axis=1))  # so that the largest ties
     params = [
         Params(max_new=1, temperature=TEMPERATURES[at % len(TEMPERATURES)], seed=at)
         for at in range(count)
@@ -285,9 +291,10 @@ def draw_differences(dtype: str) -> Iterator[str]:
         row = np.asarray(rows[at], np.float64)
         scores, token = _scores(row, one, at % 3, at + 5), int(tokens[at])
         likely = row[token] - np.log(np.exp(row).sum())
-        if scores[token] < scores.max() - 4 * TOLERANCE / (one.temperature or 1.0):
+        apart = TOLERANCE / one.temperature if one.temperature else 0.0
+        if scores[token] < scores.max() - apart or not (apart or token == scores.argmax()):
             yield f"{dtype}, row {at}: {token}, the oracle draws {scores.argmax()}"
-        if not abs(float(logprobs[at]) - likely) <= 4 * TOLERANCE:
+        if not abs(float(logprobs[at]) - likely) <= TOLERANCE:
             yield f"{dtype}, row {at}: log-probability {logprobs[at]}, not {likely}"
 
 

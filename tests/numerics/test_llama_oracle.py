@@ -1,6 +1,7 @@
 """The float64 oracle of Llama: it agrees with the served model, and sees each part of it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -114,27 +115,27 @@ def test_narrow_models_draw_what_the_oracle_draws(model: Llama) -> None:
 
 
 def narrow_draws(
-    logits: jax.Array, seeds: Any, choices: Any, positions: Any, temperatures: Any
+    logits: jax.Array,
+    seeds: Any,
+    choices: Any,
+    positions: Any,
+    temperatures: Any,
+    dtype: Any = jnp.bfloat16,
 ) -> Any:
-    """Draw from logits that are divided by the temperature in float16."""
-    divided = (logits.astype(jnp.float16) / temperatures[:, None].astype(jnp.float16)).astype(
-        jnp.float32
-    )
-    return DRAW(
-        jnp.where(temperatures[:, None] > 0, divided, logits),
-        seeds,
-        choices,
-        positions,
-        jnp.minimum(temperatures, 1.0),
-    )
+    """Draw from logits that are divided by the temperature in a narrow dtype."""
+    warm = temperatures > 0
+    divisors = jnp.where(warm, temperatures, 1.0).astype(dtype)
+    divided = (logits.astype(dtype) / divisors[:, None]).astype(jnp.float32)
+    softened = jnp.where(warm[:, None], divided, logits)
+    return DRAW(softened, seeds, choices, positions, warm.astype(jnp.float32))
 
 
 DRAW = sampler.draw
 
 
 def test_draws_of_narrow_models_that_are_off_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sampler that computes in the dtype of the model draws tokens that do not nearly tie."""
-    monkeypatch.setattr(sampler, "draw", narrow_draws)
+    """A sampler that is coarser than the model draws tokens that do not nearly tie."""
+    monkeypatch.setattr(sampler, "draw", partial(narrow_draws, dtype=jnp.float8_e4m3fn))
     forget_compiled()
 
     told = list(oracle.differences(oracle.drawn_weights(3, NARROW[0]), NARROW[0]))
@@ -143,6 +144,11 @@ def test_draws_of_narrow_models_that_are_off_are_seen(monkeypatch: pytest.Monkey
 
     assert any("the oracle draws" in one for one in told)
     assert not any("nearly tie" in one for one in told)
+
+
+def last_of_equals(logits: jax.Array, *numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Draw the last of equal logits, whatever the temperature."""
+    return logits.shape[1] - 1 - jnp.argmax(logits[:, ::-1], axis=1), DRAW(logits, *numbers)[1]
 
 
 def narrow_logprobs(logits: jax.Array, *numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -164,6 +170,20 @@ def test_logits_of_any_dtype_are_taken_as_given(
 
     assert bool(told) == (dtype != "float32")
     assert all("log-probability" in one for one in told)
+
+
+@pytest.mark.parametrize(("planted", "first"), [(narrow_draws, 1), (last_of_equals, 0)])
+def test_a_wrong_draw_from_given_logits_is_told(
+    planted: Callable[..., Any], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that is softened too coarsely, and one that is greedy and takes the last of equals."""
+    monkeypatch.setattr(sampler, "draw", planted)
+
+    told = [one for one in oracle.draw_differences("bfloat16") if "the oracle draws" in one]
+
+    rows = {int(one.split()[2].rstrip(":")) % len(oracle.TEMPERATURES) for one in told}
+    assert rows, told
+    assert first == min(rows)
 
 
 def test_the_first_of_equal_logits_is_taken(
