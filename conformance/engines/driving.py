@@ -1,7 +1,7 @@
 """Actions of the specification as calls of our engine, and what those return."""
 
-from collections.abc import Sequence
-from typing import Any, Never
+from collections.abc import Callable, Sequence
+from typing import Any, Never, TypeVar
 
 from conformance.protocol import Action, EngineFailed, Result, Rounds
 from impl.engine import Engine, Output
@@ -12,6 +12,9 @@ from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.vocabulary import INVALID
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a table
     """Apply an action of the specification to the engine, without a host."""
@@ -21,7 +24,7 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
         case act.Assign(slot, prompt, params):
             engine.assign(slot, prompt, params, request=action.request, choice=action.choice)
         case act.Allocate(batch):
-            return _host_plan(engine.allocate(batch))
+            return host_plan(with_a_list(engine.allocate, batch))
         case act.Write(batch):
             engine.write(batch)
         case act.Clone(parent, child):
@@ -41,7 +44,7 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
         case act.Truncate(slot, length):
             engine.truncate(slot, length)
         case act.Prefill(requests):
-            engine.prefill(requests)
+            with_a_list(engine.prefill, requests)
         case act.Generate():
             return Rounds(*engine.generate())
         case act.Reset(mode):
@@ -62,6 +65,21 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
         case _:
             raise TypeError(action)
     return None
+
+
+def with_a_list(call: Callable[[Sequence[T]], R], given: Sequence[T]) -> R:
+    """Call with a list of what is given, or with what is none as it is.
+
+    Raises EngineFailed if the call changes what the caller has given.
+    """
+    if not isinstance(given, list | tuple):
+        return call(given)
+    ours = [*given]
+    try:
+        return call(ours)
+    finally:
+        if ours != [*given]:
+            raise EngineFailed(f"a call changes the list {[*given]} to {ours}", clause="ATOMIC")
 
 
 def entries_of(outputs: Sequence[Output]) -> tuple[OutputEntry, ...]:
@@ -101,7 +119,7 @@ def call_of(setup: Setup, action: Action) -> tuple[str, tuple[Any, ...]]:
     raise AssertionError(f"{action} calls no entry point")
 
 
-def _host_plan(plan: DevicePlan) -> BatchPlan:
+def host_plan(plan: DevicePlan) -> BatchPlan:
     """The plan without its padding. Raises EngineFailed unless that names no slot and no cell."""
     count = int(plan.num_seqs[0])
     ends = plan.cu_q_lens[: count + 1].tolist()

@@ -4,7 +4,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from conformance.engines.trouble import Failed, TroubledEngine
+from conformance.engines.trouble import (
+    Failed,
+    Pressed,
+    Trouble,
+    TroubledEngine,
+    is_main_thread,
+)
 from conformance.protocol import EngineFailed
 from impl.engine import Engine, StateLost
 from impl.host import Host
@@ -24,15 +30,32 @@ def require_lost(calls: Mapping[str, Callable[[], object]]) -> None:
 
 
 def lose(engine: TroubledEngine, host: Host) -> None:
-    """Lose the state. Raises EngineFailed unless host and engine say so, with what waits."""
+    """Lose the state, in a call that Ctrl-C meets too if that can be.
+
+    Raises EngineFailed unless host and engine say so, with what waits, and Ctrl-C is raised.
+    """
     waiting, engine.fails = host.state.waiting, True
-    with suppress(Failed):
-        host.take_outputs()
+    if is_main_thread():
+        _lose_with_ctrl_c(engine, host)
+    else:
+        with suppress(Failed):
+            host.take_outputs()
     require_lost(calls_of_host(host))
     require_lost(calls_of_engine(engine))
     if host.state.waiting != waiting:
         wrong = f"{host.state.waiting} wait after a call that failed, and not {waiting}"
         raise EngineFailed(wrong, clause="RESET")
+
+
+def _lose_with_ctrl_c(engine: TroubledEngine, host: Host) -> None:
+    try:
+        with engine.meets(Trouble.CTRL_C, 0):
+            host.take_outputs()
+    except Pressed:
+        return
+    except Failed:
+        pass
+    raise EngineFailed("Ctrl-C in a call that fails is lost", clause="ATOMIC")
 
 
 def calls_of_host(host: Host) -> dict[str, Callable[[], object]]:

@@ -6,6 +6,7 @@ The whole observable state is read back as one packed array.
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +15,12 @@ from attrs import asdict
 from jax import Array
 
 from conformance.engines import pool_copies
-from conformance.engines.driving import drive, entries_of
+from conformance.engines.driving import drive, entries_of, host_plan, with_a_list
 from conformance.engines.lost_state import lose
 from conformance.engines.serving import Serving
 from conformance.engines.snapshots import WORDS, layout, read_view, snapshots
 from conformance.engines.trouble import (
-    Pressed,
+    RAISED,
     RestorableHost,
     Trouble,
     TroubledEngine,
@@ -33,11 +34,13 @@ from impl import host
 from impl.attention.reference import ragged_paged_attention
 from impl.engine import Engine, Output, StateLost
 from impl.models.integer import IntegerModel
+from impl.models.protocol import BatchPlan as DevicePlan
 from impl.setup import Setup
 from impl.state import State
 from impl.state.packing import Packed, unpack
 from spec.fields import OutputEntry
 from spec.machines import actions as act
+from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
@@ -81,8 +84,8 @@ ACTIONS = frozenset(
 LIMITS = frozenset({Reason.OUT_OF_PAGES, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL, Reason.TOO_LONG})
 """Reasons whose refusal has two numbers: one that is not allowed, and the most that may be."""
 SELDOM = 300
-CTRL_C_EVERY = {act.Reset: 10, act.Submit: 80, act.Admit: 80, act.TakeOutputs: 80, act.Generate: 80}
-"""One of so many of these actions is done once more, with Ctrl-C, and one of SELDOM others."""
+TROUBLE_EVERY = {act.Reset: 4, act.Submit: 80, act.Admit: 40, act.TakeOutputs: 40, act.Generate: 80}
+"""One of so many of these actions is done once more, in trouble, and one of SELDOM others."""
 KINDS_EVERY = 8
 """One of so many actions has an argument of a wrong kind at first."""
 _JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
@@ -133,6 +136,7 @@ class Ours:
         self._spans = layout(setup, cells=observed)
         self._seen: tuple[bytes, View] | None = None
         self._last_outputs: tuple[Output, ...] = ()
+        self._plan: tuple[DevicePlan, BatchPlan] | None = None
 
     @property
     def profile(self) -> Profile:
@@ -148,17 +152,17 @@ class Ours:
         """Call the engine for an action; actions on requests go to the host.
 
         Some have an argument of a wrong kind at first, which nothing may come of. If everything is
-        observed, some are done once more, with Ctrl-C: that copies the pool.
+        observed, some are done once more, in trouble: that copies the pool.
         """
         last = self._seen[0] if self._seen else b""
         asked = f"{len(self._host.state.waiting)} {action}"
         number = zlib.crc32(asked.encode(), zlib.crc32(last))
-        every = CTRL_C_EVERY.get(type(action), SELDOM)
+        every = TROUBLE_EVERY.get(type(action), SELDOM)
         self._require_kinds(action, number)
         try:
             if number % every or not self._cells or not is_main_thread():
                 return self._do(action)
-            return self._do_with_ctrl_c_too(action, number // every)
+            return self._do_in_trouble_too(action, number // every)
         except Refused as refused:
             _require_past_its_limit(refused)
             raise
@@ -176,21 +180,26 @@ class Ours:
                 return entries_of(self._last_outputs)
             case act.Generate():
                 return Rounds(*self._host.generate_rounds())
+            case act.Allocate(batch):
+                return self._allocate(batch)
             case _:
                 if self._host.state.admitted and isinstance(action, act.Assign | act.Prefill):
                     self._host.settle()  # the action may take the id of a request that has left
                 return drive(self._engine, action)
         return None
 
-    def _do_with_ctrl_c_too(self, action: Action, number: int) -> Result:
-        """Do it; then once more from the state before, with Ctrl-C in one of its calls.
+    def _do_in_trouble_too(self, action: Action, number: int) -> Result:
+        """Do it; then once more from the state before, with trouble in one of its calls.
 
-        Raises EngineFailed unless the last call ends with the same state, and one that only reads
-        with that or with the state before.
+        Raises EngineFailed unless the action is then done or not, or the host says that its state
+        is lost and the trouble is not Ctrl-C. After Ctrl-C in its last call it is done, unless it
+        only reads; Ctrl-C that is ignored changes nothing.
         """
+        number, kind = divmod(number, len(Trouble))
+        trouble = tuple(Trouble)[kind]
         before, old = (self._engine.extract(), self._host.state), self._shown(action)
         result, refused = None, None
-        with self._engine.meets(Trouble.CTRL_C):
+        with self._engine.meets(trouble):
             try:
                 result = self._do(action)
             except Refused as error:
@@ -200,31 +209,41 @@ class Ours:
         if calls:
             at = number % calls
             self._serving.put_back(*before)
-            told = f"after Ctrl-C in call {at} of {calls}, {action}"
+            reads = refused is not None or isinstance(action, act.Submit)  # also in its last call
+            may_be = {
+                Trouble.CTRL_C: (new,) if at == calls - 1 and not reads else (old, new),
+                Trouble.IGNORED: (new,),
+            }
+            told = f"after {trouble.value} in call {at} of {calls}, {action}"
             try:
-                self._press(action, at)
-                seen = self._shown(action)
+                is_lost = self._meet(action, trouble, at)
+                if not is_lost and self._shown(action) not in may_be.get(trouble, (old, new)):
+                    raise EngineFailed(f"{told} is neither done nor not", clause="ATOMIC")
             except StateLost as lost:
                 raise EngineFailed(f"{told}: {lost}", clause="ATOMIC") from None
             finally:
                 self._serving.put_back(*after)
-            reads = refused is not None or isinstance(action, act.Submit)  # also in its last call
-            if seen != new and (seen != old or (at == calls - 1 and not reads)):
-                raise EngineFailed(f"{told} is neither done nor not", clause="ATOMIC")
         if refused is not None:
             raise refused
         return result
 
-    def _press(self, action: Action, at: int) -> None:
-        """Do it with Ctrl-C in the call of this number. Raises EngineFailed if that is lost."""
+    def _meet(self, action: Action, trouble: Trouble, at: int) -> bool:
+        """Do it with trouble in the call of this number; returns whether its state is lost.
+
+        Raises EngineFailed if the trouble is lost, and StateLost if the state must not be.
+        """
+        is_raised = False
         try:
-            with self._engine.meets(Trouble.CTRL_C, at):
+            with self._engine.meets(trouble, at), suppress(Refused):
                 self._do_plainly(action)
-        except Pressed:
-            if isinstance(action, act.TakeOutputs):
-                self._do(action)  # what has left the device is kept for the next call
-            return
-        raise EngineFailed(f"Ctrl-C in call {at} of {action} is lost", clause="ATOMIC")
+        except RAISED.get(trouble, ()):
+            is_raised = True
+        if is_raised != (trouble in RAISED):
+            raise EngineFailed(f"{trouble.value} in call {at} of {action} is lost", clause="ATOMIC")
+        if trouble is Trouble.CTRL_C and isinstance(action, act.TakeOutputs):
+            self._do(action)  # what has left the device is kept for the next call
+        self._engine.stats()
+        return trouble is not Trouble.CTRL_C and self._serving.is_lost()
 
     def _shown(self, action: Action) -> tuple[object, ...]:
         """All that an action may change. A reset may leave what cells hold, or not."""
@@ -264,6 +283,14 @@ class Ours:
         if (*admitted, *self._host.state.waiting) != before:
             wrong = f"it admits {admitted} of {before}, and {self._host.state.waiting} wait"
             raise EngineFailed(wrong, clause="DET")
+
+    def _allocate(self, batch: tuple[tuple[int, int] | None, ...]) -> BatchPlan:
+        """Allocate. Raises EngineFailed if that changes the plan of an earlier call."""
+        plan = with_a_list(self._engine.allocate, batch)
+        before, self._plan = self._plan, (plan, host_plan(plan))
+        if before is not None and host_plan(before[0]) != before[1]:
+            raise EngineFailed("the plan of an earlier call changes", clause="DET")
+        return self._plan[1]
 
     def _reset(self, mode: ResetMode) -> None:
         """Reset: sometimes after a call that has lost the state, sometimes from a damaged state.

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from attrs import frozen
 
-from conformance.engines.driving import entries_of
+from conformance.engines.driving import entries_of, with_a_list
 from conformance.engines.lost_state import calls_of_host, require_lost
 from conformance.engines.snapshots import snapshots
 from conformance.engines.trouble import (
     NEVER,
-    Alarm,
-    Pressed,
+    RAISED,
     RestorableHost,
     Trouble,
     TroubledEngine,
@@ -77,11 +76,11 @@ class Serving:
 
         Raises EngineFailed unless the outputs are the right ones then.
         """
-        trouble = (Trouble.CTRL_C, Trouble.ALARM)[kind % 2]
+        trouble = (Trouble.CTRL_C, Trouble.ALARM, Trouble.CTRL_C, Trouble.TIMEOUT)[kind % 4]
         try:
             self._generated(requests, trouble, at)
-        except (Pressed, Alarm):
-            is_lost = self._is_lost()
+        except RAISED[trouble]:
+            is_lost = self.is_lost()
         else:
             raise EngineFailed(f"{trouble.value} in call {at} is lost", clause="ATOMIC")
         told = f"after {trouble.value} in call {at} of the host"
@@ -129,7 +128,7 @@ class Serving:
         self.engine.inject(given)
         self.host.restore(of_host)
 
-    def _is_lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the host says that it must be reset. Raises EngineFailed if it goes on then."""
         try:
             self.host.stats()
@@ -180,7 +179,7 @@ class Serving:
         stalled: Stalled | None = None
         try:
             with meets:
-                served = _named(self.host.generate(requests))
+                served = _named(with_a_list(self.host.generate, requests))
         except Stalled as error:
             served, stalled = _named(error.outputs), error
         waiting, queued = len(self.host.state.waiting), self.engine.stats().queued

@@ -1,7 +1,8 @@
 """Trouble from outside during a call of the host: Ctrl-C, other signals, and errors of the device.
 
-Ctrl-C comes before the result of a call of the device is stored, other trouble when it is, and both
-before the caller has it. What engine and host promise of it: docs/serving.md, "Ctrl-C, and errors".
+Ctrl-C comes before the result of a call of the device is stored, alarms when it is, and both before
+the caller has it. An error comes before the device has the state. What engine and host promise of
+it: docs/serving.md, "Ctrl-C, and errors".
 """
 
 import signal
@@ -28,13 +29,6 @@ NEVER: Final = 2**31
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 
-class Trouble(Enum):
-    """What comes. An alarm is another signal, whose handler raises."""
-
-    CTRL_C = "Ctrl-C"
-    ALARM = "an alarm"
-
-
 class Pressed(KeyboardInterrupt):
     """What Ctrl-C raises, if it is ours and not that of a user."""
 
@@ -43,8 +37,32 @@ class Alarm(BaseException):
     """What the handler of another signal raises."""
 
 
+class TimedOut(Exception):
+    """What it raises where it is no more than an error."""
+
+
 class Failed(Exception):
-    """An error of the device."""
+    """An error of the device, or of the model that runs on it."""
+
+
+class Trouble(Enum):
+    """What comes. An alarm is another signal, whose handler raises."""
+
+    CTRL_C = "Ctrl-C"
+    ALARM = "an alarm"
+    TIMEOUT = "an alarm that is an error"
+    ERROR = "an error before the device has the state"
+    IGNORED = "Ctrl-C in a process that ignores it"
+
+
+RAISED: Final[dict[Trouble, type[BaseException]]] = {
+    Trouble.CTRL_C: Pressed,
+    Trouble.ALARM: Alarm,
+    Trouble.TIMEOUT: TimedOut,
+    Trouble.ERROR: Failed,
+}
+"""What a call raises that meets this trouble."""
+ALARMS: Final = frozenset({Trouble.ALARM, Trouble.TIMEOUT})
 
 
 class RestorableHost(Host):
@@ -72,8 +90,9 @@ class TroubledEngine(Engine):
     def meets(self, trouble: Trouble, at: int = NEVER) -> Iterator[None]:
         """Be in trouble at the call of this number, and count the calls. In the main thread only.
 
-        The handler of Ctrl-C puts another in its place, as one that lets the next one end the
-        process. Raises EngineFailed if Ctrl-C does not call it, or has another one afterwards.
+        The handler of Ctrl-C is a function, or another object that can be called. It puts another
+        one in its place, as one that lets the next Ctrl-C end the process. Raises EngineFailed if
+        it is not called, or is called with something else, or has another in its place afterwards.
         """
         self.calls, self._left, self._trouble, self._is_pressed = 0, at, trouble, False
         before, pressed = signal.getsignal(signal.SIGINT), False
@@ -83,6 +102,9 @@ class TroubledEngine(Engine):
             if self._is_pressed:
                 self._is_pressed, pressed = False, True
                 signal.signal(signal.SIGINT, next_handle)
+                if number != signal.SIGINT or not isinstance(frame, FrameType):
+                    wrong = f"the handler of Ctrl-C is called with {number!r} and {frame!r}"
+                    raise EngineFailed(wrong, clause="ATOMIC")
                 raise Pressed
             next_handle(number, frame)
 
@@ -90,7 +112,10 @@ class TroubledEngine(Engine):
             if callable(before):
                 before(number, frame)
 
-        signal.signal(signal.SIGINT, handle)
+        first: Any = handle if at // 2 % 2 else partial(handle)
+        if trouble is Trouble.IGNORED:
+            first = signal.SIG_IGN
+        signal.signal(signal.SIGINT, first)
         try:
             yield
         except KeyboardInterrupt as raised:
@@ -101,7 +126,7 @@ class TroubledEngine(Engine):
         finally:
             self._left = None
             kept = signal.signal(signal.SIGINT, before)
-            if kept is not (next_handle if pressed else handle):
+            if kept is not (next_handle if pressed else first):
                 name = getattr(kept, "__name__", kept)
                 wrong = f"the handler of Ctrl-C is {name} after a call"
                 raise EngineFailed(wrong, clause="ATOMIC")
@@ -116,7 +141,7 @@ class TroubledEngine(Engine):
         try:
             return super()._call(name, *rest)
         finally:
-            if self._trouble is Trouble.ALARM:
+            if self._trouble in ALARMS:
                 self._pass()
 
     def _pass(self) -> None:
@@ -127,24 +152,28 @@ class TroubledEngine(Engine):
         if self.calls <= self._left:
             return
         self._left = None
-        if self._trouble is Trouble.ALARM:
-            raise Alarm
-        self._is_pressed = True
-        signal.raise_signal(signal.SIGINT)
+        if self._trouble in {Trouble.CTRL_C, Trouble.IGNORED}:
+            self._is_pressed = self._trouble is Trouble.CTRL_C
+            signal.raise_signal(signal.SIGINT)
+        else:
+            raise RAISED[self._trouble]
 
     def _bind(self, run: Any, rest: tuple[Any, ...]) -> Ints:
-        return super()._bind(self._lost if self.fails else partial(self._pressed, run), rest)
+        return super()._bind(self._lost if self.fails else partial(self._in_trouble, run), rest)
 
-    def _pressed(self, run: Any, *given: Any) -> Any:
-        """Call the device; Ctrl-C comes before its result is stored."""
+    def _in_trouble(self, run: Any, *given: Any) -> Any:
+        """Call the device; Ctrl-C comes before its result is stored, and an error before it."""
+        if self._trouble is Trouble.ERROR:
+            self._pass()
         found = run(*given)
-        if self._trouble is Trouble.CTRL_C:
+        if self._trouble in {Trouble.CTRL_C, Trouble.IGNORED}:
             self._pass()
         return found
 
     def _lost(self, _weights: object, packed: Packed, *_rest: object) -> Never:
-        """Fail with the state in the call, as XLA does."""
+        """Fail with the state in the call, as XLA does, after Ctrl-C if that is due."""
         self.fails = False
+        self._pass()
         for leaf in jax.tree.leaves(packed):
             leaf.delete()
         raise Failed

@@ -2,6 +2,7 @@
 
 import inspect
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -17,7 +18,7 @@ from conformance.engines.driving import entries_of
 from conformance.engines.lost_state import calls_of_engine, calls_of_host
 from conformance.engines.ours import Ours
 from conformance.engines.serving import Serving
-from conformance.engines.trouble import is_main_thread
+from conformance.engines.trouble import Trouble, is_main_thread
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.seeded_bugs import forget_compiled
 from impl import engine, entries, host
@@ -356,6 +357,19 @@ def forgets_what_waits(host: Host, work: Callable[[], object]) -> object:
         raise
 
 
+def unless_it_fails(work: Callable[[], object]) -> object:
+    """Hold interrupts, and drop them where the work fails."""
+    held = list[int]()
+    previous: Any = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        done = work()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if held:
+        previous(held[0], sys._getframe())
+    return done
+
+
 def made_anew(engine: Engine) -> Packed:
     """The state, or a new one where it is lost."""
     return engine._packed or Engine(engine.setup).packed
@@ -372,12 +386,13 @@ def made_anew(engine: Engine) -> Packed:
             "goes on without its state",
         ),
         (Host, "_unless_broken", forgets_what_waits, "wait after a call that failed"),
+        (engine, "hold_interrupts", unless_it_fails, "Ctrl-C in a call that fails is lost"),
     ],
 )
 def test_a_failure_that_is_not_named_or_not_mended_is_seen(
-    monkeypatch: pytest.MonkeyPatch, place: type, name: str, planted: object, told: str
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, planted: object, told: str
 ) -> None:
-    """A host that no reset mends, an engine that goes on, and a host that forgets what waits."""
+    """A host that no reset mends, an engine that goes on, and what is forgotten meanwhile."""
     ours = Ours(*GIVEN, observed=True)
     monkeypatch.setattr(place, name, planted)
     monkeypatch.setattr(Host, "_check", Host._check if place is Host else lambda _: None)
@@ -425,7 +440,7 @@ def in_all_troubles(monkeypatch: pytest.MonkeyPatch, name: str, planted: object)
     right = entries_of(ours._serving._generated(REQUESTS[1:]))
     monkeypatch.setattr(place, name, planted)
     calls, told = ours._engine.calls, set()
-    for kind, at in product(range(6), range(calls)):
+    for kind, at in product(range(12), range(calls)):
         ours._serving.put_back(*before)
         try:
             ours._serving._in_trouble(REQUESTS[1:], right, kind, at)
@@ -517,6 +532,27 @@ def installs_its_own_at_last(work: Callable[[], object]) -> object:
         signal.signal(signal.SIGINT, previous)
 
 
+def holding(
+    work: Callable[[], object], *, holds: Callable[[object], bool], given: Any = None
+) -> object:
+    """Hold interrupts for such handlers; they are called with what is given, or the signal."""
+    previous, held = signal.getsignal(signal.SIGINT), list[int]()
+    if not holds(previous):
+        return work()
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        return work()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if held:
+            previous(given or held[0], sys._getframe())  # type: ignore[misc, operator]
+
+
+counts_the_signals = partial(holding, holds=callable, given=1)
+holds_for_functions_alone = partial(holding, holds=inspect.isroutine)
+holds_whatever_there_is = partial(holding, holds=bool)
+
+
 @pytest.mark.parametrize(
     ("name", "planted", "told"),
     [
@@ -537,6 +573,8 @@ def installs_its_own_at_last(work: Callable[[], object]) -> object:
         ("_take", take_before_what_is_kept, "and had begun with"),
         ("generate_rounds", decode_anyhow, "generate_rounds goes on without its state"),
         ("hold_interrupts", installs_its_own_at_last, "the handler of Ctrl-C is"),
+        ("hold_interrupts", counts_the_signals, "the handler of Ctrl-C is called with 1 and"),
+        ("hold_interrupts", holds_for_functions_alone, "of the host, its state is lost"),
     ],
 )
 def test_what_trouble_leaves_is_as_it_was(
@@ -577,6 +615,32 @@ def resets_in_two(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:
     given._reset(mode)
 
 
+def resets_and_trusts(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:
+    """Reset, and count as whole whatever comes."""
+    hold_interrupts(partial(given._reset, mode))
+
+
+def unless_no_exception(given: Host, work: Callable[[], object]) -> object:
+    """Run work; an `Exception` leaves the host as if nothing had happened."""
+    try:
+        return work()
+    except BaseException as error:
+        given._broken |= not isinstance(error, Exception)
+        raise
+
+
+def loses_at_any_error(given: Engine, run: Any, rest: tuple[Any, ...]) -> Any:
+    """Call the device, and give the state up wherever it fails."""
+    try:
+        return BIND(given, run, rest)
+    except Exception:
+        given._packed = None
+        raise
+
+
+BIND = Engine._bind
+
+
 def takes_in_two(given: Host) -> tuple[Output, ...]:
     """Take outputs, and do not hold interrupts."""
     given._take()
@@ -592,22 +656,32 @@ def takes_in_two(given: Host) -> tuple[Output, ...]:
         (Host, "take_outputs", takes_in_two, "Ctrl-C in call 0 of 1, TakeOutputs() is neither"),
         (engine, "hold_interrupts", drops_the_interrupt, "Ctrl-C in call 0 of Reserve(slot=3) is"),
         (engine, "hold_interrupts", lambda work: work(), "0 of 1, Reserve(slot=3): the engine has"),
+        (
+            engine,
+            "hold_interrupts",
+            holds_for_functions_alone,
+            "0 of 1, Reserve(slot=3): the engine has",
+        ),
+        (engine, "hold_interrupts", holds_whatever_there_is, "not callable"),
+        (Host, "reset", resets_and_trusts, "after an alarm in call 0 of 1, Reset(mode="),
+        (Host, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
+        (Engine, "_bind", loses_at_any_error, "before the device has the state in call 0 of 1, R"),
     ],
 )
 def test_every_action_is_done_whole_or_not_at_all(
     place: object, name: str, planted: object, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in any call leaves an action done or not, and loses no output and no state."""
+    """Trouble in any call leaves an action done or not, or the host says that its state is lost."""
     monkeypatch.setattr(place, name, planted)
     usual = signal.default_int_handler
     previous, found = signal.signal(signal.SIGINT, usual), set()
     try:
-        for number in range(3):
+        for number in range(3 * len(Trouble)):
             ours = Ours(*GIVEN, observed=True)
             for action in MIXED:
                 try:
-                    ours._do_with_ctrl_c_too(action, number)
-                except EngineFailed as failed:
+                    ours._do_in_trouble_too(action, number)
+                except (EngineFailed, TypeError) as failed:
                     found.add(str(failed))
         after = signal.getsignal(signal.SIGINT)
     finally:
