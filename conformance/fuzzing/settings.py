@@ -78,6 +78,11 @@ def narrow_batches(sizes: Geometry) -> Limits:
     )
 
 
+def many_rounds(sizes: Geometry) -> Limits:
+    """Rounds of one token, and in one call as many as all rows have cells."""
+    return evolve(narrow_batches(sizes), round_tokens=1, rounds=sizes.slots * sizes.max_len)
+
+
 def least(sizes: Geometry) -> Limits:
     """Everything one at a time."""
     return Limits(
@@ -146,9 +151,9 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(9, 2, 9, 3), after, full_buffers),  # more slots than a byte has bits
         (sized(6, 3, 3, 3), end, least),
         (sized(1, 4, 2, 2), after, default_limits),  # one page
-        (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
+        (sized(20, 3, 4, 5), after, many_rounds),  # pages never run out
         (sized(6, 8, 2, 3), end, one_prefill),  # long pages
-        (sized(8, 1, 3, 3), never, wide),
+        (sized(14, 1, 3, 3), never, wide),  # more pages than all rows have cells
         (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
     )
 

@@ -32,6 +32,8 @@ NAMES: Final = (0, 1)
 LARGEST: Final = 2**31 - 1
 LARGE: Final = (LARGEST, 2**24 + 1, LARGEST - 1, 2**16)
 """Large ids, choices and seeds: at the end of an int32, and where a float32 or 16 bits round."""
+ROUND: Final = (*(10**power for power in range(1, 10)), 2**8, 2**16, 2**24, 2**30)
+"""Numbers by which an engine may multiply one part of a name so as to add the other."""
 TEMPERATURES: Final = (0.0, 1.0, 0.0, 1.0, 0.5, 2**-20, 1e-45, 1.5)
 """Greedy, usual ones, and small ones: the smallest is not 0 in a float32, but for a flush to 0."""
 
@@ -167,6 +169,15 @@ def name_of(state: State, digits: Digits, serial: int) -> int:
     held = (detail.request for detail in state.details if detail is not None)
     waiting = (request.id for request in state.waiting)
     return digits.one_of((*NAMES, *NAMES, *LARGE[:2], *held, *waiting))
+
+
+def colliding_choices(state: State, digits: Digits, request: int) -> tuple[int, ...]:
+    """Choices with which this request is another one, if a name is packed into one number."""
+    base = digits.one_of(ROUND)
+    live = [(one.request, one.choice) for one in state.details if one is not None]
+    taken = [*live, *((one.request, one.choice) for one in state.outputs)]
+    packed = [(other - request) * base + choice for other, choice in taken if other > request]
+    return tuple(choice for choice in packed if choice <= LARGEST)
 
 
 def request(state: State, digits: Digits, serial: int) -> Request:

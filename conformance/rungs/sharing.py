@@ -32,6 +32,7 @@ from conformance.rungs.shared_generators import (
     LARGEST,
     Digits,
     allocated,
+    colliding_choices,
     free_slots,
     has_settled,
     used_slots,
@@ -56,8 +57,13 @@ def clone(state: State, drawn: int) -> Clone:
     settled = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
     owners = [slot for slot in lazy_owners(state) if slot in settled]
     parents = owners if owners and digits.below(2) else settled or live
+    parent = wild_slot(state, digits, parents)
+    detail = state.details[parent] if 0 <= parent < len(state.details) else None
+    colliding = colliding_choices(state, digits, detail.request) if detail else ()
+    if colliding and digits.below(2):
+        return Clone(parent, child, digits.one_of(colliding))
     choice = digits.one_of((0, LARGEST)) if digits.rarely(12) else 1 + digits.below(5)
-    return Clone(wild_slot(state, digits, parents), child, choice)
+    return Clone(parent, child, choice)
 
 
 def clone_everywhere(session: Session, digits: Digits) -> Step:

@@ -15,7 +15,7 @@ from spec_engine import SpecEngine, small
 from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import Step
-from conformance.rungs.shared_generators import LARGE, LARGEST, NAMES
+from conformance.rungs.shared_generators import LARGE, LARGEST, NAMES, ROUND
 from spec.machines import actions as act
 from spec.state import State
 from spec.table import Batch
@@ -54,6 +54,7 @@ LEAST = {
     "take no outputs": 16,
     "outputs full": 77,
     "a clone into the last free slot": 38,
+    "a choice that collides": 10,
     "a clone without a free slot": 13,
     "the smallest slot": 22,
 }
@@ -84,6 +85,7 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             yield from ["a prefill of exactly the most prompts"] * (more == 0)
             yield from ["a prefill of one prompt more"] * (more == 1)
         case act.Clone():
+            yield from ["a choice that collides"] * _collides(state, action)
             free = state.sequences.count(None)
             yield from ["a clone into the last free slot"] * (free == 1)
             yield from ["a clone without a free slot"] * (free == 0)
@@ -91,6 +93,17 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             yield from _buffers(state, action)
     if getattr(action, "slot", None) == -(2**31):
         yield "the smallest slot"
+
+
+def _collides(state: State, action: act.Clone) -> bool:
+    """Whether the child has the name of another sequence, if both numbers are packed into one."""
+    details = state.details
+    parent = details[action.parent] if 0 <= action.parent < len(details) else None
+    return parent is not None and any(
+        (one.request - parent.request) * base + one.choice == action.choice
+        for one, base in product((*details, *state.outputs), ROUND)
+        if one is not None and one.request != parent.request
+    )
 
 
 def _batch(state: State, batch: Batch) -> Iterator[str]:
