@@ -5,7 +5,7 @@ Source: Touvron et al., "LLaMA" (2023), section 2.2; Su et al., "RoFormer" (2021
 Variants" (2020).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import jax
@@ -15,12 +15,12 @@ from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
 
-from impl.engine import Engine, Output
+from impl.engine import Engine, Key, Output
 from impl.host import Host
 from impl.models import sampler
 from impl.models.llama import LayerWeights, Llama, LlamaWeights
 from impl.setup import Setup
-from spec.vocabulary import Geometry, Limits, Params, Request
+from spec.vocabulary import FinishReason, Geometry, Limits, Params, Request
 
 Floats = NDArray[np.float64]
 
@@ -236,7 +236,8 @@ def differences(
 
     Teacher-forced: each token is compared with what the oracle draws from the tokens before it; one
     of a dtype narrower than float32 may be any of those that nearly tie. The dense model is
-    compared with the oracle, too, and a greedy request must take the first of equal logits.
+    compared with the oracle, too, and a greedy request must take the first of equal logits. Served
+    again with one of its tokens as a stop, each request must end there.
 
     weights: in any dtype; the engine and the oracle have them in that of the model.
     """
@@ -247,8 +248,9 @@ def differences(
         setup = evolve(setup, geometry=KERNEL_SIZES)
     yield from _of_dense(model, right, weights, tolerance)
     yield from _of_ties(setup, weights)
-    requests = requests_of(model)
-    served = Host(Engine(setup, weights)).generate(requests)
+    requests, host = requests_of(model), Host(Engine(setup, weights))
+    served = host.generate(requests)
+    yield from _of_stops(host, requests, served)
     for request in requests:
         for choice in range(request.n_generations):
             output = served.get((request.id, choice))
@@ -315,6 +317,27 @@ def _of_ties(setup: Setup, weights: Any) -> Iterator[str]:
     tokens = served[request.id, 0].tokens if served else ()
     if len(tokens) != request.params.max_new or any(token % 2 for token in tokens):
         yield f"request {request.id}: {tokens}, no odd token is first of equals"
+
+
+def _of_stops(
+    host: Host, requests: Sequence[Request], served: Mapping[Key, Output]
+) -> Iterator[str]:
+    """Each request again, with the middle token of its first choice as a stop sequence."""
+    texts = [served[one.id, 0].tokens if (one.id, 0) in served else (0,) for one in requests]
+    stops = [text[len(text) // 2] for text in texts]
+    again = [
+        evolve(one, params=evolve(one.params, stops=((stop,),)))
+        for one, stop in zip(requests, stops, strict=True)
+    ]
+    ended, stop_of = host.generate(again), dict(zip((one.id for one in again), stops, strict=True))
+    for (request, choice), before in served.items():
+        stop, output = stop_of[request], ended.get((request, choice))
+        end = before.tokens.index(stop) + 1 if stop in before.tokens else len(before.tokens)
+        reason = FinishReason.STOP if stop in before.tokens else before.reason
+        seen = None if output is None else (output.tokens, output.reason)
+        if seen != (before.tokens[:end], reason):
+            wanted = f"{before.tokens[:end]} and {reason.name}"
+            yield f"request {request}, choice {choice}, stop {stop}: {output}, should be {wanted}"
 
 
 def _of_output(

@@ -29,7 +29,7 @@ WRONG: Final[dict[str, Callable[[Array], Array]]] = {
     "with one more axis": lambda leaf: leaf[None],
     "that was deleted": lambda leaf: _deleted(leaf + 0),
 }
-"""Arrays that are none of a model's weights."""
+"""Arrays that are none of a model's weights; each is given as one of numpy, too, if it is there."""
 CALLS: Final[dict[str, Callable[[Engine, int], object]]] = {
     "Request.prompt": lambda engine, token: _submitted(engine, (0, token)),
     "Params.stops": lambda engine, token: _submitted(engine, (0,), ((token,),)),
@@ -60,12 +60,20 @@ def _of_weights(setup: Setup, weights: Any) -> Iterator[str]:
     if told is not None:
         yield f"the largest numbers of {setup.model} are refused: {told}"
     for at, (path, leaf) in enumerate(leaves):
-        for how, change in WRONG.items():
-            other = [change(leaf) if at == index else one for index, (_, one) in enumerate(leaves)]
+        for how, wrong in _wrong(leaf):
+            other = [wrong if at == index else one for index, (_, one) in enumerate(leaves)]
             wanted = "weights" + jax.tree_util.keystr(path)
             told = _named(partial(Engine, setup, jax.tree.unflatten(tree, other)))
             if told != wanted:
                 yield f"{wanted} {how}: refused is {told}"
+
+
+def _wrong(leaf: Array) -> Iterator[tuple[str, object]]:
+    for how, change in WRONG.items():
+        changed = change(leaf)
+        yield how, changed
+        if not changed.is_deleted():
+            yield f"{how}, of numpy", np.asarray(changed)
 
 
 def _largest(dtype: Any) -> float:

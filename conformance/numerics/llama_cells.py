@@ -1,15 +1,16 @@
 """K and V that an engine with Llama holds, beside the float64 oracle, at each step of a history.
 
 Random calls of a table: sequences are cloned, cut, written in parts and together with others, and
-given drafts. A call that is refused changes nothing, in no cell either. Tokens that requests draw
-are no part of it.
+given drafts. A call that is refused changes nothing, in no cell either. At first no cell holds a
+number, and after a physical reset each holds zeros. Tokens that requests draw are no part of it.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from attrs import evolve, field, frozen
 
@@ -17,7 +18,7 @@ from conformance.numerics.llama import MODEL, SETUP, Floats, cells, drawn_weight
 from impl.engine import Engine
 from impl.models.llama import Llama
 from impl.setup import Setup
-from spec.vocabulary import Geometry, Params, Refused, default_limits
+from spec.vocabulary import Geometry, Params, Refused, ResetMode, default_limits
 
 STEPS: Final = 80
 MISTAKES: Final = 8
@@ -35,6 +36,8 @@ was measured, with twelve sets of weights, is 1.3e-6.
 MORE: Final = 300
 FARTHEST: Final = 2048
 """The longest text that is written for what a dtype cannot hold, without MORE."""
+JUNK: Final = (float("nan"), float("inf"), -float("inf"))
+"""What cells may hold that are not written."""
 PAGE_SIZES: Final = (16, 1)
 """With pages of one cell a long text has more pages than 8 bits can number."""
 ROUNDINGS: Final = 8
@@ -64,6 +67,7 @@ def differences(weights: Any, model: Llama = MODEL, *, seed: int = 0) -> Iterato
     """
     weights = jax.tree.map(lambda leaf: leaf.astype(model.dtype), weights)
     rng, engine = random.Random(seed), Engine(evolve(SETUP, model=model), weights)
+    _fill(engine, JUNK)
     known = dict[tuple[int, ...], Floats]()
     tolerance = TOLERANCE if model.dtype == "float32" else ROUNDINGS * epsilon(model.dtype)
     for step in range(STEPS):
@@ -83,6 +87,27 @@ def differences(weights: Any, model: Llama = MODEL, *, seed: int = 0) -> Iterato
                 yield from _wrong(held, slot, known[text], step, tolerance=tolerance)
     if len(known) < FEWEST:
         yield f"{len(known)} texts were written in {STEPS} calls, should be {FEWEST} or more"
+    yield from _of_reset(engine)
+
+
+def _fill(engine: Engine, values: Sequence[float]) -> None:
+    """Put these values into the cells of the pool, one after another."""
+    state = engine.extract()
+    pools = tuple(
+        jnp.asarray(np.resize(np.asarray(values, pool.dtype), pool.shape))
+        for pool in state.pages.cache
+    )
+    engine.inject(state._replace(pages=state.pages._replace(cache=pools)))
+
+
+def _of_reset(engine: Engine) -> Iterator[str]:
+    """A physical reset erases each byte of every pool, whatever it holds."""
+    _fill(engine, (*JUNK, -1.0))
+    engine.reset(ResetMode.PHYSICAL)
+    for layer, pool in enumerate(engine.extract().pages.cache):
+        left = np.flatnonzero(np.frombuffer(np.asarray(pool).tobytes(), np.uint8))
+        if left.size:
+            yield f"layer {layer}: {left.size} bytes are not 0 after a physical reset"
 
 
 def far_differences(dtype: str, *, page_size: int, seed: int = 0) -> Iterator[str]:
