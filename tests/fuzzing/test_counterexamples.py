@@ -3,6 +3,7 @@
 import ast
 import errno
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -252,3 +253,18 @@ def test_rerun_runs_what_is_asked_for(
     assert 0 == main(["rerun", named, *words])
     assert Path("imported").exists()
     sys.modules.pop("witness", None)
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("engine", [OUR_ENGINE, "conformance.engines.ours:make_without_cells"])
+def test_the_command_that_is_told_runs_the_history(
+    engine: str, python: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a history names, a copy of what is printed beside it replays it."""
+    kept = evolve(recorded("leak", GROW), engine=engine, python=python)
+    history, _ = counterexamples.write(kept, Path("corpus"))
+    command = counterexamples.again(kept, history)
+
+    status = main(shlex.split(command)[1:])
+
+    assert status in {0, 1}, capsys.readouterr().err

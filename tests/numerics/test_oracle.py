@@ -78,6 +78,16 @@ def test_attention_by_hand() -> None:
     assert [0.0, 0.0] == online([1.0, 0.0], [], [], tile=2, scale=1.0)
 
 
+@pytest.mark.parametrize("far", [0.0, -800.0, 800.0, -1e6, 1e6, -1e300, 1e300])
+@pytest.mark.parametrize("tile", [1, 2])
+def test_scores_far_from_zero_weigh_as_any(far: float, tile: int) -> None:
+    """Scores that are equal weigh the same, however far below 0 or above it they are."""
+    keys, values = [[far], [far]], [[1.0], [3.0]]
+
+    assert [2.0] == online([1.0], keys, values, tile=tile, scale=1.0)
+    assert [2.0] == naive([1.0], keys, values, scale=1.0)
+
+
 @given(
     q=vectors,
     cells=st.lists(st.tuples(vectors, vectors), min_size=1, max_size=9),

@@ -228,6 +228,16 @@ def test_an_admitted_request_is_served_in_its_worst_case(capacity: Capacity) -> 
     assert {Reason.NEVER_FITS} == reasons(SERVING, small, Submit(request))
 
 
+def test_a_request_never_fits_with_what_is_taken_ahead() -> None:
+    """Four tokens, and four cells ahead, are four pages of 2: a pool of three is one short."""
+    asked = Submit(Request(id=1, prompt=(1, 2), params=Params(max_new=2)))
+    for count, wanted in ((3, {Reason.NEVER_FITS}), (4, set())):
+        sizes = geometry(pages=count, page_size=2, slots=2, pages_per_seq=4)
+        state = SERVING.initial(sizes, limits(sizes), capacity=Capacity(lookahead=4))
+
+        assert wanted == reasons(SERVING, state, asked)
+
+
 def test_a_request_that_is_too_long_needs_more_than_a_row() -> None:
     """Nothing is taken ahead past `max_len`, but tokens past it are counted."""
     long = Request(id=1, prompt=(1,), params=Params(max_new=20))

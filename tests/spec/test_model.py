@@ -1,5 +1,7 @@
 """The exact model: no output of it survives a wrong cell, and draws depend on their names alone."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,13 +100,21 @@ def test_attending_through_a_window_is_recomputing_with_it(
         assert ran == [model.contents(tag) for tag in prefixes(text)]
 
 
-def test_contents_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clearing the cache in between changes no contents."""
-    texts = [tuple(range(length)) for length in (9, 4, 12, 1, 7)]
-    fresh = [model.contents(text) for text in texts]
-    monkeypatch.setattr(model, "_MEMORY_LIMIT", 3)
+@pytest.mark.parametrize("window", [None, 1, 2, 3])
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_contents_do_not_depend_on_what_was_asked_before(
+    limit: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full cache changes no contents, whichever prefixes have been asked for, in any order."""
+    texts = [tuple(range(first, first + 9)) for first in range(4)]
+    asked = [text[: length + 1] for text in texts for length in range(9)] * 3
+    Random(limit).shuffle(asked)
+    right = {text: [cell for cell, _ in model.forward(text, window)] for text in texts}
+    monkeypatch.setattr(model, "_memories", {})
+    monkeypatch.setattr(model, "_MEMORY_LIMIT", limit)
 
-    assert fresh == [model.contents(text) for text in reversed(texts)][::-1]
+    for tag in asked:
+        assert right[texts[tag[0]]][len(tag) - 1] == model.contents(tag, window)
 
 
 @steady

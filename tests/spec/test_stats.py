@@ -8,7 +8,7 @@ from spec_draws import propose
 from spec_tools import MACHINE, climb, counts, geometry, machine, rows
 
 from spec import stats
-from spec.machines.actions import Clone, Free, Prefill, Reserve
+from spec.machines.actions import Clone, Free, Prefill, Propose, Reserve
 from spec.stats import Stats
 from spec.vocabulary import Params, Request
 
@@ -30,6 +30,14 @@ def test_a_timeline_by_hand() -> None:
         Stats(1, 2, 6, 1, (0, 2, 0)),
         Stats(2, 2, 6, 1, (0, 2, 0)),
     ) == stats.timeline(run)
+
+
+def test_drafts_are_in_the_queue() -> None:
+    """The drawn token and two drafts are queued: three entries."""
+    asked = Request(id=0, prompt=(1, 2), params=Params(max_new=6))
+    state = climb(climb(machine(SIZES), Prefill((asked,))), Propose(0, (7, 8)))
+
+    assert 3 == stats.NAMED["queued"].of(state)
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)

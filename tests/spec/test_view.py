@@ -86,6 +86,10 @@ def test_cells_can_be_compared() -> None:
     assert view(cells=plain).cells is plain
     assert ((1, 2), (3,), (4,), 5) == view(cells=arrays).cells
     assert (0, 1, 2, 3) == view(cells=np.arange(4)).cells
+    for first in (None, 1, "text", (2,), [2], np.array([2])):
+        shown = view(cells=[first, None, 5, [6]]).cells
+        assert shown is not None
+        assert (5, (6,)) == shown[2:]
 
 
 def test_a_row_is_recorded_up_to_its_last_page() -> None:
