@@ -423,6 +423,28 @@ def test_what_host_and_driver_return_is_compared(monkeypatch: pytest.MonkeyPatch
             ours.apply(act.Allocate(((slots[number], 0),)))
 
 
+def test_what_is_given_and_what_was_returned_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that changes its caller's list, and one that changes the plan of an earlier one."""
+    ours = Ours(*GIVEN, observed=True)
+    slots = [ours.engine.reserve() for _ in range(2)]
+    right, held = Engine._plan, list[Any]()
+
+    def reused(given: Engine, result: Any) -> Any:
+        held[:] = held or [right(given, result)]
+        held[0].kv_lens[:] = right(given, result).kv_lens
+        return held[0]
+
+    monkeypatch.setattr(Engine, "_plan", reused)
+    ours.apply(act.Allocate(((slots[0], 0),)))
+    with pytest.raises(EngineFailed, match="the plan of an earlier call changes"):
+        ours.apply(act.Allocate(((slots[0], 1), (slots[1], 0))))
+    monkeypatch.setattr(Host, "generate", lambda _, requests: requests.clear() or {})
+    with pytest.raises(EngineFailed, match="a call changes the list"):
+        ours.serve(REQUESTS)
+
+
 def replaced(right: Callable[..., Any], name: str, engine: Engine, result: object) -> Any:
     """A plan whose padding has the number 0 in a field."""
     plan = right(engine, result)

@@ -20,6 +20,9 @@ from impl.engine import Engine
 from impl.host import Host
 from impl.models import sampler
 from impl.models.llama import DTYPES, LayerWeights, Llama, LlamaWeights
+from impl.setup import Setup
+from impl.state.slots import Slots
+from impl.steps import decode
 from spec.vocabulary import InvalidInput, Refused, Request
 
 
@@ -217,6 +220,27 @@ def test_tokens_that_do_not_fit_are_seen(
     assert told == [index >= at for index in range(len(told))]
 
 
+def test_stops_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop sequences that are compared in 16 bits are missed where tokens have more."""
+    right = decode.finish_reasons
+
+    def narrowed(setup: Setup, held: Slots, slots: jax.Array) -> jax.Array:
+        stops = held.stops.astype(jnp.int16).astype(jnp.int32)
+        return right(setup, held._replace(stops=stops), slots)
+
+    monkeypatch.setattr(decode, "finish_reasons", narrowed)
+    monkeypatch.setattr(oracle, "REQUESTS", oracle.REQUESTS[:2])
+    forget_compiled()
+
+    model = oracle.MODELS[2]
+    told = list(oracle.differences(oracle.drawn_weights(3, model), model))
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert told
+    assert all("should be" in one for one in told)
+
+
 def test_loud_logits_are_those_of_the_oracle(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +277,34 @@ def test_cells_of_large_rows_are_those_of_the_oracle(
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     """Along random histories of a table every written K and V is that of its prefix."""
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
+
+
+def adds_what_is_apart(pool: jax.Array, source: Any, destination: Any) -> jax.Array:
+    """A copy of pages by their difference to what was there."""
+    copied = pool.at[jnp.asarray(source)].get(mode="clip")
+    there = pool.at[jnp.asarray(destination)].get(mode="clip")
+    return pool.at[destination].add(copied - there, mode="drop")
+
+
+@pytest.mark.parametrize(
+    ("where", "planted", "told"),
+    [
+        ("impl.state.pages.copy_page", adds_what_is_apart, "are up to nan from"),
+        ("impl.steps.reset.zero", lambda pool: pool * 0, "bytes are not 0 after a physical reset"),
+    ],
+)
+def test_arithmetic_on_junk_is_seen(
+    where: str, planted: object, told: str, weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cell held before, which may be no number, is no part of what is put there."""
+    monkeypatch.setattr(where, planted)
+    forget_compiled()
+
+    found = [one for seed in range(3) for one in cells.differences(weights, seed=seed)]
+    monkeypatch.undo()
+    forget_compiled()
+
+    assert any(told in one for one in found)
 
 
 @pytest.mark.parametrize(
