@@ -83,7 +83,11 @@ def with_a_list(call: Callable[[Sequence[T]], R], given: Sequence[T]) -> R:
 
 
 def entries_of(outputs: Sequence[Output]) -> tuple[OutputEntry, ...]:
-    """Outputs as the specification has them."""
+    """Outputs as the specification has them. Raises EngineFailed unless numbers are Python's."""
+    for one in outputs:
+        kinds = {type(number) for number in (one.request, one.choice, *one.tokens)}
+        if kinds != {int} or not {float}.issuperset(map(type, one.logprobs)):
+            raise EngineFailed(f"the numbers of {one} are not those of Python", clause="OUT")
     return tuple(
         (output.request, output.choice, output.tokens, output.reason) for output in outputs
     )

@@ -56,7 +56,7 @@ def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMod
     tight = evolve(main, pages=max(2, main.pages // 2), page_size=max(2, main.page_size - 1))
     return [
         (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL, default_limits),
-        (single, CleanupMode.END, full_buffers),
+        (single, CleanupMode.END, long_calls),
         (tight, CleanupMode.NONE, narrow_batches),
     ]
 
@@ -64,6 +64,15 @@ def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMod
 def full_buffers(sizes: Geometry) -> Limits:
     """A queue and a buffer of outputs with one entry for each slot; short stop sequences."""
     return evolve(default_limits(sizes), queue=sizes.slots, outputs=sizes.slots, stop_len=3)
+
+
+def long_calls(sizes: Geometry) -> Limits:
+    """Full buffers, rounds of half the slots, and in one call as many as all rows have cells."""
+    return evolve(
+        full_buffers(sizes),
+        round_tokens=max(1, sizes.slots // 2),
+        rounds=sizes.slots * sizes.max_len,
+    )
 
 
 def narrow_batches(sizes: Geometry) -> Limits:
@@ -76,11 +85,6 @@ def narrow_batches(sizes: Geometry) -> Limits:
         rounds=3,
         stops=3,
     )
-
-
-def many_rounds(sizes: Geometry) -> Limits:
-    """Rounds of one token, and in one call as many as all rows have cells."""
-    return evolve(narrow_batches(sizes), round_tokens=1, rounds=sizes.slots * sizes.max_len)
 
 
 def least(sizes: Geometry) -> Limits:
@@ -151,7 +155,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(9, 2, 9, 3), after, full_buffers),  # more slots than a byte has bits
         (sized(6, 3, 3, 3), end, least),
         (sized(1, 4, 2, 2), after, default_limits),  # one page
-        (sized(20, 3, 4, 5), after, many_rounds),  # pages never run out
+        (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
         (sized(6, 8, 2, 3), end, one_prefill),  # long pages
         (sized(14, 1, 3, 3), never, wide),  # more pages than all rows have cells
         (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take

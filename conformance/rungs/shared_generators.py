@@ -38,6 +38,10 @@ TEMPERATURES: Final = (0.0, 1.0, 0.0, 1.0, 0.5, 2**-20, 1e-45, 1.5)
 """Greedy, usual ones, and small ones: the smallest is not 0 in a float32, but for a flush to 0."""
 
 
+BEFORE_ZERO: Final = 74042
+"""A greedy draw after this token alone is 0: a token that is easily taken for none."""
+
+
 class Digits:
     """The digits of one drawn integer, taken one after another; 0 when none is left."""
 
@@ -192,7 +196,17 @@ def request(state: State, digits: Digits, serial: int) -> Request:
 
 
 def prompt_of(state: State, digits: Digits) -> Tokens:
-    """A prompt of a boundary length: around a page, the free pages, or `max_len`."""
+    """A prompt of a boundary length: around a page, the free pages, or `max_len`.
+
+    Sometimes that of another sequence, so that their texts are alike; rarely BEFORE_ZERO.
+    """
+    held = zip(state.sequences, state.details, strict=True)
+    live = [one.tokens[: detail.prompt_len] for one, detail in held if one and detail]
+    others = [*live, *(output.prompt for output in state.outputs)]
+    if others and digits.rarely(6):
+        return digits.one_of(others)
+    if digits.rarely(24):
+        return (BEFORE_ZERO,)
     size, most = state.geometry.page_size, state.geometry.max_len
     fill = cells_in(state, pool.free_count(state.counts))
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, fill, fill + 1, most // 2)
@@ -203,7 +217,12 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
 
 
 def params_of(state: State, digits: Digits, prompt: Tokens, *, choice: int) -> Params:
-    """Parameters with a limit that often ends at a page boundary; sometimes stop sequences."""
+    """Parameters with a limit that often ends at a page boundary; sometimes stop sequences.
+
+    After BEFORE_ZERO alone it is the token 0 that stops.
+    """
+    if prompt == (BEFORE_ZERO,) and digits.below(2):
+        return Params(max_new=3, stops=((0,),))
     size, left = state.geometry.page_size, state.geometry.max_len - len(prompt)
     boundary = size - len(prompt) % size
     options = (boundary + 1, 1, size + boundary, boundary, left, 3, left + 1)
@@ -246,12 +265,12 @@ def _stops(
             (text[-most:],),
         )
     )[: limits.stops]
-    match digits.below(26):
-        case 20 | 21:  # all that the limits allow
+    match digits.below(16):
+        case 10 | 11:  # all that the limits allow
             return ((twin,) * limits.stops)[: limits.stops - len(stops)] + stops
-        case 22:
+        case 12:
             return (twin,) * (limits.stops + 1)
-        case 23 | 24 | 25:  # one too long, alone or among others
+        case 13 | 14 | 15:  # one too long, alone or among others
             repeated = digits.one_of((stop, (0, *stop)))  # before the others by its tokens, or not
             long, others = (repeated * (most + 1))[: most + 1], stops[: limits.stops - 1]
             return digits.one_of(((*others, long), (long, *others), (long,)))

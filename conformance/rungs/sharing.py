@@ -60,7 +60,7 @@ def clone(state: State, drawn: int) -> Clone:
     parent = wild_slot(state, digits, parents)
     detail = state.details[parent] if 0 <= parent < len(state.details) else None
     colliding = colliding_choices(state, digits, detail.request) if detail else ()
-    if colliding and digits.below(2):
+    if colliding and not digits.rarely(3):
         return Clone(parent, child, digits.one_of(colliding))
     choice = digits.one_of((0, LARGEST)) if digits.rarely(12) else 1 + digits.below(5)
     return Clone(parent, child, choice)

@@ -15,11 +15,12 @@ from spec_engine import SpecEngine, small
 from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import Step
-from conformance.rungs.shared_generators import LARGE, LARGEST, NAMES, ROUND
+from conformance.rungs.shared_generators import BEFORE_ZERO, LARGE, LARGEST, NAMES, ROUND
+from spec import model
 from spec.machines import actions as act
 from spec.state import State
 from spec.table import Batch
-from spec.vocabulary import CleanupMode, Params, Reason
+from spec.vocabulary import CleanupMode, Params, Reason, Tokens
 
 EXAMPLES = 15
 """The histories at each of three settings and levels: some 6,000 steps."""
@@ -54,7 +55,9 @@ LEAST = {
     "take no outputs": 16,
     "outputs full": 77,
     "a clone into the last free slot": 38,
-    "a choice that collides": 10,
+    "a choice that collides": 4,
+    "the token 0 as a stop that is drawn": 3,
+    "the prompt of another sequence": 40,
     "a clone without a free slot": 13,
     "the smallest slot": 22,
 }
@@ -74,7 +77,7 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             yield f"a name used again {there}"
         if name[0] == LARGEST:
             yield "the largest id"
-        yield from _params(state, len(prompt), params)
+        yield from _params(state, prompt, params)
     match action:
         case act.Assign(choice=choice) | act.Clone(choice=choice) if choice == LARGEST:
             yield "the largest choice"
@@ -150,8 +153,12 @@ def _requests(action: Step) -> list[tuple[tuple[int, int], tuple[int, ...], Para
     return []
 
 
-def _params(state: State, prompt: int, params: Params) -> Iterator[str]:
+def _params(state: State, prompt: Tokens, params: Params) -> Iterator[str]:
     limits, stops = state.limits, params.stops
+    is_another = prompt in {output.prompt for output in state.outputs}
+    yield from ["the prompt of another sequence"] * is_another
+    if prompt == (BEFORE_ZERO,) and stops == ((0,),):
+        yield "the token 0 as a stop that is drawn"
     yield from ["a large seed"] * (params.seed in LARGE)
     yield from ["the largest limit"] * (params.max_new == LARGEST)
     if 0 < params.temperature < 0.1:
@@ -173,7 +180,7 @@ def _params(state: State, prompt: int, params: Params) -> Iterator[str]:
     if len({*stops}) > len({stop[0] for stop in stops}):
         yield "two stops that share a beginning"
     size = state.geometry.page_size
-    if any((prompt + len(stop)) % size == 0 for stop in stops) and size > 1:
+    if any((len(prompt) + len(stop)) % size == 0 for stop in stops) and size > 1:
         yield "a stop that ends at a page boundary"
 
 
@@ -255,3 +262,8 @@ def test_no_new_request_has_a_name_that_is_used_again() -> None:
     session = Session(Campaign(make=made), "lifecycle")
 
     assert {*NAMES, *LARGE}.isdisjoint(session.next_id() for _ in range(1000))
+
+
+def test_a_greedy_draw_after_the_token_before_zero_is_zero() -> None:
+    """So that a stop sequence of zeros ends a text."""
+    assert 0 == model.next_token((BEFORE_ZERO,), 0)
