@@ -171,9 +171,10 @@ class Serving:
         trouble: Trouble = Trouble.CTRL_C,
         at: int = NEVER,
     ) -> tuple[Output, ...]:
-        """Serve, in trouble at one call; returns all that is then to be taken.
+        """Serve, in trouble at one call.
 
-        Raises EngineFailed if it stalls without work, or ends with some.
+        Raises EngineFailed if it stalls without work, or ends with some, or with outputs that it
+        does not return.
         """
         meets = self.engine.meets(trouble, at) if is_main_thread() else nullcontext()
         stalled: Stalled | None = None
@@ -189,7 +190,10 @@ class Serving:
             raise EngineFailed(wrong, clause="PROG")
         if stalled is not None:
             self._require_stalls(stalled)
-        return (*served, *self.host.take_outputs())
+        left = self.host.take_outputs()
+        if left:
+            raise EngineFailed(f"it ends without the outputs {[*left]}", clause="OUT")
+        return served
 
     def _require_stalls(self, stalled: Stalled) -> None:
         """Raise EngineFailed unless the host tells what the rest waits for.

@@ -202,10 +202,10 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
     """
     held = zip(state.sequences, state.details, strict=True)
     live = [one.tokens[: detail.prompt_len] for one, detail in held if one and detail]
-    others = [*live, *(output.prompt for output in state.outputs)]
-    if others and digits.rarely(6):
+    others, kind = [*live, *(output.prompt for output in state.outputs)], digits.below(24)
+    if others and kind >= 20:
         return digits.one_of(others)
-    if digits.rarely(24):
+    if kind == 19:
         return (BEFORE_ZERO,)
     size, most = state.geometry.page_size, state.geometry.max_len
     fill = cells_in(state, pool.free_count(state.counts))
@@ -261,6 +261,8 @@ def _stops(
             (straddling,),
             (twin, stop),
             (stop, (*stop, 0)[:most]),
+            ((*stop, 0)[:most],),
+            ((0, *stop)[:most],),
             (boundary,),
             (text[-most:],),
         )
@@ -272,6 +274,6 @@ def _stops(
             return (twin,) * (limits.stops + 1)
         case 13 | 14 | 15:  # one too long, alone or among others
             repeated = digits.one_of((stop, (0, *stop)))  # before the others by its tokens, or not
-            long, others = (repeated * (most + 1))[: most + 1], stops[: limits.stops - 1]
+            long, others = (repeated * (most + 1))[: most + 1], (twin, stop)[: limits.stops - 1]
             return digits.one_of(((*others, long), (long, *others), (long,)))
     return stops

@@ -19,6 +19,7 @@ from conformance.engines.registry import OUR_ENGINE
 from conformance.files.histories import STEPS, Recorded
 from conformance.fuzzing import campaign, counterexamples
 from conformance.fuzzing.warmup import warmup
+from conformance.lockstep import run as lockstep
 from conformance.protocol import CALLS, Poison
 from spec.machines import actions as act
 from spec.vocabulary import (
@@ -237,14 +238,20 @@ def test_a_rerun_says_what_it_ran_and_what_of_it_is_not_the_same(
     without: bool,
 ) -> None:
     """The bug, the steps, the place of the failure and the specification are told as they are."""
-    seen = list[str | None]()
+    seen, limits = list[str | None](), list[float]()
+    right = lockstep.replay
 
     @contextmanager
     def planted(name: str | None) -> Iterator[None]:
         seen.append(name)
         yield
 
+    def replayed(*given: Any, seconds: float = 0.0, **named: Any) -> Any:
+        limits.append(seconds)
+        return right(*given, seconds=seconds, **named)
+
     monkeypatch.setattr(counterexamples, "planted", planted)
+    monkeypatch.setattr(lockstep, "replay", replayed)
     monkeypatch.setenv("TOY_BUG", "leak" if wrong else "")
     kept = evolve(recorded("leak", GROW), plant=plant, spec_version=version, in_process=True)
     path, _ = counterexamples.write(evolve(kept, history=GROW), tmp_path)
@@ -256,7 +263,7 @@ def test_a_rerun_says_what_it_ran_and_what_of_it_is_not_the_same(
     )
 
     told = None if without else plant
-    assert [told] == seen
+    assert ([told], [30.0]) == (seen, limits)
     assert {"steps": len(GROW), "plant": told} == report.counts
     assert int(wrong) == verdict.exit_status
     assert [f"{kept.clause}: {kept.message} (at step {len(kept.history)})"] * wrong == (
