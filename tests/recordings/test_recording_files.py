@@ -502,3 +502,23 @@ def test_a_page_that_no_row_shows_was_taken_again_only_if_more_were_taken_than_t
         corners = validate(path).coverage.corners
 
         assert (1, times) == (corners[FULL], corners[PAGE_REUSED])
+
+
+@pytest.mark.parametrize("seen", [None, 0, 3, 5])
+@pytest.mark.parametrize("wrong", [True, False])
+def test_what_an_allocation_returns_is_judged_where_its_pages_are_known(
+    seen: int | None, tmp_path: Path, *, wrong: bool
+) -> None:
+    """Also behind a page of another slot that no line has shown."""
+    path = tmp_path / "r.jsonl"
+    with writer.HistoryWriter(path, pages=8, page_size=4, slots=2, pages_per_seq=4) as history:
+        history.step("Reserve", slot=0)
+        history.step("Allocate", batch=[[0, 0]], saw={} if seen is None else {"rows": {0: [seen]}})
+        history.step("Reserve", slot=1)
+        given = [24, 25 + wrong]
+        history.step("Allocate", batch=[[1, 0], [1, 1]], result=given, saw={"rows": {1: [6]}})
+
+    found = validate(path).found
+
+    assert wrong == (found is not None)
+    assert found is None or found.line == 5
