@@ -86,6 +86,8 @@ LIMITS = frozenset({Reason.OUT_OF_PAGES, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL,
 SELDOM = 300
 TROUBLE_EVERY = {act.Reset: 4, act.Submit: 80, act.Admit: 40, act.TakeOutputs: 40, act.Generate: 80}
 """One of so many of these actions is done once more, in trouble, and one of SELDOM others."""
+SETTLED = (act.Assign, act.Prefill)
+"""Actions of the engine that may take the id of a request that has left."""
 KINDS_EVERY = 8
 """One of so many actions has an argument of a wrong kind at first."""
 _JUNK = {Poison.NAN: 0x7FC00000, Poison.INFINITY: 0x7F800000}
@@ -183,8 +185,8 @@ class Ours:
             case act.Allocate(batch):
                 return self._allocate(batch)
             case _:
-                if self._host.state.admitted and isinstance(action, act.Assign | act.Prefill):
-                    self._host.settle()  # the action may take the id of a request that has left
+                if self._host.state.admitted and isinstance(action, SETTLED):
+                    self._host.settle()
                 return drive(self._engine, action)
         return None
 
@@ -197,6 +199,8 @@ class Ours:
         """
         number, kind = divmod(number, len(Trouble))
         trouble = tuple(Trouble)[kind]
+        if isinstance(action, SETTLED):
+            self._host.settle()  # which may be all that is done of it
         before, old = (self._engine.extract(), self._host.state), self._shown(action)
         result, refused = None, None
         with self._engine.meets(trouble):

@@ -713,6 +713,16 @@ def test_every_action_is_done_whole_or_not_at_all(
     assert usual == after
 
 
+def test_what_is_settled_before_an_action_is_no_part_of_it() -> None:
+    """An error in a prefill comes after the host has dropped what a request had reserved."""
+    for number in range(2 * len(Trouble)):
+        ours = Ours(*GIVEN, observed=True)
+        for action in (act.Submit(REQUESTS[1]), act.Admit(), act.Generate()):
+            ours.apply(action)
+
+        ours._do_in_trouble_too(act.Prefill(REQUESTS[3:]), number)
+
+
 def test_what_a_refusal_has_seen_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two numbers that are told in the place of each other are seen."""
     ours = Ours(*GIVEN, observed=True)
