@@ -41,9 +41,8 @@ def test_a_scope_without_a_result_is_undecided(
 
     status = scopes.main()
 
-    rows = [
-        line for line in capsys.readouterr().out.splitlines() if "holds" in line or "und" in line
-    ]
+    printed = capsys.readouterr().out.splitlines()
+    rows = [line for line in printed if "holds" in line or "undecided" in line]
     assert 2 == status
     assert [scope.geometry for scope in scopes.SCOPES] == [
         command[command.index("--geometry") + 1] for command in ran
