@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(least=0.1),
         default=60.0,
-        help="wall time of the run, without first compilations (default 60)",
+        help="wall time of the run, without the warm-up at each setting (default 60)",
     )
     add_hang_seconds(parser)
     parser.add_argument(

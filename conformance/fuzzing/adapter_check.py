@@ -23,6 +23,7 @@ from conformance.lockstep.run import Finding, finding_of, opened
 from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import AdapterMistake, Engine, EngineFailed, Factory, Poisonable, Profile
 from conformance.rungs.coverage import POISONED, Coverage, offered_by
+from conformance.rungs.shared_generators import WIDTH
 from spec.fields import VIEWED
 from spec.machines.actions import Clone, Reserve
 from spec.view import View
@@ -101,7 +102,7 @@ def _take_script(campaign: Campaign, level: str, found: Checked) -> None:
         for drawn in range(MOST):
             if drawn >= LEAST and not found.missing:
                 break
-            session.take(session.rules[rng.choice(rules)](session, rng.getrandbits(64)))
+            session.take(session.rules[rng.choice(rules)](session, rng.getrandbits(WIDTH)))
     except (Violation, EngineFailed):
         assert campaign.finding is not None
         found.finding = shrink(campaign.make, campaign.finding, seconds=SHRINK_SECONDS)

@@ -46,11 +46,14 @@ IDLE_EVERY: Final = 4
 """One turn in this many is repeated at once with empty bodies, under the same load."""
 TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
 """The levels of successive turns; each turn is at the next usual setting."""
+LARGE_EVERY: Final = 4
+"""One return in this many may be to a large setting, at which a step takes long."""
 FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting, once there is one."""
-EARLY, LATE = 6, 24
-"""After this many turns each the run comes to another further setting; late, if the engine compiles
-its entry points for each.
+ANOTHER_EVERY: Final = 5
+"""After this many turns each the run comes to another further setting, until it has had them all.
+
+So that our engine comes to all of them in a minute; it is compiled for each.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
@@ -62,7 +65,7 @@ class Options:
     """The options of a run.
 
     geometry: see `settings.usual`. alone: take this geometry and no other. seed: the seed of the
-    first turn; each further turn has the next one. seconds: the length of the run, compilation
+    first turn; each further turn has the next one. seconds: the length of the run, warm-ups
     excluded. steps: no turn begins after this many. ceiling: take turns with empty bodies as well.
     programs: judge in the end what the engine has compiled. oracle: see `Lockstep`. patience: how
     long a step may take. known: clauses whose violation ends the history but not the run.
@@ -86,8 +89,8 @@ class Run:
 
     steps: the number of steps drawn. warmup_steps: the steps of warm-ups that ended in a finding;
     their time is not counted. warm_up_seconds: the time of the longest warm-up.
-    active_seconds: the time of bodies and draws. left_out_seconds: the time of warm-ups and
-    compilation, which does not count. idle: a run of the same rules and draws with empty bodies,
+    active_seconds: the time of bodies and draws. left_out_seconds: the time of warm-ups,
+    which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
     known clause. programs: what is wrong with compiled entry points, which violates JIT.
@@ -317,7 +320,6 @@ def _turns(
         report.not_checked += ((what, why),)
 
     levels = turns_of(engine.profile.actions)
-    every = LATE if isinstance(engine, Compiles) else EARLY
     others = (
         iter(())
         if options.alone
@@ -331,16 +333,23 @@ def _turns(
     )
     usual, further = 0, list[Setting]()
     for turn in count():
-        another = next(others, None) if turn and turn % every == 0 else None
+        another = next(others, None) if turn and turn % ANOTHER_EVERY == 0 else None
         chosen = random.Random(options.seed + turn)
         if another is not None:
             further.append(another)
             yield chosen.choice(levels), another
-        elif further and turn % FURTHER_TURNS == 0:
-            yield chosen.choice(levels), chosen.choice(further)
+        elif turn % FURTHER_TURNS == 0 and (again := _to_return_to(further, chosen)):
+            yield chosen.choice(levels), again
         else:
             yield levels[usual % len(levels)], _relative(report.usual, usual, len(levels))
             usual += 1
+
+
+def _to_return_to(further: Sequence[Setting], chosen: random.Random) -> Setting | None:
+    """One of the further settings, and seldom a large one, which has had its turn; None if none."""
+    quick = [one for one in further if not is_large(one.geometry)]
+    some = further if chosen.randrange(LARGE_EVERY) == 0 else quick
+    return chosen.choice(some) if some else None
 
 
 def _relative(relatives: Sequence[Setting], turn: int, levels: int) -> Setting:

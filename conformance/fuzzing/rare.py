@@ -15,7 +15,7 @@ from conformance.history import Step
 from conformance.protocol import Action
 from conformance.rungs.changes import changed
 from conformance.rungs.record import DrawRule, Session
-from conformance.rungs.shared_generators import Digits
+from conformance.rungs.shared_generators import WIDTH, Digits
 
 DRAWN: Final = 2
 """The number of steps that are drawn by other rules."""
@@ -68,7 +68,7 @@ def _candidates(session: Session, rng: Random, kind: type) -> Iterator[Step]:
     known = sorted(session.drawn_by.get(kind, set()).intersection(every)) if fields(kind) else every
     for number in range(DRAWN):
         level, name = rng.choice(known if known and number else every)
-        step = session.drawn_at(level, name, rng.getrandbits(64))
+        step = session.drawn_at(level, name, rng.getrandbits(WIDTH))
         session.drawn_by.setdefault(type(step), set()).add((level, name))
         yield from _with_changes(session, rng, step)
 
@@ -76,7 +76,7 @@ def _candidates(session: Session, rng: Random, kind: type) -> Iterator[Step]:
 def _with_changes(session: Session, rng: Random, step: Step) -> Iterator[Step]:
     yield step
     for _ in range(CHANGES if isinstance(step, Action) else 0):
-        other = changed(session.state, step, Digits(rng.getrandbits(64)))
+        other = changed(session.state, step, Digits(rng.getrandbits(WIDTH)))
         if other is not None:
             yield other
 
@@ -86,8 +86,8 @@ def press(session: Session, drawn: int) -> Step:
     rng = Random(drawn)
     rule = session.rules[rng.choice(_names(session.rules))]
     for _ in range(rng.randrange(MOST_PRESSED)):
-        session.take(rule(session, rng.getrandbits(64)))
-    return rule(session, rng.getrandbits(64))
+        session.take(rule(session, rng.getrandbits(WIDTH)))
+    return rule(session, rng.getrandbits(WIDTH))
 
 
 def elsewhere(session: Session, drawn: int) -> Step:
@@ -95,7 +95,7 @@ def elsewhere(session: Session, drawn: int) -> Step:
     rng = Random(drawn)
     level = rng.choice([*session.levels])
     name = rng.choice(_names(session.levels[level]))
-    return session.drawn_at(level, name, rng.getrandbits(64))
+    return session.drawn_at(level, name, rng.getrandbits(WIDTH))
 
 
 RULES: Final[Mapping[str, DrawRule]] = {
@@ -114,6 +114,7 @@ _LEFT_OUT: Final = frozenset(
         "reuse",
         "choices_at_edge",
         "full_outputs",
+        "successor",
         *RULES,
     }
 )

@@ -26,6 +26,7 @@ from conformance.rungs import pages, record, registry, shared_generators
 from conformance.rungs.coverage import Coverage, possible_at
 from conformance.rungs.possible import Kind, Outcome, Pair, as_item
 from conformance.rungs.record import DrawRule
+from conformance.rungs.shared_generators import WIDTH
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
 from spec.state import State
@@ -34,6 +35,7 @@ from spec.vocabulary import InvalidInput
 DRAWS: Final = st.integers(0, 2**24 - 1)
 
 _MASK: Final = 2**64 - 1
+_STEP: Final = 0x9E3779B97F4A7C15
 
 STATISTICS_EVERY: Final = 16
 """Statistics are compared after one step in this many, since reading them takes time."""
@@ -330,12 +332,19 @@ def rules_of(level: str, names: tuple[str, ...], *, refuses: Refuses) -> dict[st
 
 
 def spread(drawn: int) -> int:
-    """Spread a draw evenly over 64 bits with the mixing function of splitmix64; 0 stays 0.
+    """Spread a draw evenly over WIDTH bits with the mixing function of splitmix64; 0 stays 0.
 
     Hypothesis favours small integers, and each choice takes digits off the draw: without this, one
     request in a thousand had several choices and a temperature.
     """
-    mixed = drawn * 0x9E3779B97F4A7C15 & _MASK
+    if drawn == 0:
+        return 0
+    words = (_mixed(drawn + number * _STEP) for number in range(WIDTH // 64))
+    return sum(word << 64 * number for number, word in enumerate(words))
+
+
+def _mixed(word: int) -> int:
+    mixed = word * _STEP & _MASK
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
     return mixed ^ mixed >> 31

@@ -136,6 +136,40 @@ def stopped_past_given_tokens(session: Session, drawn: int) -> Step:
     return Generate()
 
 
+def successor(session: Session, drawn: int) -> Step:
+    """A request, and another one in its slot that differs in one value; each is served.
+
+    What a slot keeps of a former occupant often changes nothing for a request that has all of it
+    itself, or whose text is another.
+    """
+    digits = Digits(drawn)
+    first = request(session.state, digits, session.next_id())
+    others = tuple(one for one in _alike(first) if one != first)
+    if not others or None not in session.state.sequences:
+        return session.rules["go_on"](session, drawn)
+    pair = [first, evolve(digits.one_of(others), id=session.next_id())]
+    if digits.below(3) == 2:
+        pair.reverse()
+    for each in pair:
+        session.take(Prefill((each,)))
+        session.take(Generate())
+        for slot, detail in enumerate(session.state.details):
+            if detail is not None and detail.request == each.id:
+                session.take(Free(slot))
+    return Generate()
+
+
+def _alike(first: Request) -> Iterator[Request]:
+    """The request with one value less: no stop sequence, greedy, a shorter prompt or text."""
+    params = first.params
+    yield evolve(first, params=evolve(params, stops=()))
+    yield evolve(first, params=evolve(params, temperature=0.0))
+    yield evolve(first, params=evolve(params, seed=0))
+    yield evolve(first, params=evolve(params, max_new=max(1, params.max_new - 1)))
+    yield evolve(first, prompt=first.prompt[:-1] or first.prompt)
+    yield evolve(first, n_generations=1)
+
+
 def choices_at_edge(session: Session, drawn: int) -> Step:
     """A prefill of several choices that takes exactly the free pages, or one page more.
 
@@ -403,6 +437,7 @@ KIT: Final = RungKit(
             "exact_fit": named(exact_fit),
             "choices_at_edge": rarely(3, choices_at_edge, "prefill"),
             "stopped": rarely(2, stopped_past_given_tokens, "prefill"),
+            "successor": rarely(3, successor, "go_on"),
             "enqueue": when(has_queued, queue_up, "prefill"),
         },
     },

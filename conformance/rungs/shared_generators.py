@@ -23,6 +23,8 @@ from spec.vocabulary import INVALID, Params, Request, Tokens
 
 T = TypeVar("T")
 
+WIDTH: Final = 256
+"""The bits of a drawn integer: a prefill of several requests takes more digits than 64 have."""
 ALPHABET: Final = 5
 """Prompts use few tokens, so that different sequences often have the same prefix."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from attrs import define, frozen
+from attrs import frozen
 
 VARIABLE: Final = "JAX_COMPILATION_CACHE_DIR"
 """The variable of jax with which the user chooses a folder."""
@@ -25,9 +25,6 @@ MOST_ENTRIES: Final = 4000
 """The number of entries that are kept, about 150 MB; older ones are removed."""
 DAMAGED: Final = "Error (reading|writing) persistent compilation cache"
 """The beginning of jax's warning of an unusable entry. It then compiles again."""
-COMPILED: Final = "/jax/core/compile/backend_compile_duration"
-LOADED: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
-"""Events of jax. The first includes the second."""
 
 
 @frozen
@@ -36,17 +33,6 @@ class Place:
 
     path: Path | None
     why: str
-
-
-@define
-class _Heard:
-    """The events that jax has reported in this process."""
-
-    listening: bool = False
-    seconds: float = 0.0
-
-
-_heard: Final = _Heard()
 
 
 def place(environment: Mapping[str, str] | None = None, *, system: str = sys.platform) -> Place:
@@ -70,7 +56,6 @@ def keep() -> None:
     """Turn on jax's cache of compiled code, unless the user has configured one."""
     import jax
 
-    listen()
     ignore_damage()
     if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return
@@ -89,33 +74,6 @@ def ignore_damage() -> None:
     another process has not finished. Such filters come and go, so this is called for each engine.
     """
     warnings.filterwarnings("ignore", message=DAMAGED, category=UserWarning)
-
-
-def listen() -> None:
-    """Start to count the seconds that jax compiles, if jax is loaded in this process."""
-    if _heard.listening or "jax" not in sys.modules:
-        return
-    from jax import monitoring
-
-    monitoring.register_event_duration_secs_listener(_hear)
-    _heard.listening = True
-
-
-def listening() -> bool:
-    """Whether `seconds` counts jax's compilation in this process."""
-    return _heard.listening
-
-
-def seconds() -> float:
-    """Seconds that jax has compiled since `listen`, without loading of kept code."""
-    return _heard.seconds
-
-
-def _hear(event: str, duration_secs: float, **_: object) -> None:
-    if event == COMPILED:
-        _heard.seconds += duration_secs
-    if event == LOADED:
-        _heard.seconds -= duration_secs
 
 
 def _variables(system: str) -> tuple[str, ...]:

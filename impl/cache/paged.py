@@ -81,6 +81,8 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
     pool, moved = words(kv_pages), words(cells.astype(kv_pages.dtype))
     # A negative index would wrap around to the last page before it could be dropped.
     where = jnp.where(destinations < 0, INVALID, destinations)
+    if len(where) == 1:  # XLA on CPUs copies the pool before it updates one cell alone
+        where, moved = jnp.append(where, INVALID), jnp.repeat(moved, 2, axis=0)
     stored = pool.reshape(-1, *pool.shape[2:]).at[where].set(moved, mode="drop")
     return of_words(stored.reshape(pool.shape), kv_pages.dtype)
 

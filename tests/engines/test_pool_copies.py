@@ -65,6 +65,23 @@ def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
     assert () == pool_copies.check_entry(REAL, name, weights)
 
 
+ONE_AT_A_TIME = evolve(LIMITS, prefill_tokens=1, prefill_seqs=1, round_tokens=1)
+
+
+@pytest.mark.parametrize("name", ["write", "prefill_requests", "run_round", "generate"])
+def test_no_entry_point_copies_the_pool_for_one_token(name: str) -> None:
+    """XLA copied it before it wrote a batch of one: fuzzing found that with one slot."""
+    assert () == pool_copies.check_entry(evolve(EXACT, limits=ONE_AT_A_TIME), name)
+
+
+@pytest.mark.parametrize("name", ["prefill_requests", "generate"])
+def test_a_real_model_does_not_copy_the_pool_for_one_token(name: str) -> None:
+    """As for the exact model."""
+    weights = jax.eval_shape(LLAMA.init, jax.random.key(0))
+
+    assert () == pool_copies.check_entry(evolve(REAL, limits=ONE_AT_A_TIME), name, weights)
+
+
 def problems_of(entry: Entry, name: str) -> tuple[str, ...]:
     """The problems that the gate reports for an entry point in place of the one with this name."""
 

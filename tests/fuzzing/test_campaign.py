@@ -13,8 +13,6 @@ from conformance.cli.main import main
 from conformance.fuzzing import campaign, state_machine, suite
 from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import Action, Result
-from conformance.runtime import compiled_code
-from conformance.runtime.clock import Clock
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
@@ -127,31 +125,6 @@ def test_what_measures_the_ceiling_is_part_of_the_time(monkeypatch: pytest.Monke
     assert 0 < report.idle.steps
     assert 2.2 > report.active_seconds + report.idle.active_seconds
     assert 4.0 > time.perf_counter() - started
-
-
-@pytest.mark.parametrize(
-    ("listening", "in_the_warm_up", "after_it"),
-    [(True, 4.0, (5.0, 6.0)), (False, 2.0, (3.0, 8.0))],
-)
-def test_the_clock_leaves_out_what_is_compiled(
-    listening: bool,  # noqa: FBT001 - a parameter of the test
-    in_the_warm_up: float,
-    after_it: tuple[float, float],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where jax does not report compilation time, the clock stands still in the whole warm-up."""
-    monkeypatch.setattr(compiled_code, "listen", lambda: None)
-    monkeypatch.setattr(compiled_code, "listening", lambda: listening)
-    now, compiled = 100.0, 7.0
-    clock = Clock(now=lambda: now, compiled=lambda: compiled)
-    now = 102.0
-    with clock.warming_up():
-        now = 110.0
-        compiled += 6.0 * listening
-        assert in_the_warm_up == clock.seconds
-
-    now = 111.0
-    assert after_it == (clock.seconds, clock.left_out)
 
 
 def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(

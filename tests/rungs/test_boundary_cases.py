@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from attrs import asdict
 from spec_engine import make, small
 from spec_tools import MACHINE, SERVING
 
@@ -11,6 +12,7 @@ from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.rungs import admission
 from conformance.rungs import pages as pages_kit
 from conformance.rungs import scheduling as scheduling_kit
+from conformance.rungs.shared_generators import WIDTH
 from spec.machines.actions import Admit, Allocate, Prefill, Reserve
 from spec.state import State
 from spec.vocabulary import CleanupMode, Params, Request, default_limits
@@ -28,7 +30,7 @@ def test_draws_are_spread_evenly() -> None:
     """Zero stays zero, no two draws meet, and each bit is set in about half of them."""
     assert 0 == spread(0)
     assert 1000 == len({spread(drawn) for drawn in range(1000)})
-    set_bits = [sum(spread(drawn) >> bit & 1 for drawn in range(1000)) for bit in range(64)]
+    set_bits = [sum(spread(drawn) >> bit & 1 for drawn in range(1000)) for bit in range(WIDTH)]
     assert (400, 600) < (min(set_bits), max(set_bits)) < (501, 601)
 
 
@@ -123,3 +125,26 @@ def test_the_pool_is_filled_up_to_what_an_action_takes(lacking: int) -> None:
     assert {0, 1} == pages_kit.appended(session.state, last).keys()
     free = session.state.counts.count(0)
     assert free + lacking == SERVING.pages_wanted(session.state, last)
+
+
+def test_a_successor_lacks_one_value_of_the_request_before_it() -> None:
+    """It is served in the same slot, and for each value some successor lacks it alone."""
+    lacking = set()
+    for drawn in DRAWS:
+        target = Campaign(make=partial(settings.make, make, TIGHT, CleanupMode.INCREMENTAL))
+        session = Session(target, "scheduling")
+        scheduling_kit.successor(session, drawn)
+        prefills = [step for step in session.history if isinstance(step, Prefill)]
+        if len(prefills) == 2:
+            first, then = (vars_of(step.requests[0]) for step in prefills)
+            (name,) = (name for name in first if name != "id" and first[name] != then[name])
+            lacking.add(name)
+
+    assert {"stops", "temperature", "seed", "max_new", "prompt", "n_generations"} == lacking
+
+
+def vars_of(request: Request) -> dict[str, object]:
+    """The values of a request and of its parameters, by name."""
+    values = {**asdict(request, recurse=False), **asdict(request.params)}
+    del values["params"]
+    return values

@@ -9,7 +9,7 @@ from spec_tools import grown
 
 from conformance.protocol import Action
 from conformance.rungs.changes import changed
-from conformance.rungs.shared_generators import Digits
+from conformance.rungs.shared_generators import WIDTH, Digits
 from spec.machines import actions as act
 from spec.state import State
 from spec.vocabulary import Params, Reason, Request, default_limits
@@ -29,7 +29,7 @@ def after(*actions: Action) -> State:
 def forms(state: State, action: Action) -> list[Action]:
     """Many changed forms of an action."""
     rng = random.Random(0)
-    found = (changed(state, action, Digits(rng.getrandbits(64))) for _ in range(600))
+    found = (changed(state, action, Digits(rng.getrandbits(WIDTH))) for _ in range(600))
     return [form for form in found if form is not None]
 
 

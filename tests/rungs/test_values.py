@@ -15,7 +15,7 @@ from spec_engine import SpecEngine, small
 from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import Step
-from conformance.rungs.shared_generators import BEFORE_ZERO, LARGE, LARGEST, NAMES, ROUND
+from conformance.rungs.shared_generators import BEFORE_ZERO, LARGE, LARGEST, NAMES, ROUND, WIDTH
 from spec import model
 from spec.machines import actions as act
 from spec.state import State
@@ -230,7 +230,7 @@ def drawn(met: dict[str, list[float]]) -> Counter[str]:
             session = Session(Campaign(make=partial(settings.make, SpecEngine, *setting)), level)
             rules = tuple(session.rules.values())
             for _ in range(campaign.STEPS):
-                session.take(rng.choice(rules)(session, rng.getrandbits(64)))
+                session.take(rng.choice(rules)(session, rng.getrandbits(WIDTH)))
     return counted
 
 
