@@ -45,7 +45,9 @@ def started(folder: Path, **variables: str | Path) -> "subprocess.Popen[str]":
     """Start a process that reserves a slot of our engine in this folder; warnings are errors."""
     known = {name: text for name, text in os.environ.items() if name not in {VARIABLE, "HOME"}}
     known.pop("XDG_CACHE_HOME", None)
-    known |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | {name: str(value) for name, value in variables.items()}
+    known |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | {
+        name: str(value) for name, value in variables.items()
+    }
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PROGRAM],
         cwd=folder,

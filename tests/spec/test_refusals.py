@@ -1,6 +1,7 @@
 """Every reason to refuse is reached, and says what was seen, what is allowed and what to do."""
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from attrs import evolve
@@ -552,3 +553,12 @@ def test_refusals_are_compared_by_reason() -> None:
     assert one == other
     assert 1 == len({one, other})
     assert frozenset({Reason.STOPS}) == refused([one]).reasons
+
+
+@pytest.mark.parametrize("pair", [*permutations(Reason, 2)])
+def test_the_lowest_code_decides_the_class_of_a_refusal(pair: tuple[Reason, Reason]) -> None:
+    """In whichever order the reasons are given, they are reported by their codes."""
+    found = refused(Refusal(reason) for reason in pair)
+
+    assert sorted(pair) == [refusal.reason for refusal in found.refusals]
+    assert type(refused(min(pair))) is type(found)

@@ -3,6 +3,8 @@
 The last tests plant a bug each, and name the edge or the clause that is the first to see it.
 """
 
+from itertools import product
+
 import pytest
 from attrs import evolve
 from spec_tools import MACHINE, climb, geometry, machine, planted, rows, span
@@ -241,3 +243,11 @@ def test_a_release_that_kills_a_shared_page_breaks_content(
     monkeypatch.setattr("spec.machines.window.release_row", kills)
     with pytest.raises(AssertionError, match=r"'CONTENT', 'slot 1 position 0 holds \(\)"):
         climb(state, Release(0, 2))
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 3, 9])
+def test_a_query_reads_what_three_conditions_allow(window: int | None) -> None:
+    """Causal, below `kv_len`, and within the window of the query, also past the last cell."""
+    for query, kv_len in product(range(-2, 7), range(7)):
+        near = [at for at in range(kv_len) if window is None or query - at < window]
+        assert [at for at in near if at <= query] == [*visible(query, kv_len, window)]
