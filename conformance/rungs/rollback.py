@@ -12,6 +12,7 @@ from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
     allocated,
+    first_queued,
     has_used,
     one,
     used_slots,
@@ -92,11 +93,12 @@ def _next(state: State, slot: int, digits: Digits) -> Action:
     known = len(sequence.tokens) + len(state.proposed[slot])
     if digits.rarely(5):
         return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
-    if any(queued.slot == slot for queued in state.queue):
+    queued = first_queued(state, slot, known)
+    if queued < known and not digits.rarely(3):  # a round may be narrower than a proposal
         return Pack()
     if sequence.allocated < known and not digits.rarely(6):
         return Allocate(_positions(slot, sequence.allocated, known))
-    ready = min(sequence.allocated, known)
+    ready = min(sequence.allocated, queued)
     if sequence.written < ready and not digits.rarely(6):
         return Write(_positions(slot, sequence.written, ready))
     if sequence.written > state.committed[slot] and digits.below(2):

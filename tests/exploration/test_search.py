@@ -355,3 +355,14 @@ def test_a_planted_bug_of_a_move_is_told_with_the_move(monkeypatch: pytest.Monke
     assert found is not None
     history = "reserve(0), assign(0, 1), allocate(0, 1), write(0, 1), clone(0, 1)"
     assert ("ladder", history) == (found.clause, told(search.instance, search.graph, found))
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_whichever_move_shows_a_bug_is_the_last_that_is_told() -> None:
+    """Also the first one of the alphabet; None stands for no move."""
+    search, _ = searched(instance("lifecycle", sizes((1, 1, 1, 1))))
+    moves = search.instance.moves
+
+    for number in (None, *range(len(moves))):
+        text = told(search.instance, search.graph, Wrong("CONS", "", 0, number))
+        assert ("" if number is None else str(moves[number])) == text
