@@ -36,6 +36,8 @@ ROUNDINGS: Final = 16
 The largest that was measured, with three models and four sets of weights, is 11.3.
 """
 TEMPERATURES: Final = (0.0, 0.3, 1.0, 1.7)
+COLD: Final = 2.0**-16
+"""The temperatures of REQUESTS times this are as low as anyone asks for."""
 ROWS: Final = 100
 """The logits that are drawn from at each temperature: so many that some nearly tie by chance."""
 DRAW_TOLERANCE: Final = 3e-6
@@ -265,6 +267,8 @@ def differences(
                 continue
             yield from _of_output(right, weights, request, choice, output, tolerance)
     yield from _of_stops(host, requests, served)
+    if model.dtype != "float16":  # which has no such small weights
+        yield from _of_cold(setup, weights, requests, served)
 
 
 def tolerance_of(dtype: str) -> float:
@@ -324,6 +328,23 @@ def _of_ties(setup: Setup, weights: Any) -> Iterator[str]:
     tokens = served[request.id, 0].tokens if served else ()
     if len(tokens) != request.params.max_new or any(token % 2 for token in tokens):
         yield f"request {request.id}: {tokens}, no odd token is first of equals"
+
+
+def _of_cold(
+    setup: Setup, weights: Any, requests: Sequence[Request], served: Mapping[Key, Output]
+) -> Iterator[str]:
+    """The requests again, with logits and temperatures that are COLD times as large: equal tokens.
+
+    A power of two changes no digit of their quotients.
+    """
+    colder = [
+        evolve(one, params=evolve(one.params, temperature=one.params.temperature * COLD))
+        for one in requests
+    ]
+    again = Host(Engine(setup, weights._replace(head=weights.head * COLD))).generate(colder)
+    for key, output in served.items():
+        if key not in again or again[key].tokens != output.tokens:
+            yield f"request {key}, logits and temperature times {COLD}: {again.get(key)}"
 
 
 def _of_stops(

@@ -14,6 +14,7 @@ from conformance.kernels.in_engine import interpreted
 from conformance.numerics import llama as oracle
 from conformance.numerics import llama_cells as cells
 from conformance.seeded_bugs import forget_compiled
+from impl import arguments
 from impl.attention import reference, tpu
 from impl.cache import paged
 from impl.engine import Engine
@@ -187,6 +188,19 @@ def test_a_wrong_draw_from_given_logits_is_told(
     rows = {int(one.split()[2].rstrip(":")) % len(oracle.TEMPERATURES) for one in told}
     assert rows, told
     assert first == min(rows)
+
+
+@pytest.mark.parametrize("least", [1e-2, 1e-4])
+def test_a_temperature_that_is_raised_is_told(
+    least: float, weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that takes a low temperature for a higher one draws what is next to impossible."""
+    monkeypatch.setattr(arguments, "_SMALLEST", least)
+
+    told = list(oracle.differences(weights))
+
+    assert told
+    assert all("logits and temperature" in one for one in told)
 
 
 def test_the_first_of_equal_logits_is_taken(

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
+from attrs import fields
 from spec_tools import MACHINE, geometry, limits, machine
 
 from spec.machines.actions import Assign, Enqueue
@@ -118,6 +120,23 @@ def test_limits_that_a_round_could_meet_are_too_small(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"Limits.{name}: saw 2, allowed: at least 3"):
         limits(sizes, **{name: 2}).check(sizes)
     limits(sizes, **{name: 3}).check(sizes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_other_limit_excuses_a_queue_or_outputs_that_are_too_small(seed: int) -> None:
+    """Limits serve a geometry exactly if both have an entry for each slot."""
+    rng, names = Random(seed), [one.name for one in fields(Limits)]
+    for _ in range(200):
+        sizes = geometry(pages=4, page_size=2, slots=rng.randint(1, 4), pages_per_seq=3)
+        drawn = Limits(**{name: rng.randint(1, 5) for name in names})
+        short = [name for name in ("queue", "outputs") if getattr(drawn, name) < sizes.slots]
+
+        if short:
+            with pytest.raises(InvalidInput) as told:
+                drawn.check(sizes)
+            assert f"Limits.{short[0]}" == told.value.name
+        else:
+            drawn.check(sizes)
 
 
 def test_sizes_by_hand() -> None:
