@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
+.PHONY: help setup test deep fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers
@@ -47,11 +47,14 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv from requirements.lock; again when it or pyproject.toml changes
 
-test: $(STAMP) ## run every test, with the TPU compiler where that can be installed
+test: $(STAMP) ## run all but the deep tests, with the TPU compiler where that can be installed
 	@$(MAKE) --no-print-directory $(TPU_STAMP) || \
 	  echo "make: the TPU compiler cannot be installed here: tests that need it say NOT CHECKED" >&2
 	$(BIN)/python -m pytest tests -n auto --maxprocesses 8 --dist loadfile \
 	  --no-loadscope-reorder
+
+deep: $(STAMP) ## run the tests that `make test` leaves out, since they take long
+	$(BIN)/python -m pytest tests -m deep -n auto --maxprocesses 8
 
 fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 	$(BIN)/kvspec fuzz --seconds 60

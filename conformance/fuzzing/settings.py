@@ -150,13 +150,13 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(4, 4, 5, 1), after, full_buffers),  # one page for a sequence
         (sized(PAST_8_BITS + 30, 1, 2, PAST_8_BITS), after, one_prefill),
         (sized(PAST_7_BITS + 9, 2, PAST_7_BITS, 2), after, full_buffers),
-        (sized(7, 5, 3, 2), never, one_prefill),  # no two sizes are equal
+        (sized(7, 12, 5, 3), never, one_prefill),  # no two sizes are equal, none is a power of two
         (sized(4, 2, 3, 4), never, full_buffers),  # one row can take the whole pool
-        (sized(9, 2, 9, 3), after, full_buffers),  # more slots than a byte has bits
+        (sized(9, 2, 9, 3), after, narrow_batches),  # more slots than tokens, or bits of a byte
         (sized(6, 3, 3, 3), end, least),
         (sized(1, 4, 2, 2), after, default_limits),  # one page
         (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
-        (sized(6, 8, 2, 3), end, one_prefill),  # long pages
+        (sized(6, 16, 2, 3), end, one_prefill),  # long pages
         (sized(14, 1, 3, 3), never, wide),  # more pages than all rows have cells
         (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
     )

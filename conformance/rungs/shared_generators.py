@@ -187,12 +187,12 @@ def colliding_choices(state: State, digits: Digits, request: int) -> tuple[int, 
 
 
 def request(state: State, digits: Digits, serial: int) -> Request:
-    """A request, sometimes of several choices; rarely of more choices than there are slots."""
+    """A request, sometimes of several choices, or one for each slot; rarely of more than that."""
     name = name_of(state, digits, serial)
     prompt = prompt_of(state, digits)
     too_many = digits.rarely(12)
-    past = state.geometry.slots + 1
-    choices = digits.one_of((past, past + 3, LARGEST) if too_many else (1, 1, 2, 3))
+    slots = state.geometry.slots
+    choices = digits.one_of((slots + 1, slots + 4, LARGEST) if too_many else (1, 1, 2, 1, 3, slots))
     params = params_of(state, digits, prompt, choice=0)
     return Request(id=name, prompt=prompt, params=params, n_generations=choices)
 

@@ -631,6 +631,7 @@ def test_what_is_required_does_not_cost_what_the_sizes_are() -> None:
     assert "one page short" in Coverage().coverable(offered_by(profile, [sizes], poisonable=False))
 
 
+@pytest.mark.deep
 def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
     """Without a queue commits and truncations are drawn alone too, so that they are refused."""
     offers = APPENDING | {act.Propose, act.Commit, act.Truncate}

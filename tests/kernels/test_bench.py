@@ -230,6 +230,7 @@ CAUGHT_SOON = (
 """Some of the planted bugs; `make kernel` runs all of them."""
 
 
+@pytest.mark.deep
 def test_planted_bugs_are_caught() -> None:
     """Planted bugs are caught, and the kernel without a bug passes."""
     planned = jobs.of_mutants(cases=40, names=CAUGHT_SOON)

@@ -290,6 +290,7 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 
 @needs_libtpu
+@pytest.mark.deep
 def test_eight_bits_cost_what_sixteen_do() -> None:
     """Eight-bit cells cost at most a quarter more cycles, and where they are widened, they fit."""
     wide, found = compiled(SHARE), compiled(evolve(SHARE, kv="float8_e4m3fn"))
@@ -317,6 +318,7 @@ def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
 
 
 @needs_libtpu
+@pytest.mark.deep
 def test_new_cells_cost_the_inner_loops_nothing() -> None:
     """With new cells as operands the inner loops take at most 1 % more cycles."""
     before, found = (compiled(cell) for cell in (SHARE, APPENDING))
@@ -332,6 +334,7 @@ def test_new_cells_cost_the_inner_loops_nothing() -> None:
 
 
 @needs_libtpu
+@pytest.mark.deep
 def test_a_token_of_decoding_costs_what_it_should() -> None:
     """Decoding takes at most 2.05 static cycles for a KV token of the 8B shape on v6e."""
     found = compile_cell(EIGHT_BILLION, "tpu")

@@ -126,6 +126,7 @@ def test_refinement_kills_many_mutants_at_once(chosen: dict[str, int]) -> None:
     assert all(len(batch) <= 2 for batch in begun)
 
 
+@pytest.mark.deep
 def test_one_compilation_serves_every_mutant(
     chosen: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,9 @@ def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
     return actions
 
 
-@pytest.mark.parametrize("geometry", FEW, ids=str)
+@pytest.mark.parametrize(
+    "geometry", [FEW[0], pytest.param(FEW[1], marks=pytest.mark.deep)], ids=str
+)
 def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
     """In every state and for every move, reasons, results and fields equal the specification's."""
     chosen = instance("lifecycle", geometry)
@@ -135,7 +137,16 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("capacity", POLICIES[1:], ids=str)
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        pytest.param(POLICIES[1], marks=pytest.mark.deep),
+        POLICIES[2],
+        pytest.param(POLICIES[3], marks=pytest.mark.deep),
+        POLICIES[4],
+    ],
+    ids=str,
+)
 def test_every_transition_of_a_small_table_under_a_policy(capacity: Capacity) -> None:
     """The same with pages taken ahead or reserved, and with lazy copies besides."""
     chosen = instance("lifecycle", FEW[0])

@@ -92,15 +92,19 @@ def spoilt(draws: Random, line: Line, after: State) -> Line:
 
 def cause(
     header: Header, machine: Machine | None, lines: Sequence[Line]
-) -> tuple[str, str, object] | None:
-    """The error of the last line, in its terms; None if that is legal, or another is illegal."""
+) -> tuple[str, str, object, object] | None:
+    """The error of the last line, in its terms; None if that is legal, or another is illegal.
+
+    If the action should be refused, for which reasons.
+    """
     judging = judge(header, machine=machine)
     for number, line in enumerate(lines, start=1):
         try:
             judging.take(line)
         except Illegal as illegal:
             found = illegal.difference
-            return (found.clause, found.what, found.seen) if number == len(lines) else None
+            reasons = found.expected if found.what == "the action" else None
+            return (found.clause, found.what, found.seen, reasons) if number == len(lines) else None
     return None
 
 
@@ -161,7 +165,7 @@ def shortest_of(header: Header, lines: Sequence[Line], machine: Machine | None) 
     error = cause(header, machine, lines)
     if error is None:
         return None
-    _, what, seen = error
+    _, what, seen, _ = error
     last, judging = lines[-1], judge(header, machine=machine)
     watch: dict[tuple[str, int], object] = {}
     for slot in about(last):

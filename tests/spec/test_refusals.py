@@ -555,10 +555,10 @@ def test_refusals_are_compared_by_reason() -> None:
     assert frozenset({Reason.STOPS}) == refused([one]).reasons
 
 
-@pytest.mark.parametrize("pair", [*permutations(Reason, 2)])
-def test_the_lowest_code_decides_the_class_of_a_refusal(pair: tuple[Reason, Reason]) -> None:
+def test_the_lowest_code_decides_the_class_of_a_refusal() -> None:
     """In whichever order the reasons are given, they are reported by their codes."""
-    found = refused(Refusal(reason) for reason in pair)
+    for pair in permutations(Reason, 2):
+        found = refused(Refusal(reason) for reason in pair)
 
-    assert sorted(pair) == [refusal.reason for refusal in found.refusals]
-    assert type(refused(min(pair))) is type(found)
+        assert sorted(pair) == [refusal.reason for refusal in found.refusals]
+        assert type(refused(min(pair))) is type(found)
