@@ -49,11 +49,9 @@ TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle
 LARGE_EVERY: Final = 4
 """One return in this many may be to a large setting, at which a step takes long."""
 FURTHER_TURNS: Final = 3
-"""One turn in this many is at a further setting, once there is one."""
-ANOTHER_EVERY: Final = 5
-"""After this many turns each the run comes to another further setting, until it has had them all.
+"""One turn in this many is at a further setting: another one each time, until it has had them all.
 
-So that our engine comes to all of them in a minute; it is compiled for each.
+So that our engine comes to all of them in a minute, though it is compiled for each.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
@@ -333,12 +331,13 @@ def _turns(
     )
     usual, further = 0, list[Setting]()
     for turn in count():
-        another = next(others, None) if turn and turn % ANOTHER_EVERY == 0 else None
+        is_further = turn and turn % FURTHER_TURNS == 0
+        another = next(others, None) if is_further else None
         chosen = random.Random(options.seed + turn)
         if another is not None:
             further.append(another)
             yield chosen.choice(levels), another
-        elif turn % FURTHER_TURNS == 0 and (again := _to_return_to(further, chosen)):
+        elif is_further and (again := _to_return_to(further, chosen)):
             yield chosen.choice(levels), again
         else:
             yield levels[usual % len(levels)], _relative(report.usual, usual, len(levels))

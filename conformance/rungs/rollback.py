@@ -52,14 +52,48 @@ It takes several in a row because steps of other rules in between would often en
 """
 
 
-def propose(state: State, drawn: int) -> Propose:
-    """A few draft tokens for a slot whose allocated cells are all written; rarely for any other."""
+def propose(session: Session, drawn: int) -> Propose:
+    """A few draft tokens for a slot whose allocated cells are all written; rarely for any other.
+
+    Mostly no more than the row and the queue have room for.
+    """
     digits = Digits(drawn)
+    if not digits.rarely(4):
+        _make_room(session, digits)
+    state = session.state
     live = [slot for slot in state.live if state.details[slot]]
     ready = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
-    count = digits.one_of((1, 2, state.geometry.page_size, state.geometry.page_size + 1))
+    roomy = [slot for slot in ready if _room(state, slot) > 0]
+    size = state.geometry.page_size
+    count, too_many = digits.one_of((1, 2, size, size + 1, 3)), digits.rarely(8)
     tokens = tuple(digits.below(ALPHABET) for _ in range(count))
-    return Propose(wild_slot(state, digits, ready or live), tokens)
+    slot = wild_slot(state, digits, roomy or ready or live)
+    if not too_many and slot in live:
+        tokens = tokens[: max(1, _room(state, slot))]
+    return Propose(slot, tokens)
+
+
+def _make_room(session: Session, digits: Digits) -> None:
+    """Begin a short prompt, in the place of another one if need be, unless drafts have room."""
+    state, sizes = session.state, session.state.geometry
+    live = [slot for slot in state.live if state.details[slot]]
+    if any(_room(state, slot) > 0 for slot in live):
+        return
+    if live and None not in state.sequences:
+        session.take(Free(digits.one_of(live)))
+    prompt = (digits.below(ALPHABET),) * (1 + digits.below(min(sizes.page_size, sizes.max_len - 1)))
+    params = Params(max_new=max(1, sizes.max_len - len(prompt)))
+    session.take(Prefill((Request(id=session.next_id(), prompt=prompt, params=params),)))
+
+
+def _room(state: State, slot: int) -> int:
+    """How many drafts of a live slot its row, its request and the queue have room for."""
+    detail, sizes = state.details[slot], state.geometry
+    most = sizes.max_len
+    if detail is not None:
+        most = min(most, detail.prompt_len + detail.params.max_new - 1)  # a last token is drawn
+    known = len(used(state, slot).tokens) + len(state.proposed[slot])
+    return min(most - known, state.limits.queue - len(state.queue))
 
 
 def verify(session: Session, drawn: int) -> Step:
@@ -91,7 +125,7 @@ def _next(state: State, slot: int, digits: Digits) -> Action:
     sequence = state.sequences[slot]
     assert sequence is not None
     known = len(sequence.tokens) + len(state.proposed[slot])
-    if digits.rarely(5):
+    if digits.rarely(8):
         return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
     queued = first_queued(state, slot, known)
     if queued < known and not digits.rarely(3):  # a round may be narrower than a proposal
@@ -101,7 +135,7 @@ def _next(state: State, slot: int, digits: Digits) -> Action:
     ready = min(sequence.allocated, queued)
     if sequence.written < ready and not digits.rarely(6):
         return Write(_positions(slot, sequence.written, ready))
-    if sequence.written > state.committed[slot] and digits.below(2):
+    if sequence.written > state.committed[slot] and not digits.rarely(4):
         span = sequence.written - state.committed[slot]
         return Commit(slot, state.committed[slot] + 1 + digits.below(span))
     return Truncate(slot, state.committed[slot] + _cells_kept(state, slot, digits))
@@ -239,13 +273,13 @@ KIT: Final = RungKit(
     always=_always,
     rules={
         "lifecycle": {
-            "propose": when(has_used, one(propose), "advance"),
+            "propose": when(has_used, propose, "advance"),
             "verify": when(has_used, verify, "advance"),
             "commit_alone": when(has_used, one(commit), "verify"),
             "truncate_alone": when(has_used, cut_again, "verify"),
         },
         "scheduling": {
-            "propose": when(has_used, one(propose), "prefill"),
+            "propose": when(has_used, propose, "prefill"),
             "verify": when(has_used, verify, "prefill"),
             "commit": when(has_used, one(commit), "verify"),
             "truncate": when(has_used, cut_again, "verify"),

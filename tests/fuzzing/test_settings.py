@@ -140,7 +140,7 @@ def test_what_bugs_need_is_among_the_settings() -> None:
 
 def test_further_settings_come_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual settings are alone at first. No setting goes."""
-    every = campaign.ANOTHER_EVERY
+    every = campaign.FURTHER_TURNS
     report, taken = run(SpecEngine, turns=4 * every, monkeypatch=monkeypatch)
 
     first = [setting for _, setting in taken[:every]]
@@ -156,7 +156,7 @@ def test_every_further_setting_comes_and_the_seed_says_when(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A long run comes to all of them; the turns depend on the seed and on nothing else."""
-    turns = campaign.ANOTHER_EVERY * (len(CANDIDATES) + 2)
+    turns = campaign.FURTHER_TURNS * (len(CANDIDATES) + 2)
     report, taken = run(SpecEngine, turns=turns, monkeypatch=monkeypatch)
     _, again = run(SpecEngine, turns=turns, monkeypatch=monkeypatch)
     _, other = run(SpecEngine, turns=turns, seed=1, monkeypatch=monkeypatch)
@@ -177,7 +177,7 @@ def test_an_engine_gets_only_sizes_that_it_has(monkeypatch: pytest.MonkeyPatch) 
             raise Unsupported("page_size", seen=geometry.page_size, allowed="1, 4", nearest=near)
         return SpecEngine(geometry, limits, cleanup)
 
-    report, taken = run(made, turns=campaign.ANOTHER_EVERY * 14, monkeypatch=monkeypatch)
+    report, taken = run(made, turns=campaign.FURTHER_TURNS * 14, monkeypatch=monkeypatch)
 
     assert {1, 4} == {setting.geometry.page_size for _, setting in taken}
     assert 1 < min(setting.limits.prefill_tokens for _, setting in taken)
@@ -216,7 +216,7 @@ def test_a_finding_keeps_the_limits_under_which_it_fails(
 ) -> None:
     """Its file names them, and so do its test, a rerun and the next run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("conformance.fuzzing.campaign.ANOTHER_EVERY", 1)
+    monkeypatch.setattr("conformance.fuzzing.campaign.FURTHER_TURNS", 1)
     name = "test_settings:Short"
     options = ["--engine", name, "--in-process"]
 
