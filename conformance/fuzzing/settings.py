@@ -156,7 +156,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(6, 3, 3, 3), end, least),
         (sized(1, 4, 2, 2), after, default_limits),  # one page
         (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
-        (sized(6, 16, 2, 3), end, one_prefill),  # long pages
+        (sized(6, 20, 2, 3), end, one_prefill),  # long pages
         (sized(14, 1, 3, 3), never, wide),  # more pages than all rows have cells
         (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
     )
