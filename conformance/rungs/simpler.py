@@ -19,11 +19,13 @@ def simpler_params(params: Params) -> Iterator[Params]:
 
 
 def simpler_requests(request: Request) -> Iterator[Request]:
-    """The request with fewer choices, a shorter prompt, or simpler parameters."""
+    """The request with fewer choices, a shorter or plainer prompt, or simpler parameters."""
     if request.n_generations > 1:
         yield evolve(request, n_generations=request.n_generations - 1)
     if len(request.prompt) > 1:
         yield evolve(request, prompt=request.prompt[: len(request.prompt) // 2])
         yield evolve(request, prompt=request.prompt[:-1])
+    if any(request.prompt):
+        yield evolve(request, prompt=(0,) * len(request.prompt))
     for params in simpler_params(request.params):
         yield evolve(request, params=params)
