@@ -246,7 +246,8 @@ def differences(
     Teacher-forced: each token is compared with what the oracle draws from the tokens before it; one
     of a dtype narrower than float32 may be any of those that nearly tie. The dense model is
     compared with the oracle, too, and a greedy request must take the first of equal logits. Served
-    again with one of its tokens as a stop, each request must end there.
+    again with one of its tokens as a stop, each request must end there; and with logits and
+    temperatures that are as much smaller, but for float16, it must have the same tokens.
 
     weights: in any dtype; the engine and the oracle have them in that of the model.
     """

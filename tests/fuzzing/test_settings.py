@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -75,19 +74,25 @@ def run(
     return report, taken
 
 
-@pytest.mark.parametrize(
-    ("setting", "level"),
-    [*zip([*settings.usual(small()), *CANDIDATES], cycle(campaign.TURNS[:3]))],
-)
+LEVELS = tuple(dict.fromkeys(campaign.TURNS))
+TURNS = [
+    pytest.param(
+        setting, level, marks=() if LEVELS[at % len(LEVELS)] == level else pytest.mark.deep
+    )
+    for at, setting in enumerate((*settings.usual(small()), *CANDIDATES))
+    for level in LEVELS
+]
+"""Every setting at every level; one level of each is not deep."""
+
+
+@pytest.mark.parametrize(("setting", "level"), TURNS)
 def test_each_setting_is_legal_and_can_be_warmed_up(setting: Setting, level: str) -> None:
     """The limits of every setting can serve its sizes, and a turn finds nothing."""
     setting.limits.check(setting.geometry)
     made = partial(settings.make, SpecEngine, *setting)
-    target, report = (
-        Campaign(make=made, names=made().profile.machine.names),
-        campaign.Run(setting=setting),
-    )
-    campaign._take_turn(target, level, 0, report)
+    target = Campaign(make=made, names=made().profile.machine.names)
+    report = campaign.Run(setting=setting)
+    campaign._take_turn(target, level, LEVELS.index(level), report)
     assert None is report.finding, report.finding
 
 
