@@ -51,7 +51,7 @@ LARGE_EVERY: Final = 4
 FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting: another one each time, until it has had them all.
 
-So that our engine comes to all of them in a minute, though it is compiled for each.
+So that a minute comes to nearly all of them with our engine, though it is compiled for each.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
