@@ -386,6 +386,8 @@ def _at_edge(state: State, action: Action) -> list[str]:
 def _short(state: State, action: Action) -> Iterator[str]:
     """The corners of an action that is refused for lack of pages, by an engine."""
     free = pool.free_count(state.counts)
+    if type(action) not in MACHINE.rules:
+        return
     if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:
         return
     yield from _at_edge(state, action)

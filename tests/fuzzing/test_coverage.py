@@ -16,6 +16,7 @@ from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison, Result
 from conformance.recordings.fast_table import APPENDING
+from conformance.rungs.coverage import MACHINE as COUNTED
 from conformance.rungs.coverage import POISON, RARE_STEPS, Coverage, offered_by
 from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_SHORT, SLOT_REUSED
@@ -123,6 +124,22 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
         "Free: SLOT_UNUSED": 1,
     } == counted.outcomes
     assert {REFUSED: 3} == counted.corners
+
+
+NEVER_LACKING = (act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 0), act.Release(0, 1))
+
+
+@pytest.mark.parametrize("action", NEVER_LACKING, ids=lambda action: type(action).__name__)
+def test_a_lack_of_pages_may_be_claimed_of_any_action(action: Action) -> None:
+    """It is counted as told; a recording held `Truncate` refused so, and the judge raised."""
+    machine = ladder.whole()
+    assert {type(one) for one in NEVER_LACKING} == set(machine.rules) - set(COUNTED.rules)
+    state = machine.initial(small(), default_limits(small()), CleanupMode.NONE)
+    counted = Coverage()
+
+    counted.record(state, action, frozenset({Reason.OUT_OF_PAGES}), state)
+
+    assert {f"{type(action).__name__}: OUT_OF_PAGES": 1} == counted.outcomes
 
 
 def test_a_page_is_shared_by_a_clone_of_a_whole_page() -> None:

@@ -73,7 +73,7 @@ def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
 ) -> None:
     """The header carries the policy; under the standard one some recording is illegal."""
     illegal, standard = 0, {"copy": "eager", "lookahead": 0, "reserve": "none"}
-    for seed in range(4):
+    for seed in range(10):
         path = recorded(tmp_path / f"{seed}.jsonl", engine(SIZES[0], capacity), level, seed)
         outcome = validate(path)
         assert (capacity, None) == (outcome.header.capacity, outcome.found)
