@@ -31,6 +31,7 @@ from conformance.rungs.shared_generators import (
     params_of,
     prompt_of,
     rarely,
+    taken_name,
     used_slots,
     when,
     wild_slot,
@@ -48,7 +49,6 @@ from conformance.rungs.simpler import simpler_params
 from spec import pool
 from spec.fields import output_entry
 from spec.machines import actions as act
-from spec.machines import lifecycle
 from spec.machines.actions import (
     Allocate,
     Assign,
@@ -81,10 +81,9 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     """
     digits = Digits(drawn)
     details = state.details
-    taken = sorted(lifecycle.taken_keys(state))
     name = (name_of(state, digits, serial), LARGEST if digits.rarely(16) else digits.below(2))
-    if taken and digits.rarely(10):
-        name = digits.one_of(taken)
+    if digits.rarely(8):
+        name = taken_name(state, digits) or name
     bare = [slot for slot in used_slots(state) if details[slot] is None]
     slot = wild_slot(state, digits, bare or used_slots(state))
     prompt = prompt_of(state, digits)
@@ -92,6 +91,33 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     if state.capacity.reserve == "request" and digits.below(2):
         params = evolve(params, max_new=_filling(state, digits, slot, len(prompt)))
     return Assign(slot, prompt, params, *name)
+
+
+def kept_name(session: Session, drawn: int) -> Assign | Clone:
+    """A prompt or a clone under the name of a sequence that has finished and keeps its slot.
+
+    Its output is taken before, so that nothing but the slot keeps the name.
+    """
+    digits, serial = Digits(drawn), session.next_id()
+    session.take(TakeOutputs())
+    state = session.state
+    kept = [one for one in state.details if one is not None and one.finished]
+    if not kept:
+        return assign(state, drawn, serial)
+    name = digits.one_of(kept)
+    siblings = [
+        slot
+        for slot in state.live
+        if (detail := state.details[slot]) is not None and detail.request == name.request
+    ]
+    if siblings and digits.below(2):
+        return Clone(digits.one_of(siblings), None, name.choice)
+    if None not in (state.details[slot] for slot in used_slots(state)):
+        session.take(Reserve())
+    bare = [slot for slot in used_slots(session.state) if session.state.details[slot] is None]
+    drawn_so = assign(session.state, drawn // 64, serial)
+    slot = bare[0] if bare else drawn_so.slot
+    return evolve(drawn_so, slot=slot, request=name.request, choice=name.choice)
 
 
 def _filling(state: State, digits: Digits, slot: int, prompt_len: int) -> int:
@@ -238,11 +264,13 @@ KIT: Final = RungKit(
             "boundary_again": boundary("advance", taking),
             "reset": _or_clean_up(rarely(8, RESET, "allocate")),
             "reuse": rarely(8, reuse, "advance"),
+            "kept_name": rarely(3, when(_has_finished, kept_name, "advance"), "advance"),
         },
         "scheduling": {
             "boundary": boundary("prefill", taking),
             "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
             "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
+            "kept_name": rarely(3, when(_has_finished, kept_name, "go_on"), "go_on"),
             "reset": rarely(8, RESET, "prefill"),
         },
         "admission": {

@@ -1,6 +1,6 @@
 """Rung scheduling: generators of requests and queued tokens, and the outcomes to reach."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
@@ -30,6 +30,7 @@ from conformance.rungs.shared_generators import (
     one,
     rarely,
     request,
+    used_slots,
     when,
     wild_slot,
 )
@@ -53,7 +54,7 @@ from spec.machines.actions import (
 from spec.machines.pages import row_pages
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Request, Tokens
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
 
 DRAWS_FILL_OUTPUTS: Final = (
     "round that draws for as many as the outputs have room for, and packs more"
@@ -93,9 +94,11 @@ def purge(state: State, drawn: int) -> Purge:
 
 def prefill(state: State, drawn: int, serial: int) -> Prefill:
     """One to three requests, or as many as a prefill takes, or one more; often of several choices,
-    often at the limit of the pool.
+    often at the limit of the pool; sometimes such as fit together.
     """
     digits, most = Digits(drawn), state.limits.prefill_seqs
+    if digits.rarely(3):
+        return _fitting_together(state, digits, serial)
     count, width = 1 + digits.below(2) * digits.below(3), state.limits.prefill_tokens
     many, twice = digits.rarely(12), digits.rarely(8)  # before the requests take the other digits
     again, more = digits.below(count), digits.rarely(4)
@@ -107,6 +110,61 @@ def prefill(state: State, drawn: int, serial: int) -> Prefill:
     if twice:  # mostly nothing else is wrong
         requests.append(evolve(requests[again % count], prompt=(0,), n_generations=1))
     return Prefill(tuple(requests))
+
+
+def _fitting_together(state: State, digits: Digits, serial: int) -> Prefill:
+    """Two or three requests that share the width, and the slots for their choices.
+
+    Drawn apart, hardly any two requests of several choices fit into the slots.
+    """
+    sizes, count = state.geometry, 2 + digits.rarely(3)
+    slots, width = sizes.slots, state.limits.prefill_tokens
+    size, requests = sizes.page_size, list[Request]()
+    for left in reversed(range(count)):
+        choices = 1 + digits.below(max(1, min(3, slots - left)))
+        longest = max(1, min(width // (1 + left), sizes.max_len - 1))
+        length = min(digits.one_of((size, size + 1, max(1, size - 1), 2 * size, 1)), longest)
+        room = sizes.max_len - length
+        params = Params(max_new=min(room, 1 + digits.below(2 * size)), temperature=digits.below(2))
+        prompt = (digits.below(ALPHABET),) * length
+        requests.append(
+            Request(id=serial + left, prompt=prompt, params=params, n_generations=choices)
+        )
+        slots, width = slots - choices, width - length
+    return Prefill(tuple(requests))
+
+
+REMEDIES: Final[Mapping[Reason, Callable[[State, Digits], Action]]] = {
+    Reason.OUTPUTS_FULL: lambda _state, _digits: act.TakeOutputs(),
+    Reason.QUEUE_FULL: lambda state, digits: Purge(digits.one_of(state.queue).slot),
+    Reason.NO_FREE_SLOT: lambda state, digits: Free(digits.one_of(used_slots(state))),
+    Reason.OUT_OF_PAGES: lambda state, digits: Free(digits.one_of(used_slots(state))),
+}
+"""What a server does that lacks something."""
+
+
+def make_way(session: Session, action: Action, digits: Digits) -> None:
+    """Free what an action lacks, one after another; nothing if something else is wrong, too."""
+    for _ in range(session.state.geometry.slots + len(REMEDIES)):
+        before = session.state
+        lacking = sorted({found.reason for found in SERVING.refusals(before, action)})
+        if not REMEDIES.keys() >= set(lacking) or not lacking:
+            return
+        if not any(before.sequences) and lacking[0] is not Reason.OUTPUTS_FULL:
+            return
+        session.take(REMEDIES[lacking[0]](before, digits))
+        if session.state == before:
+            return
+
+
+def prefill_with_way(session: Session, drawn: int) -> Prefill:
+    """A prefill; mostly after all that it lacks was freed."""
+    digits = Digits(drawn)
+    wanted = digits.below(4)
+    action = prefill(session.state, drawn // 4, session.next_id())
+    if wanted:
+        make_way(session, action, digits)
+    return action
 
 
 def stopped_past_given_tokens(session: Session, drawn: int) -> Step:
@@ -429,7 +487,7 @@ KIT: Final = RungKit(
             "purge": when(has_queued, one(purge), "enqueue"),
         },
         "scheduling": {
-            "prefill": named(prefill),
+            "prefill": prefill_with_way,
             "round": when(has_queued, round_at_edge, "prefill"),
             "full_outputs": when(has_queued, round_at_full_outputs, "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),

@@ -177,6 +177,24 @@ def name_of(state: State, digits: Digits, serial: int) -> int:
     return digits.one_of((*NAMES, *NAMES, *LARGE[:2], *held, *waiting))
 
 
+def taken_name(state: State, digits: Digits, request: int | None = None) -> tuple[int, int] | None:
+    """A request and a choice that are taken, by each cause as often: its output is not taken, or
+    the sequence decodes, or it has finished and only keeps its slot. None: nothing is taken.
+
+    request: of this one alone.
+    """
+    waiting = {(one.request, one.choice) for one in state.outputs}
+    held = [one for one in state.details if one is not None]
+    decoding = {(one.request, one.choice) for one in held if not one.finished}
+    kept = {(one.request, one.choice) for one in held} - decoding - waiting
+    names = (
+        sorted(name for name in cause if request in (None, name[0]))
+        for cause in (waiting, decoding, kept)
+    )
+    there = [cause for cause in names if cause]
+    return digits.one_of(digits.one_of(there)) if there else None
+
+
 def colliding_choices(state: State, digits: Digits, request: int) -> tuple[int, ...]:
     """Choices with which this request is another one, if a name is packed into one number."""
     base = digits.one_of(ROUND)

@@ -35,6 +35,7 @@ from conformance.rungs.shared_generators import (
     colliding_choices,
     free_slots,
     has_settled,
+    taken_name,
     used_slots,
     when,
     wild_slot,
@@ -62,6 +63,9 @@ def clone(state: State, drawn: int) -> Clone:
     colliding = colliding_choices(state, digits, detail.request) if detail else ()
     if colliding and not digits.rarely(3):
         return Clone(parent, child, digits.one_of(colliding))
+    taken = taken_name(state, digits, detail.request) if detail and digits.rarely(6) else None
+    if taken:
+        return Clone(parent, child, taken[1])
     choice = digits.one_of((0, LARGEST)) if digits.rarely(12) else 1 + digits.below(5)
     return Clone(parent, child, choice)
 
