@@ -1,8 +1,9 @@
 """K and V that an engine with Llama holds, beside the float64 oracle, at each step of a history.
 
 Random calls of a table: sequences are cloned, cut, written in parts and together with others, and
-given drafts. A call that is refused changes nothing, in no cell either. At first no cell holds a
-number, and after a physical reset each holds zeros. Tokens that requests draw are no part of it.
+given drafts; rounds take several queued tokens of one sequence. A call that is refused changes
+nothing, in no cell either. At first no cell holds a number, and after a physical reset each holds
+zeros. Which tokens requests draw is no part of it.
 """
 
 import random
@@ -55,6 +56,7 @@ class Held:
     allocated: tuple[int, ...]
     written: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
+    queued: frozenset[int]
     pools: tuple[Any, ...] = field(eq=False)
 
 
@@ -175,6 +177,7 @@ def _held(engine: Engine) -> Held:
         allocated=tuple(np.asarray(slots.allocated).tolist()),
         written=tuple(np.asarray(slots.written).tolist()),
         rows=tuple(map(tuple, np.asarray(state.pages.rows).tolist())),
+        queued=frozenset(np.asarray(state.queue.slots)[: int(state.queue.filled)].tolist()),
         pools=tuple(np.asarray(pool, np.float64) for pool in state.pages.cache),
     )
 
@@ -182,16 +185,17 @@ def _held(engine: Engine) -> Held:
 def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
     """One random call of the engine. Raises Refused."""
     used = [slot for slot, is_used in enumerate(held.used) if is_used]
+    by_hand = [slot for slot in used if slot not in held.queued]
     vocabulary = engine.setup.model.vocabulary
-    kind, slot = rng.randrange(13), rng.choice(used or [0])
+    kind, slot = rng.randrange(19), rng.choice(used or [0])
     if not used or kind in {0, 12}:
         slot = engine.reserve()
         prompt = tuple(rng.randrange(vocabulary) for _ in range(rng.randrange(1, 14)))
         engine.assign(slot, prompt, Params(max_new=6), request=step, choice=0)
     elif kind <= 3:
-        engine.allocate(_next(held, rng, used, held.allocated, list(map(len, held.texts))))
+        engine.allocate(_next(held, rng, by_hand, held.allocated, list(map(len, held.texts))))
     elif kind <= 6:
-        engine.write(_next(held, rng, used, held.written, held.allocated))
+        engine.write(_next(held, rng, by_hand, held.written, held.allocated))
     elif kind == 7:
         engine.clone(slot, choice=step)
     elif kind == 8:
@@ -201,16 +205,33 @@ def _call(engine: Engine, held: Held, rng: random.Random, step: int) -> None:
         engine.commit(slot, held.written[slot])
     elif kind == 10:
         engine.truncate(slot, rng.randrange(held.allocated[slot] + 1))
-    else:
+    elif kind == 11:
         engine.free(slot)
+    else:
+        _call_of_rounds(engine, held, rng, used)
+
+
+def _call_of_rounds(engine: Engine, held: Held, rng: random.Random, used: list[int]) -> None:
+    """Queue a token of a slot that has written or queued all others; or take a round of them.
+
+    Mostly one behind another, so that a round takes several of one slot.
+    """
+    if rng.randrange(4) == 0:
+        engine.take_outputs()
+        engine.round()
+        return
+    written = [slot for slot in used if held.written[slot] == len(held.texts[slot])]
+    ready = [*held.queued] if held.queued and rng.randrange(4) else written
+    if ready:
+        engine.enqueue(rng.choice(ready), rng.randrange(engine.setup.model.vocabulary))
 
 
 def _next(
-    held: Held, rng: random.Random, used: list[int], start: Any, end: Any
+    held: Held, rng: random.Random, slots: list[int], start: Any, end: Any
 ) -> list[tuple[int, int] | None]:
     """Some of the next positions of some slots, in any order; now and then with a mistake."""
     batch: list[tuple[int, int]] = []
-    for slot in used:
+    for slot in slots:
         room = SETUP.limits.prefill_tokens - len(batch)
         most = max(0, min(end[slot], len(held.texts[slot])) - start[slot])
         more = rng.randrange(min(most, room) + 1)

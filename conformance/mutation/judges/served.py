@@ -1,7 +1,7 @@
 """Small Llamas beside the float64 oracle of them, and what they take and refuse."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import count, islice, product
 from typing import Final
 
 from attrs import evolve
@@ -30,14 +30,16 @@ def judge(watchdog: Watchdog) -> str | None:
 
 
 def _differences() -> Iterator[str]:
+    seeds = count()
     for model in llama.MODELS:
         weights = llama.drawn_weights(0, model)
-        for dtype, seed in product(DTYPES, range(TABLES)):
+        for dtype in DTYPES:
             narrow = evolve(model, dtype=dtype)
-            given = llama.loud(weights) if seed % 2 else weights
-            yield from llama_cells.differences(given, narrow, seed=seed)
-            scale = llama.LOUD if seed % 2 else 1
-            yield from llama.differences(given, narrow, scale=scale)
+            for seed in islice(seeds, TABLES):
+                given = llama.loud(weights) if seed % 2 else weights
+                yield from llama_cells.differences(given, narrow, seed=seed)
+                scale = llama.LOUD if seed % 2 else 1
+                yield from llama.differences(given, narrow, scale=scale)
     for dtype in DTYPES:
         yield from llama.draw_differences(dtype)
     yield from llama_arguments.differences(llama.MODEL)
