@@ -1,6 +1,7 @@
 """The figures of the benchmark: targets that are met, and what alone fails the run."""
 
 import json
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from conformance.benchmarks import run, timing
 from conformance.benchmarks.run import Figure, Result
+from conformance.engines import pool_copies
+from impl import entries
 
 
 @pytest.mark.parametrize("most", [None, 0.0, 1.5, 150.0])
@@ -42,6 +45,31 @@ def test_only_a_copy_of_the_pool_fails(
     assert (int(bool(copying)), "fails" if copying else "holds") == (status, content["verdict"])
     assert [value <= 1.0 for value in values] == [one["met"] for one in content["figures"]]
     assert {name: ["why"] for name in copying} == content["copying"]
+
+
+class _Compiled:
+    """What stands for a program, since compiling all of them takes long."""
+
+    def lower(self, *_: object) -> "_Compiled":
+        return self
+
+    def compile(self) -> "_Compiled":
+        return self
+
+
+@pytest.mark.parametrize("names", [(), run.TOUCHING, entries.NAMES])
+def test_each_entry_point_is_judged_whatever_is_timed(
+    names: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quick run times few entry points, and still looks for copies in all of them."""
+    for timed in ("import_times", "allocation_growth", "pool_growth", "round_over_model"):
+        monkeypatch.setattr(run, timed, lambda *_, **__: ())
+    for one in ("reset_growth", "slots_growth"):
+        monkeypatch.setattr(run, one, lambda *_, **__: Figure("one", 1.0, "x"))
+    monkeypatch.setattr(timing, "compiled", lambda *_: _Compiled())
+    monkeypatch.setattr(pool_copies, "entry_problems", lambda *_: ("why",))
+
+    assert set(entries.NAMES) == run.measure(names, turns=1).copying.keys()
 
 
 def test_calls_are_made_in_turns_and_each_has_its_own_median() -> None:

@@ -5,7 +5,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.recordings import itf, writer
-from conformance.recordings.format import VERSION
+from conformance.recordings.format import VERSION, Line
 from conformance.recordings.judge import judge
-from conformance.recordings.validate import validate
+from conformance.recordings.validate import header_and_lines, validate
 from conformance.rungs.pages import FULL, PAGE_REUSED
 from spec import ladder
 from spec.vocabulary import InvalidInput
@@ -157,6 +157,35 @@ def test_a_trace_in_itf_is_the_same_recording(engine: Any, seed: int) -> None:
     for line in back:
         judging.take(line)
     assert set(header.shows) >= {name for line in there for name in line.saw}
+
+
+def shown(recorded: list[Line], blank: Mapping[str, object]) -> list[dict[tuple[str, int], object]]:
+    """What differs from the initial values after each line."""
+    now: dict[tuple[str, int], object] = {}
+    after = []
+    for line in recorded:
+        now |= {(name, at): value for name, saw in line.saw.items() for at, value in saw.items()}
+        after.append({key: value for key, value in now.items() if value != blank[key[0]]})
+    return after
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_shows_after_each_line_what_the_recording_shows(seed: int, tmp_path: Path) -> None:
+    """Also what a refused action has changed, which makes the recording illegal."""
+    path = recorded(tmp_path / "r.jsonl", whole(small(pages=6, page_size=2)), "lifecycle", seed)
+    with path.open("rb") as file:
+        header = header_and_lines(file, path)[0]
+    there = [
+        line._replace(saw={**line.saw, "allocated": {0: 7 + at}}) if line.refused else line
+        for at, line in enumerate(lines(path))
+    ]
+    assert any(line.refused for line in there)
+    trace = tmp_path / "r.itf.json"
+    trace.write_text(json.dumps(itf.to_itf(header, there)), encoding="utf-8")
+
+    _, back = itf.from_itf(trace)
+
+    assert shown(there, itf._blank(header)) == shown(back, itf._blank(header))
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(2, "holds"), (1, "fails")])

@@ -558,6 +558,19 @@ def test_a_folder_with_other_files_is_left_alone(covers: list[Cover], tmp_path: 
     assert ["new", "notes"] == sorted(path.name for path in tmp_path.iterdir())
 
 
+def test_files_that_are_no_vectors_of_these_are_found_beside_a_manifest(
+    covers: list[Cover], tmp_path: Path
+) -> None:
+    """A vector that another version wrote would stay among the new ones, so it is refused."""
+    files.write(covers[:1], tmp_path)
+    (tmp_path / "table-0-of-another-version.jsonl").write_text("{}")
+    before = contents_of(tmp_path)
+
+    with pytest.raises(InvalidInput, match="1 other files, table-0-of-another-version"):
+        files.write(covers[:1], tmp_path)
+    assert before == contents_of(tmp_path)
+
+
 Contents = dict[str, bytes]
 
 
