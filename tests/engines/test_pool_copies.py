@@ -57,6 +57,7 @@ def test_no_entry_point_copies_the_pool(name: str) -> None:
     assert () == pool_copies.check_entry(EXACT, name)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["prefill_requests", "generate"])
 def test_a_real_model_does_not_copy_the_pool_either(name: str) -> None:
     """With float attention and a real model the pool is not copied either."""

@@ -449,6 +449,7 @@ def test_a_view_shows_all_slots_pages_and_cells() -> None:
             evolve(view, **{name: getattr(view, name)[1:]})
 
 
+@pytest.mark.deep
 def test_a_length_without_tokens_is_a_finding_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

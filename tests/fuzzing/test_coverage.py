@@ -666,7 +666,9 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
     assert [] == sorted(set(coverable) - set(report.coverage.covered(coverable)))
 
 
-@pytest.mark.parametrize(("window", "steps"), [(None, 22_000), (5, 22_000)])
+@pytest.mark.parametrize(
+    ("window", "steps"), [(None, 22_000), pytest.param(5, 22_000, marks=pytest.mark.deep)]
+)
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     """In so many steps all but rare outcomes, and every corner state, are reached."""
     targets = spec_campaigns(window=window)
@@ -756,7 +758,7 @@ def test_an_action_of_drafts_is_drawn_without_the_others(kind: type[Action]) -> 
     assert target.coverage.actions[kind.__name__] > 5
 
 
-@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("window", [None, pytest.param(5, marks=pytest.mark.deep)])
 def test_every_step_holds_seen_from_every_lower_rung(window: int | None) -> None:
     """At each level each step of the specification is what the rungs below it make of it."""
     targets = spec_campaigns(climb=True, window=window)

@@ -66,7 +66,7 @@ def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
     assert failure.startswith("PROG: a step took more than 1.5 seconds (after 1 step, at pages=16,")
 
 
-@pytest.mark.parametrize("engine", ["Sleeps", "Deadlocks"])
+@pytest.mark.parametrize("engine", [pytest.param("Sleeps", marks=pytest.mark.deep), "Deadlocks"])
 def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -> None:
     """A process that hangs in compiled code is ended, and the next one has time to warm up."""
     words = ("fuzz", "--engine", f"hanging_engines:{engine}", *SHORT)

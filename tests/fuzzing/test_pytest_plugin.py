@@ -120,6 +120,7 @@ def test_what_is_listed_fails_as_expected_and_hides_nothing(tmp_path: Path) -> N
     assert len(CLAUSES) - len(JUDGED) == text.count(" SKIPPED (not checked: ")
 
 
+@pytest.mark.deep
 def test_a_step_may_take_as_long_as_is_said(tmp_path: Path) -> None:
     """A hang is a failure of PROG, and a meaningless time is bad usage."""
     words = ("--kvspec-hang-seconds", "1.5", "-k", "PROG", "--kvspec-in-process")

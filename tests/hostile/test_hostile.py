@@ -247,6 +247,7 @@ mkdir -p .kvspec/corpus; touch .kvspec/corpus/rc_1.jsonl; {writes(FAILS, 1)}
     assert [kinds] == [[text.partition(":")[0] for text in texts] for texts in found]
 
 
+@pytest.mark.deep
 def test_hostile_inputs_are_drawn_from_the_seed_and_from_every_command() -> None:
     """The calls depend on the seed, and have every command and every kind of input."""
     drawn = inputs.draw(300, seed=0)

@@ -28,6 +28,7 @@ def served(weights: LlamaWeights) -> dict[Key, Output]:
     return Host(Engine(SETUP, weights)).generate(REQUESTS)
 
 
+@pytest.mark.deep
 def test_limits_and_company_do_not_change_the_tokens(
     weights: LlamaWeights, served: dict[Key, Output]
 ) -> None:

@@ -140,7 +140,16 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
     return float(np.max(np.where(np.isnan(error), np.inf, error)))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+OFTEN: Final = {"float32, window and cap", "8 bits, one head", "planned, int8"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name in OFTEN else pytest.mark.deep)
+        for name, case in CASES.items()
+    ],
+)
 def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams) -> None:
     """The answer is within the bound, whatever dead cells hold: called as it is, and jitted."""
     first = case is next(iter(CASES.values()))  # jitted is quicker, and one must not be

@@ -187,6 +187,7 @@ def test_every_end_of_a_process_is_told_apart() -> None:
     assert "NotImplementedError: no such head_dim" == choosy.text
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_scores_of_which_exp_overflows_are_tried() -> None:
     """A softmax without the maximum is wrong for steep batches, and right for all others."""
@@ -200,6 +201,7 @@ def test_scores_of_which_exp_overflows_are_tried() -> None:
     assert found.answered > 2
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_a_function_of_somebody_else_is_called_as_it_is() -> None:
     """Each call runs its Python, though it has a Pallas kernel: traced once it would be right."""
@@ -255,6 +257,7 @@ def test_a_bug_is_planted_and_taken_out_again() -> None:
     assert len(MUTANTS) >= 30
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_what_nobody_can_say_is_undecided() -> None:
     """A slow start, a kill from outside and a wrong shape are undecided."""

@@ -267,8 +267,14 @@ def compiled(cell: Cell) -> Compiled:
     return compile_cell(cell, "tpu")
 
 
+OFTEN = {"v5e", "7x"}
+
+
 @needs_libtpu
-@pytest.mark.parametrize("chip", grid.CHIPS)
+@pytest.mark.parametrize(
+    "chip",
+    [pytest.param(one, marks=() if one in OFTEN else pytest.mark.deep) for one in grid.CHIPS],
+)
 def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
     """A small cell compiles within the planned memory, and all its figures are known."""
     found = compiled(evolve(SHARE, chip=chip))
@@ -306,6 +312,7 @@ def test_eight_bits_cost_what_sixteen_do() -> None:
         assert record.vmem <= need(known_kernels.planned(record.cell))
 
 
+@pytest.mark.deep
 @needs_libtpu
 def test_a_verdict_alone_has_no_figures_and_says_so() -> None:
     """Without figures the verdict is the same, and the record says that none were requested."""
@@ -396,6 +403,7 @@ print("compiles")
 """
 
 
+@pytest.mark.deep
 @needs_libtpu
 def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
     """The kernel compiles with the KV heads of the 8B shape on four devices of a v5e."""

@@ -257,7 +257,7 @@ def test_every_job_has_what_was_asked_for(kernel: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("later", [ValueError("nothing to do"), JaxRuntimeError("INTERNAL")])
-@pytest.mark.parametrize("idle", [True, False])
+@pytest.mark.parametrize("idle", [pytest.param(True, marks=pytest.mark.deep), False])
 def test_a_finding_is_not_lost_when_the_kernel_raises_later(
     later: Exception, *, idle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

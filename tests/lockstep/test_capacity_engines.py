@@ -229,7 +229,18 @@ def test_a_history_replays_under_the_policy_of_its_engine() -> None:
     assert (history, "SHARE") == (finding.history, finding.clause)
 
 
-@pytest.mark.parametrize("capacity", [LAZY, AHEAD, BOTH, Capacity(lookahead=99), WHOLE, LAZY_WHOLE])
+LONG_AHEAD = Capacity(lookahead=99)
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        LAZY,
+        *(pytest.param(one, marks=pytest.mark.deep) for one in (AHEAD, BOTH, LONG_AHEAD)),
+        WHOLE,
+        pytest.param(LAZY_WHOLE, marks=pytest.mark.deep),
+    ],
+)
 def test_the_specification_serves_under_a_policy(capacity: Capacity) -> None:
     """At each level the specification agrees with itself, prefills, rounds and drafts included."""
     sizes = small(pages=7, page_size=3)

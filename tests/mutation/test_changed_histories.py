@@ -37,6 +37,7 @@ def right(found: Count) -> bool:
     return (0, 0, []) == (found.passed, found.spoiled, found.examples)
 
 
+@pytest.mark.deep
 def test_recordings_of_a_table_are_judged_rightly_by_both_judges() -> None:
     """The fast table and the specification refuse each illegal one and accept each legal one."""
     judges = recordings_judged(120, 1, table=True)
@@ -45,6 +46,7 @@ def test_recordings_of_a_table_are_judged_rightly_by_both_judges() -> None:
     assert all(map(right, judges.values()))
 
 
+@pytest.mark.deep
 def test_wrong_vectors_fail_the_right_engine(some: list[Vector]) -> None:
     """Our engine fails each wrong vector, unless it gives a reason that is still named."""
     found = vectors_judged(some, 150, 1)

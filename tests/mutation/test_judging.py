@@ -113,6 +113,7 @@ def chosen() -> dict[str, int]:
     }
 
 
+@pytest.mark.deep
 def test_refinement_kills_many_mutants_at_once(chosen: dict[str, int]) -> None:
     """In one batch wrong mutants are killed, and a number that is no mutant survives."""
     numbers, killed = [*chosen.values(), 10**6], dict[int, str]()

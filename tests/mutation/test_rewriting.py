@@ -159,6 +159,7 @@ def test_each_mutant_is_chosen_by_its_number(little: ModuleType) -> None:
     assert [0, 1, 1, 1] == chosen(little, every["always the second"], *given).tolist()
 
 
+@pytest.mark.deep
 def test_a_traced_number_chooses_as_an_int_does(little: ModuleType) -> None:
     """One executable holds all mutants: each gives what it gives compiled alone, or is static."""
     modules = [rewrite("little_module")]

@@ -56,6 +56,7 @@ PLANTED: dict[str, list[object]] = {
 """Checks that let something pass, or refuse too much."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "wrong"), [(name, wrong) for name, several in PLANTED.items() for wrong in several]
 )

@@ -138,6 +138,7 @@ def test_our_engine_needs_an_extra_elsewhere(elsewhere: Elsewhere) -> None:
     assert (2, True) == (ours.returncode, "pip install 'kvspec[jax]'" in ours.stderr)
 
 
+@pytest.mark.deep
 def test_the_action_runs_the_suite_that_the_package_brings_to_pytest(elsewhere: Elsewhere) -> None:
     """The step of the action, with the variables that it declares, finds the planted bug."""
     text = ACTION.read_text(encoding="utf-8")

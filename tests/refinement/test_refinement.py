@@ -251,7 +251,10 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
-    [("lifecycle", TINY, 376, 4016, 18504, 100), ("scheduling", WIDE, 946, 13335, 35857, 0)],
+    [
+        ("lifecycle", TINY, 376, 4016, 18504, 100),
+        pytest.param("scheduling", WIDE, 946, 13335, 35857, 0, marks=pytest.mark.deep),
+    ],
 )
 def test_the_engine_refines_contents_and_decoding(
     name: str, geometry: Geometry, states: int, transitions: int, illegal: int, sample: int
@@ -270,6 +273,7 @@ def test_the_engine_refines_contents_and_decoding(
     assert (0, sample, None) == (run.tally.mismatches, run.tally.checked_unbatched, run.broken)
 
 
+@pytest.mark.deep
 def test_a_bug_is_found_among_states_up_to_renaming_too() -> None:
     """The engine is right, and a planted bug has the same shortest history."""
     chosen = instance("lifecycle", SMALLER, open_pages=True, left_out=("assign_again",))
@@ -358,6 +362,7 @@ def test_padding_repeats_and_parts_are_taken() -> None:
     assert [4] == vmapped.part(whole, slice(1, 2)).before.tolist()
 
 
+@pytest.mark.deep
 def test_the_commands_agree(tmp_path: Path) -> None:
     """`explore` and `refine` with the same options report the same graph."""
     sizes = ["--geometry", "pages=2,slots=2,page_size=1,pages_per_seq=1", "--alphabet", "legal"]

@@ -193,7 +193,10 @@ def test_an_engine_without_release_is_held_to_the_machine_without_window() -> No
     ("sizes", "states", "transitions", "illegal"),
     [
         (small(pages=3, slots=1, page_size=2, pages_per_seq=3, window=2), 749, 9_159, 11_064),
-        (small(pages=3, slots=2, page_size=1, pages_per_seq=3, window=2), 983, 16_816, 22_504),
+        pytest.param(
+            *(small(pages=3, slots=2, page_size=1, pages_per_seq=3, window=2), 983, 16_816, 22_504),
+            marks=pytest.mark.deep,
+        ),
     ],
     ids=["one slot", "two slots"],
 )

@@ -369,6 +369,7 @@ def run(method: str) -> Callable[[str | None, int, Budget], Attempt]:
     return found
 
 
+@pytest.mark.deep
 def test_the_engine_without_a_bug_gives_nothing() -> None:
     """No method finds anything in it under a short budget."""
     budgets = {"fuzz": 300, "invariants": 300, "replay": 100, "kernel": 8}
@@ -380,7 +381,7 @@ def test_the_engine_without_a_bug_gives_nothing() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["KG1", "SW5"])
+@pytest.mark.parametrize("name", [pytest.param("KG1", marks=pytest.mark.deep), "SW5"])
 def test_kernel_checks_catch_what_fuzzing_cannot(name: str) -> None:
     """Blocks that end past a row, and windows, are options that the engine does not use."""
     with planted(name):
