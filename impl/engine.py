@@ -121,7 +121,7 @@ def _compiled_initial(setup: Setup) -> Packed:
     return pack(initial(setup))
 
 
-_compiled_pack = jax.jit(pack)
+_packed_copy = jax.jit(lambda state: jax.tree.map(jnp.copy, pack(state)))
 _compiled_unpack = jax.jit(unpack, static_argnums=0)
 
 
@@ -289,7 +289,7 @@ class Engine:
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""
         arguments.check_state(self.setup, state)
-        self.packed = hold_interrupts(lambda: jax.tree.map(jnp.array, _compiled_pack(state)))
+        self.packed = hold_interrupts(lambda: _packed_copy(state))
 
     def extract(self) -> State:
         """The state as numpy arrays, copied."""

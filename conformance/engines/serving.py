@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from attrs import frozen
 
@@ -120,7 +119,7 @@ class Serving:
 
     def put_back(self, state: State, of_host: HostState) -> None:
         """Bring engine and host into a state. Raises EngineFailed if that takes the arrays."""
-        given = jax.tree.map(jnp.asarray, state)
+        given = jax.device_put(state)
         self.engine.inject(given)
         self.engine.reset()
         if any(leaf.is_deleted() for leaf in jax.tree.leaves(given)):

@@ -24,7 +24,7 @@ AT_IMPORT: Final = {
     name: (getattr(impl.engine, name).__wrapped__, static)
     for name, static in {
         "_compiled_initial": (0,),
-        "_compiled_pack": (),
+        "_packed_copy": (),
         "_compiled_unpack": (0,),
     }.items()
 }
