@@ -92,7 +92,7 @@ def allocate(state: State, drawn: int) -> Allocate:
     Often those of several slots that each take a page, or copy one.
     """
     digits = Digits(drawn)
-    if digits.rarely(16):
+    if digits.rarely(12):
         return Allocate(_alone(state, digits))
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
@@ -179,7 +179,7 @@ def appended_page(state: State, slot: int) -> int | None:
 def write(state: State, drawn: int) -> Write:
     """Write the next cells of some slots that are allocated and have known tokens."""
     digits = Digits(drawn)
-    if digits.rarely(16):
+    if digits.rarely(12):
         return Write(_alone(state, digits))
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
+from conformance.rungs.scheduling import make_way
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -79,11 +80,11 @@ def _make_room(session: Session, digits: Digits) -> None:
     live = [slot for slot in state.live if state.details[slot]]
     if any(_room(state, slot) > 0 for slot in live):
         return
-    if live and None not in state.sequences:
-        session.take(Free(digits.one_of(live)))
     prompt = (digits.below(ALPHABET),) * (1 + digits.below(min(sizes.page_size, sizes.max_len - 1)))
     params = Params(max_new=max(1, sizes.max_len - len(prompt)))
-    session.take(Prefill((Request(id=session.next_id(), prompt=prompt, params=params),)))
+    begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
+    make_way(session, begin, digits)
+    session.take(begin)
 
 
 def _room(state: State, slot: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import attrs
 import pytest
-from spec_engine import SpecEngine, small
+from spec_engine import MACHINE, SpecEngine, small
 
 from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
@@ -45,6 +45,8 @@ LEAST = {
     "position -1 alone": 4,
     "nothing but padding": 6,
     "a position past every row alone": 4,
+    "a name that a slot alone keeps": 4,
+    "two requests of several choices that fit": 12,
     "a batch of exactly the width": 111,
     "a batch one wider": 54,
     "a prefill of exactly the most prompts": 34,
@@ -75,6 +77,7 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             is_taken = name in {(one.request, one.choice) for one in state.details if one}
             there = "while it is taken" if is_taken else "after it was freed"
             yield f"a name used again {there}"
+        yield from ["a name that a slot alone keeps"] * (name in _kept(state))
         if name[0] == LARGEST:
             yield "the largest id"
         yield from _params(state, prompt, params)
@@ -87,6 +90,9 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             more = len(requests) - state.limits.prefill_seqs
             yield from ["a prefill of exactly the most prompts"] * (more == 0)
             yield from ["a prefill of one prompt more"] * (more == 1)
+            several = sum(one.n_generations > 1 for one in requests) > 1
+            done = several and not MACHINE.refusals(state, action)
+            yield from ["two requests of several choices that fit"] * done
         case act.Clone():
             yield from ["a choice that collides"] * _collides(state, action)
             free = state.sequences.count(None)
@@ -96,6 +102,12 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             yield from _buffers(state, action)
     if getattr(action, "slot", None) == -(2**31):
         yield "the smallest slot"
+
+
+def _kept(state: State) -> set[tuple[int, int]]:
+    """The names of sequences that have finished and whose outputs were taken."""
+    held = {(one.request, one.choice) for one in state.details if one and one.finished}
+    return held - {(one.request, one.choice) for one in state.outputs}
 
 
 def _collides(state: State, action: act.Clone) -> bool:
