@@ -69,7 +69,7 @@ def shortest(
     every = [Kept(number, line) for number, line in enumerate(lines, start=first)]
     guesses = (_lifetimes(every, slots_of(lines[-1])), _lifetimes(every), every)
     cause = _cause(header, lines, machine, watch)
-    for promised in (_promising_less(header, told, machine), header):
+    for promised in (*_promising_less(header, told, machine), header):
         search = _Search(promised, machine, watch, cause, deadline)
         for guess in (kept for past in guesses for kept in (_changing(past), past)):
             for shown in (_showing_less(guess, told, promised), guess):
@@ -78,13 +78,13 @@ def shortest(
     raise AssertionError("the whole recording is illegal")
 
 
-def _promising_less(header: Header, found: Difference, machine: Machine | None) -> Header:
-    """The header without a policy, and with only the field in `shows` that is not shown.
+def _promising_less(header: Header, found: Difference, machine: Machine | None) -> list[Header]:
+    """The header with only the field in `shows` that is not shown, first without its policy.
 
     Lines and values can then be removed. The specification judges under its own policy alone.
     """
-    shows = (_field(found),) if found.seen == NOT_SHOWN else ()
-    return evolve(header, policy=header.policy if machine else "any", shows=shows)
+    less = evolve(header, shows=(_field(found),) if found.seen == NOT_SHOWN else ())
+    return [less] if machine else [evolve(less, policy="any"), less]
 
 
 def _field(found: Difference) -> str:
