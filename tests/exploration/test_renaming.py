@@ -52,12 +52,13 @@ def steps(chosen: Instance, state: State) -> list[Hashable]:
     ("rung", "sizes", "left_out", "all_states", "states"),
     [
         ("lifecycle", {"pages": 3, "pages_per_seq": 1}, (), 376, 196),
-        (
+        pytest.param(
             "scheduling",
             {"pages": 3, "pages_per_seq": 2},
             ("enqueue", "allocate", "write"),
             3_943,
             2_336,
+            marks=pytest.mark.deep,
         ),
     ],
 )

@@ -274,6 +274,7 @@ def test_what_nobody_can_say_is_undecided() -> None:
     assert "ValueError: the answer has the shape (3,), not (40, 8, 128)" == every[2].text
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
     """NaN behind the window, a page past the pool and a race of two cores have their own names."""

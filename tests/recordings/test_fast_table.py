@@ -116,9 +116,8 @@ def alphabet(chosen: Instance) -> Callable[[Beside[Action]], list[Action]]:
     return actions
 
 
-@pytest.mark.parametrize(
-    "geometry", [FEW[0], pytest.param(FEW[1], marks=pytest.mark.deep)], ids=str
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("geometry", FEW, ids=str)
 def test_every_transition_of_a_small_table(geometry: Geometry) -> None:
     """In every state and for every move, reasons, results and fields equal the specification's."""
     chosen = instance("lifecycle", geometry)
