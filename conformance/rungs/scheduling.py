@@ -134,26 +134,29 @@ def _fitting_together(state: State, digits: Digits, serial: int) -> Prefill:
     return Prefill(tuple(requests))
 
 
-REMEDIES: Final[Mapping[Reason, Callable[[State, Digits], Action]]] = {
-    Reason.OUTPUTS_FULL: lambda _state, _digits: act.TakeOutputs(),
-    Reason.QUEUE_FULL: lambda state, digits: Purge(digits.one_of(state.queue).slot),
-    Reason.NO_FREE_SLOT: lambda state, digits: Free(digits.one_of(used_slots(state))),
-    Reason.OUT_OF_PAGES: lambda state, digits: Free(digits.one_of(used_slots(state))),
+REMEDIES: Final[Mapping[Reason, Callable[[State], list[Action]]]] = {
+    Reason.OUTPUTS_FULL: lambda state: [act.TakeOutputs()] if state.outputs else [],
+    Reason.QUEUE_FULL: lambda state: [Purge(one.slot) for one in state.queue],
+    Reason.NO_FREE_SLOT: lambda state: [Free(slot) for slot in used_slots(state)],
+    Reason.OUT_OF_PAGES: lambda state: [Free(slot) for slot in used_slots(state)],
 }
-"""What a server does that lacks something."""
+"""What a server can do that lacks something."""
+MOST_FREED: Final = 8
+"""The most steps by which one action gets what it lacks."""
 
 
 def make_way(session: Session, action: Action, digits: Digits) -> None:
     """Free what an action lacks, one after another; nothing if something else is wrong, too."""
-    for _ in range(session.state.geometry.slots + len(REMEDIES)):
+    for _ in range(MOST_FREED):
         before = session.state
         lacking = sorted({found.reason for found in SERVING.refusals(before, action)})
-        if not REMEDIES.keys() >= set(lacking) or not lacking:
+        if not lacking or not REMEDIES.keys() >= set(lacking):
             return
-        if not any(before.sequences) and lacking[0] is not Reason.OUTPUTS_FULL:
+        remedies = REMEDIES[lacking[0]](before)
+        if not remedies:
             return
-        session.take(REMEDIES[lacking[0]](before, digits))
-        if session.state == before:
+        session.take(digits.one_of(remedies))
+        if session.state == before:  # the engine does not offer it
             return
 
 
