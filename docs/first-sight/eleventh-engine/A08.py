@@ -1,0 +1,43 @@
+"""A clone of a sequence that ends inside a page needs one free page, and none is free."""
+import sys
+
+from impl.engine import Engine
+from impl.models.integer import IntegerModel
+from impl.setup import Setup
+from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Refused, Request, default_limits
+
+
+def setup(pages, slots, cleanup=CleanupMode.INCREMENTAL):
+    geometry = Geometry(pages=pages, page_size=4, slots=slots, pages_per_seq=2)
+    return Setup(geometry=geometry, limits=default_limits(geometry), model=IntegerModel(), cleanup=cleanup)
+
+
+def why(call, *args, **named):
+    """The reasons for which a call is refused; empty if it is done."""
+    try:
+        call(*args, **named)
+    except Refused as error:
+        return set(error.reasons)
+    return set()
+
+
+def request(id, prompt, max_new):
+    return Request(id=id, prompt=prompt, params=Params(max_new=max_new))
+
+
+def judge(**pairs):
+    """Each pair: what was seen, and what the specification says."""
+    wrong = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    for name, (seen, right) in wrong.items():
+        print(f"{name}: {seen}, should be {right}")
+    sys.exit(1 if wrong else 0)
+
+
+engine = Engine(setup(pages=2, slots=3))
+engine.prefill([request(1, (5, 6, 7), 4), request(2, (5, 6, 7), 4)])  # a page each
+assert engine.stats().free_pages == 0
+refused = why(engine.clone, 0, choice=1)
+judge(
+    refused=(refused, {Reason.OUT_OF_PAGES}),
+    active=(engine.stats().active, 2),
+)

@@ -1,0 +1,47 @@
+"""A reserved slot begins without committed cells, so that unwritten cells can be given back."""
+import sys
+
+from impl.engine import Engine
+from impl.models.integer import IntegerModel
+from impl.setup import Setup
+from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Refused, Request, default_limits
+
+
+def setup(pages, slots, cleanup=CleanupMode.INCREMENTAL):
+    geometry = Geometry(pages=pages, page_size=4, slots=slots, pages_per_seq=2)
+    return Setup(geometry=geometry, limits=default_limits(geometry), model=IntegerModel(), cleanup=cleanup)
+
+
+def why(call, *args, **named):
+    """The reasons for which a call is refused; empty if it is done."""
+    try:
+        call(*args, **named)
+    except Refused as error:
+        return set(error.reasons)
+    return set()
+
+
+def request(id, prompt, max_new):
+    return Request(id=id, prompt=prompt, params=Params(max_new=max_new))
+
+
+def judge(**pairs):
+    """Each pair: what was seen, and what the specification says."""
+    wrong = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    for name, (seen, right) in wrong.items():
+        print(f"{name}: {seen}, should be {right}")
+    sys.exit(1 if wrong else 0)
+
+
+engine = Engine(setup(pages=4, slots=2))
+engine.prefill([request(1, (5, 6, 7), 1)])  # ends at once, and its slot is freed
+assert engine.stats().active == 0
+assert engine.reserve() == 0
+engine.assign(0, (5, 6, 7, 8), Params(max_new=2), request=2)
+engine.allocate([(0, 0), (0, 1)])
+refused = why(engine.truncate, 0, 0)
+judge(
+    refused=(refused, set()),
+    committed=(int(engine.extract().slots.committed[0]), 0),
+    pages_in_use=(engine.stats().pages_in_use, 0),
+)
