@@ -1,4 +1,6 @@
 """Two prompts that fit one by one, and not together, in `limits.prefill_tokens`, both waiting."""
+import os
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no search for a TPU, which takes a minute
 import sys
 from impl.engine import Engine
 from impl.host import Host

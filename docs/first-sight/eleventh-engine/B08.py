@@ -1,4 +1,6 @@
 """Cleanup END: a sequence finishes while another one is unfinished and has no queued token."""
+import os
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no search for a TPU, which takes a minute
 import sys
 from impl.engine import Engine
 from impl.models.integer import IntegerModel

@@ -1,4 +1,6 @@
 """Outputs that are not taken leave too little room, and sequences end by a stop sequence."""
+import os
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no search for a TPU, which takes a minute
 import sys
 from attrs import evolve
 from impl.engine import Engine

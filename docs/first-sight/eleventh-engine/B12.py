@@ -1,4 +1,6 @@
 """Ctrl-C comes during a call, is caught, and the program goes on; then Ctrl-C comes again."""
+import os
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # no search for a TPU, which takes a minute
 import signal, sys
 from impl.engine import Engine
 from impl.host import Host
