@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.rungs.record import SEVERAL_CELLS, ActionKit, Move, RungKit, Session
-from conformance.rungs.scheduling import make_way
+from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -60,7 +60,7 @@ def propose(session: Session, drawn: int) -> Propose:
     """
     digits = Digits(drawn)
     if not digits.rarely(4):
-        _make_room(session, digits)
+        _begin_one_with_room(session, digits)
     state = session.state
     live = [slot for slot in state.live if state.details[slot]]
     ready = [slot for slot in live if getattr(state.sequences[slot], "settled", False)]
@@ -74,7 +74,7 @@ def propose(session: Session, drawn: int) -> Propose:
     return Propose(slot, tokens)
 
 
-def _make_room(session: Session, digits: Digits) -> None:
+def _begin_one_with_room(session: Session, digits: Digits) -> None:
     """Begin a short prompt, in the place of another one if need be, unless drafts have room."""
     state, sizes = session.state, session.state.geometry
     live = [slot for slot in state.live if state.details[slot]]
@@ -83,7 +83,7 @@ def _make_room(session: Session, digits: Digits) -> None:
     prompt = (digits.below(ALPHABET),) * (1 + digits.below(min(sizes.page_size, sizes.max_len - 1)))
     params = Params(max_new=max(1, sizes.max_len - len(prompt)))
     begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
-    make_way(session, begin, digits)
+    make_room(session, begin, digits)
     session.take(begin)
 
 

@@ -145,7 +145,7 @@ MOST_FREED: Final = 8
 """The most steps by which one action gets what it lacks."""
 
 
-def make_way(session: Session, action: Action, digits: Digits) -> None:
+def make_room(session: Session, action: Action, digits: Digits) -> None:
     """Free what an action lacks, one after another; nothing if something else is wrong, too."""
     for _ in range(MOST_FREED):
         before = session.state
@@ -160,13 +160,13 @@ def make_way(session: Session, action: Action, digits: Digits) -> None:
             return
 
 
-def prefill_with_way(session: Session, drawn: int) -> Prefill:
+def prefill_with_room(session: Session, drawn: int) -> Prefill:
     """A prefill; mostly after all that it lacks was freed."""
     digits = Digits(drawn)
     wanted = digits.below(4)
     action = prefill(session.state, drawn // 4, session.next_id())
     if wanted:
-        make_way(session, action, digits)
+        make_room(session, action, digits)
     return action
 
 
@@ -490,7 +490,7 @@ KIT: Final = RungKit(
             "purge": when(has_queued, one(purge), "enqueue"),
         },
         "scheduling": {
-            "prefill": prefill_with_way,
+            "prefill": prefill_with_room,
             "round": when(has_queued, round_at_edge, "prefill"),
             "full_outputs": when(has_queued, round_at_full_outputs, "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),
