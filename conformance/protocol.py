@@ -224,7 +224,11 @@ class Engine(Protocol):
         ...
 
     def observe(self) -> View:
-        """The observable state of the engine. Observing must not change it."""
+        """The observable state of the engine. Observing must not change it.
+
+        Where nothing has changed since the last call, it may be the same view: then no cell is read
+        again.
+        """
         ...
 
 

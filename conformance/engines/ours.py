@@ -17,7 +17,7 @@ from jax import Array
 from conformance.engines import pool_copies
 from conformance.engines.driving import drive, entries_of, host_plan, with_a_list
 from conformance.engines.lost_state import lose
-from conformance.engines.serving import Serving
+from conformance.engines.serving import Serving, require_there
 from conformance.engines.snapshots import WORDS, layout, read_view, snapshots
 from conformance.engines.trouble import (
     RAISED,
@@ -212,7 +212,7 @@ class Ours:
         calls = 1 if isinstance(action, act.Reset) else self._engine.calls
         if calls:
             at = number % calls
-            self._serving.put_back(*before)
+            given = self._serving.put_back(*before)
             reads = refused is not None or isinstance(action, act.Submit)  # also in its last call
             may_be = {
                 Trouble.CTRL_C: (new,) if at == calls - 1 and not reads else (old, new),
@@ -223,6 +223,7 @@ class Ours:
                 is_lost = self._meet(action, trouble, at)
                 if not is_lost and self._shown(action) not in may_be.get(trouble, (old, new)):
                     raise EngineFailed(f"{told} is neither done nor not", clause="ATOMIC")
+                require_there(given)
             except StateLost as lost:
                 raise EngineFailed(f"{told}: {lost}", clause="ATOMIC") from None
             finally:

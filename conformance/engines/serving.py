@@ -54,11 +54,12 @@ class Serving:
         if is_main_thread():
             after = self.engine.extract(), self.host.state
             kind, at = divmod(number, calls)
-            self.put_back(*before)
+            given = self.put_back(*before)
             if kind % ELSEWHERE_EVERY:
                 self._in_trouble(requests, right, kind, at)
             else:
                 self._elsewhere(requests, right)
+            require_there(given)
             self.put_back(*after)
         return right
 
@@ -117,15 +118,12 @@ class Serving:
             rest += outputs
         return rest
 
-    def put_back(self, state: State, of_host: HostState) -> None:
-        """Bring engine and host into a state. Raises EngineFailed if that takes the arrays."""
-        given = jax.device_put(state)
-        self.engine.inject(given)
-        self.engine.reset()
-        if any(leaf.is_deleted() for leaf in jax.tree.leaves(given)):
-            raise EngineFailed("a call after inject() deletes what was injected", clause="RESET")
+    def put_back(self, state: State, of_host: HostState) -> State:
+        """Bring engine and host into a state. Returns the arrays that the engine was given."""
+        given: State = jax.device_put(state)
         self.engine.inject(given)
         self.host.restore(of_host)
+        return given
 
     def is_lost(self) -> bool:
         """Whether the host says that it must be reset. Raises EngineFailed if it goes on then."""
@@ -222,6 +220,12 @@ class Serving:
                 raise EngineFailed(wrong, clause="PROG") from None
             return
         raise EngineFailed("it stalls, and goes on if it is asked once more", clause="PROG")
+
+
+def require_there(given: State) -> None:
+    """Raise EngineFailed if the calls since a state was put back have taken its arrays."""
+    if any(leaf.is_deleted() for leaf in jax.tree.leaves(given)):
+        raise EngineFailed("a call after inject() deletes what was injected", clause="RESET")
 
 
 def _named(outputs: Mapping[Key, Output]) -> tuple[Output, ...]:

@@ -5,8 +5,11 @@ specification. Hypothesis itself leaves out a random part of the rules in each e
 steps meet. With empty bodies of the rules, a run measures the cost of the draws alone.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from heapq import nsmallest
 from random import Random
 from typing import Any, Final, TypeGuard
 
@@ -229,23 +232,22 @@ class Session:
         Or with one that was seldom seen after the last step.
         """
         coverage, possible = self.campaign.coverage, self.campaign.possible
-        after = [pair for pair in self.campaign.pairs if pair[0] == coverage.last]
+        after = _by_step(self.campaign.pairs, at=0).get(coverage.last, ())
         if after and rng.getrandbits(1):
             return self._lacking(rng, after)[1].kind
-        ranked = sorted(possible, key=coverage.times)
-        return ranked[rng.randrange(min(SELDOM, len(ranked)))].kind
+        ranked = nsmallest(SELDOM, possible, key=coverage.times)
+        return ranked[rng.randrange(len(ranked))].kind
 
     def least_seen_before(self, rng: Random, kind: type) -> type:
         """An action behind which this run has seldom seen another one done."""
         done = Kind(kind, refused=False)
-        before = [pair for pair in self.campaign.pairs if pair[1] == done]
+        before = _by_step(self.campaign.pairs, at=1).get(done)
         return self._lacking(rng, before)[0].kind if before else kind
 
     def _lacking(self, rng: Random, pairs: Sequence[Pair]) -> Pair:
         """One of the pairs of steps that lack most, the first ones more often."""
-        lacking = self.campaign.coverage.lacking
-        ranked = sorted(pairs, key=lambda pair: (lacking(pair), as_item(pair)))
-        return ranked[rng.randrange(1 + rng.randrange(min(SELDOM, len(ranked))))]
+        ranked = nsmallest(SELDOM, pairs, key=self.campaign.coverage.lacking)
+        return ranked[rng.randrange(1 + rng.randrange(len(ranked)))]
 
     def is_done(self, step: Step) -> bool:
         """Whether the engine is asked for this action, and nothing refuses it now."""
@@ -268,6 +270,15 @@ class Session:
             step, last = then, Kind(type(step), refused=False)
         times = coverage.most(type(step), reasons)
         return min(times, coverage.times_next(Kind(type(step), bool(reasons)), last)), times
+
+
+@cache
+def _by_step(pairs: frozenset[Pair], *, at: int) -> Mapping[Kind | None, Sequence[Pair]]:
+    """These pairs by the step at this place, each group in the order of its names."""
+    found = defaultdict[Kind | None, list[Pair]](list)
+    for pair in sorted(pairs, key=as_item):
+        found[pair[at]].append(pair)
+    return found
 
 
 def _retried(session: record.Session, drawn: int) -> Step:

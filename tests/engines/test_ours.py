@@ -19,6 +19,8 @@ from conformance.engines.lost_state import calls_of_engine, calls_of_host
 from conformance.engines.ours import Ours
 from conformance.engines.serving import Serving
 from conformance.engines.trouble import Trouble, is_main_thread
+from conformance.lockstep.called import called
+from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.seeded_bugs import forget_compiled
 from impl import engine, entries, host
@@ -259,6 +261,17 @@ def test_another_thread_serves_the_same(
         return
     with pytest.raises((EngineFailed, ValueError), match=told):
         ours.serve(REQUESTS)
+
+
+def test_a_refusal_that_changes_nothing_is_judged_by_the_last_view() -> None:
+    """A state that was judged is not judged again, so that refusals cost little."""
+    lockstep = Lockstep(called(lambda: Ours(*GIVEN, observed=True)))
+    before = lockstep.seen
+
+    assert {Reason.SLOT_UNUSED} == lockstep.do(act.Free(0))
+    assert before is lockstep.seen
+    lockstep.do(act.Reserve(0))
+    assert before is not lockstep.seen
 
 
 def takes_the_arrays(given: Engine, state: State) -> None:

@@ -124,7 +124,8 @@ def test_what_is_listed_fails_as_expected_and_hides_nothing(tmp_path: Path) -> N
 def test_a_step_may_take_as_long_as_is_said(tmp_path: Path) -> None:
     """A hang is a failure of PROG, and a meaningless time is bad usage."""
     words = ("--kvspec-hang-seconds", "1.5", "-k", "PROG", "--kvspec-in-process")
-    status, text = run_pytest(*words, folder=tmp_path, TOY_BUG="hangs")
+    ends_early = ("--kvspec-seconds", "60")
+    status, text = run_pytest(*words, *ends_early, folder=tmp_path, TOY_BUG="hangs")
     assert 1 == status, text
     assert "PROG: a step took more than 1.5 seconds" in text
 

@@ -139,6 +139,18 @@ def test_a_right_engine_is_the_same_behind_its_calls(sizes: Any) -> None:
     assert engine_of(sizes).serve(MORE) == fresh.serve(MORE)
 
 
+def test_a_view_that_is_returned_again_is_not_read_again() -> None:
+    """The engine behind its calls has the same view then, and another one if there is another."""
+    views = [Whole().observe(), Whole().observe()]
+    behind = called(lambda: Whole("observe", lambda: views[0]))
+
+    first = behind.observe()
+    assert views[0] == first
+    assert first is behind.observe()
+    views.reverse()
+    assert first is not behind.observe()
+
+
 def test_an_engine_behind_its_calls_is_not_put_behind_them_again() -> None:
     """What is called already is taken as it is, and its sizes are those that were asked for."""
     inner = called(Whole)
