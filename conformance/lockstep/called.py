@@ -126,21 +126,11 @@ class Called:
         if view.cells is None:
             return view
         shown = copy(view)  # its fields are in form: to evolve it would cost twenty times as much
-        object.__setattr__(shown, "expected", partial(self._expected, view.expected))
+        object.__setattr__(shown, "expected", partial(_expected, self.adapter, view.expected))
         with _told_apart("View.cells", self.adapter):
             _require_comparable(shown)
         self._seen = view, shown
         return shown
-
-    def _expected(self, expected: Callable[[Tokens], object], prefix: Tokens) -> object:
-        try:
-            content = expected(prefix)
-        except BaseException:  # not within the block below, which costs more than the call
-            with _told_apart("View.expected", self.adapter):
-                raise
-        if not (_is_comparable(content) or _is_comparable(plain(content))):
-            raise _incomparable(f"View.expected({prefix})", content)
-        return content
 
     def _poison(self, kind: Poison) -> None:
         with _told_apart(f"poison({kind})", self.adapter):
@@ -256,6 +246,18 @@ def _require_sizes(call: str, seen: Geometry, given: Geometry) -> None:
         raise AdapterMistake(
             call, str(seen), line=None, allowed=f"{given}, as the kit has given it"
         )
+
+
+def _expected(adapter: Engine, expected: Callable[[Tokens], object], prefix: Tokens) -> object:
+    """What a view of the adapter expects; it must not keep the engine behind its calls."""
+    try:
+        content = expected(prefix)
+    except BaseException:  # not within the block below, which costs more than the call
+        with _told_apart("View.expected", adapter):
+            raise
+    if not (_is_comparable(content) or _is_comparable(plain(content))):
+        raise _incomparable(f"View.expected({prefix})", content)
+    return content
 
 
 def _require_comparable(view: View) -> None:

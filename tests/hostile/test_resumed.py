@@ -125,3 +125,39 @@ def test_results_of_other_draws_are_not_used(
     found = run.Kept(path, seed=1, inputs=3).lines
 
     assert ([line] if used else []) == found
+
+
+@pytest.mark.parametrize("wrong", [*product((False, True), repeat=2)], ids=str)
+def test_the_end_tells_the_violations_of_both_campaigns(
+    wrong: tuple[bool, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each command that shows one is printed, and its class; the status is 1 if there is one."""
+
+    def lines(name: str, *, are_wrong: bool) -> list[run.Line]:
+        found = [f"{name}: what was seen"] if are_wrong else []
+        again = f"again-{name}" if are_wrong else ""
+        every = {"early": False, "status": 0, "after": 1.0, "again": again, "violations": found}
+        return [{"command": "fuzz", "number": 0, "about": "fuzz", **every}]
+
+    ran = list[str]()
+
+    def campaign(name: str, *, are_wrong: bool) -> Any:
+        return lambda *_, **__: (ran.append(name), lines(name, are_wrong=are_wrong))[1]
+
+    monkeypatch.setattr(run, "hostile_inputs", campaign("trace", are_wrong=wrong[0]))
+    monkeypatch.setattr(run, "interrupted", campaign("late", are_wrong=wrong[1]))
+    told = {name for name, there in zip(("trace", "late"), wrong, strict=True) if there}
+
+    status = run.main(["all", "--folder", str(tmp_path)])
+    shown = capsys.readouterr().out
+
+    assert int(any(wrong)) == status
+    assert ["trace", "late"] == ran
+    assert told == {name for name in ("trace", "late") if f"again-{name}" in shown}
+    assert told == {name for name in ("trace", "late") if f"1 {name}" in shown}
+    for name, there in zip(("inputs", "interrupts"), wrong, strict=True):
+        assert int(there) == run.main([name, "--folder", str(tmp_path)])
+    assert ["trace", "late"] * 2 == ran

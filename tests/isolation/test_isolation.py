@@ -326,6 +326,14 @@ def test_only_the_last_engine_of_a_process_can_be_used(there: Make) -> None:
         old.apply(act.Reserve(0))
 
 
+def test_an_engine_is_gone_when_the_next_one_is_made(there: Make) -> None:
+    """Each may take what there is only once, such as the memory of a device."""
+    factory = there("remote_engines:OneAtATime")
+
+    for _ in range(3):
+        made(factory).apply(act.Reserve(0))
+
+
 @pytest.mark.parametrize(
     ("python", "name", "seen"),
     [

@@ -20,6 +20,14 @@ def unused(number):
 
 def made(number):
     return number + 1
+
+
+def lent(number):
+    return number + 1
+
+
+def returned(number):
+    return number + 1
 """
 TESTS = '''
 import little_module
@@ -37,6 +45,19 @@ def test_made_first(made):
 def test_made_again(made):
     """It is right."""
     assert 3 == made
+
+@pytest.fixture
+def lent():
+    """It raises before the test or after it, if a number is wrong."""
+    if little_module.lent(1) != 2:
+        raise ValueError
+    yield 2
+    if little_module.returned(1) != 2:
+        raise ValueError
+
+def test_lent(lent):
+    """It is lent."""
+    assert 2 == lent
 
 def test_the_largest():
     """It is found."""
@@ -89,6 +110,8 @@ def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None
     assert ["test_the_largest", True] == kept["largest: (left out)"]
     assert [None, False] == kept["unused: number - 1"]
     assert ["test_made_again", True] == kept["made: number - 1"]
+    assert ["test_lent", True] == kept["lent: number - 1"]
+    assert ["test_lent", True] == kept["returned: number - 1"]
 
 
 def test_tests_that_fail_without_a_mutant_kill_none(tmp_path: Path) -> None:

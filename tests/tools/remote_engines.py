@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from typing import Any
+from weakref import ref
 
 import spec_engine
 import toy_engine
@@ -104,6 +105,18 @@ class Restless(toy_engine.Adapter):
         """The view, with or without counts."""
         view = super().observe()
         return evolve(view, counts=None) if len(self.allocator.seqs) % 2 else view
+
+
+class OneAtATime(toy_engine.Adapter):
+    """A toy that takes all of a device, so that the one before must be gone."""
+
+    last: "ref[OneAtATime] | None" = None
+
+    def __init__(self, *sizes: Any) -> None:
+        if self.last is not None and self.last() is not None:
+            raise MemoryError("no room beside the other one")
+        type(self).last = ref(self)
+        super().__init__(*sizes)
 
 
 class Fails(toy_engine.Adapter):
