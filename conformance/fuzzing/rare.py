@@ -116,6 +116,7 @@ _LEFT_OUT: Final = frozenset(
         "full_outputs",
         "kept_name",
         "successor",
+        "wide_round",
         *RULES,
     }
 )

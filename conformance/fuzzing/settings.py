@@ -56,8 +56,8 @@ def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMod
     tight = evolve(main, pages=max(2, main.pages // 2), page_size=max(2, main.page_size - 1))
     return [
         (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL, default_limits),
-        (single, CleanupMode.END, long_calls),
-        (tight, CleanupMode.NONE, narrow_batches),
+        (single, CleanupMode.END, wide_rounds),
+        (tight, CleanupMode.NONE, long_calls),
     ]
 
 
@@ -87,6 +87,11 @@ def narrow_batches(sizes: Geometry) -> Limits:
     )
 
 
+def wide_rounds(sizes: Geometry) -> Limits:
+    """Prefills narrower than a row, and rounds that take several tokens of every slot."""
+    return evolve(narrow_batches(sizes), queue=3 * sizes.slots, round_tokens=sizes.slots + 2)
+
+
 def least(sizes: Geometry) -> Limits:
     """Everything one at a time."""
     return Limits(
@@ -107,8 +112,8 @@ def one_prefill(sizes: Geometry) -> Limits:
     """
     return evolve(
         default_limits(sizes),
-        round_tokens=2 * sizes.slots + 1,
         queue=3 * sizes.slots,
+        round_tokens=2 * sizes.slots + 1,
         prefill_seqs=1,
         prefill_tokens=sizes.max_len,
         stops=1,
@@ -157,8 +162,8 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(1, 4, 2, 2), after, default_limits),  # one page
         (sized(20, 3, 4, 5), after, narrow_batches),  # pages never run out
         (sized(6, 20, 2, 3), end, one_prefill),  # long pages
-        (sized(14, 1, 3, 3), never, wide),  # more pages than all rows have cells
-        (sized(12, 4, 4, 3), after, full_buffers),  # the pool is exactly what the rows can take
+        (sized(22, 1, 3, 7), never, wide),  # more pages than all rows have cells
+        (sized(12, 4, 4, 3), end, long_calls),  # the pool is exactly what the rows can take
     )
 
 

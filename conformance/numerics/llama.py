@@ -40,6 +40,7 @@ COLD: Final = 2.0**-16
 """The temperatures of REQUESTS times this are as low as anyone asks for."""
 ROWS: Final = 100
 """The logits that are drawn from at each temperature: so many that some nearly tie by chance."""
+DRAWN: Final = len(TEMPERATURES) * ROWS
 DRAW_TOLERANCE: Final = 3e-6
 """How far a log-probability of given logits may be from that of float64.
 
@@ -285,31 +286,57 @@ def epsilon(dtype: str) -> float:
 
 
 def draw_differences(dtype: str) -> Iterator[str]:
-    """What is wrong with draws from logits of this dtype, in words: they are taken as given.
+    """What is wrong with draws from logits of this dtype, in words: they are taken as given."""
+    rng = np.random.default_rng(0)
+    rows = jnp.asarray(rng.normal(size=(DRAWN, MODELS[1].vocabulary)) * 3.0, dtype)
+    rows = rows.at[:, -1].set(rows.max(axis=1))  # so that the largest ties
+    drawn = sampler.draw(rows, *_names_of_draws())
+    yield from _of_draws(dtype, np.asarray(rows, np.float64), drawn, error=0.0)
+
+
+def sample_differences(dtype: str) -> Iterator[str]:
+    """What is wrong with draws of a model of this dtype from given rows, in words.
+
+    Its logits have the accuracy of float32: each is a sum of products, none of which is rounded
+    more than in float32, nor is the sum.
+    """
+    rng, model = np.random.default_rng(1), evolve(MODELS[1], dtype=dtype)
+    weights = jax.tree.map(lambda leaf: leaf.astype(dtype), drawn_weights(1, model))
+    rows = jnp.asarray(rng.normal(size=(DRAWN, model.embed)) * 3.0, dtype)
+    wide, head = (np.asarray(part, np.float64) for part in (rows, weights.head))
+    error = (model.embed + 1) * 2.0**-24 * float((np.abs(wide) @ np.abs(head)).max())
+    drawn = model.sample(weights, rows, *_names_of_draws())
+    yield from _of_draws(f"model of {dtype}", wide @ head, drawn, error=error)
+
+
+def _names_of_draws() -> tuple[Array, Array, Array, Array]:
+    """Seeds, choices, positions and temperatures of DRAWN draws."""
+    numbers = jnp.arange(DRAWN, dtype=jnp.int32)
+    warm = jnp.asarray(TEMPERATURES * ROWS, jnp.float32)
+    return numbers, numbers % 3, numbers + 5, warm
+
+
+def _of_draws(
+    name: str, rows: Floats, drawn: tuple[Array, Array], *, error: float
+) -> Iterator[str]:
+    """What is wrong with tokens and log-probabilities of these logits, each off by at most `error`.
 
     A greedy draw is the first of the largest. The error of a softened logit is that of a logit,
     divided by the temperature.
     """
-    rng, count = np.random.default_rng(0), len(TEMPERATURES) * ROWS
-    rows = jnp.asarray(rng.normal(size=(count, MODELS[1].vocabulary)) * 3.0, dtype)
-    rows = rows.at[:, -1].set(rows.max(axis=1))  # so that the largest ties
-    params = [
-        Params(max_new=1, temperature=TEMPERATURES[at % len(TEMPERATURES)], seed=at)
-        for at in range(count)
-    ]
-    numbers = jnp.arange(count, dtype=jnp.int32)
-    warm = jnp.asarray([one.temperature for one in params], jnp.float32)
-    tokens, logprobs = sampler.draw(rows, numbers, numbers % 3, numbers + 5, warm)
-    for at, one in enumerate(params):
-        row = np.asarray(rows[at], np.float64)
+    tokens, logprobs = drawn
+    for at, row in enumerate(rows):
+        warmth = TEMPERATURES[at % len(TEMPERATURES)]
+        one = Params(max_new=1, temperature=warmth, seed=at)
         scores, token = _scores(row, one, at % 3, at + 5), int(tokens[at])
         likely = row[token] - np.log(np.exp(row).sum())
-        best, warmth = int(scores.argmax()), one.temperature
-        nearly = warmth > 0 and scores[token] >= scores[best] - DRAW_TOLERANCE / warmth
+        best = int(scores.argmax())
+        apart = 2 * error + (DRAW_TOLERANCE if warmth else 0)
+        nearly = apart > 0 and scores[token] >= scores[best] - apart / (warmth or 1.0)
         if token != best and not nearly:
-            yield f"{dtype}, row {at}: {token}, the oracle draws {best}"
-        if not abs(float(logprobs[at]) - likely) <= DRAW_TOLERANCE:
-            yield f"{dtype}, row {at}: log-probability {logprobs[at]}, not {likely}"
+            yield f"{name}, row {at}: {token}, the oracle draws {best}"
+        if not abs(float(logprobs[at]) - likely) <= DRAW_TOLERANCE + 2 * error:
+            yield f"{name}, row {at}: log-probability {logprobs[at]}, not {likely}"
 
 
 def _of_dense(model: Llama, right: Llama, weights: Any, tolerance: float) -> Iterator[str]:

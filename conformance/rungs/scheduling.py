@@ -76,13 +76,37 @@ def queue_up(session: Session, drawn: int) -> Step:
     live = [slot for slot in state.live if state.details[slot]]
     if not live or not digits.rarely(5):
         return enqueue(state, drawn // 5)
-    chosen = live if digits.below(2) else [digits.one_of(live)]
-    for index in range(state.limits.queue - len(state.queue)):
-        before = session.state
-        session.take(Enqueue(chosen[index % len(chosen)], digits.below(ALPHABET)))
-        if session.state is before:  # the row is full
-            break
+    _queue_for_some(session, digits, live, state.limits.queue)
     return Enqueue(digits.one_of(live), 0)
+
+
+def _queue_for_some(session: Session, digits: Digits, live: list[int], most: int) -> None:
+    """Queue forced tokens for one of these slots, or for all, until so many tokens are queued."""
+    chosen = [*live] if digits.below(2) else [digits.one_of(live)]
+    while chosen and len(session.state.queue) < most:
+        before, slot = session.state, chosen.pop(0)
+        session.take(Enqueue(slot, digits.below(ALPHABET)))
+        if session.state is not before:  # nothing is full
+            chosen.append(slot)
+
+
+def wide_round(session: Session, drawn: int) -> Step:
+    """A round or the loop, with as many tokens queued as a round takes, or one less or more.
+
+    Before it, mostly a request begins whose row has room for many.
+    """
+    digits, sizes = Digits(drawn), session.state.geometry
+    if digits.below(3):
+        params = Params(max_new=sizes.max_len - 1)
+        begun = Prefill((Request(id=session.next_id(), prompt=(0,), params=params),))
+        make_room(session, begun, digits)
+        session.take(begun)
+    live = [slot for slot in session.state.live if session.state.details[slot]]
+    if live:
+        wanted = session.state.limits.round_tokens + digits.one_of((0, 1, -1))
+        _queue_for_some(session, digits, live, min(wanted, session.state.limits.queue))
+    make_room(session, Round(), digits)
+    return ROUND(session, digits.below(3))
 
 
 def purge(state: State, drawn: int) -> Purge:
@@ -492,6 +516,7 @@ KIT: Final = RungKit(
         "scheduling": {
             "prefill": prefill_with_room,
             "round": when(has_queued, round_at_edge, "prefill"),
+            "wide_round": when(has_queued, wide_round, "prefill"),
             "full_outputs": when(has_queued, round_at_full_outputs, "prefill"),
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),

@@ -145,7 +145,11 @@ def test_the_end_tells_the_violations_of_both_campaigns(
     ran = list[str]()
 
     def campaign(name: str, *, are_wrong: bool) -> Any:
-        return lambda *_, **__: (ran.append(name), lines(name, are_wrong=are_wrong))[1]
+        def one(*_: object, **__: object) -> list[run.Line]:
+            ran.append(name)
+            return lines(name, are_wrong=are_wrong)
+
+        return one
 
     monkeypatch.setattr(run, "hostile_inputs", campaign("trace", are_wrong=wrong[0]))
     monkeypatch.setattr(run, "interrupted", campaign("late", are_wrong=wrong[1]))

@@ -181,6 +181,26 @@ def test_logits_of_any_dtype_are_taken_as_given(
     assert all("log-probability" in one for one in told)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_of_a_model_of_any_dtype_have_the_accuracy_of_float32(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are rounded to a narrower dtype are told, and those with half of the digits."""
+    right = Llama.logits
+
+    def rounded(model: Llama, *rest: Any) -> jax.Array:
+        return right(model, *rest).astype(jnp.bfloat16 if dtype == "float32" else dtype)
+
+    def coarse(model: Llama, *rest: Any) -> jax.Array:
+        return right(model, *rest) * (1 + 2.0**-12)
+
+    assert [] == list(oracle.sample_differences(dtype))
+    for planted in (rounded, coarse):
+        monkeypatch.setattr(Llama, "logits", planted)
+        told = list(oracle.sample_differences(dtype))
+        assert any("log-probability" in one for one in told)
+
+
 @pytest.mark.parametrize(("planted", "first"), [(narrow_draws, 1), (last_of_equals, 0)])
 def test_a_wrong_draw_from_given_logits_is_told(
     planted: Callable[..., Any], first: int, monkeypatch: pytest.MonkeyPatch

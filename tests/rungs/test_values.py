@@ -18,6 +18,7 @@ from conformance.history import Step
 from conformance.rungs.shared_generators import BEFORE_ZERO, LARGE, LARGEST, NAMES, ROUND, WIDTH
 from spec import model
 from spec.machines import actions as act
+from spec.machines import scheduling
 from spec.state import State
 from spec.table import Batch
 from spec.vocabulary import CleanupMode, Params, Reason, Tokens
@@ -54,6 +55,9 @@ LEAST = {
     "pack an empty queue": 3,
     "queue in a full queue": 2,
     "a round with a full queue": 13,
+    "a round of exactly the width, of several tokens of a slot": 2,
+    "a round that takes not all of the queue": 30,
+    "a round that begins more pages than it may have sequences": 2,
     "take no outputs": 16,
     "outputs full": 77,
     "a clone into the last free slot": 38,
@@ -131,9 +135,25 @@ def _batch(state: State, batch: Batch) -> Iterator[str]:
     yield from ["a batch one wider"] * (len(batch) > width)
 
 
+def _rounds(state: State) -> Iterator[str]:
+    """Of a round that is done."""
+    most, queued = state.limits.round_tokens, len(state.queue)
+    several = len({one.slot for one in state.queue}) < queued
+    yield from ["a round of exactly the width, of several tokens of a slot"] * (
+        queued == most and several
+    )
+    yield from ["a round that takes not all of the queue"] * (queued > most)
+    packed = scheduling.packed(state)
+    begun = sum(one.position % state.geometry.page_size == 0 for one in packed)
+    fewer = min(most, state.geometry.slots)
+    yield from ["a round that begins more pages than it may have sequences"] * (begun > fewer)
+
+
 def _buffers(state: State, action: Step) -> Iterator[str]:
     full = len(state.queue) == state.limits.queue
     match action:
+        case act.Round() if not MACHINE.refusals(state, action):
+            yield from _rounds(state)
         case act.Pack() if not state.queue:
             yield "pack an empty queue"
         case act.Enqueue() if full:

@@ -42,6 +42,7 @@ def _differences() -> Iterator[str]:
                 yield from llama.differences(given, narrow, scale=scale)
     for dtype in DTYPES:
         yield from llama.draw_differences(dtype)
+        yield from llama.sample_differences(dtype)
     yield from llama_arguments.differences(llama.MODEL)
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
