@@ -229,12 +229,13 @@ class Session:
     def least_seen(self, rng: Random) -> type:
         """An action with an outcome that is possible here and that this run has seldom seen.
 
-        Or with one that was seldom seen after the last step.
+        Or with one that was seldom seen after the last step, or after any one.
         """
         coverage, possible = self.campaign.coverage, self.campaign.possible
         after = _by_step(self.campaign.pairs, at=0).get(coverage.last, ())
-        if after and rng.getrandbits(1):
-            return self._lacking(rng, after)[1].kind
+        for pairs in (after, _in_order(self.campaign.pairs)):
+            if pairs and rng.getrandbits(1):
+                return self._lacking(rng, pairs)[1].kind
         ranked = nsmallest(SELDOM, possible, key=coverage.times)
         return ranked[rng.randrange(len(ranked))].kind
 
@@ -276,9 +277,15 @@ class Session:
 def _by_step(pairs: frozenset[Pair], *, at: int) -> Mapping[Kind | None, Sequence[Pair]]:
     """These pairs by the step at this place, each group in the order of its names."""
     found = defaultdict[Kind | None, list[Pair]](list)
-    for pair in sorted(pairs, key=as_item):
+    for pair in _in_order(pairs):
         found[pair[at]].append(pair)
     return found
+
+
+@cache
+def _in_order(pairs: frozenset[Pair]) -> Sequence[Pair]:
+    """These pairs in the order of their names."""
+    return sorted(pairs, key=as_item)
 
 
 def _retried(session: record.Session, drawn: int) -> Step:

@@ -75,6 +75,7 @@ def test_no_entry_point_copies_the_pool_for_one_token(name: str) -> None:
     assert () == pool_copies.check_entry(evolve(EXACT, limits=ONE_AT_A_TIME), name)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["prefill_requests", "generate"])
 def test_a_real_model_does_not_copy_the_pool_for_one_token(name: str) -> None:
     """As for the exact model."""
@@ -175,7 +176,13 @@ def test_no_copy_is_told_where_attention_reads_as_much_as_a_pool(name: str) -> N
 ONE_PAGE = Geometry(pages=1, page_size=4, slots=2, pages_per_seq=2)
 
 
-@pytest.mark.parametrize("name", ["generate", "write", "prefill_requests"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "write",
+        *(pytest.param(one, marks=pytest.mark.deep) for one in ("generate", "prefill_requests")),
+    ],
+)
 def test_no_copy_is_told_of_a_pool_of_one_page(name: str) -> None:
     """To write a cell there is to select between two pools."""
     setup = evolve(EXACT, geometry=ONE_PAGE, limits=default_limits(ONE_PAGE))

@@ -236,14 +236,16 @@ def test_the_first_of_equal_logits_is_taken(
     monkeypatch.setattr(jnp, "argmax", lambda row: row.shape[-1] - 1 - largest(row[::-1]))
     forget_compiled()
 
-    told = list(oracle.differences(weights))
+    told = any("no odd token is first of equals" in one for one in oracle.differences(weights))
     monkeypatch.undo()
     forget_compiled()
 
-    assert any("no odd token is first of equals" in one for one in told)
+    assert told
 
 
-@pytest.mark.parametrize(("at", "dtype"), [(1, jnp.uint8), (2, jnp.uint16)])
+@pytest.mark.parametrize(
+    ("at", "dtype"), [(1, jnp.uint8), pytest.param(2, jnp.uint16, marks=pytest.mark.deep)]
+)
 def test_tokens_that_do_not_fit_are_seen(
     at: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,11 +254,12 @@ def test_tokens_that_do_not_fit_are_seen(
     monkeypatch.setattr(jnp, "argmax", lambda row: largest(row).astype(dtype).astype(jnp.int32))
     forget_compiled()
 
-    told = [any(oracle.differences(oracle.drawn_weights(3, one), one)) for one in oracle.MODELS]
+    models = oracle.MODELS[: at + 1]
+    told = [any(oracle.differences(oracle.drawn_weights(3, one), one)) for one in models]
     monkeypatch.undo()
     forget_compiled()
 
-    assert told == [index >= at for index in range(len(told))]
+    assert told == [False] * at + [True]
 
 
 def test_stops_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,11 +292,12 @@ def test_loud_logits_are_those_of_the_oracle(
     monkeypatch.setattr(jax.nn, "log_softmax", lambda row: jnp.log(jax.nn.softmax(row)))
     forget_compiled()
 
-    told = list(oracle.differences(loud, scale=oracle.LOUD))
+    found = oracle.differences(loud, scale=oracle.LOUD)
+    told = any("log-probability -inf" in one for one in found)
     monkeypatch.undo()
     forget_compiled()
 
-    assert any("log-probability -inf" in one for one in told)
+    assert told
 
 
 def test_cells_of_large_rows_are_those_of_the_oracle(
@@ -306,7 +310,7 @@ def test_cells_of_large_rows_are_those_of_the_oracle(
     monkeypatch.setattr(jnp, "mean", lambda x, **named: mean(x.astype(jnp.float16), **named))
     forget_compiled()
 
-    told = list(cells.differences(loud, narrow))
+    told = any(cells.differences(loud, narrow))
     monkeypatch.undo()
     forget_compiled()
 
@@ -339,11 +343,12 @@ def test_arithmetic_on_junk_is_seen(
     monkeypatch.setattr(where, planted)
     forget_compiled()
 
-    found = [one for seed in range(3) for one in cells.differences(weights, seed=seed)]
+    every = (one for seed in range(3) for one in cells.differences(weights, seed=seed))
+    found = any(told in one for one in every)
     monkeypatch.undo()
     forget_compiled()
 
-    assert any(told in one for one in found)
+    assert found
 
 
 def test_rounds_that_take_one_query_of_a_sequence_alone_are_seen(
@@ -415,12 +420,12 @@ def test_numbers_of_pages_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reference, "_ids", narrowed)
     forget_compiled()
 
-    told = list(cells.far_differences("float32", page_size=1))
+    told = next(cells.far_differences("float32", page_size=1))
     monkeypatch.undo()
     forget_compiled()
 
     where = "float32, pages of 1: step 0, slot 0, layer 1: K and V of position"
-    assert told[0].startswith(where)
+    assert told.startswith(where)
 
 
 @pytest.mark.parametrize("dtype", [one for one in DTYPES if one != "float32"])
@@ -436,13 +441,13 @@ def test_rotations_of_rounded_positions_are_seen(
     monkeypatch.setattr(Llama, "_rotate", rounded)
     forget_compiled()
 
-    told = list(cells.far_differences(dtype, page_size=16))
+    told = next(cells.far_differences(dtype, page_size=16))
     monkeypatch.undo()
     forget_compiled()
 
     first = round(2 / oracle.epsilon(dtype)) + 1
     where = f"{dtype}, pages of 16: step 0, slot 0, layer 0: K and V of position {first} are"
-    assert told[0].startswith(where)
+    assert told.startswith(where)
 
 
 def one_cell_longer(held: cells.Held) -> cells.Held:
@@ -520,7 +525,7 @@ def test_a_refused_write_leaves_every_cell(
 
     monkeypatch.setattr(Engine, "write", wrong)
 
-    told = [one for seed in range(2) for one in cells.differences(weights, seed=seed)]
+    told = (one for seed in range(2) for one in cells.differences(weights, seed=seed))
 
     assert any("a call that is refused changes" in one for one in told)
 
@@ -555,7 +560,7 @@ def test_near_ties_are_told(weights: LlamaWeights) -> None:
     head = np.array(weights.head)
     head[:, 1::2] = head[:, :-1:2]
 
-    told = list(oracle.differences(weights._replace(head=jnp.asarray(head))))
+    told = oracle.differences(weights._replace(head=jnp.asarray(head)))
 
     assert any("nearly tie" in one for one in told)
 
@@ -569,7 +574,7 @@ CHANGES: dict[str, Callable[[Llama], Llama]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_slightly_different_model_is_seen(weights: LlamaWeights, name: str) -> None:
     """An oracle with another base of rotation or another epsilon disagrees with what is served."""
-    assert [] != list(oracle.differences(weights, wanted=CHANGES[name](oracle.MODEL)))
+    assert any(oracle.differences(weights, wanted=CHANGES[name](oracle.MODEL)))
 
 
 @pytest.mark.parametrize("part", LayerWeights._fields)
