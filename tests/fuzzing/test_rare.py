@@ -49,7 +49,7 @@ def test_a_pair_that_lacks_is_aimed_at(lacking: Pair) -> None:
     before = Counter(session.least_seen_before(rng, lacking[1].kind) for _ in range(TIMES))
 
     assert TIMES // 10 < after[lacking[1].kind]
-    assert lacking[0].kind is before.most_common(1)[0][0]
+    assert TIMES // 5 < before[lacking[0].kind]  # 26 % of the draws are the first in order
 
 
 def test_an_action_without_fields_is_taken_at_once_where_that_is_rarer(
