@@ -142,6 +142,20 @@ def test_a_lack_of_pages_may_be_claimed_of_any_action(action: Action) -> None:
     assert {f"{type(action).__name__}: OUT_OF_PAGES": 1} == counted.outcomes
 
 
+def test_a_lack_of_pages_that_is_none_reaches_no_edge() -> None:
+    """An engine may keep pages back: two slots that it refuses have not taken the last ones."""
+    sizes = small(pages=7, page_size=2, slots=3, pages_per_seq=4)
+    machine, batch = ladder.whole(), act.Allocate(((0, 6), (1, 3), (1, 4)))
+    state = machine.initial(sizes, default_limits(sizes), CleanupMode.NONE)
+    for step in (*grown(0, 6), *grown(1, 3)):
+        state = machine.step(state, step)
+    counted = Coverage()
+
+    counted.record(state, batch, frozenset({Reason.OUT_OF_PAGES}), state)
+
+    assert {REFUSED: 1} == counted.corners
+
+
 def test_a_page_is_shared_by_a_clone_of_a_whole_page() -> None:
     """A clone of a partial page alone shares nothing; choices of a prefill share as clones do."""
     assert SHARED not in covered(*grown(0, 1), act.Clone(0, 1, 1)).corners

@@ -1,11 +1,13 @@
 """Drawn batches: each is as full as was wanted, and nothing that is promised is left out."""
 
 import itertools
+import json
 from collections import Counter
 from functools import cache
 from typing import Any, Final
 
 import pytest
+from attrs import evolve, fields
 from hypothesis import Phase, given, seed, settings
 
 from conformance.kernels import batches
@@ -32,6 +34,28 @@ def every(name: str) -> list[Batch]:
 
     take()
     return found
+
+
+OTHER: Final = Batch(
+    lens=((1, 17), (3, 20)),
+    seed=5,
+    needles=((1, 2, Needle.OWN),),
+    shared=(1,),
+    repeated=(0,),
+    far=True,
+    behind=True,
+    steep=True,
+    plain=True,
+)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Batch)])
+def test_every_field_of_a_batch_is_read_back(name: str) -> None:
+    """A batch of a finding is the same batch when it is run again, whichever field it has."""
+    batch = evolve(Batch(lens=((1, 1),)), **{name: getattr(OTHER, name)})
+
+    assert Batch(lens=((1, 1),)) != batch
+    assert batch == Batch.from_json(json.loads(json.dumps(batch.to_json())))
 
 
 @pytest.mark.parametrize("wanted", list(itertools.product((0, 5, 99), (1, 4, 40), repeat=2)))

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from spec_tools import MACHINE, climb, geometry, machine, planted, rows, span
 
-from spec import cells, clauses, ladder, view
+from spec import cells, clauses, ladder, table, view
 from spec.attention import visible
 from spec.machines import naive, pages, window
 from spec.machines.actions import (
@@ -64,6 +64,16 @@ def test_a_release_gives_back_the_pages_that_no_query_can_see() -> None:
     assert (cells.POISON, cells.POISON) == state.cells[0]
     grown = climb(state, Round(), Round())
     assert (GONE, 1, 2, 0) == rows(grown)[0]
+
+
+def test_a_plan_keeps_the_places_of_released_pages() -> None:
+    """The page of a position stands in the entry that its number says, released or not."""
+    state = climb(climb(prefilled(), Release(0, 3)), Allocate(((0, 5),)))
+
+    plan = table.plan(state.sequences, ((0, 5),), 2)
+
+    assert ((GONE, 1, 2),) == plan.page_indices
+    assert ((6,), (5,)) == (plan.kv_lens, plan.destinations)
 
 
 @pytest.mark.parametrize("seen", [1, 2, 3, 4, 5, 6, 12])
