@@ -51,6 +51,7 @@ install_import_hook(TRACED, "shape_checks.checked")
 sys.meta_path.insert(0, Unchecked)
 
 SLOW = (
+    "numerics/test_llama_oracle.py",
     "kernels/test_compiler.py",
     "fuzzing/test_coverage.py",
     "fuzzing/test_hang_seconds.py",
