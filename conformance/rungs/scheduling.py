@@ -522,7 +522,7 @@ KIT: Final = RungKit(
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),
             "choices_at_edge": rarely(3, choices_at_edge, "prefill"),
-            "stopped": rarely(2, stopped_past_given_tokens, "prefill"),
+            "stopped": stopped_past_given_tokens,
             "successor": rarely(3, successor, "go_on"),
             "enqueue": when(has_queued, queue_up, "prefill"),
         },

@@ -1,50 +1,36 @@
-"""After host and engine have come apart, every method raises StateLost until reset; then all works."""
-import signal
-from common import Host, check, engine, req
-from impl.engine import StateLost
+"""An engine works in any thread, and holds Ctrl-C in the main thread, whatever thread imports it."""
+import os, signal, sys, threading
 
-served = engine(8, 4, 2, 2)
-host = Host(served)
-host.submit(req(1, (5, 6), 3))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+wrong, made = [], []
 
 
-class Late(Exception):
-    pass
+def serve():  # a worker thread imports the engine when the first request arrives, and makes one
+    from common import engine
 
-
-def late(number, frame):
-    raise Late
-
-
-signal.signal(signal.SIGALRM, late)
-prefill = served.prefill
-
-
-def prefill_and_time_out(requests):
-    prefill(requests)
-    signal.raise_signal(signal.SIGALRM)  # the caller's time limit is reached during the call
-
-
-served.prefill = prefill_and_time_out
-try:
-    host.generate([])
-    check("no exception", "Late", "the time limit")
-except Late:
-    pass
-served.prefill = prefill
-
-
-def raised(call):
     try:
-        call()
-    except StateLost:
-        return True
-    return False
+        made.append(engine(8, 4, 2, 2))
+    except Exception as error:
+        wrong.append(f"an engine in a worker thread: {error!r}")
 
 
-check(raised(host.take_outputs), True, "whether take_outputs raises StateLost before the reset")
-check(raised(host.admit), True, "whether admit raises StateLost before the reset")
-check(len(host.state.waiting), 1, "the request that was waiting is still shown")
-check(raised(host.reset), False, "whether reset raises StateLost")
-outputs = host.generate([req(1, (5, 6), 3)])
-check(sorted(outputs), [(1, 0)], "the outputs after the reset")
+worker = threading.Thread(target=serve)
+worker.start()
+worker.join()
+
+from impl.interrupts import hold_interrupts
+
+events = []
+signal.signal(signal.SIGINT, lambda *_: events.append("handler"))
+
+
+def work():
+    signal.raise_signal(signal.SIGINT)  # Ctrl-C during a call in the main thread
+    events.append("the state is stored")
+
+
+hold_interrupts(work)
+if events != ["the state is stored", "handler"]:
+    wrong.append(f"a call in the main thread with Ctrl-C in it: {events}")
+print("\n".join(f"BUG: {text}" for text in wrong))
+sys.exit(1 if wrong else 0)
