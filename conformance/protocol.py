@@ -226,8 +226,8 @@ class Engine(Protocol):
     def observe(self) -> View:
         """The observable state of the engine. Observing must not change it.
 
-        Where nothing has changed since the last call, it may be the same view: then no cell is read
-        again.
+        An adapter may return the view that it returned last if nothing has changed since then, no
+        cell either: what refuses and leaves that view is not judged again.
         """
         ...
 

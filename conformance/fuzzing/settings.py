@@ -42,8 +42,8 @@ def usual(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
     """The given geometry and two others that reach further corner states.
 
     The first has longer rows if only they can tell this lookahead from others. The second has pages
-    of one cell, so that every cell is at a page boundary; the third has a pool too small for its
-    slots. In both, pages run out, and the limits are as narrow as the slots allow.
+    of one cell, so that every cell is at a page boundary, and rounds of more tokens than slots; the
+    third has a pool too small for its slots, and rounds of fewer. In both, pages run out.
     """
     return tuple(
         Setting(sizes, cleanup, limits(sizes))
@@ -88,7 +88,7 @@ def narrow_batches(sizes: Geometry) -> Limits:
 
 
 def wide_rounds(sizes: Geometry) -> Limits:
-    """Prefills narrower than a row, and rounds that take several tokens of every slot."""
+    """Prefills narrower than a row, and rounds of more tokens than there are slots."""
     return evolve(narrow_batches(sizes), queue=3 * sizes.slots, round_tokens=sizes.slots + 2)
 
 
@@ -112,8 +112,8 @@ def one_prefill(sizes: Geometry) -> Limits:
     """
     return evolve(
         default_limits(sizes),
-        queue=3 * sizes.slots,
         round_tokens=2 * sizes.slots + 1,
+        queue=3 * sizes.slots,
         prefill_seqs=1,
         prefill_tokens=sizes.max_len,
         stops=1,

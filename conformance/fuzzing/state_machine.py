@@ -285,7 +285,7 @@ def _by_step(pairs: frozenset[Pair], *, at: int) -> Mapping[Kind | None, Sequenc
 @cache
 def _in_order(pairs: frozenset[Pair]) -> Sequence[Pair]:
     """These pairs in the order of their names."""
-    return sorted(pairs, key=as_item)
+    return tuple(sorted(pairs, key=as_item))
 
 
 def _retried(session: record.Session, drawn: int) -> Step:

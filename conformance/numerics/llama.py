@@ -41,6 +41,7 @@ COLD: Final = 2.0**-16
 ROWS: Final = 100
 """The logits that are drawn from at each temperature: so many that some nearly tie by chance."""
 DRAWN: Final = len(TEMPERATURES) * ROWS
+"""The rows of logits that are drawn from; each temperature comes after the others in turn."""
 DRAW_TOLERANCE: Final = 3e-6
 """How far a log-probability of given logits may be from that of float64.
 
@@ -290,26 +291,27 @@ def draw_differences(dtype: str) -> Iterator[str]:
     rng = np.random.default_rng(0)
     rows = jnp.asarray(rng.normal(size=(DRAWN, MODELS[1].vocabulary)) * 3.0, dtype)
     rows = rows.at[:, -1].set(rows.max(axis=1))  # so that the largest ties
-    drawn = sampler.draw(rows, *_names_of_draws())
+    drawn = sampler.draw(rows, *_arguments_of_draws())
     yield from _of_draws(dtype, np.asarray(rows, np.float64), drawn, error=0.0)
 
 
 def sample_differences(dtype: str) -> Iterator[str]:
     """What is wrong with draws of a model of this dtype from given rows, in words.
 
-    Its logits have the accuracy of float32: each is a sum of products, none of which is rounded
-    more than in float32, nor is the sum.
+    Each of its logits is a sum of `embed` products that are rounded and added in float32. So it is
+    off by at most `embed` roundings of 2**-24 of the sum of their sizes, and one to spare. They lie
+    below 16, as DRAW_TOLERANCE asks.
     """
     rng, model = np.random.default_rng(1), evolve(MODELS[1], dtype=dtype)
     weights = jax.tree.map(lambda leaf: leaf.astype(dtype), drawn_weights(1, model))
-    rows = jnp.asarray(rng.normal(size=(DRAWN, model.embed)) * 3.0, dtype)
+    rows = jnp.asarray(rng.normal(size=(DRAWN, model.embed)) * 2.0, dtype)
     wide, head = (np.asarray(part, np.float64) for part in (rows, weights.head))
     error = (model.embed + 1) * 2.0**-24 * float((np.abs(wide) @ np.abs(head)).max())
-    drawn = model.sample(weights, rows, *_names_of_draws())
+    drawn = model.sample(weights, rows, *_arguments_of_draws())
     yield from _of_draws(f"model of {dtype}", wide @ head, drawn, error=error)
 
 
-def _names_of_draws() -> tuple[Array, Array, Array, Array]:
+def _arguments_of_draws() -> tuple[Array, Array, Array, Array]:
     """Seeds, choices, positions and temperatures of DRAWN draws."""
     numbers = jnp.arange(DRAWN, dtype=jnp.int32)
     warm = jnp.asarray(TEMPERATURES * ROWS, jnp.float32)

@@ -185,7 +185,7 @@ def test_logits_of_any_dtype_are_taken_as_given(
 def test_logits_of_a_model_of_any_dtype_have_the_accuracy_of_float32(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are rounded to a narrower dtype are told, and those with half of the digits."""
+    """Those that are rounded to a narrower dtype are told, and those that are off by 2**-12."""
     right = Llama.logits
 
     def rounded(model: Llama, *rest: Any) -> jax.Array:

@@ -145,8 +145,8 @@ def _rounds(state: State) -> Iterator[str]:
     yield from ["a round that takes not all of the queue"] * (queued > most)
     packed = scheduling.packed(state)
     begun = sum(one.position % state.geometry.page_size == 0 for one in packed)
-    fewer = min(most, state.geometry.slots)
-    yield from ["a round that begins more pages than it may have sequences"] * (begun > fewer)
+    sequences = min(most, state.geometry.slots)
+    yield from ["a round that begins more pages than it may have sequences"] * (begun > sequences)
 
 
 def _buffers(state: State, action: Step) -> Iterator[str]:
