@@ -43,10 +43,7 @@ def _reasons(session: Session, one: Kind) -> frozenset[Reason]:
 
 @pytest.mark.parametrize("lacking", LACKING, ids=as_item)
 def test_a_pair_that_lacks_is_aimed_at(lacking: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its first step the second one is looked for, and before the second one the first.
-
-    The second one is looked for after a step that is in no pair, too.
-    """
+    """Its second step is looked for after its first or no step, and its first before its second."""
     session, rng = begun(lacking), Random(1)
     right, pairs = Session._lacking, list[Pair]()
 
