@@ -114,7 +114,7 @@ _LEFT_OUT: Final = frozenset(
         "reuse",
         "choices_at_edge",
         "full_outputs",
-        "kept_name",
+        "ended_name",
         "successor",
         "wide_round",
         *RULES,

@@ -93,31 +93,34 @@ def assign(state: State, drawn: int, serial: int) -> Assign:
     return Assign(slot, prompt, params, *name)
 
 
-def kept_name(session: Session, drawn: int) -> Assign | Clone:
-    """A prompt or a clone under the name of a sequence that has finished and keeps its slot.
+def ended_name(session: Session, drawn: int) -> Assign | Clone:
+    """A prompt or a clone under the name of a sequence that has ended, once its output is taken.
 
-    Its output is taken before, so that nothing but the slot keeps the name.
+    A slot that still keeps the name refuses it; else it is free from this step on.
     """
     digits, serial = Digits(drawn), session.next_id()
+    taken = {(one.request, one.choice) for one in session.state.outputs}
     session.take(TakeOutputs())
-    state = session.state
-    kept = [one for one in state.details if one is not None and one.finished]
-    if not kept:
-        return assign(state, drawn, serial)
-    name = digits.one_of(kept)
-    siblings = [
-        slot
-        for slot in state.live
-        if (detail := state.details[slot]) is not None and detail.request == name.request
-    ]
+    held = {(one.request, one.choice): one for one in session.state.details if one is not None}
+    kept = {name for name, one in held.items() if one.finished}
+    causes = [sorted(names) for names in (kept, taken - held.keys()) if names]
+    if not causes:
+        return assign(session.state, drawn, serial)
+    request, choice = digits.one_of(digits.one_of(causes))
+    siblings = [slot for slot in session.state.live if _request(session.state, slot) == request]
     if siblings and digits.below(2):
-        return Clone(digits.one_of(siblings), None, name.choice)
-    if None not in (state.details[slot] for slot in used_slots(state)):
+        return Clone(digits.one_of(siblings), None, choice)
+    if None not in (session.state.details[slot] for slot in used_slots(session.state)):
         session.take(Reserve())
     bare = [slot for slot in used_slots(session.state) if session.state.details[slot] is None]
     drawn_so = assign(session.state, drawn // 64, serial)
     slot = bare[0] if bare else drawn_so.slot
-    return evolve(drawn_so, slot=slot, request=name.request, choice=name.choice)
+    return evolve(drawn_so, slot=slot, request=request, choice=choice)
+
+
+def _request(state: State, slot: int) -> int | None:
+    detail = state.details[slot]
+    return None if detail is None else detail.request
 
 
 def _filling(state: State, digits: Digits, slot: int, prompt_len: int) -> int:
@@ -208,6 +211,10 @@ def _has_finished(state: State) -> object:
     return state.finished
 
 
+def _has_ended(state: State) -> object:
+    return state.finished or state.outputs
+
+
 def _or_clean_up(rule: DrawRule) -> DrawRule:
     """This rule, or rarely a cleanup if the engine has no turns at the level that draws those."""
 
@@ -264,13 +271,13 @@ KIT: Final = RungKit(
             "boundary_again": boundary("advance", taking),
             "reset": _or_clean_up(rarely(8, RESET, "allocate")),
             "reuse": rarely(8, reuse, "advance"),
-            "kept_name": rarely(3, when(_has_finished, kept_name, "advance"), "advance"),
+            "ended_name": rarely(3, when(_has_ended, ended_name, "advance"), "advance"),
         },
         "scheduling": {
             "boundary": boundary("prefill", taking),
             "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
             "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
-            "kept_name": rarely(3, when(_has_finished, kept_name, "go_on"), "go_on"),
+            "ended_name": rarely(3, when(_has_ended, ended_name, "go_on"), "go_on"),
             "reset": rarely(8, RESET, "prefill"),
         },
         "admission": {

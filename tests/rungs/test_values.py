@@ -47,6 +47,7 @@ LEAST = {
     "nothing but padding": 6,
     "a position past every row alone": 4,
     "a name that a slot alone keeps": 4,
+    "a name whose output was just taken": 4,
     "two requests of several choices that fit": 12,
     "a batch of exactly the width": 111,
     "a batch one wider": 54,
@@ -112,6 +113,16 @@ def _kept(state: State) -> set[tuple[int, int]]:
     """The names of sequences that have finished and whose outputs were taken."""
     held = {(one.request, one.choice) for one in state.details if one and one.finished}
     return held - {(one.request, one.choice) for one in state.outputs}
+
+
+def _given(state: State, action: Step) -> tuple[int, int] | None:
+    """The name that a prompt or a clone is given."""
+    match action:
+        case act.Assign():
+            return action.request, action.choice
+        case act.Clone(parent=parent, choice=choice) if detail := state.details[parent]:
+            return detail.request, choice
+    return None
 
 
 def _collides(state: State, action: act.Clone) -> bool:
@@ -246,19 +257,26 @@ def drawn(met: dict[str, list[float]]) -> Counter[str]:
         state, names = session.state, seen.setdefault(id(session), set())
         counted.update(kinds(state, step, names))
         if session.is_done(step):
+            counted["a name whose output was just taken"] += _given(state, step) in just
+        if session.is_done(step):
             for path, number in numbers(step, type(step).__name__):
                 met.setdefault(path, []).append(number)
         if isinstance(step, act.Prefill | act.Round | act.Admit):
             counted["outputs full"] += Reason.OUTPUTS_FULL in session.lockstep.reasons(step)
+        if not isinstance(step, act.Reserve):
+            just.clear()
+        if isinstance(step, act.TakeOutputs):
+            just.update((one.request, one.choice) for one in state.outputs)
         taken(session, step)
         names.update((one.request, one.choice) for one in session.state.details if one)
 
-    seen = dict[int, set[tuple[int, int]]]()
+    seen, just = dict[int, set[tuple[int, int]]](), set[tuple[int, int]]()
     ways = list(product(settings.usual(small()), LEVELS, range(EXAMPLES)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Session, "take", take)
         for setting, level, _ in ways:
             seen.clear()
+            just.clear()
             session = Session(Campaign(make=partial(settings.make, SpecEngine, *setting)), level)
             rules = tuple(session.rules.values())
             for _ in range(campaign.STEPS):
