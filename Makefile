@@ -54,7 +54,7 @@ test: $(STAMP) ## run all but the deep tests, with the TPU compiler where that c
 	  --no-loadscope-reorder
 
 deep: $(STAMP) ## run the tests that `make test` leaves out, since they take long
-	$(BIN)/python -m pytest tests -m deep -n auto --maxprocesses 8
+	XLA_FLAGS= $(BIN)/python -m pytest tests -m deep -n auto --maxprocesses 8
 
 fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 	$(BIN)/kvspec fuzz --seconds 60

@@ -1,6 +1,8 @@
-"""What all tests share: checked signatures, kept compiled code, and the order of the files.
+"""What all tests share: checked signatures, how code is compiled and kept, the order of the files.
 
-Every test that traces the engine checks the shapes and dtypes that its signatures name.
+Every test that traces the engine checks the shapes and dtypes that its signatures name. Code is
+compiled without optimisation, since most of it takes longer to compile than it runs; `make deep`
+sets XLA_FLAGS to nothing, so that its tests run what users run.
 """
 
 import gc
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-from conformance.runtime import compiled_code
+from conformance.runtime import compiled_code, unoptimised
 
 TRACED = (
     "impl.attention",
@@ -47,6 +49,7 @@ class Unchecked:
         return PathFinder.find_spec(name, path) if name in UNTRACED else None
 
 
+os.environ.setdefault("XLA_FLAGS", " ".join(unoptimised.flags()))
 install_import_hook(TRACED, "shape_checks.checked")
 sys.meta_path.insert(0, Unchecked)
 

@@ -45,7 +45,7 @@ from conformance.rungs.shared_moves import (
     never_legal,
     slots_of,
 )
-from conformance.rungs.simpler import simpler_params
+from conformance.rungs.simpler import simpler_params, smaller
 from spec import pool
 from spec.fields import output_entry
 from spec.machines import actions as act
@@ -193,8 +193,12 @@ def _simpler_assign(action: Assign) -> Iterator[Step]:
         yield evolve(action, prompt=action.prompt[:-1])
     if action.choice:
         yield evolve(action, choice=0)
+    for choice in smaller(action.choice):
+        yield evolve(action, choice=choice)
     for params in simpler_params(action.params):
         yield evolve(action, params=params)
+    for name in smaller(action.request):
+        yield evolve(action, request=name)
 
 
 def _outputs(

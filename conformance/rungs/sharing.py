@@ -40,6 +40,7 @@ from conformance.rungs.shared_generators import (
     when,
     wild_slot,
 )
+from conformance.rungs.simpler import smaller
 from spec.machines.actions import Allocate, Assign, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, reserved_slot
 from spec.rung import Machine
@@ -152,6 +153,8 @@ def _named(state: State, action: Clone) -> Clone:
 def _simpler(action: Clone) -> Iterator[Step]:
     if action.child is not None:
         yield evolve(action, child=None)
+    for choice in smaller(action.choice):
+        yield evolve(action, choice=choice)
 
 
 def _corners(before: State, action: Clone, _after: State) -> Iterator[str]:

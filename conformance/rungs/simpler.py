@@ -7,6 +7,12 @@ from attrs import evolve
 from spec.vocabulary import Params, Request
 
 
+def smaller(number: int) -> Iterator[int]:
+    """1 and a half: a name that stays large in a shortest history is one that matters."""
+    if number > 1:
+        yield from sorted({1, number // 2})
+
+
 def simpler_params(params: Params) -> Iterator[Params]:
     """The parameters without stop sequences, greedy, with seed 0, or with a smaller limit."""
     default = Params(max_new=1)
@@ -19,7 +25,7 @@ def simpler_params(params: Params) -> Iterator[Params]:
 
 
 def simpler_requests(request: Request) -> Iterator[Request]:
-    """The request with fewer choices, a shorter or plainer prompt, or simpler parameters."""
+    """The request with fewer choices, a shorter or plainer prompt, a smaller id, or so on."""
     if request.n_generations > 1:
         yield evolve(request, n_generations=request.n_generations - 1)
     if len(request.prompt) > 1:
@@ -29,3 +35,5 @@ def simpler_requests(request: Request) -> Iterator[Request]:
         yield evolve(request, prompt=(0,) * len(request.prompt))
     for params in simpler_params(request.params):
         yield evolve(request, params=params)
+    for name in smaller(request.id):
+        yield evolve(request, id=name)

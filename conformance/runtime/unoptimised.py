@@ -11,6 +11,11 @@ OPTIONS: Final[Mapping[str, int | bool]] = {
 """Options of XLA that shorten a compilation; the second is for CPUs alone."""
 
 
+def flags() -> tuple[str, ...]:
+    """OPTIONS as words of XLA_FLAGS. XLA ends the process at one that it does not know."""
+    return tuple(f"--{name}={value}".lower() for name, value in OPTIONS.items())
+
+
 @cache
 def compiler_options() -> dict[str, int | bool]:
     """Those of OPTIONS that the installed XLA knows, for `jax.jit`."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import toy_engine
@@ -508,6 +508,29 @@ def test_every_way_to_make_a_history_smaller_is_tried_once_in_order(count: int) 
 
     assert least is found
     assert expected == tried
+
+
+@pytest.mark.parametrize("least", [0, 1000])
+def test_a_name_is_large_only_if_the_finding_needs_that(least: int) -> None:
+    """A name becomes 1, or less than twice what it must be; the choice of a prompt becomes 0."""
+    large = 2**31 - 1
+    history = (
+        act.Prefill((Request(id=large, prompt=(0,), params=ONE),)),
+        act.Assign(0, (0,), ONE, large, large),
+        act.Clone(0, None, large),
+    )
+
+    def names(shorter: History) -> list[int]:
+        prefill, assign, clone = cast(tuple[Any, Any, Any], shorter)
+        return [prefill.requests[0].id, assign.request, assign.choice, clone.choice]
+
+    def fails(shorter: History) -> bool:
+        return len(shorter) == len(history) and least <= min(names(shorter))
+
+    found = Finding(history, "CONS", "")
+    seen = names(shrink_with(found_if(fails, []), found, seconds=60).history)
+
+    assert [1, 1, 0, 1] == seen if least == 0 else max(seen) < 2 * least
 
 
 @pytest.mark.parametrize("seed", range(10))
