@@ -2,7 +2,8 @@
 
 The pool that a kernel receives lacks the cells of its queries' own tokens: they are NaN there, so a
 kernel that reads them from the pool is noticed. As far as the dtype allows, no two NaN have the
-same bits, so a moved or overwritten cell is noticed as well.
+same bits, so a moved or overwritten cell is noticed as well. The tokens of a lost sequence have no
+cell: nothing is to be written for them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.kernels.batches import Arrays, Batch, Ints, Numbers, Sizes, build
+from conformance.kernels.batches import FAR, Arrays, Batch, Ints, Lost, Numbers, Sizes, build
 from conformance.kernels.kernel_under_test import NEW_CELLS
 
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -74,10 +75,32 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
         cells[token], pool[place] = pool[place], absent
     given = _marked(pool, draws)
     pool = given.copy()
-    for token, place in new.items():
+    lost = range(sizes.tokens)[batch.undefined]
+    written = {token: place for token, place in new.items() if token not in lost}
+    for token, place in written.items():
         pool[place] = cells[token]
     operands = dict(zip(NEW_CELLS, (cells[:, 0::2], cells[:, 1::2]), strict=True))
-    return Task(evolve(arrays, kv_pages=given), operands, pool, frozenset(new.values()))
+    arrays = evolve(_without_cells(sizes, batch, arrays), kv_pages=given)
+    return Task(arrays, operands, pool, frozenset(written.values()))
+
+
+def _without_cells(sizes: Sizes, batch: Batch, arrays: Arrays) -> Arrays:
+    """The arrays in which the tokens of the lost sequence have no cell."""
+    if batch.lost is None:
+        return arrays
+    row, why = batch.lost
+    queries, cells = batch.lens[row]
+    lens, table = arrays.kv_lens.copy(), arrays.page_indices.copy()
+    match why:
+        case Lost.BEFORE:
+            lens[row] = 0
+        case Lost.PAST:
+            lens[row] = sizes.capacity + queries
+        case Lost.OUTSIDE:
+            # A number of 32 bits for their cells would be one of page 0.
+            far = FAR if sizes.page_size == 1 else -(-(1 << 32) // sizes.page_size)
+            table[row, (cells - queries) // sizes.page_size :] = (far, -far)[batch.seed % 2]
+    return evolve(arrays, kv_lens=lens, page_indices=table)
 
 
 def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:

@@ -41,6 +41,14 @@ class Needle(Enum):
     OLDEST = "the oldest in the window: q - w + 1"
 
 
+class Lost(Enum):
+    """Why the own tokens of a sequence have no cell, where a kernel writes them."""
+
+    BEFORE = "their positions are below 0"
+    PAST = "their positions are past the row"
+    OUTSIDE = "their pages are outside of the pool"
+
+
 class Options(TypedDict, total=False):
     """What attention may be asked for, by the names of `kernel_under_test.OPTIONS`."""
 
@@ -67,6 +75,7 @@ class BatchData(TypedDict):
     behind: bool
     steep: bool
     plain: bool
+    lost: tuple[int, str] | None
 
 
 @frozen(kw_only=True)
@@ -111,7 +120,8 @@ class Batch:
     far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
     whether cells behind every window are NaN as well; they are in use, but a page that was returned
     might be another's. steep: whether scores are STEEP times as large. plain: dead cells are 0, as
-    in most tests of kernels.
+    in most tests of kernels. lost: a sequence whose own tokens have no cell, and why, if the kernel
+    writes them; its answer is then undefined.
     """
 
     lens: tuple[tuple[int, int], ...]
@@ -123,6 +133,7 @@ class Batch:
     behind: bool = False
     steep: bool = False
     plain: bool = False
+    lost: tuple[int, Lost] | None = None
 
     def to_json(self) -> BatchData:
         """As plain data, for `from_json`."""
@@ -136,6 +147,7 @@ class Batch:
             behind=self.behind,
             steep=self.steep,
             plain=self.plain,
+            lost=None if self.lost is None else (self.lost[0], self.lost[1].name),
         )
 
     @classmethod
@@ -151,7 +163,17 @@ class Batch:
             behind=held["behind"],
             steep=held["steep"],
             plain=held["plain"],
+            lost=None if held["lost"] is None else (held["lost"][0], Lost[held["lost"][1]]),
         )
+
+    @property
+    def undefined(self) -> slice:
+        """The tokens whose answer is undefined."""
+        if self.lost is None:
+            return slice(0, 0)
+        row = self.lost[0]
+        first = sum(queries for queries, _ in self.lens[:row])
+        return slice(first, first + self.lens[row][0])
 
 
 @frozen(eq=False)
@@ -330,7 +352,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
-        lambda seed, needles, shared, repeated, far, behind, steep: Batch(
+        lambda seed, needles, shared, repeated, far, behind, steep, lost: Batch(
             lens=lens,
             seed=seed,
             needles=tuple((row, index, where) for (row, index), where in needles),
@@ -339,6 +361,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
             far=far,
             behind=behind,
             steep=steep,
+            lost=lost,
         ),
         st.integers(0, 2**16),
         st.lists(needle, max_size=3 if asking else 0),
@@ -347,6 +370,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
         st.booleans(),
         st.booleans(),
         st.booleans(),
+        st.none() | st.tuples(st.integers(0, len(lens) - 1), st.sampled_from(Lost)),
     )
 
 
@@ -393,9 +417,9 @@ SIZES: Final = (
     Sizes(
         name="float32, a long context",
         heads=(2, 1, 128),
-        page_size=64,
+        page_size=8,
         kinds=("float32", "float32"),
-        pages_per_seq=17,
+        pages_per_seq=136,  # more than a number of 8 bits
         rows=3,
         tokens=5,
     ),

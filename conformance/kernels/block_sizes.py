@@ -48,11 +48,14 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    at_once = 1 << (20 if sizes.rows > 128 else 14)
     return [
         ({"q_block": 3, "kv_block_pages": 2}, (2 * sizes.page_size,)),
-        ({"q_block": 160, "kv_block_pages": 16}, ()),  # more rows than a number of 8 bits
-        # Several blocks in each step, as on devices with many threads.
-        ({"q_block": 4, "kv_block_pages": 1, "step_elements": 1 << 14}, ()),
+        # More rows, and more pages, than a number of 8 bits.
+        ({"q_block": 160, "kv_block_pages": 160}, ()),
+        # Several blocks in each step, as on devices with many threads; more than 8 bits of them, if
+        # there are so many.
+        ({"q_block": 4, "kv_block_pages": 1, "step_elements": at_once}, ()),
         (BY_DEFAULT, ()),
     ]
 

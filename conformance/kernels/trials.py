@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
 
+import numpy as np
 from attrs import define, evolve, frozen
 
 from conformance.kernels import appending
@@ -28,7 +29,7 @@ from conformance.kernels.batches import (
     first,
 )
 from conformance.kernels.block_sizes import Own, variants
-from conformance.kernels.kernel_under_test import Subject
+from conformance.kernels.kernel_under_test import APPENDING, Subject
 
 if TYPE_CHECKING:
     from conformance.kernels.interpret import Answer
@@ -127,6 +128,12 @@ class Case:
         """The new cells that it gets."""
         return {} if self.task is None else self.task.new
 
+    def defined(self, out: "Floats", right: "Floats") -> "Floats":
+        """The answer, with what is right in the rows in which it is undefined."""
+        undefined = np.zeros((len(out), 1, 1), bool)
+        undefined[self.batch.undefined] = True
+        return np.where(undefined, right, out)
+
     @property
     def rows(self) -> int:
         """The number of queries."""
@@ -206,6 +213,8 @@ class Trial:
         """The batch without what this job does not try."""
         job = self.job
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
+        if job.kernel not in APPENDING or not job.append:  # others promise nothing of such tokens
+            batch = evolve(batch, lost=None)
         return appending.apart(job.shape, batch) if job.append else batch
 
     def _case(self, batch: Batch) -> Case:
@@ -225,15 +234,15 @@ class Trial:
         answer, right = self._attend(case), answers.right(case.sizes, case.arrays)
         if answer.out is None:
             return list(answer.said), NOT_JUDGED
-        pool = self._of_pool(case, answer)
+        pool, out = self._of_pool(case, answer), case.defined(answer.out, right.answer)
         if self.job.plain:
-            return pool if right.tolerated(answer.out, rows=case.rows) else ["wrong"], NOT_JUDGED
-        ratio, said = right.ratio(answer.out, rows=case.rows), [*answer.said, *pool]
+            return pool if right.tolerated(out, rows=case.rows) else ["wrong"], NOT_JUDGED
+        ratio, said = right.ratio(out, rows=case.rows), [*answer.said, *pool]
         if ratio > 1.0:
             said.append(self._kind(case))
         if self.job.twin is not None and not said:
-            said = self._differs(case, answer.out, right.bound, twin=self.job.twin)
-        return said, (ratio, right.looseness(answer.out, rows=case.rows))
+            said = self._differs(case, out, right.bound, twin=self.job.twin)
+        return said, (ratio, right.looseness(out, rows=case.rows))
 
     def _of_pool(self, case: Case, answer: "Answer") -> list[str]:
         """What is wrong with the pool that came back, if there is one."""
@@ -251,7 +260,8 @@ class Trial:
             return "wrong"
         there = self._case(milder)
         answer, right = self._attend(there), answers.right(there.sizes, there.arrays)
-        wrong = answer.out is None or right.ratio(answer.out, rows=there.rows) > 1.0
+        out = None if answer.out is None else there.defined(answer.out, right.answer)
+        wrong = out is None or right.ratio(out, rows=there.rows) > 1.0
         return "wrong" if wrong else "reads_behind_window"
 
     def _differs(self, case: Case, out: "Floats", bound: "Floats", *, twin: str) -> list[str]:

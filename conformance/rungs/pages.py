@@ -23,7 +23,6 @@ from conformance.rungs.record import (
     Session,
 )
 from conformance.rungs.shared_generators import (
-    ALPHABET,
     LARGEST,
     Digits,
     allocated,
@@ -32,6 +31,7 @@ from conformance.rungs.shared_generators import (
     free_slots,
     has_used,
     one,
+    token_of,
     used_slots,
     when,
     wild_slot,
@@ -83,7 +83,7 @@ def append(state: State, drawn: int) -> Append:
     boundary = state.geometry.page_size - known % state.geometry.page_size
     past = state.geometry.max_len - known + 1
     count = past if digits.rarely(8) else digits.one_of((1, 1, boundary, boundary + 1))
-    return Append(slot, tuple(digits.below(ALPHABET) for _ in range(count)))
+    return Append(slot, tuple(token_of(digits) for _ in range(count)))
 
 
 def allocate(state: State, drawn: int) -> Allocate:

@@ -16,6 +16,7 @@ from conformance.rungs.shared_generators import (
     first_queued,
     has_used,
     one,
+    token_of,
     used_slots,
     when,
     wild_slot,
@@ -67,7 +68,7 @@ def propose(session: Session, drawn: int) -> Propose:
     roomy = [slot for slot in ready if _room(state, slot) > 0]
     size = state.geometry.page_size
     count, too_many = digits.one_of((1, 2, size, size + 1, 3)), digits.rarely(8)
-    tokens = tuple(digits.below(ALPHABET) for _ in range(count))
+    tokens = tuple(token_of(digits) for _ in range(count))
     slot = wild_slot(state, digits, roomy or ready or live)
     if not too_many and slot in live:
         tokens = tokens[: max(1, _room(state, slot))]

@@ -30,6 +30,7 @@ from conformance.rungs.shared_generators import (
     one,
     rarely,
     request,
+    token_of,
     used_slots,
     when,
     wild_slot,
@@ -67,7 +68,7 @@ def enqueue(state: State, drawn: int) -> Enqueue:
     """Queue a forced token for a live slot."""
     digits = Digits(drawn)
     live = [slot for slot in state.live if state.details[slot]]
-    return Enqueue(wild_slot(state, digits, live), digits.below(ALPHABET))
+    return Enqueue(wild_slot(state, digits, live), token_of(digits))
 
 
 def queue_up(session: Session, drawn: int) -> Step:

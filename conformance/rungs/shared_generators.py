@@ -215,10 +215,16 @@ def request(state: State, digits: Digits, serial: int) -> Request:
     return Request(id=name, prompt=prompt, params=params, n_generations=choices)
 
 
+def token_of(digits: Digits) -> int:
+    """A forced token: one of a few, rarely the largest."""
+    return LARGEST if digits.rarely(16) else digits.below(ALPHABET)
+
+
 def prompt_of(state: State, digits: Digits) -> Tokens:
     """A prompt of a boundary length: around a page, the free pages, or `max_len`.
 
-    Sometimes that of another sequence, so that their texts are alike; rarely BEFORE_ZERO.
+    Sometimes that of another sequence, so that their texts are alike; rarely BEFORE_ZERO, or the
+    largest token.
     """
     held = zip(state.sequences, state.details, strict=True)
     live = [one.tokens[: detail.prompt_len] for one, detail in held if one and detail]
@@ -227,6 +233,8 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
         return digits.one_of(others)
     if kind == 19:
         return (BEFORE_ZERO,)
+    if kind == 18:
+        return (LARGEST,)
     size, most = state.geometry.page_size, state.geometry.max_len
     fill = cells_in(state, pool.free_count(state.counts))
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, fill, fill + 1, most // 2)

@@ -1,5 +1,8 @@
 """Kernels that write new cells: destinations, runs, the returned pool, and planted bugs."""
 
+import inspect
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -14,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.kernels import answers, appending, jobs, processes
-from conformance.kernels.batches import SIZES, Batch, build
+from conformance.kernels.batches import SIZES, Batch, Lost, build
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.processes import Tried
-from conformance.kernels.trials import Job
+from conformance.kernels.trials import Job, Trial, Wrong
 from impl.attention import places
 from impl.attention.appending import append_and_attend
 from impl.attention.tpu import append_and_attend as append_and_attend_tpu
@@ -136,6 +139,46 @@ def test_pages_with_new_cells_are_not_held_together() -> None:
     assert kept == appending.apart(FLOAT, kept)
     assert () == appending.apart(FLOAT, evolve(kept, lens=((1, 33), (4, 35)))).shared
     assert () == appending.apart(FLOAT, Batch(lens=((20, 33),), repeated=(0,))).repeated
+
+
+ROWS: Final = ((3, 40), (0, 7), (2, 16), (16, 16))
+LIMITS: Final[Mapping[Lost, tuple[str, str]]] = {
+    Lost.BEFORE: ("position >= 0", "position >= -99"),
+    Lost.PAST: ("position < page_indices.shape[1] * page_size", "position >= -99"),
+    Lost.OUTSIDE: ("owned &= (page >= 0) & (page < pages)", "pass"),
+}
+"""For each reason why a token has no cell: a line of `places.of`, and one without the limit."""
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("why", Lost)
+@pytest.mark.parametrize("planted", [None, *Lost])
+def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
+    planted: Lost | None, why: Lost, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without one of its limits the reference overwrites a cell, and with all of them none."""
+    if planted is not None:
+        names = dict(vars(places))
+        exec(inspect.getsource(places.of).replace(*LIMITS[planted]), names)
+        monkeypatch.setattr(places, "of", names["of"])
+    job = Job(kernel="reference", sizes=WINDOWED.name, append=True, results=str(tmp_path / "lines"))
+    kernel = find_appending("reference")
+    assert kernel is not None
+    trial = Trial(job, kernel, {})
+
+    with pytest.raises(Wrong) if why is planted else nullcontext():
+        trial.check(Batch(lens=ROWS, lost=(2, why), seed=seed))
+
+    said = trial.found["what"] if trial.found else []
+    assert (["overwritten"] if why is planted else []) == said
+
+
+def test_nothing_is_promised_of_such_tokens_by_other_kernels() -> None:
+    """Another function than ours is not given any, nor is one that writes no cells."""
+    batch = Batch(lens=ROWS, lost=(2, Lost.PAST))
+    for name, append in (("reference", False), ("tpu", False), ("toys:right", True)):
+        job = Job(kernel=name, sizes=WINDOWED.name, append=append)
+        assert evolve(batch, lost=None) == Trial(job, find("reference"), {})._allowed(batch)
 
 
 @pytest.mark.parametrize("kernel", [append_and_attend, append_and_attend_tpu])

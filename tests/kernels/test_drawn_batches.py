@@ -11,7 +11,7 @@ from attrs import evolve, fields
 from hypothesis import Phase, given, seed, settings
 
 from conformance.kernels import batches
-from conformance.kernels.batches import SIZES, Batch, Needle, drawn
+from conformance.kernels.batches import SIZES, Batch, Lost, Needle, drawn
 
 STEP: Final = 24
 DRAWS: Final = 300
@@ -46,6 +46,7 @@ OTHER: Final = Batch(
     behind=True,
     steep=True,
     plain=True,
+    lost=(1, Lost.PAST),
 )
 
 
@@ -95,6 +96,8 @@ def test_all_that_is_promised_is_drawn(name: str) -> None:
     assert {0, 1, 2, 3} == {len(one.needles) for one in found}
     assert set(range(1, sizes.rows)) == {row for one in found for row in one.shared}
     assert set(range(sizes.rows)) == {row for one in found for row in one.repeated}
+    assert {0, 1, 2} <= {one.lost[0] for one in found if one.lost} <= set(range(sizes.rows))
+    assert {*Lost, None} == {one.lost and one.lost[1] for one in found}
 
 
 def test_large_batches_work_past_their_first_sequences() -> None:

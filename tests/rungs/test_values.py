@@ -65,6 +65,7 @@ LEAST = {
     "a choice that collides": 4,
     "the token 0 as a stop that is drawn": 3,
     "the prompt of another sequence": 40,
+    "the largest token": 10,
     "a clone without a free slot": 13,
     "the smallest slot": 22,
 }
@@ -105,6 +106,8 @@ def kinds(state: State, action: Step, names: set[tuple[int, int]]) -> Iterator[s
             yield from ["a clone without a free slot"] * (free == 0)
         case _:
             yield from _buffers(state, action)
+    if LARGEST in _tokens(action):
+        yield "the largest token"
     if getattr(action, "slot", None) == -(2**31):
         yield "the smallest slot"
 
@@ -194,6 +197,17 @@ def _requests(action: Step) -> list[tuple[tuple[int, int], tuple[int, ...], Para
         case act.Submit(one):
             return [((one.id, 0), one.prompt, one.params)]
     return []
+
+
+def _tokens(action: Step) -> Iterator[int]:
+    """The tokens that an action gives."""
+    match action:
+        case act.Enqueue(token=token):
+            yield token
+        case act.Append(tokens=tokens) | act.Propose(tokens=tokens):
+            yield from tokens
+    for _, prompt, _ in _requests(action):
+        yield from prompt
 
 
 def _params(state: State, prompt: Tokens, params: Params) -> Iterator[str]:
