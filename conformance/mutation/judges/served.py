@@ -1,4 +1,4 @@
-"""Small Llamas beside the float64 oracle of them, and what they take and refuse."""
+"""Small Llamas beside the float64 oracle of them, and what they and their parts take and refuse."""
 
 from collections.abc import Iterator
 from itertools import count, islice, product
@@ -8,7 +8,7 @@ from attrs import evolve
 
 from conformance.kernels.in_engine import interpreted
 from conformance.lockstep.watchdog import Watchdog
-from conformance.numerics import llama, llama_arguments, llama_cells
+from conformance.numerics import array_shapes, llama, llama_arguments, llama_cells
 from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import DTYPES
 
@@ -19,8 +19,8 @@ TABLES: Final = 2
 
 
 def judge(watchdog: Watchdog) -> str | None:
-    """Requests served, histories of a table, tokens and weights that are refused, long texts in
-    every dtype, and the kernel for TPUs.
+    """Requests served, histories of a table, tokens, weights and shapes that are refused, long
+    texts in every dtype, and the kernel for TPUs.
     """
     watchdog.begin((), SECONDS)
     try:
@@ -44,6 +44,7 @@ def _differences() -> Iterator[str]:
         yield from llama.draw_differences(dtype)
         yield from llama.sample_differences(dtype)
     yield from llama_arguments.differences(llama.MODEL)
+    yield from array_shapes.differences()
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
         yield from llama.differences(llama.drawn_weights(0), model)

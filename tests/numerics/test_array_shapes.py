@@ -1,0 +1,60 @@
+"""Shapes that do not fit together, and functions that take them."""
+
+from typing import Any
+
+import pytest
+
+from conformance.numerics.array_shapes import Shapes, differences
+from impl.cache import paged
+from spec.vocabulary import InvalidInput
+
+AXES = {"kv_pages": "P S 2H D", "destinations": "T", "k": "T H D", "v": "T H D"}
+
+
+def test_our_functions_refuse_what_does_not_fit() -> None:
+    """And take what does."""
+    assert [] == [*differences()]
+
+
+def test_each_array_gets_each_wrong_shape() -> None:
+    """One axis more, one less, and each size that another array has a part in, one off."""
+    shapes = Shapes(paged.write, AXES)
+
+    wrong = [*shapes.wrong()]
+
+    of_pool = [shape for name, shape in wrong if name == "kv_pages"]
+    heads, width = [(3, 4, 3, 8), (3, 4, 5, 8)], [(3, 4, 4, 7), (3, 4, 4, 9)]
+    assert [(3, 4, 4, 8, 1), (4, 4, 8), *heads, *width] == of_pool
+    assert [(5, 1), (), (4,), (6,)] == [shape for name, shape in wrong if name == "destinations"]
+    assert 6 + 4 + 2 * (2 + 6) == len(wrong)
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_a_function_that_takes_a_wrong_shape_is_noticed(name: str) -> None:
+    """Whichever array has it, and whether the function fails later on or not at all."""
+
+    def careless(**arrays: Any) -> None:
+        rest = {one: array for one, array in arrays.items() if one != name}
+        if {one: array.shape for one, array in rest.items()} != {
+            one: shape for one, shape in Shapes(paged.write, AXES).right().items() if one != name
+        }:
+            raise InvalidInput("write", seen=rest, allowed="those that fit", remedy="Give those.")
+
+    told = [*differences((Shapes(careless, AXES),))]
+
+    assert told
+    assert {True} == {text.startswith(f"{name} (") for text in told}
+
+
+def test_what_is_refused_though_it_fits_is_told() -> None:
+    """As is a function that raises another exception."""
+
+    def refusing(**_: Any) -> None:
+        raise InvalidInput("write", seen=0, allowed="1", remedy="Give 1.")
+
+    def failing(**_: Any) -> None:
+        raise TypeError("shapes")
+
+    refused, failed = ([*differences((Shapes(one, AXES),))] for one in (refusing, failing))
+    assert 1 == len(refused)
+    assert 1 + len([*Shapes(failing, AXES).wrong()]) == len(failed)
