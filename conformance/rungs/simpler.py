@@ -25,7 +25,7 @@ def simpler_params(params: Params) -> Iterator[Params]:
 
 
 def simpler_requests(request: Request) -> Iterator[Request]:
-    """The request with fewer choices, a shorter or plainer prompt, a smaller id, or so on."""
+    """The request with fewer choices, a shorter or plainer prompt, simpler parameters or id."""
     if request.n_generations > 1:
         yield evolve(request, n_generations=request.n_generations - 1)
     if len(request.prompt) > 1:
