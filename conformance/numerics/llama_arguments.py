@@ -1,8 +1,9 @@
-"""What an engine with a vocabulary and weights takes, and what it refuses by name.
+"""What an engine with a vocabulary and weights takes, what it refuses by name, and random weights.
 
 The exact model has no weights and takes every token, so that fuzzing shows none of this.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -38,6 +39,10 @@ CALLS: Final[dict[str, Callable[[Engine, int], object]]] = {
     "tokens": lambda engine, token: _assigned(engine, (0,)).propose(0, (token,)),
 }
 """Calls that give an engine a token, each with the name of the argument."""
+SUMMED: Final = {"embedding": 0, "output": 2}
+"""The axes of an array over which a product with it sums, where it is not the first alone."""
+DEVIATIONS: Final = 8
+"""The most standard deviations by which the variance of random weights may be off."""
 
 
 def differences(model: Llama) -> Iterator[str]:
@@ -50,6 +55,7 @@ def differences(model: Llama) -> Iterator[str]:
     made = partial(Engine, evolve(SETUP, model=model), weights)
     yield from _of_tokens(made, model)
     yield from _of_lists(made(), model)
+    yield from _of_random_weights(_wide(model))
 
 
 def _of_weights(setup: Setup, weights: Any) -> Iterator[str]:
@@ -85,6 +91,26 @@ def _largest(dtype: Any) -> float:
 def _deleted(leaf: Array) -> Array:
     leaf.delete()
     return leaf
+
+
+def _wide(model: Llama) -> Llama:
+    """A model whose arrays have so many weights that their variance is known to some percent."""
+    return evolve(model, vocabulary=300, embed=64, q_heads=8, kv_heads=4, head_dim=16, mlp=96)
+
+
+def _of_random_weights(model: Llama) -> Iterator[str]:
+    """Norms are 1, and other weights have mean 0 and variance 1 / fan-in."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model.init(jax.random.key(0))):
+        name, numbers = path[-1].name, np.asarray(leaf, np.float64)
+        if numbers.ndim == 1:
+            if (numbers != 1).any():
+                yield f"{name} of random weights is not 1"
+            continue
+        fan_in = math.prod(numbers.shape[: SUMMED.get(name, 1)])
+        mean, variance = fan_in**0.5 * numbers.mean(), fan_in * (numbers**2).mean()
+        off = max(abs(mean), abs(variance - 1) / 2**0.5) * numbers.size**0.5
+        if off > DEVIATIONS:
+            yield f"{name} of random weights: mean {mean} and variance {variance}, scaled by fan-in"
 
 
 def _of_tokens(made: Callable[[], Engine], model: Llama) -> Iterator[str]:

@@ -8,6 +8,7 @@ from conformance.numerics.array_shapes import Shapes, differences
 from impl.cache import paged
 from spec.vocabulary import InvalidInput
 
+NAMES = frozenset({"interleave", "write"})
 AXES = {"kv_pages": "P S 2H D", "destinations": "T", "k": "T H D", "v": "T H D"}
 
 
@@ -18,7 +19,7 @@ def test_our_functions_refuse_what_does_not_fit() -> None:
 
 def test_each_array_gets_each_wrong_shape() -> None:
     """One axis more, one less, and each size that another array has a part in, one off."""
-    shapes = Shapes(paged.write, AXES)
+    shapes = Shapes(paged.write, NAMES, AXES)
 
     wrong = [*shapes.wrong()]
 
@@ -36,11 +37,13 @@ def test_a_function_that_takes_a_wrong_shape_is_noticed(name: str) -> None:
     def careless(**arrays: Any) -> None:
         rest = {one: array for one, array in arrays.items() if one != name}
         if {one: array.shape for one, array in rest.items()} != {
-            one: shape for one, shape in Shapes(paged.write, AXES).right().items() if one != name
+            one: shape
+            for one, shape in Shapes(paged.write, NAMES, AXES).right().items()
+            if one != name
         }:
             raise InvalidInput("write", seen=rest, allowed="those that fit", remedy="Give those.")
 
-    told = [*differences((Shapes(careless, AXES),))]
+    told = [*differences((Shapes(careless, NAMES, AXES),))]
 
     assert told
     assert {True} == {text.startswith(f"{name} (") for text in told}
@@ -55,6 +58,22 @@ def test_what_is_refused_though_it_fits_is_told() -> None:
     def failing(**_: Any) -> None:
         raise TypeError("shapes")
 
-    refused, failed = ([*differences((Shapes(one, AXES),))] for one in (refusing, failing))
+    refused, failed = ([*differences((Shapes(one, NAMES, AXES),))] for one in (refusing, failing))
     assert 1 == len(refused)
-    assert 1 + len([*Shapes(failing, AXES).wrong()]) == len(failed)
+    assert 1 + len([*Shapes(failing, NAMES, AXES).wrong()]) == len(failed)
+
+
+def test_another_name_in_a_refusal_is_told() -> None:
+    """Where the number of axes is wrong, no other array can be meant."""
+
+    def swapped(**arrays: Any) -> None:
+        try:
+            paged.write(**arrays)
+        except InvalidInput as error:
+            wrong = arrays["k"].ndim != 3
+            name = "v" if wrong else error.name
+            raise InvalidInput(name, seen=0, allowed="1", remedy="Give 1.") from None
+
+    told = [*differences((Shapes(swapped, NAMES, AXES),))]
+
+    assert ["k (5, 2, 8, 1)", "k (2, 8)"] == [text.partition(" beside")[0] for text in told]

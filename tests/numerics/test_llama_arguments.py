@@ -1,13 +1,16 @@
 """The harness of what an engine with weights takes: ours is right, and wrong ones are seen."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax import Array
 
 from conformance.numerics import llama, llama_arguments
 from impl import arguments
+from impl.models.llama import Llama
 from impl.setup import Setup
 from spec.vocabulary import InvalidInput, Request
 
@@ -67,3 +70,39 @@ def test_a_check_that_is_wrong_is_seen(
     monkeypatch.setattr(arguments, name, wrong)
 
     assert next(llama_arguments.differences(llama.MODEL))
+
+
+@pytest.mark.parametrize("part", range(9))
+@pytest.mark.parametrize("how", ["larger", "shifted"])
+def test_random_weights_of_another_variance_or_mean_are_seen(
+    monkeypatch: pytest.MonkeyPatch, part: int, how: str
+) -> None:
+    """In each array: twice the variance, or a quarter of a standard deviation more."""
+    right = Llama._normal
+
+    def other(model: Llama, key: Array, parts: list[Any]) -> list[Array]:
+        drawn = right(model, key, parts)
+        changed = drawn[part] * 2**0.5 if how == "larger" else drawn[part] + drawn[part].std() / 4
+        return [*drawn[:part], changed, *drawn[part + 1 :]]
+
+    wide = llama_arguments._wide(llama.MODEL)
+    assert [] == [*llama_arguments._of_random_weights(wide)]
+    monkeypatch.setattr(Llama, "_normal", other)
+
+    assert 1 == len([*llama_arguments._of_random_weights(wide)])
+
+
+def test_norms_of_random_weights_that_are_not_one_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the three kinds."""
+    right = Llama.init
+    monkeypatch.setattr(
+        Llama,
+        "init",
+        lambda model, key: jax.tree.map(
+            lambda leaf: leaf + (leaf.ndim == 1) * 0.01, right(model, key)
+        ),
+    )
+
+    told = [*llama_arguments._of_random_weights(llama.MODEL)]
+
+    assert {"attention_norm", "mlp_norm", "norm"} <= {text.partition(" ")[0] for text in told}
