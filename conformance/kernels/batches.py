@@ -209,12 +209,15 @@ def first(sizes: Sizes) -> Batch:
     """The first batch of every job.
 
     Decoding beside a prefill, both across a page boundary, and decoding with a full row, which
-    takes every step that a fetch has. The prefill has a full row under a window.
+    takes every step that a fetch has. The prefill has a full row under a window. Then, if there is
+    room, a prompt of as many tokens as fit, all of them new: some shapes have more than a fetch.
     """
     cells = sizes.page_size + 1
     prefill = cells if sizes.window is None else sizes.capacity
     lens = ((1, cells), (3, prefill), (1, sizes.capacity))
-    return Batch(lens=lens, needles=((0, 0, Needle.LAST),))
+    prompt = min(sizes.capacity, sizes.tokens - 5)
+    whole = ((prompt, prompt),) if sizes.rows > len(lens) else ()
+    return Batch(lens=(*lens, *whole), needles=((0, 0, Needle.LAST),))
 
 
 def build(sizes: Sizes, batch: Batch) -> Arrays:
@@ -388,6 +391,7 @@ SIZES: Final = (
         heads=(4, 1, 128),
         page_size=16,
         pages_per_seq=11,
+        tokens=168,  # a prompt of more than a fetch of 128 cells
         options={"scale": 0.1, "sliding_window": 16},
     ),
     Sizes(

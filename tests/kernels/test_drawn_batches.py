@@ -11,7 +11,9 @@ from attrs import evolve, fields
 from hypothesis import Phase, given, seed, settings
 
 from conformance.kernels import batches
-from conformance.kernels.batches import SIZES, Batch, Lost, Needle, drawn
+from conformance.kernels.batches import SIZES, Batch, Lost, Needle, drawn, first
+from conformance.kernels.block_sizes import variants
+from impl.attention.tpu.shape import Blocks
 
 STEP: Final = 24
 DRAWS: Final = 300
@@ -129,3 +131,15 @@ def test_what_is_drawn_exists(name: str) -> None:
         assert all(row in rows and 0 <= at < batch.lens[row][0] for row, at, _ in batch.needles)
         assert {*batch.shared, *batch.repeated} <= {*rows}
         assert all(0 < row for row in batch.shared)
+
+
+def test_new_tokens_begin_before_a_later_fetch() -> None:
+    """In the first batch of some shape: a kernel may count them from the start of that fetch."""
+    longer = []
+    for sizes in SIZES:
+        blocks = variants("tpu", sizes)[0][0]["blocks"]
+        assert isinstance(blocks, Blocks)
+        fetch = blocks.kv_pages * sizes.page_size
+        longer += [queries == cells > fetch for queries, cells in first(sizes).lens]
+
+    assert any(longer)
