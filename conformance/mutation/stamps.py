@@ -6,7 +6,7 @@ from typing import Final
 
 from conformance.mutation.methods import METHODS
 from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, UNIT_TESTS
-from conformance.runtime.sources import digest, digest_of, imported
+from conformance.runtime.sources import code_of, digest, imported
 
 MUTANTS: Final = (
     "engine_with_mutants",
@@ -30,9 +30,12 @@ JUDGES: Final = {
 
 @cache
 def stamp(group: str, method: str) -> str:
-    """A digest of what a method imports, the mutated modules among it; of all, if it runs tests."""
+    """A digest of the code that a method imports, the mutated modules among it.
+
+    Words do not count: a docstring kills no mutant. A method that runs tests has one of all bytes.
+    """
     if method in {TESTS, UNIT_TESTS}:
         return digest()
     mutated = (*GROUPS[group].modules, *GROUPS[group].checked)
     own = (Path(__file__).with_name(f"{name}.py") for name in MUTANTS)
-    return digest_of([*own, *imported(*JUDGES[method], *mutated)])
+    return code_of([*own, *imported(*JUDGES[method], *mutated)])

@@ -32,6 +32,30 @@ def digest_of(paths: Iterable[Path]) -> str:
     return found.hexdigest()[:16]
 
 
+def code_of(paths: Iterable[Path]) -> str:
+    """A digest of the code of these files, in this order. Comments and docstrings do not count."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(_code(path.read_bytes()))
+    return found.hexdigest()[:16]
+
+
+@cache
+def _code(source: bytes) -> bytes:
+    with _PARSES:
+        tree = ast.parse(source)
+    return ast.unparse(_Wordless().visit(tree)).encode() + b"\0"
+
+
+class _Wordless(ast.NodeTransformer):
+    """Leaves out texts that are statements: docstrings, and those behind a constant."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Nothing in the place of a text."""
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if text else node
+
+
 def imported(*modules: str) -> list[Path]:
     """The files of ours that these modules import, with their own, in order.
 

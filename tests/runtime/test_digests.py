@@ -15,7 +15,7 @@ from conformance.mutation.stamps import JUDGES, MUTANTS, stamp
 from conformance.mutation.targets import GROUPS, TESTS, UNIT_TESTS
 from conformance.runtime import sources
 from conformance.runtime.processes import HOME
-from conformance.runtime.sources import digest, digest_of, imported
+from conformance.runtime.sources import code_of, digest, digest_of, imported
 
 LOADED: Final = """
 import importlib, json, sys
@@ -87,6 +87,39 @@ def test_a_digest_is_of_every_byte_and_of_the_order(tmp_path: Path) -> None:
     assert digest_of([one, two]) != before
     two.write_text("b = 2")
     assert digest_of([one, two]) == before == digest_of([one, two.rename(tmp_path / "three.py")])
+
+
+WORDY: Final = '''
+"""Words."""
+
+A = "a"  # a comment
+"""Of A."""
+
+
+def f():
+    """Of f."""
+    return 1
+'''
+WORDLESS: Final = """
+A = "a"
+def f():
+    return 1
+"""
+
+
+def test_a_digest_of_code_is_of_all_but_words(tmp_path: Path) -> None:
+    """Comments, docstrings and blank lines do not count, and every other text and number does."""
+    one, two = tmp_path / "one.py", tmp_path / "two.py"
+    one.write_text(WORDY)
+    two.write_text("B = 2")
+    before = code_of([one, two])
+
+    assert before != code_of([two, one])
+    one.write_text(WORDLESS)
+    assert before == code_of([one, two])
+    for old, new in (("1", "2"), ('"a"', '"b"'), ("A", "C")):
+        one.write_text(WORDY.replace(old, new))
+        assert before != code_of([one, two])
 
 
 def read(monkeypatch: pytest.MonkeyPatch, group: str, method: str) -> set[str]:
