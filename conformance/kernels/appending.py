@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from conformance.kernels.batches import FAR, Arrays, Batch, Ints, Lost, Numbers, Sizes, build
 from conformance.kernels.kernel_under_test import NEW_CELLS
+from spec.vocabulary import INVALID
 
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 FREE: Final = {1: 0x80, 2: 0x803F, 4: 0x803FFFFF}
@@ -25,7 +26,8 @@ ABSENT: Final = -128
 
 @frozen(eq=False)
 class Task:
-    """arrays: without the new cells, the pool in its dtype. new: K and V by the names of NEW_CELLS.
+    """arrays: without the new cells, the pool in its dtype. new: K and V by the names of NEW_CELLS,
+    and the destinations of their cells, if they are given.
 
     pool: the expected pool. places: page and offset of each new cell.
     """
@@ -62,8 +64,8 @@ def _new(sizes: Sizes, batch: Batch, table: Ints) -> Iterator[tuple[int, tuple[i
             token += 1
 
 
-def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
-    """The task of a batch from `apart`, and its arrays."""
+def task(sizes: Sizes, batch: Batch, arrays: Arrays, *, destinations: bool = False) -> Task:
+    """The task of a batch from `apart`, and its arrays. destinations: whether they are given."""
     draws = np.random.default_rng(batch.seed + 1)
     kind = np.dtype(getattr(ml_dtypes, sizes.kinds[1], sizes.kinds[1]))
     pool = arrays.kv_pages.astype(kind)
@@ -79,9 +81,22 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays) -> Task:
     written = {token: place for token, place in new.items() if token not in lost}
     for token, place in written.items():
         pool[place] = cells[token]
-    operands = dict(zip(NEW_CELLS, (cells[:, 0::2], cells[:, 1::2]), strict=True))
+    operands: dict[str, Numbers] = dict(
+        zip(NEW_CELLS, (cells[:, 0::2], cells[:, 1::2]), strict=True)
+    )
+    if destinations:
+        operands["destinations"] = _destinations(sizes, written)
     arrays = evolve(_without_cells(sizes, batch, arrays), kv_pages=given)
     return Task(arrays, operands, pool, frozenset(written.values()))
+
+
+def _destinations(sizes: Sizes, written: Mapping[int, tuple[int, int]]) -> Ints:
+    """The number of the cell of each token; that of no cell where it has none."""
+    cells = sizes.pages * sizes.page_size
+    found = np.resize(np.array([-1, -cells, cells, INVALID], np.int32), sizes.tokens)
+    for token, (page, offset) in written.items():
+        found[token] = page * sizes.page_size + offset
+    return found
 
 
 def _without_cells(sizes: Sizes, batch: Batch, arrays: Arrays) -> Arrays:

@@ -74,10 +74,10 @@ class Subject:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The parameters by name alone, except new cells: they are no arrays."""
+        """The parameters by name alone, except new cells and their destinations: no arrays."""
         parameters = inspect.signature(self.function).parameters.values()
         names = (one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
-        return tuple(name for name in names if name not in NEW_CELLS)
+        return tuple(name for name in names if name not in (*NEW_CELLS, "destinations"))
 
 
 def find(name: str) -> Subject:

@@ -101,6 +101,16 @@ class Job:
     results: str = ""
 
     @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is one of ours, which drop what has no cell and take destinations."""
+        return self.kernel in APPENDING
+
+    @property
+    def destinations(self) -> bool:
+        """Whether the destinations of new cells are given: with one of two modes of ours."""
+        return self.append and self.is_ours and self.mode == "eager"
+
+    @property
     def shape(self) -> Sizes:
         """The sizes of this name."""
         return next(sizes for sizes in SIZES if sizes.name == self.sizes)
@@ -213,7 +223,7 @@ class Trial:
         """The batch without what this job does not try."""
         job = self.job
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
-        if job.kernel not in APPENDING or not job.append:  # others promise nothing of such tokens
+        if not (job.append and job.is_ours):  # others promise nothing of such tokens
             batch = evolve(batch, lost=None)
         return appending.apart(job.shape, batch) if job.append else batch
 
@@ -225,7 +235,12 @@ class Trial:
         """The same case; with new cells, if the kernel is to write them."""
         if not self.job.append:
             return case
-        return evolve(case, task=appending.task(case.sizes, case.batch, case.arrays))
+        return evolve(
+            case,
+            task=appending.task(
+                case.sizes, case.batch, case.arrays, destinations=self.job.destinations
+            ),
+        )
 
     def _judged(self, case: Case) -> tuple[list[str], Shares]:
         """The errors of the answer, and its largest error relative to either bound."""

@@ -28,6 +28,7 @@ from impl.attention.tpu import append_and_attend as append_and_attend_tpu
 from impl.attention.tpu import fresh, writing
 from impl.attention.tpu.blocks import UNPLANNED
 from impl.attention.tpu.shape import Shape
+from impl.cache import paged
 from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
@@ -173,12 +174,37 @@ def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
     assert (["overwritten"] if why is planted else []) == said
 
 
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_destination_of_no_cell_that_is_written_is_noticed(
+    *, planted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A number below 0 would be that of a cell at the end. With late copies none is given."""
+    if planted:
+        names = dict(vars(paged))
+        right = "jnp.where(destinations < 0, INVALID, destinations)"
+        exec(inspect.getsource(paged.write).replace(right, "destinations"), names)
+        monkeypatch.setattr(paged, "write", names["write"])
+    kernel = find_appending("reference")
+    assert kernel is not None
+    said = []
+    for mode in ("on_wait", "eager"):
+        results = str(tmp_path / mode)
+        job = Job(kernel="reference", sizes=WINDOWED.name, mode=mode, append=True, results=results)
+        trial = Trial(job, kernel, {})
+        with nullcontext() if mode == "on_wait" or not planted else pytest.raises(Wrong):
+            trial.check(Batch(lens=ROWS))
+        said.append(trial.found["what"] if trial.found else [])
+
+    assert [[], ["overwritten"] if planted else []] == said
+
+
 def test_nothing_is_promised_of_such_tokens_by_other_kernels() -> None:
     """Another function than ours is not given any, nor is one that writes no cells."""
     batch = Batch(lens=ROWS, lost=(2, Lost.PAST))
     for name, append in (("reference", False), ("tpu", False), ("toys:right", True)):
         job = Job(kernel=name, sizes=WINDOWED.name, append=append)
         assert evolve(batch, lost=None) == Trial(job, find("reference"), {})._allowed(batch)
+        assert not evolve(job, mode="eager").destinations
 
 
 @pytest.mark.parametrize("kernel", [append_and_attend, append_and_attend_tpu])
