@@ -8,7 +8,13 @@ from attrs import evolve
 
 from conformance.kernels.in_engine import interpreted
 from conformance.lockstep.watchdog import Watchdog
-from conformance.numerics import array_shapes, llama, llama_arguments, llama_cells
+from conformance.numerics import (
+    array_shapes,
+    documented_defaults,
+    llama,
+    llama_arguments,
+    llama_cells,
+)
 from conformance.seeded_bugs import forget_compiled
 from impl.models.llama import DTYPES
 
@@ -19,8 +25,8 @@ TABLES: Final = 2
 
 
 def judge(watchdog: Watchdog) -> str | None:
-    """Requests served, histories of a table, tokens, weights and shapes that are refused, long
-    texts in every dtype, and the kernel for TPUs.
+    """Requests served, histories of a table, tokens, weights and shapes that are refused, defaults,
+    long texts in every dtype, and the kernel for TPUs.
     """
     watchdog.begin((), SECONDS)
     try:
@@ -45,6 +51,7 @@ def _differences() -> Iterator[str]:
         yield from llama.sample_differences(dtype)
     yield from llama_arguments.differences(llama.MODEL)
     yield from array_shapes.differences()
+    yield from documented_defaults.differences()
     with interpreted():
         model = evolve(llama.MODEL, attention="tpu")
         yield from llama.differences(llama.drawn_weights(0), model)
