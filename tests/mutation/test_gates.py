@@ -1,5 +1,6 @@
 """The gates as a judge of mutants: the first call is the baseline of all others."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from conformance.kernels.compile.loops import Pass
 from conformance.kernels.compile.outcome import Compiled
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation.judges import gates
+from impl.attention import tpu
+from impl.attention.tpu import blocks
 
 
 @pytest.fixture
@@ -63,6 +66,7 @@ def test_a_regression_at_any_grid_point_kills(
         return evolve(made, **changes) if cell == gates.POINTS[point] else made
 
     monkeypatch.setattr(gates, "_BEFORE", [])
+    monkeypatch.setattr(gates, "PLANNED", 0)
     monkeypatch.setattr(gates, "_compiled", right)
     assert gates.judge(watchdog) is None
     monkeypatch.setattr(gates, "_compiled", changed)
@@ -70,6 +74,35 @@ def test_a_regression_at_any_grid_point_kills(
         assert killed == (gates.judge(watchdog) is not None)
     monkeypatch.setattr(gates, "_compiled", right)
     assert gates.judge(watchdog) is None
+
+
+WRONG: list[tuple[str, str]] = [
+    ("max(1, cells // shape.page_size)", "max(2, cells // shape.page_size)"),
+    ("q_rows > max(rows, FEWEST)", "q_rows <= max(rows, FEWEST)"),
+    ("64, 32, 16)", "64, 33, 16)"),
+    ("SUBLANES * 4 // size) * SUBLANES * 4", "SUBLANES * 4 // size) * SUBLANES * 5"),
+]
+"""Parts of the planner of block sizes, and others with which some point has none."""
+
+
+@pytest.mark.parametrize(("part", "other"), WRONG, ids=[other for _, other in WRONG])
+def test_a_point_that_has_no_block_sizes_any_more_kills(
+    monkeypatch: pytest.MonkeyPatch, watchdog: Watchdog, part: str, other: str
+) -> None:
+    """Nothing is compiled for that. The first call is without a mutant here, too."""
+    monkeypatch.setattr(gates, "_WITH_BLOCKS", [])
+    monkeypatch.setattr(gates, "_BEFORE", [])
+    monkeypatch.setattr(gates, "PLANNED", 100)
+    monkeypatch.setattr(gates, "_compiled", right)
+    assert gates.judge(watchdog) is None
+
+    source = inspect.getsource(blocks)
+    assert 1 == source.count(part)
+    names = dict(vars(blocks))
+    exec(source.replace(part, other), names)
+    monkeypatch.setattr(tpu.planning, "plan", names["plan"])
+
+    assert str(gates.judge(watchdog)).endswith("it had block sizes, and now it has none")
 
 
 def test_the_environment_is_that_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
