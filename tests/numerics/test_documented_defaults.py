@@ -17,11 +17,10 @@ def test_the_defaults_are_those_that_are_documented() -> None:
     ("name", "wrong"),
     [
         ("_block_pages", lambda pool: max(2, 256 // pool.shape[1])),
-        ("_block_pages", lambda pool: max(1, 257 // pool.shape[1])),
         ("_block_pages", lambda pool: max(1, (512, 256)[pool.shape[3] > 128] // pool.shape[1])),
         ("_step_elements", lambda: 1 << 20),
     ],
-    ids=["two pages", "257 cells", "of one head", "several blocks"],
+    ids=["two pages", "of one head", "several blocks"],
 )
 def test_other_defaults_are_noticed(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever number is another one."""

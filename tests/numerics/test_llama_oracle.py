@@ -372,6 +372,7 @@ def test_rounds_that_take_one_query_of_a_sequence_alone_are_seen(
     assert not any(", layer 0: " in one for one in found)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "model", [evolve(oracle.MODELS[1], dtype="bfloat16"), evolve(oracle.MODELS[2], dtype="float16")]
 )

@@ -349,9 +349,8 @@ def test_bad_usage_of_plant_is_2(words: list[str], capsys: pytest.CaptureFixture
 
 
 # Each is compiled anew, which takes ten seconds and more; `make plant` has all.
-@pytest.mark.parametrize(
-    "name", ["CW5", *(pytest.param(name, marks=pytest.mark.deep) for name in ("CL3", "RS5"))]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["CW5", "CL3", "RS5"])
 def test_fuzz_catches_a_plant_and_shrinks_it(name: str) -> None:
     """One seed and a short budget are enough, and eight actions or fewer are left."""
     with planted(name):
