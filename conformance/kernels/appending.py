@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from conformance.kernels.batches import FAR, Arrays, Batch, Ints, Lost, Numbers, Sizes, build
-from conformance.kernels.kernel_under_test import NEW_CELLS
+from conformance.kernels.kernel_under_test import DESTINATIONS, NEW_CELLS
 from spec.vocabulary import INVALID
 
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -85,7 +85,7 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays, *, destinations: bool = Fal
         zip(NEW_CELLS, (cells[:, 0::2], cells[:, 1::2]), strict=True)
     )
     if destinations:
-        operands["destinations"] = _destinations(sizes, written)
+        operands[DESTINATIONS] = _destinations(sizes, written)
     arrays = evolve(_without_cells(sizes, batch, arrays), kv_pages=given)
     return Task(arrays, operands, pool, frozenset(written.values()))
 
@@ -112,7 +112,7 @@ def _without_cells(sizes: Sizes, batch: Batch, arrays: Arrays) -> Arrays:
         case Lost.PAST:
             lens[row] = sizes.capacity + queries
         case Lost.OUTSIDE:
-            # A number of 32 bits for their cells would be one of page 0.
+            # In 32 bits the number of such a cell is that of a cell of page 0.
             far = FAR if sizes.page_size == 1 else -(-(1 << 32) // sizes.page_size)
             table[row, (cells - queries) // sizes.page_size :] = (far, -far)[batch.seed % 2]
     return evolve(arrays, kv_lens=lens, page_indices=table)

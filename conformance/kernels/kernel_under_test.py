@@ -35,6 +35,8 @@ APPENDING: Final = {
 NEW_CELLS: Final = ("keys", "values")
 """By these names a function takes K and V of the queries' own tokens; it then returns the pool too.
 """
+DESTINATIONS: Final = "destinations"
+"""By this name our own functions take the cells of these tokens."""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": ("scale", "sm_scale"),
     "soft_cap": ("soft_cap",),
@@ -77,7 +79,7 @@ class Subject:
         """The parameters by name alone, except new cells and their destinations: no arrays."""
         parameters = inspect.signature(self.function).parameters.values()
         names = (one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
-        return tuple(name for name in names if name not in (*NEW_CELLS, "destinations"))
+        return tuple(name for name in names if name not in (*NEW_CELLS, DESTINATIONS))
 
 
 def find(name: str) -> Subject:

@@ -272,7 +272,6 @@ def drawn(met: dict[str, list[float]]) -> Counter[str]:
         counted.update(kinds(state, step, names))
         if session.is_done(step):
             counted["a name whose output was just taken"] += _given(state, step) in just
-        if session.is_done(step):
             for path, number in numbers(step, type(step).__name__):
                 met.setdefault(path, []).append(number)
         if isinstance(step, act.Prefill | act.Round | act.Admit):
