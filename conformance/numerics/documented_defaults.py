@@ -1,6 +1,6 @@
 """The defaults of our reference attention, which are those that its docstring names."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Final
@@ -37,5 +37,5 @@ def _program(q: tuple[int, ...], kv_pages: tuple[int, ...], options: Mapping[str
         floats = [jnp.zeros(shape) for shape in (q, kv_pages)]
         return floats + [jnp.zeros(shape, jnp.int32) for shape in ((2,), (2, PAGES), (3,), ())]
 
-    call = partial(reference.ragged_paged_attention, **options)
-    return str(jax.make_jaxpr(call)(*jax.eval_shape(arrays)))
+    attend: Callable[..., object] = reference.ragged_paged_attention
+    return str(jax.make_jaxpr(partial(attend, **options))(*jax.eval_shape(arrays)))
