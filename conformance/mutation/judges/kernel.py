@@ -7,6 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.kernels import interpret
+from conformance.kernels.batches import SIZES
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.jobs import plan
 from conformance.kernels.kernel_under_test import find, find_appending
@@ -37,7 +38,7 @@ def judge_tpu(watchdog: Watchdog) -> str | None:
 
 def _judge(name: str, watchdog: Watchdog) -> str | None:
     with TemporaryDirectory() as folder:
-        for job in plan(find(name), cases=CASES, seed=0).jobs:
+        for job in sorted(plan(find(name), cases=CASES, seed=0).jobs, key=_order):
             subject = find_appending(name) if job.append else find(name)
             assert subject is not None  # a job that appends is only planned for a kernel that does
             own, _ = variants(name, job.shape)[job.variant]
@@ -55,6 +56,11 @@ def _judge(name: str, watchdog: Watchdog) -> str | None:
             if programs is not None:
                 _PASSED.add(programs)
     return None
+
+
+def _order(job: Job) -> tuple[int, bool, int]:
+    """All kinds of jobs of one shape first: another kind finds more than another shape does."""
+    return SIZES.index(job.shape), job.twin is not None, job.variant
 
 
 def _programs(trial: Trial) -> tuple[Job, tuple[str, ...]] | None:
