@@ -272,6 +272,7 @@ def test_code_in_no_file_is_of_the_module_of_its_globals(
             fuzzed(made)
 
 
+@pytest.mark.deep
 def test_an_adapter_without_mistakes_of_an_engine_without_bugs_holds() -> None:
     """Neither is told of anything, and everything that is required is reached."""
     for steps in (3000, 9000, 27_000):  # what is drawn depends on the modules that are imported

@@ -216,6 +216,7 @@ def test_a_count_of_8_bits_is_found(bits: int, signed: bool) -> None:  # noqa: F
     assert report.finding is not None
 
 
+@pytest.mark.deep
 def test_a_finding_keeps_the_limits_under_which_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,6 +284,7 @@ def test_a_foreign_engine_is_fuzzed_from_anywhere_without_jax(tmp_path: Path) ->
     assert "corpus_replayed: 1" in again.stdout
 
 
+@pytest.mark.deep
 def test_the_command_finds_a_planted_bug_and_keeps_it(tmp_path: Path) -> None:
     """A plant fails the command, and leaves files that fail with the bug and pass without it."""
     kvspec = ("-m", "kvspec")

@@ -243,9 +243,8 @@ def test_the_first_of_equal_logits_is_taken(
     assert told
 
 
-@pytest.mark.parametrize(
-    ("at", "dtype"), [(1, jnp.uint8), pytest.param(2, jnp.uint16, marks=pytest.mark.deep)]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("at", "dtype"), [(1, jnp.uint8), (2, jnp.uint16)])
 def test_tokens_that_do_not_fit_are_seen(
     at: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +282,7 @@ def test_stops_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
     assert all("should be" in one for one in told)
 
 
+@pytest.mark.deep
 def test_loud_logits_are_those_of_the_oracle(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +300,7 @@ def test_loud_logits_are_those_of_the_oracle(
     assert told
 
 
+@pytest.mark.deep
 def test_cells_of_large_rows_are_those_of_the_oracle(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +384,7 @@ def test_written_cells_of_other_models_are_those_of_the_oracle(model: Llama) -> 
     assert [] == [one for seed in (4, 5) for one in cells.differences(weights, model, seed=seed)]
 
 
+@pytest.mark.deep
 def test_narrow_pages_that_are_not_copied_are_seen(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_there_is_no_jax_elsewhere(elsewhere: Elsewhere) -> None:
     assert str(elsewhere.packages) in where.stdout
 
 
+@pytest.mark.deep
 def test_a_package_is_fuzzed_by_the_name_that_it_gives_its_engine(elsewhere: Elsewhere) -> None:
     """The name of an installed engine is enough: a right one holds, and a planted leak is found."""
     words = ("kvspec", "fuzz", "--engine", "blocks", "--seed", "1", "--seconds")
