@@ -42,7 +42,7 @@ class Report:
     """The findings of a command so far, kept current so that Ctrl-C loses nothing.
 
     command: its name. seed: the value of `--seed`. geometry: of the engine under test, None without
-    an engine. quiet: print only the verdict, failures and errors. listing: print each entry of
+    an engine. quiet: print only the verdict, its reasons and errors. listing: print each entry of
     not_checked, and not their number alone. scope: set by the command. not_checked: what a reader
     might assume to be checked and is not. failures: one text each. counts: the command's own keys
     of the JSON result. interrupted and error are set by `execute`. abort: writes the result and
@@ -273,8 +273,9 @@ def _finish(report: Report, verdict: Verdict, *, seconds: float, target: Path | 
     for key, value in report.counts.items():
         if isinstance(value, (bool, int, float, str)):
             report.say(f"  {key}: {value}")
+    say = output.say if verdict is Verdict.UNDECIDED else report.say
     for line in _not_checked(report, verdict):
-        report.say(f"  not checked: {line}")
+        say(f"  not checked: {line}")
     tail = ", interrupted" if report.interrupted else ""
     last = f"{verdict.value} ({report.scope.value}) in {seconds:.1f} s, seed {report.seed}{tail}"
     output.say(f"kvspec {report.command}: {last}")
@@ -352,7 +353,9 @@ def _parser(command: Command) -> argparse.ArgumentParser:
     common.add_argument(
         "--seed", type=integer(least=0), default=0, help="seed of every draw (default 0)"
     )
-    common.add_argument("--quiet", action="store_true", help="print only verdict and failures")
+    common.add_argument(
+        "--quiet", action="store_true", help="print only verdict, failures, and why undecided"
+    )
     common.add_argument(
         "--not-checked",
         action="store_true",

@@ -143,6 +143,8 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     if TESTS not in GROUPS[judged.group].methods:
         yield "Mutants that raise as soon as an entry point or a kernel is traced do not count."
     yield "Intervals are of 95 %."
+    if judged.methods and not any(judged.group in groups for groups, _ in TARGETS):
+        yield f"There is no target. Killed by some method: {judged.share(ANY)}."
     yield ""
 
 

@@ -112,6 +112,7 @@ def test_a_verdict_is_the_exit_status_and_the_result_says_all(
         (Verdict.HOLDS, [], ["2 parts; --not-checked lists them, and --json FILE has them"]),
         (Verdict.FAILS, [], ["2 parts; --not-checked lists them, and --json FILE has them"]),
         (Verdict.UNDECIDED, [], ["one: hidden", "two: hidden"]),
+        (Verdict.UNDECIDED, ["--quiet"], ["one: hidden", "two: hidden"]),
         (Verdict.HOLDS, ["--not-checked"], ["one: hidden", "two: hidden"]),
         (Verdict.HOLDS, ["--not-checked", "--quiet"], []),
     ],

@@ -141,6 +141,19 @@ def test_a_group_that_was_not_judged_leaves_both_undecided(tmp_path: Path, missi
     assert all(f"target 95%: {Verdict.UNDECIDED.value}" in one.text for one in found)
 
 
+def test_a_group_without_a_target_has_its_share(tmp_path: Path) -> None:
+    """The page of the driver says how many of its mutants are killed, and that nothing is asked."""
+    fates = Fates(tmp_path / "fates", stamp)
+    for number in range(SIZE):
+        fates.add(("driver", "fuzz", number), Fate(None if number < 10 else "DET"))
+
+    found = page.report("driver", {"driver": range(SIZE)}, fates)
+
+    assert found.is_met
+    assert "There is no target. Killed by some method: 30 of 40: 75.0% (" in found.text
+    assert "There is no target." not in report(tmp_path, []).text
+
+
 def test_every_explanation_is_of_a_mutant() -> None:
     """No explanation is left behind when the code that it is about has changed."""
     names = {one.id for group in GROUPS for one in mutants(group)}
