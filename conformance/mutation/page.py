@@ -123,6 +123,7 @@ def report(group: str, samples: Mapping[str, Sequence[int]], fates: Fates) -> Re
     parts = [
         *_head(judged, fates),
         *(f"- {text}" for text, _ in targets),
+        *([] if targets else [_without_target(judged)]),
         "",
         *_matrix(judged),
         *_survivors(judged),
@@ -143,9 +144,13 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     if TESTS not in GROUPS[judged.group].methods:
         yield "Mutants that raise as soon as an entry point or a kernel is traced do not count."
     yield "Intervals are of 95 %."
-    if judged.methods and not any(judged.group in groups for groups, _ in TARGETS):
-        yield f"There is no target. Killed by some method: {judged.share(ANY)}."
     yield ""
+
+
+def _without_target(judged: Judged) -> str:
+    """What the methods that were run kill of a group of which nothing is asked."""
+    by = " or ".join(of_kit(judged.methods)) or "no method yet"
+    return f"- {judged.group}, killed by {by}: {judged.share(ANY)}; no target"
 
 
 def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:

@@ -142,16 +142,22 @@ def test_a_group_that_was_not_judged_leaves_both_undecided(tmp_path: Path, missi
 
 
 def test_a_group_without_a_target_has_its_share(tmp_path: Path) -> None:
-    """The page of the driver says how many of its mutants are killed, and that nothing is asked."""
+    """It is that of the methods that were run, which the line names."""
     fates = Fates(tmp_path / "fates", stamp)
-    for number in range(SIZE):
-        fates.add(("driver", "fuzz", number), Fate(None if number < 10 else "DET"))
+    lines = []
+    for method in ("fuzz", "replay"):
+        for number in range(SIZE):
+            survives = number < (10 if method == "fuzz" else 20)
+            fates.add(("driver", method, number), Fate(None if survives else "DET"))
+        found = page.report("driver", {"driver": range(SIZE)}, fates)
+        assert found.is_met
+        lines += [one for one in found.text.splitlines() if "no target" in one]
 
-    found = page.report("driver", {"driver": range(SIZE)}, fates)
-
-    assert found.is_met
-    assert "There is no target. Killed by some method: 30 of 40: 75.0% (" in found.text
-    assert "There is no target." not in report(tmp_path, []).text
+    assert [
+        "- driver, killed by fuzz: 30 of 40: 75.0% (59.8% to 85.8%); no target",
+        "- driver, killed by fuzz or replay: 30 of 40: 75.0% (59.8% to 85.8%); no target",
+    ] == lines
+    assert "no target" not in report(tmp_path, []).text
 
 
 def test_every_explanation_is_of_a_mutant() -> None:

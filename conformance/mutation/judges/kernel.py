@@ -59,7 +59,7 @@ def _judge(name: str, watchdog: Watchdog) -> str | None:
 
 
 def _order(job: Job) -> tuple[int, bool, int]:
-    """All kinds of jobs of one shape first: another kind finds more than another shape does."""
+    """The place of a job: every kind comes early, those of one shape and then those of the next."""
     return SIZES.index(job.shape), job.twin is not None, job.variant
 
 
