@@ -115,6 +115,7 @@ _LEFT_OUT: Final = frozenset(
         "choices_at_edge",
         "full_outputs",
         "ended_name",
+        "slide",
         "successor",
         "wide_round",
         *RULES,

@@ -67,7 +67,7 @@ MOSTLY: Final = 9
 
 
 _DONE: Final = (None,)
-EXPECTED: Final = 30
+EXPECTED: Final = 60
 """A run must reach a pair of steps that would have come so often by chance."""
 RARE_STEPS: Final = 200_000
 """A run must reach the rare refusals if it has at least so many steps."""

@@ -55,19 +55,45 @@ def release(state: State, drawn: int) -> Release:
 
 
 def slide(session: Session, drawn: int) -> Step:
-    """The next thing of a slot that has released pages: a round, cells, or a draft that is cut."""
-    digits, state = Digits(drawn), session.state
+    """The next thing of a slot that has released pages: rounds, cells, a clone, or a cut draft."""
+    digits = Digits(drawn)
+    if not _has_released(session.state):
+        _release_first(session, digits)
+    state = session.state
     slots = _has_released(state)
     if not slots:
         return session.rules["release"](session, drawn)
-    slot, kind = digits.one_of(slots), digits.below(3)
+    slot, kind = digits.one_of(slots), digits.below(4)
     if kind == 0 and any(queued.slot == slot for queued in state.queue):
-        return Round()
-    if kind == 1:
+        return _round_at_boundary(session, slot)
+    if kind == 1 and None in state.sequences:
+        return Clone(slot, None, 1 + digits.below(ALPHABET))
+    if kind == 2:
         session.take(Propose(slot, (digits.below(ALPHABET),)))
         session.take(_next_cells(session.state, slot, digits))
         return Truncate(slot, state.committed[slot] + digits.below(2))
     return _next_cells(state, slot, digits)
+
+
+def _release_first(session: Session, digits: Digits) -> None:
+    """Release what no query can see of a slot that has as much, or of a new one."""
+    sizes, most = session.state.geometry, session.state.limits.prefill_tokens
+    most = min(most, sizes.max_len - 1)
+    least = sizes.page_size + sizes.window - 1 if sizes.window else sizes.max_len
+    if not _releasable(session.state) and least <= most:
+        prompt = (digits.below(ALPHABET),) * (least + digits.below(most - least + 1))
+        params = Params(max_new=sizes.max_len - len(prompt))
+        session.take(Prefill((Request(id=session.next_id(), prompt=prompt, params=params),)))
+    for slot in _releasable(session.state)[:1]:
+        session.take(Release(slot, first_visible(session.state, slot)))
+
+
+def _round_at_boundary(session: Session, slot: int) -> Round:
+    """The round with which the row of a slot may grow, after those that fill its last page."""
+    state = session.state
+    for _ in range(-allocated(state, slot) % state.geometry.page_size):
+        session.take(Round())
+    return Round()
 
 
 def _next_cells(state: State, slot: int, digits: Digits) -> Allocate:
@@ -204,11 +230,11 @@ KIT: Final = RungKit(
     rules={
         "lifecycle": {
             "release": when(_releasable, one(release), "advance"),
-            "slide": when(_has_released, slide, "release"),
+            "slide": slide,
         },
         "scheduling": {
             "release": when(_releasable, one(release), "go_on"),
-            "slide": when(_has_released, slide, "release"),
+            "slide": slide,
         },
     },
     warmup=(Reserve(), Release(0, 0), Free(0)),

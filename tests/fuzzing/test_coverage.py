@@ -16,8 +16,8 @@ from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import PoisonDead
 from conformance.protocol import Action, Poison, Result
 from conformance.recordings.fast_table import APPENDING
+from conformance.rungs.coverage import EXPECTED, POISON, RARE_STEPS, Coverage, offered_by
 from conformance.rungs.coverage import MACHINE as COUNTED
-from conformance.rungs.coverage import POISON, RARE_STEPS, Coverage, offered_by
 from conformance.rungs.lifecycle import CLEANUPS
 from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_SHORT, SLOT_REUSED
 from conformance.rungs.possible import Kind, is_pair
@@ -512,18 +512,19 @@ def missing_pairs(report: campaign.Run) -> list[str]:
 
 
 def test_a_pair_of_steps_that_never_came_is_missing() -> None:
-    """It is required as soon as it would have come 30 times, were each step drawn by itself."""
+    """It is required as soon as it would have come so often, were each step drawn by itself."""
     both = [f"{kind} done > {kind} done" for kind in ("Free", "Reserve")]
 
-    assert both == missing_pairs(repeated(act.Reserve, act.Free, times=60))
-    assert [] == missing_pairs(repeated(act.Reserve, act.Free, times=59))
-    assert [] == missing_pairs(repeated(act.Reserve, act.Reserve, act.Free, act.Free, times=60))
+    assert both == missing_pairs(repeated(act.Reserve, act.Free, times=2 * EXPECTED))
+    assert [] == missing_pairs(repeated(act.Reserve, act.Free, times=2 * EXPECTED - 1))
+    every = repeated(act.Reserve, act.Reserve, act.Free, act.Free, times=2 * EXPECTED)
+    assert [] == missing_pairs(every)
 
 
 def test_an_impossible_pair_of_steps_is_not_required() -> None:
     """What was refused for an empty queue is not done right after it, however often it came."""
     report = campaign.Run(usual=settings.usual(small()))
-    for _ in range(90):
+    for _ in range(3 * EXPECTED):
         report.coverage.count(act.Admit, frozenset({Reason.QUEUE_EMPTY}), ())
         report.coverage.count(act.Submit, frozenset(), ())
         report.coverage.count(act.Admit, frozenset(), ())
