@@ -446,5 +446,7 @@ SIZES: Final = (
         tokens=144,
         fewest=129,
     ),
+    # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
+    Sizes(name="eight KV heads", heads=(8, 8, 128), page_size=16),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import asdict, evolve
@@ -57,6 +58,14 @@ def test_every_batch_can_be_answered(sizes: Sizes) -> None:
         assert np.isfinite(found.bound).all()
 
     holds()
+
+
+def test_some_cells_fill_a_tile_and_some_do_not() -> None:
+    """Where they do, the kernel takes new cells as they come, as it does for most models."""
+    rows = {sizes.name: 2 * sizes.heads[1] for sizes in SIZES}
+    tiles = {sizes.name: 32 // jnp.dtype(sizes.kinds[1]).itemsize for sizes in SIZES}
+
+    assert {True, False} == {rows[name] % tiles[name] == 0 for name in rows}
 
 
 @pytest.mark.parametrize(

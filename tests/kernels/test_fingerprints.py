@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
+from jax.experimental import pallas as pl
 
 from conformance.kernels import interpret, trials
 from conformance.kernels.block_sizes import variants
@@ -57,6 +58,29 @@ def test_a_constant_anywhere_makes_another_program(
 
     assert first == fingerprint(make(jnp.asarray(NUMBERS, jnp.int32)))
     assert first != fingerprint(make(jnp.asarray(other)))
+
+
+def reading(*, stride: int = 1, column: int = 0, block: int = 0) -> Callable[[Any], Any]:
+    """A kernel that reads a column of a block of an array, with a stride."""
+
+    def kernel(numbers: Any, out: Any) -> None:
+        out[...] = numbers[pl.ds(0, 4, stride=stride), column]
+
+    place = pl.BlockSpec((8, 2), lambda _: (block, 0))
+    return lambda x: pl.pallas_call(
+        kernel,
+        grid=(1,),
+        in_specs=[place],
+        out_specs=pl.BlockSpec((4,), lambda _: (0,)),
+        out_shape=jnp.zeros(4),
+    )(jnp.zeros((16, 2)) + x[0])
+
+
+@pytest.mark.parametrize("other", [{"stride": 2}, {"column": 1}, {"block": 1}])
+def test_what_a_kernel_reads_makes_another_program(other: dict[str, int]) -> None:
+    """The text of a program shows neither the stride of a read nor the map of blocks."""
+    assert fingerprint(reading()) == fingerprint(reading())
+    assert fingerprint(reading()) != fingerprint(reading(**other))
 
 
 @pytest.mark.parametrize("name", ["reference", "tpu"])

@@ -2,10 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from math import prod
 from typing import Any, Final, Protocol
 
+import jax
 import numpy as np
 
 _ADDRESS: Final = re.compile("0x[0-9a-f]+")
@@ -49,20 +51,37 @@ def kernels(program: object) -> Iterator[Mapping[str, Any]]:
 
 
 def fingerprint(program: object) -> str:
-    """A digest of a traced program: of its text, and of the constants in all of its parts."""
-    found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
-    for constant in _constants(program):
-        array = np.asarray(constant)
-        found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    """A digest of a traced program: of its text, and of every parameter and constant in it.
+
+    The text alone leaves parameters out, the stride of a read among them.
+    """
+    found = hashlib.sha256()
+    for part in _parts(program):
+        if isinstance(part, np.ndarray | jax.Array):
+            found.update(f"{part.dtype} {part.shape}".encode() + np.asarray(part).tobytes())
+        else:
+            found.update(_ADDRESS.sub("", str(part)).encode())
     return found.hexdigest()
 
 
-def _constants(program: object) -> Iterator[object]:
-    yield from getattr(program, "consts", ())
-    for equation in getattr(getattr(program, "jaxpr", program), "eqns", ()):
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                yield from _constants(part)
+def _parts(value: object) -> Iterator[object]:
+    """The programs in a value, and their constants and parameters down to the last part."""
+    inside: Iterable[object]
+    if hasattr(value, "eqns"):
+        yield str(value)
+        consts = getattr(value, "consts", ())
+        inside = (*consts, *(equation.params for equation in value.eqns))
+    elif isinstance(value, Mapping):
+        inside = value.values()
+    elif is_dataclass(value):
+        inside = (getattr(value, each.name) for each in fields(value))
+    elif isinstance(value, tuple | list):
+        inside = value
+    else:
+        yield value
+        return
+    for part in inside:
+        yield from _parts(part)
 
 
 def references(program: object) -> Iterator[Reference]:
