@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     """The first mutants of a sample that do not raise as soon as an entry point is traced.
 
-    A kernel that raises is not checked, and a mutant of it that raises does not count either. There
+    Where a kernel raises, its bench finds nothing, and a mutant of it does not count either. There
     are none before it is known of all which raise.
     """
     if TESTS in GROUPS[group].methods:
