@@ -65,6 +65,11 @@ class Tried:
         """Whether there is a finding."""
         return self.ended not in ("passed", "") and not self.undecided
 
+    @property
+    def done(self) -> int:
+        """How many of its planned batches are done; those of shrinking are not among them."""
+        return self.job.cases if self.ended else min(self.cases, self.job.cases)
+
     def take(self, line: Line) -> None:
         """Process one line of the worker."""
         if "begin" in line:
@@ -156,7 +161,7 @@ def make_all(
                 while len(running) < most and (following := next(waiting, None)):
                     running.append(_start(following[1], Path(folder) / str(following[0])))
                 running = [one for one in running if not one.over(stall)]
-                done = sum(tried.cases for tried in every)
+                done = sum(tried.done for tried in every)
                 update(done, running[0].tried.job.sizes if running else "")
                 time.sleep(POLL_SECONDS)
         finally:

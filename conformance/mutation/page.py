@@ -142,8 +142,8 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield "A mutant is one mechanical change. Each module is in the sample in proportion to its"
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:
-        yield "Mutants that raise as soon as an entry point is traced do not count, nor do those with"
-        yield "which a kernel raises at a shape of its bench: that is no finding there."
+        yield "Mutants that raise as soon as an entry point is traced do not count, nor do those"
+        yield "with which a kernel raises at a shape of its bench: that is no finding there."
     yield "Intervals are of 95 %."
     yield ""
 

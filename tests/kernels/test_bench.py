@@ -196,6 +196,19 @@ def test_every_end_of_a_process_is_told_apart() -> None:
     assert "NotImplementedError: no such head_dim" == choosy.text
 
 
+def test_progress_leaves_out_the_batches_of_shrinking() -> None:
+    """So many batches are done as were planned, at most; all of them when a job has ended."""
+    tried = Tried(Job(kernel="tpu", sizes=SIZES[0].name, cases=3))
+    done = []
+    for _ in range(6):
+        done.append(tried.done)
+        tried.take({"ratio": 2.0, "looseness": 0.0, "rows": 1})
+
+    assert [0, 1, 2, 3, 3, 3] == done
+    early = Tried(tried.job, ended="finding", cases=1)
+    assert 3 == early.done
+
+
 @pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_scores_of_which_exp_overflows_are_tried() -> None:
