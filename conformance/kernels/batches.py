@@ -423,7 +423,7 @@ SIZES: Final = (
         heads=(2, 1, 128),
         page_size=8,
         kinds=("float32", "float32"),
-        pages_per_seq=136,  # more than a number of 8 bits
+        pages_per_seq=520,  # ids for several fetches of 256 pages
         rows=3,
         tokens=5,
     ),
@@ -447,6 +447,6 @@ SIZES: Final = (
         fewest=129,
     ),
     # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
-    Sizes(name="eight KV heads", heads=(8, 8, 128), page_size=16),
+    Sizes(name="eight KV heads, grouped", heads=(32, 8, 64), page_size=16, tokens=24),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

@@ -3,24 +3,27 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attrs import asdict, evolve
+from attrs import asdict, evolve, fields
 from hypothesis import given, settings
 
 from conformance.cli import main
-from conformance.kernels import answers, jobs, metamorphic, processes, trials
+from conformance.kernels import answers, interpret, jobs, metamorphic, processes, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import KNOWN, find, find_appending
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS, planted
 from conformance.kernels.trials import Job
+from conformance.mutation.judges import gates
+from impl.attention.tpu import shape_of
+from impl.attention.tpu.shape import Shape
 from spec.vocabulary.errors import InvalidInput
 
 WINDOWED = SIZES[2]
@@ -60,12 +63,44 @@ def test_every_batch_can_be_answered(sizes: Sizes) -> None:
     holds()
 
 
-def test_some_cells_fill_a_tile_and_some_do_not() -> None:
-    """Where they do, the kernel takes new cells as they come, as it does for most models."""
-    rows = {sizes.name: 2 * sizes.heads[1] for sizes in SIZES}
-    tiles = {sizes.name: 32 // jnp.dtype(sizes.kinds[1]).itemsize for sizes in SIZES}
+def kinds(shape: Shape) -> Iterator[tuple[str, object]]:
+    """What a kernel of this shape decides while it is traced; a number is 1, 2 or more."""
+    derived = [name for name, one in vars(Shape).items() if isinstance(one, property)]
+    for name in (*derived, *(each.name for each in fields(Shape) if each.type in {bool, "bool"})):
+        value = getattr(shape, name)
+        if isinstance(value, int):
+            yield name, min(value, 3)
 
-    assert {True, False} == {rows[name] % tiles[name] == 0 for name in rows}
+
+def planned(
+    heads: tuple[int, int, int],
+    dtypes: tuple[str, str],
+    sizes: tuple[int, int, int, int, int],
+    **options: Any,
+) -> Shape:
+    """The shape of a call. sizes: tokens, rows, pages of a row, pages, page size."""
+    tokens, rows, row, pages, size = sizes
+    q = np.broadcast_to(np.zeros((), jnp.dtype(dtypes[0])), (tokens, heads[0], heads[2]))
+    pool = np.zeros((), jnp.dtype(dtypes[1]))
+    pool = np.broadcast_to(pool, (pages, size, 2 * heads[1], heads[2]))
+    return shape_of(q, pool, np.broadcast_to(np.int32(0), (rows, row)), **options)
+
+
+def test_the_shapes_are_of_every_kind_that_drawn_points_have() -> None:
+    """Whatever the kernel decides by its static shape, the bench has jobs of either kind."""
+    tried, drawn_ones = set[tuple[str, object]](), set[tuple[str, object]]()
+    for job in jobs.plan(find("tpu"), cases=4, seed=0).jobs:
+        one = job.shape
+        sizes = (one.tokens, one.rows, one.pages_per_seq, one.pages, one.page_size)
+        own = {"chip": interpret.CHIP, **variants("tpu", one)[job.variant][0], **one.options}
+        tried.update(kinds(planned(one.heads, one.kinds, sizes, append=job.append, **own)))
+    for cell in filter(gates.has_blocks, gates.drawn(600)):
+        heads = (cell.heads.q, cell.heads.kv, cell.heads.dim)
+        sizes = (cell.tokens, cell.seqs, cell.pages_per_seq, cell.pages, cell.page_size)
+        own = {"chip": cell.chip, "append": cell.append}
+        drawn_ones.update(kinds(planned(heads, (cell.q, cell.kv), sizes, **own)))
+
+    assert set() == drawn_ones - tried
 
 
 @pytest.mark.parametrize(

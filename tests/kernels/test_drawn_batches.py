@@ -16,7 +16,7 @@ from conformance.kernels.block_sizes import variants
 from impl.attention.tpu.shape import Blocks
 
 STEP: Final = 24
-DRAWS: Final = 300
+DRAWS: Final = 900
 
 
 SHAPES: Final = {sizes.name: sizes for sizes in (SIZES[1], SIZES[7])}
