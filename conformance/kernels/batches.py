@@ -447,6 +447,6 @@ SIZES: Final = (
         fewest=129,
     ),
     # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
-    Sizes(name="eight KV heads, grouped", heads=(32, 8, 64), page_size=16, tokens=24),
+    Sizes(name="eight KV heads, grouped", heads=(32, 8, 128), page_size=16, tokens=24),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""
