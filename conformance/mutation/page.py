@@ -9,7 +9,7 @@ from typing import Final
 from attrs import frozen
 
 from conformance.mutation.explained import EQUIVALENT
-from conformance.mutation.fates import Fates
+from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.operators import Mutant
 from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, eligible, mutants
 from conformance.verdict import Verdict
@@ -27,6 +27,8 @@ TARGETS: Final[Mapping[tuple[tuple[str, ...], str], float]] = {
 }
 """For the samples of some groups together and a method, the least share of mutants that it kills.
 """
+LATE: Final = ("gates",)
+"""Methods that take long: they are asked only about the mutants that no other method kills."""
 Z: Final = 1.96
 """The quantile of the normal distribution for an interval of 95 %."""
 
@@ -107,6 +109,19 @@ class Judged:
         return Share(found, len(self.sample))
 
 
+def asked(group: str, method: str, numbers: Sequence[int], fates: Fates) -> list[int]:
+    """The mutants of a sample that a method is to judge."""
+    others = [one for one in GROUPS[group].methods if one not in LATE]
+    if method not in LATE:
+        return list(numbers)
+    fate = fates.known.get
+    return [
+        one
+        for one in numbers
+        if not any(fate((group, way, one), Fate(None)).killed for way in others)
+    ]
+
+
 def beside(group: str) -> tuple[str, ...]:
     """The groups that share a target with this one, itself among them."""
     sharing = (groups for groups, _ in TARGETS if group in groups)
@@ -143,7 +158,9 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:
         yield "Mutants that raise as soon as an entry point is traced do not count, nor do those"
-        yield "with which a kernel raises at a shape of its bench: that is no finding there."
+        yield "with which a kernel raises in its bench, and is not found wrong: that is no finding."
+    for one in set(LATE).intersection(judged.methods):
+        yield f"The method {one} is asked only about mutants that no other method kills."
     yield "Intervals are of 95 %."
     yield ""
 
@@ -157,13 +174,15 @@ def _without_target(judged: Judged) -> str:
 def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:
     every = mutants(group)
     done = tuple(
-        method for method in GROUPS[group].methods if not fates.left(group, method, numbers)
+        method
+        for method in GROUPS[group].methods
+        if not fates.left(group, method, asked(group, method, numbers, fates))
     )
     killed = {
         (number, method): how
         for number in numbers
         for method in done
-        if (how := fates.known[group, method, number].killed) is not None
+        if (fate := fates.known.get((group, method, number))) and (how := fate.killed) is not None
     }
     return Judged(group, tuple(every[number] for number in numbers), done, killed)
 

@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 traced = sample(group, round(SPARE * size))
                 _judge_all(group, TRACE, traced, fates, given.jobs, update)
             methods = given.method or GROUPS[group].methods
-            while any(fates.left(group, one, alive(group, size, fates)) for one in methods):
+            while any(fates.left(group, one, _asked(group, one, size, fates)) for one in methods):
                 for method in methods:  # those that raise are replaced by others
-                    counted = alive(group, size, fates)
+                    counted = _asked(group, method, size, fates)
                     _judge_all(group, method, counted, fates, given.jobs, update)
     is_met = True
     for group in groups:
@@ -86,6 +86,10 @@ def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     running = [one for one in traced if fates.known[group, TRACE, one].killed is None]
     raising = {key[2] for key, fate in fates.known.items() if _raises(key, fate, group)}
     return tuple(one for one in running if one not in raising)[:size]
+
+
+def _asked(group: str, method: str, size: int, fates: Fates) -> list[int]:
+    return page.asked(group, method, alive(group, size, fates), fates)
 
 
 def _raises(key: Key, fate: Fate, group: str) -> bool:

@@ -1,5 +1,6 @@
 """The digest of a traced program: two programs that may differ have different ones."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -132,3 +133,39 @@ def test_a_program_that_passed_a_job_is_not_run_again(monkeypatch: pytest.Monkey
 
     assert [None, None, "finding", "raised", None] == told
     assert [2, 2, 3, 4, 4] == counts
+
+
+@pytest.mark.parametrize(
+    ("ends", "told", "tried"),
+    [
+        ((None, None, None), None, 3),
+        ((None, "raised", "finding"), "finding", 3),
+        ((None, "raised", None), "raised", 3),
+        (("raised", "finding", "finding"), "raised", 1),
+        ((None, "finding", "raised"), "finding", 2),
+    ],
+)
+def test_what_raises_in_a_later_job_may_still_be_found(
+    ends: tuple[str | None, ...], told: str | None, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant that raises at once is no finding, and one that raises later is tried further."""
+    every = plan(find("reference"), cases=1, seed=0)
+    jobs = sorted(every.jobs, key=kernel._order)[:3]
+    ran = list[Job]()
+
+    def ended(job: Job, _: Watchdog) -> str | None:
+        ran.append(job)
+        return ends[jobs.index(job)]
+
+    monkeypatch.setattr(kernel, "plan", lambda *_, **__: evolve(every, jobs=jobs))
+    monkeypatch.setattr(kernel, "_ended", ended)
+    monkeypatch.setattr(kernel, "_FOUND", Counter[Job]())
+
+    with Watchdog(lambda *_: None) as watchdog:
+        assert told == kernel.judge_reference(watchdog)
+        assert jobs[:tried] == ran
+        ran.clear()
+        kernel.judge_reference(watchdog)
+    best = [job for job, end in zip(jobs, ends, strict=True) if end == "finding" and job in ran]
+    assert ran[0] == jobs[0]
+    assert best == [] or ran[1] == best[0]

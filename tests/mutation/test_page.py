@@ -69,6 +69,23 @@ def test_unit_tests_stand_apart(tmp_path: Path) -> None:
     )
 
 
+def test_a_late_method_is_asked_about_survivors_alone(tmp_path: Path) -> None:
+    """It is judged as soon as it was asked about those, and its column counts what it killed."""
+    fates, numbers = Fates(tmp_path / "mutants.jsonl", stamp), range(4)
+    for number in numbers:
+        fates.add(("kernel", "kernel tpu", number), Fate(None if number > 1 else "finding"))
+
+    assert [2, 3] == page.asked("kernel", "gates", numbers, fates)
+    assert [*numbers] == page.asked("kernel", "kernel tpu", numbers, fates)
+    for number, killed in ((2, "worse"), (3, None)):
+        before = page.report("kernel", {"contents": (), "kernel": numbers}, fates).text
+        fates.add(("kernel", "gates", number), Fate(killed))
+        assert "| gates |" not in before
+    found = page.report("kernel", {"contents": (), "kernel": numbers}, fates).text
+    assert "asked only about mutants that no other method kills" in found
+    assert "| all | 4 | 2 (50%) | 1 (25%) | 3 (75%) |" in found
+
+
 def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An explained survivor does not count, but with more than a tenth the result is undecided."""
     names = [one.id for one in mutants("metadata")]

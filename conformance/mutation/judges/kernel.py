@@ -1,5 +1,6 @@
 """The jobs of `kvspec kernel` in this process."""
 
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -24,6 +25,8 @@ RAISED: Final = "raised"
 """The end of a job whose kernel raises: then it is not checked."""
 _PASSED: Final[set[tuple[Job, tuple[str, ...]]]] = set()
 """The jobs that passed, each with the programs that it ran: the same programs pass it again."""
+_FOUND: Final = Counter[Job]()
+"""How many mutants each job has found: those that find most are tried first."""
 
 
 def judge_reference(watchdog: Watchdog) -> str | None:
@@ -37,24 +40,39 @@ def judge_tpu(watchdog: Watchdog) -> str | None:
 
 
 def _judge(name: str, watchdog: Watchdog) -> str | None:
+    """The first finding. What raises in the first job is not tried in others."""
+    first, *others = sorted(plan(find(name), cases=CASES, seed=0).jobs, key=_order)
+    raised = False
+    for job in (first, *sorted(others, key=lambda one: -_FOUND[one])):
+        ended = _ended(job, watchdog)
+        if ended == RAISED and job == first:
+            return RAISED
+        if ended not in {None, RAISED}:
+            _FOUND[job] += 1
+            return ended
+        raised |= ended == RAISED
+    return RAISED if raised else None
+
+
+def _ended(job: Job, watchdog: Watchdog) -> str | None:
+    """How a job ends; None if it passes."""
+    subject = find_appending(job.kernel) if job.append else find(job.kernel)
+    assert subject is not None  # a job that appends is only planned for a kernel that does
+    own, _ = variants(job.kernel, job.shape)[job.variant]
     with TemporaryDirectory() as folder:
-        for job in sorted(plan(find(name), cases=CASES, seed=0).jobs, key=_order):
-            subject = find_appending(name) if job.append else find(name)
-            assert subject is not None  # a job that appends is only planned for a kernel that does
-            own, _ = variants(name, job.shape)[job.variant]
-            to = evolve(job, shrink=False, results=str(Path(folder) / "lines"))
-            trial = Trial(to, interpret.unoptimised(subject), own)
-            watchdog.begin((), JOB_SECONDS)
-            try:
-                programs = _programs(trial)
-                if programs not in _PASSED:
-                    run(trial)
-            finally:
-                watchdog.end()
-            if trial.found is not None:
-                return str(trial.found["ended"])
-            if programs is not None:
-                _PASSED.add(programs)
+        to = evolve(job, shrink=False, results=str(Path(folder) / "lines"))
+        trial = Trial(to, interpret.unoptimised(subject), own)
+        watchdog.begin((), JOB_SECONDS)
+        try:
+            programs = _programs(trial)
+            if programs not in _PASSED:
+                run(trial)
+        finally:
+            watchdog.end()
+    if trial.found is not None:
+        return str(trial.found["ended"])
+    if programs is not None:
+        _PASSED.add(programs)
     return None
 
 
