@@ -44,7 +44,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
-    # A chip whose matrix unit takes no 8 bits, and all of them in bfloat16.
+    # A chip whose matrix unit multiplies no 8-bit numbers: they are widened, and -0 is kept.
     widening: Own = {"chip": "v4"}
     usual = [({"blocks": small}, (fewest, 128)), (both, (steps * fewest,)), (BY_DEFAULT, ())]
     return [*usual, (widening, ())] if sizes.kinds[1] in {"int8", "float8_e4m3fn"} else usual

@@ -111,9 +111,9 @@ class Judged:
 
 def asked(group: str, method: str, numbers: Sequence[int], fates: Fates) -> list[int]:
     """The mutants of a sample that a method is to judge."""
-    others = [one for one in GROUPS[group].methods if one not in LATE]
     if method not in LATE:
         return list(numbers)
+    others = [one for one in GROUPS[group].methods if one not in LATE]
     fate = fates.known.get
     return [
         one
@@ -158,7 +158,8 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:
         yield "Mutants that raise as soon as an entry point is traced do not count, nor do those"
-        yield "with which a kernel raises in its bench, and is not found wrong: that is no finding."
+        yield "with which a kernel raises in the first job of its bench, or in a later one while no"
+        yield "job finds it wrong."
     for one in set(LATE).intersection(judged.methods):
         yield f"The method {one} is asked only about mutants that no other method kills."
     yield "Intervals are of 95 %."

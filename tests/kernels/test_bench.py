@@ -100,6 +100,7 @@ def test_the_shapes_are_of_every_kind_that_drawn_points_have() -> None:
         own = {"chip": cell.chip, "append": cell.append}
         drawn_ones.update(kinds(planned(heads, (cell.q, cell.kv), sizes, **own)))
 
+    assert {("byte_products", True), ("byte_products", False)} <= drawn_ones
     assert set() == drawn_ones - tried
 
 
