@@ -98,6 +98,11 @@ class Judged:
         return None if self.is_killed(mutant, ANY) else EQUIVALENT.get(mutant.id)
 
     @property
+    def refuted(self) -> list[Mutant]:
+        """The mutants that are explained as equivalent, and are killed."""
+        return [one for one in self.sample if one.id in EQUIVALENT and self.is_killed(one, ANY)]
+
+    @property
     def survivors(self) -> list[Mutant]:
         """The mutants that nothing kills."""
         return [one for one in self.sample if not self.is_killed(one, ANY)]
@@ -109,10 +114,17 @@ class Judged:
         return Share(found, len(self.sample))
 
 
-def asked(group: str, method: str, numbers: Sequence[int], fates: Fates) -> list[int]:
-    """The mutants of a sample that a method is to judge."""
+def asked(
+    group: str, method: str, numbers: Sequence[int], fates: Fates, *, explained: bool = False
+) -> list[int]:
+    """The mutants of a sample that a method is to judge.
+
+    explained: those too that are explained as equivalent, to refute the explanation.
+    """
+    every = mutants(group)
+    numbers = [one for one in numbers if explained or every[one].id not in EQUIVALENT]
     if method not in LATE:
-        return list(numbers)
+        return numbers
     others = [one for one in GROUPS[group].methods if one not in LATE]
     fate = fates.known.get
     return [
@@ -141,9 +153,10 @@ def report(group: str, samples: Mapping[str, Sequence[int]], fates: Fates) -> Re
         *([] if targets else [_without_target(judged)]),
         "",
         *_matrix(judged),
-        *_survivors(judged),
+        *_refuted(judged),
+        *_survivors(judged, fates),
     ]
-    met = all(verdict is Verdict.HOLDS for _, verdict in targets)
+    met = not judged.refuted and all(verdict is Verdict.HOLDS for _, verdict in targets)
     return Report("\n".join(parts) + "\n", met)
 
 
@@ -162,6 +175,7 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
         yield "job finds it wrong."
     for one in set(LATE).intersection(judged.methods):
         yield f"The method {one} is asked only about mutants that no other method kills."
+    yield "Mutants that are explained as equivalent are judged with `--explained` alone."
     yield "Intervals are of 95 %."
     yield ""
 
@@ -239,10 +253,24 @@ def _matrix(judged: Judged) -> Iterator[str]:
     yield ""
 
 
-def _survivors(judged: Judged) -> Iterator[str]:
+def _refuted(judged: Judged) -> Iterator[str]:
+    """The explanations that cannot be right. Without any, nothing."""
+    if not judged.refuted:
+        return
+    yield "## Refuted explanations"
+    yield ""
+    yield "Explained as equivalent in `conformance/mutation/equivalent.json`, and killed:"
+    yield ""
+    yield from (f"- `{one.id}`" for one in judged.refuted)
+    yield ""
+
+
+def _survivors(judged: Judged, fates: Fates) -> Iterator[str]:
     yield "## Survivors"
     yield ""
     for one in sorted(judged.survivors, key=lambda one: (one.module, one.number)):
         why = judged.why_equivalent(one)
-        yield f"- `{one.id}`: " + (f"equivalent: {why}" if why else "**not explained**")
+        tried = all((judged.group, way, one.number) in fates.known for way in judged.methods)
+        said = "equivalent" if tried else "equivalent, not judged"
+        yield f"- `{one.id}`: " + (f"{said}: {why}" if why else "**not explained**")
     yield ""

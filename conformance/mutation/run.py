@@ -2,6 +2,7 @@
 
     python -m conformance.mutation.run --size 300
     python -m conformance.mutation.run --group metadata --method fuzz --size 30
+    python -m conformance.mutation.run --explained
     python -m conformance.mutation.run --all
 
 Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended, on
@@ -16,6 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 traced = sample(group, round(SPARE * size))
                 _judge_all(group, TRACE, traced, fates, given.jobs, update)
             methods = given.method or GROUPS[group].methods
-            while any(fates.left(group, one, _asked(group, one, size, fates)) for one in methods):
+            asked = partial(_asked, group, size=size, fates=fates, explained=given.explained)
+            while any(fates.left(group, one, asked(one)) for one in methods):
                 for method in methods:  # those that raise are replaced by others
-                    counted = _asked(group, method, size, fates)
-                    _judge_all(group, method, counted, fates, given.jobs, update)
+                    _judge_all(group, method, asked(method), fates, given.jobs, update)
     is_met = True
     for group in groups:
         samples = {
@@ -88,8 +90,9 @@ def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     return tuple(one for one in running if one not in raising)[:size]
 
 
-def _asked(group: str, method: str, size: int, fates: Fates) -> list[int]:
-    return page.asked(group, method, alive(group, size, fates), fates)
+def _asked(group: str, method: str, *, size: int, fates: Fates, explained: bool) -> list[int]:
+    counted = alive(group, size, fates)
+    return page.asked(group, method, counted, fates, explained=explained)
 
 
 def _raises(key: Key, fate: Fate, group: str) -> bool:
@@ -158,6 +161,9 @@ def _parser() -> argparse.ArgumentParser:
         "--method", action="append", help="one method, or several (default: all of the group)"
     )
     parser.add_argument("--size", type=int, help="mutants of each group (default: see the groups)")
+    parser.add_argument(
+        "--explained", action="store_true", help="also mutants that are explained as equivalent"
+    )
     parser.add_argument("--all", action="store_true", help="every mutant: hours")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--results", default=str(RESULTS), help=f"(default {RESULTS})")

@@ -15,6 +15,12 @@ from conformance.verdict import Verdict
 SIZE = 40
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fates of these tests are made up: no explanation is of them."""
+    monkeypatch.setattr(page, "EQUIVALENT", {})
+
+
 def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) -> page.Report:
     """The report on the first mutants of the metadata, of which these survive all methods."""
     fates = Fates(path / "mutants.jsonl", stamp)
@@ -100,6 +106,33 @@ def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert "killed by some method: 36 of 36: 100.0%" in few.text
     assert "equivalent: the same program" in few.text
     assert not many.is_met
+
+
+def test_explained_mutants_are_asked_about_to_refute_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that they are not judged, and told so; one that is killed fails the run."""
+    every, numbers = mutants("guards"), range(SIZE)
+    fates, samples = Fates(tmp_path / "fates", stamp), {"guards": numbers}
+    monkeypatch.setattr(page, "EQUIVALENT", {every[3].id: "the same program"})
+    for number in page.asked("guards", "fuzz", numbers, fates):
+        fates.add(("guards", "fuzz", number), Fate("DET"))
+    unjudged = page.report("guards", samples, fates)
+    left = fates.left("guards", "fuzz", page.asked("guards", "fuzz", numbers, fates))
+    every_one = page.asked("guards", "fuzz", numbers, fates, explained=True)
+    tried = fates.left("guards", "fuzz", every_one)
+    fates.add(("guards", "fuzz", 3), Fate(None))
+    survives = page.report("guards", samples, fates)
+    fates.add(("guards", "fuzz", 3), Fate("DET"))
+    refuted = page.report("guards", samples, fates)
+
+    assert ([], [3]) == (left, tried)
+    assert [True, True, False] == [one.is_met for one in (unjudged, survives, refuted)]
+    assert f"- `{every[3].id}`: equivalent, not judged: the same program" in unjudged.text
+    assert f"- `{every[3].id}`: equivalent: the same program" in survives.text
+    assert "## Refuted explanations\n\nExplained as equivalent" in refuted.text
+    assert refuted.text.count(every[3].id) == 1
+    assert "Refuted" not in unjudged.text + survives.text
 
 
 @pytest.mark.parametrize(
