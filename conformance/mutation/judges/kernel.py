@@ -15,8 +15,8 @@ from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.trials import Job, Trial, run
 from conformance.lockstep.watchdog import Watchdog
 
-JOB_SECONDS: Final = 600.0
-"""How long a job may take before it counts as hanging. One with two cores takes half a minute, and
+JOB_SECONDS: Final = 240.0
+"""How long a job may take before it counts as hanging. The longest takes a minute on one core, and
 several beside other work.
 """
 CASES: Final = 4
