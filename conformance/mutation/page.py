@@ -75,12 +75,17 @@ def of_kit(methods: Sequence[str]) -> tuple[str, ...]:
 
 @frozen
 class Judged:
-    """A sample of a group. killed: for each mutant and method, by what, where it is killed."""
+    """A sample of a group. killed: for each mutant and method, by what, where it is killed.
+
+    methods: those that judged all that they were asked. refuted: the mutants that are explained as
+    equivalent, and that any method kills, also one that has not judged the whole sample.
+    """
 
     group: str
     sample: tuple[Mutant, ...]
     methods: tuple[str, ...]
     killed: Mapping[tuple[int, str], str]
+    refuted: tuple[Mutant, ...]
 
     def share(self, method: str, *, kind: str | None = None) -> Share:
         """The share that a method kills, or ANY; equivalent mutants do not count."""
@@ -95,12 +100,7 @@ class Judged:
 
     def why_equivalent(self, mutant: Mutant) -> str | None:
         """Why a mutant that survives is equivalent, if that is explained."""
-        return None if self.is_killed(mutant, ANY) else EQUIVALENT.get(mutant.id)
-
-    @property
-    def refuted(self) -> list[Mutant]:
-        """The mutants that are explained as equivalent, and are killed."""
-        return [one for one in self.sample if one.id in EQUIVALENT and self.is_killed(one, ANY)]
+        return None if mutant in self.refuted else EQUIVALENT.get(mutant.id)
 
     @property
     def survivors(self) -> list[Mutant]:
@@ -130,7 +130,7 @@ def asked(
     return [
         one
         for one in numbers
-        if not any(fate((group, way, one), Fate(None)).killed for way in others)
+        if all(fate((group, way, one), Fate(None)).killed is None for way in others)
     ]
 
 
@@ -153,10 +153,11 @@ def report(group: str, samples: Mapping[str, Sequence[int]], fates: Fates) -> Re
         *([] if targets else [_without_target(judged)]),
         "",
         *_matrix(judged),
-        *_refuted(judged),
+        *_refuted(every.values()),
         *_survivors(judged, fates),
     ]
-    met = not judged.refuted and all(verdict is Verdict.HOLDS for _, verdict in targets)
+    met = all(verdict is Verdict.HOLDS for _, verdict in targets)
+    met &= not any(one.refuted for one in every.values())
     return Report("\n".join(parts) + "\n", met)
 
 
@@ -199,7 +200,15 @@ def _judged(group: str, numbers: Sequence[int], fates: Fates) -> Judged:
         for method in done
         if (fate := fates.known.get((group, method, number))) and (how := fate.killed) is not None
     }
-    return Judged(group, tuple(every[number] for number in numbers), done, killed)
+    sample = tuple(every[number] for number in numbers)
+    refuted = tuple(one for one in sample if one.id in EQUIVALENT and _dies(one, group, fates))
+    return Judged(group, sample, done, killed, refuted)
+
+
+def _dies(mutant: Mutant, group: str, fates: Fates) -> bool:
+    """Whether some method kills a mutant, unit tests among them."""
+    found = (fates.known.get((group, way, mutant.number)) for way in GROUPS[group].methods)
+    return any(fate is not None and fate.killed is not None for fate in found)
 
 
 def _targets(group: str, every: Mapping[str, Judged]) -> Iterator[tuple[str, Verdict]]:
@@ -253,15 +262,16 @@ def _matrix(judged: Judged) -> Iterator[str]:
     yield ""
 
 
-def _refuted(judged: Judged) -> Iterator[str]:
-    """The explanations that cannot be right. Without any, nothing."""
-    if not judged.refuted:
+def _refuted(together: Iterable[Judged]) -> Iterator[str]:
+    """The explanations that cannot be right, of all groups with this target. Without any, nothing."""
+    wrong = [one for judged in together for one in judged.refuted]
+    if not wrong:
         return
     yield "## Refuted explanations"
     yield ""
     yield "Explained as equivalent in `conformance/mutation/equivalent.json`, and killed:"
     yield ""
-    yield from (f"- `{one.id}`" for one in judged.refuted)
+    yield from (f"- `{one.id}`" for one in wrong)
     yield ""
 
 
@@ -270,7 +280,8 @@ def _survivors(judged: Judged, fates: Fates) -> Iterator[str]:
     yield ""
     for one in sorted(judged.survivors, key=lambda one: (one.module, one.number)):
         why = judged.why_equivalent(one)
-        tried = all((judged.group, way, one.number) in fates.known for way in judged.methods)
+        methods = of_kit(GROUPS[judged.group].methods)
+        tried = all((judged.group, way, one.number) in fates.known for way in methods)
         said = "equivalent" if tried else "equivalent, not judged"
         yield f"- `{one.id}`: " + (f"{said}: {why}" if why else "**not explained**")
     yield ""

@@ -135,6 +135,55 @@ def test_explained_mutants_are_asked_about_to_refute_them(
     assert "Refuted" not in unjudged.text + survives.text
 
 
+@pytest.mark.parametrize("way", ["unit tests", "vectors"])
+def test_any_kill_refutes_an_explanation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Also one by unit tests, or by a method that has not judged the whole sample."""
+    every = mutants("metadata")
+    monkeypatch.setattr(page, "EQUIVALENT", {every[3].id: "the same program"})
+    holds = report(tmp_path, [3])
+    fates = Fates(tmp_path / "mutants.jsonl", stamp)
+    fates.add(("metadata", way, 3), Fate("test_state"))
+    fates.known.pop(("metadata", way, 4))
+    found = page.report("metadata", {"metadata": range(SIZE)}, fates)
+
+    assert holds.is_met
+    assert "equivalent: the same program" in holds.text
+    assert not found.is_met
+    assert "## Refuted explanations" in found.text
+    assert "equivalent: the same program" not in found.text
+
+
+def test_a_refuted_explanation_fails_both_groups_of_a_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The common target stands on it, so that it is told on both pages."""
+    fates, groups = Fates(tmp_path / "fates", stamp), ("contents", "kernel")
+    samples = dict.fromkeys(groups, range(SIZE))
+    monkeypatch.setattr(page, "EQUIVALENT", {mutants("kernel")[3].id: "the same program"})
+    for group in groups:
+        for method in page.of_kit(GROUPS[group].methods):
+            for number in range(SIZE):
+                fates.add((group, method, number), Fate("DET"))
+
+    found = [page.report(group, samples, fates) for group in groups]
+
+    assert [False, False] == [one.is_met for one in found]
+    assert all(mutants("kernel")[3].id in one.text for one in found)
+
+
+def test_what_no_method_has_judged_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any fate no method is done, and nothing was tried on an explained mutant."""
+    one = mutants("driver")[3]
+    monkeypatch.setattr(page, "EQUIVALENT", {one.id: "the same program"})
+    found = page.report("driver", {"driver": range(SIZE)}, Fates(tmp_path / "fates", stamp))
+
+    assert f"- `{one.id}`: equivalent, not judged: the same program" in found.text
+
+
 @pytest.mark.parametrize(
     ("survivors", "explained_of", "verdict"),
     [

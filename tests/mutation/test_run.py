@@ -96,6 +96,40 @@ def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> N
     assert (every[0], *every[2:5]) == run.alive("contents", 4, fates)
 
 
+@pytest.mark.parametrize("explained", [False, True])
+def test_each_method_is_asked_what_it_is_to_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, explained: bool
+) -> None:
+    """The bench of all that do not raise, the gates of what it leaves; explained ones if asked."""
+    every, asked = targets.mutants("kernel"), dict[str, list[int]]()
+    one, *_ = killed = targets.sample("kernel", 12)
+
+    def judge(
+        group: str, method: str, numbers: list[int], fates: Fates, _jobs: int, _update: object
+    ) -> None:
+        asked[method] = [*numbers]
+        for number in numbers:
+            dies = method == "kernel tpu" and number in killed[6:]
+            fates.add((group, method, number), Fate("finding" if dies else None))
+
+    monkeypatch.setattr(page, "EQUIVALENT", {every[one].id: "the same program"})
+    monkeypatch.setattr(run, "_judge_all", judge)
+    options = ["--group", "kernel", "--size", "8", "--results", str(tmp_path / "fates")]
+    run.main([*options, "--explained"] if explained else options)
+
+    bench = [number for number in killed[:8] if explained or number != one]
+    assert {TRACE: [*killed], "kernel tpu": bench, "gates": bench[:-2]} == asked
+
+
+def test_nobody_is_asked_before_it_is_known_what_raises(tmp_path: Path) -> None:
+    """Without a fate of each traced mutant there is no sample."""
+    fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 6)
+    for number in every[:-1]:
+        fates.add(("contents", TRACE, number), Fate(None))
+
+    assert () == run.alive("contents", 4, fates)
+
+
 @pytest.mark.parametrize("missed", [None, *targets.GROUPS])
 def test_any_group_that_misses_its_target_fails_the_run(
     missed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
