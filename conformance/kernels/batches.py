@@ -448,5 +448,25 @@ SIZES: Final = (
     ),
     # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
     Sizes(name="eight KV heads, grouped", heads=(32, 8, 128), page_size=16, tokens=24),
+    # As our kernel plans it for long batches: eight steps in a group, blocks of 256 queries.
+    Sizes(
+        name="eight KV heads in fp8, long rows",
+        heads=(24, 8, 128),
+        page_size=32,
+        kinds=("bfloat16", "float8_e4m3fn"),
+        pages_per_seq=34,
+        rows=4,
+        tokens=280,
+        options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
+    ),
+    Sizes(
+        name="e5m2, wide heads, large pages",
+        heads=(12, 4, 256),
+        page_size=128,
+        kinds=("bfloat16", "float8_e5m2"),
+        pages_per_seq=3,
+        rows=3,
+        tokens=24,
+    ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

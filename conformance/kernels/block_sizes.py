@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
+_OF_8_BITS: Final = frozenset({"int8", "float8_e4m3fn", "float8_e5m2"})
 BY_DEFAULT: Final[Own] = MappingProxyType({})
 """The sizes that a function chooses itself, as most callers have them."""
 
@@ -39,15 +40,15 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
     large = Blocks(
         kv_pages=steps * fewest // sizes.page_size,  # all steps of a group may be visible
         decode_cells=fewest,
-        decode_steps=4,
-        q_rows=32,
+        decode_steps=8 if sizes.tokens > 256 else 4,
+        q_rows=256 if sizes.tokens > 256 else 32,
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
     # A chip whose matrix unit multiplies no 8-bit numbers: they are widened, and -0 is kept.
     widening: Own = {"chip": "v4"}
     usual = [({"blocks": small}, (fewest, 128)), (both, (steps * fewest,)), (BY_DEFAULT, ())]
-    return [*usual, (widening, ())] if sizes.kinds[1] in {"int8", "float8_e4m3fn"} else usual
+    return [*usual, (widening, ())] if sizes.kinds[1] in _OF_8_BITS else usual
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

@@ -118,6 +118,17 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
     if SIZES[0].name not in left_out:
         yield from _others_eagerly(name, append=True, seed=seed)
+        usual = len(variants(name, SIZES[0]))
+        for sizes in SIZES:
+            for index in range(usual, len(variants(name, sizes))):  # that the first shape lacks
+                yield Job(
+                    kernel=name,
+                    sizes=sizes.name,
+                    variant=index,
+                    cases=FEWEST,
+                    seed=seed,
+                    append=True,
+                )
 
 
 def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:

@@ -263,7 +263,7 @@ def _matrix(judged: Judged) -> Iterator[str]:
 
 
 def _refuted(together: Iterable[Judged]) -> Iterator[str]:
-    """The explanations that cannot be right, of all groups with this target. Without any, nothing."""
+    """The explanations that cannot be right, of every group with this target."""
     wrong = [one for judged in together for one in judged.refuted]
     if not wrong:
         return

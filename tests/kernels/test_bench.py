@@ -64,12 +64,26 @@ def test_every_batch_can_be_answered(sizes: Sizes) -> None:
 
 
 def kinds(shape: Shape) -> Iterator[tuple[str, object]]:
-    """What a kernel of this shape decides while it is traced; a number is 1, 2 or more."""
+    """What a kernel of this shape decides while it is traced; a number is 1, 2 or more.
+
+    Then what its loops, its blocks and its numbers are, and with how many heads 8 bits come apart.
+    """
     derived = [name for name, one in vars(Shape).items() if isinstance(one, property)]
     for name in (*derived, *(each.name for each in fields(Shape) if each.type in {bool, "bool"})):
         value = getattr(shape, name)
         if isinstance(value, int):
             yield name, min(value, 3)
+    for name in ("kv_heads", "group", "cores"):
+        yield name, min(getattr(shape, name), 3)
+    for name in ("q_dtype", "kv_dtype", "compute"):
+        yield name, str(jnp.dtype(getattr(shape, name)))
+    yield "decode_steps", shape.blocks.decode_steps
+    yield "many queries in a block", shape.blocks.q_rows > 128
+    yield "one page in a fetch", shape.blocks.kv_pages == 1
+    yield "wide heads", shape.width > 128
+    if shape.narrow:
+        yield "heads in 8 bits", min(shape.kv_heads, 4)
+        yield "new cells in 8 bits, widened", shape.fresh and not shape.byte_products
 
 
 def planned(
