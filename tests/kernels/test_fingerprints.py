@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from attrs import evolve
 from jax.experimental import pallas as pl
 
 from conformance.kernels import interpret, trials
+from conformance.kernels.batches import SIZES
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.compile import traced
 from conformance.kernels.jobs import plan
@@ -19,6 +21,7 @@ from conformance.kernels.kernel_under_test import Subject, find
 from conformance.kernels.trials import Job, Trial
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation.judges import kernel
+from conformance.runtime import compiled_code
 
 NUMBERS = np.arange(4.0)
 """More than a scalar, so that a program holds it as a constant."""
@@ -101,8 +104,12 @@ def test_every_job_of_a_kernel_has_programs_of_its_own_shapes(name: str) -> None
     }
 
 
-def test_a_program_that_passed_a_job_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that has changed is run, and so is one that cannot be traced."""
+def test_a_program_that_passed_a_job_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kernel that has changed is run, and so is one that cannot be traced; in a later process
+    too.
+    """
     offset, ran = [0.0], list[Job]()
     right, every = find("reference"), plan(find("reference"), cases=1, seed=0)
     attend: Any = right.function
@@ -122,17 +129,55 @@ def test_a_program_that_passed_a_job_is_not_run_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernel, "plan", lambda *_, **__: two)
     monkeypatch.setattr(kernel, "find", lambda _: subject)
     monkeypatch.setattr(kernel, "run", run)
-    monkeypatch.setattr(kernel, "_PASSED", set())
     monkeypatch.setattr(interpret, "unoptimised", lambda one: one)
+    monkeypatch.setenv(compiled_code.VARIABLE, str(tmp_path))
+    kernel._kept.cache_clear()
 
     told, counts = [], []
     with Watchdog(lambda *_: None) as watchdog:
         for offset[0] in (0.0, 0.0, 1.0, -1.0, 0.0):
             told.append(kernel.judge_reference(watchdog))
             counts.append(len(ran))
+        kernel._kept.cache_clear()  # as another process begins, after one that was ended
+        (kept,) = tmp_path.glob("kernel-jobs-*.jsonl")
+        kept.write_text(kept.read_text(encoding="utf-8") + '["cut', encoding="utf-8")
+        told.append(kernel.judge_reference(watchdog))
+        counts.append(len(ran))
+    kernel._kept.cache_clear()
 
-    assert [None, None, "finding", "raised", None] == told
-    assert [2, 2, 3, 4, 4] == counts
+    assert [None, None, "finding", "raised", None, None] == told
+    assert [2, 2, 3, 4, 4, 4] == counts
+
+
+def test_what_passed_one_job_is_run_in_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same program with copies at once is another job, and every job of the plan is run."""
+    every = plan(find("tpu"), cases=1, seed=0)
+    jobs = [job for job in every.jobs if job.sizes == SIZES[0].name and not job.variant][:4]
+    jobs += [next(job for job in every.jobs if job.append)]
+    ran = list[Job]()
+    monkeypatch.setattr(kernel, "plan", lambda *_, **__: evolve(every, jobs=jobs))
+    monkeypatch.setattr(kernel, "run", lambda trial: ran.append(evolve(trial.job, results="")))
+    monkeypatch.setattr(Trial, "programs", lambda _: ("the same",))
+    monkeypatch.setenv(compiled_code.VARIABLE, str(tmp_path))
+    kernel._kept.cache_clear()
+
+    with Watchdog(lambda *_: None) as watchdog:
+        assert kernel.judge_tpu(watchdog) is None
+    kernel._kept.cache_clear()
+
+    assert {"on_wait", "eager"} <= {job.mode for job in jobs}
+    assert {evolve(job, shrink=False, results="") for job in jobs} == set(ran)
+
+
+def test_a_job_hangs_if_it_takes_many_times_as_long(tmp_path: Path) -> None:
+    """Ten times as long as it took, within a minute and four."""
+    (job, *_), kept = plan(find("tpu"), cases=1, seed=0).jobs, kernel._Kept(tmp_path / "kept")
+    assert kernel.JOB_SECONDS == kernel._seconds_of(job, kept)
+    for number, (took, limit) in enumerate(((1.0, 60.0), (9.0, 90.0), (30.0, 240.0))):
+        kept.keep(job, str(number), took)
+        assert limit == kernel._seconds_of(job, kept)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,21 @@
-"""The jobs of `kvspec kernel` in this process."""
+"""The jobs of `kvspec kernel` in this process.
 
+A program that passed a job is kept in the folder of compiled code: it passes that job again, in
+another process too, as long as the code of the bench is the same. So a process that follows one
+which a mutant ended need not run every job anew.
+"""
+
+import hashlib
+import json
+import time
 from collections import Counter
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from conformance.kernels import interpret
 from conformance.kernels.batches import SIZES
@@ -14,17 +24,19 @@ from conformance.kernels.jobs import plan
 from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.trials import Job, Trial, run
 from conformance.lockstep.watchdog import Watchdog
+from conformance.runtime import compiled_code
+from conformance.runtime.sources import code_of, imported
 
 JOB_SECONDS: Final = 240.0
-"""How long a job may take before it counts as hanging. The longest takes a minute on one core, and
-several beside other work.
+LEAST_SECONDS: Final = 60.0
+TIMES: Final = 10.0
+"""A job hangs if it takes so many times as long as it took before, but not less than LEAST_SECONDS
+and not more than JOB_SECONDS.
 """
 CASES: Final = 4
 """The batches of each job."""
 RAISED: Final = "raised"
 """The end of a job whose kernel raises: then it is not checked."""
-_PASSED: Final[set[tuple[Job, tuple[str, ...]]]] = set()
-"""The jobs that passed, each with the programs that it ran: the same programs pass it again."""
 _FOUND: Final = Counter[Job]()
 """How many mutants each job has found: those that find most are tried first."""
 
@@ -62,18 +74,75 @@ def _ended(job: Job, watchdog: Watchdog) -> str | None:
     with TemporaryDirectory() as folder:
         to = evolve(job, shrink=False, results=str(Path(folder) / "lines"))
         trial = Trial(to, interpret.unoptimised(subject), own)
-        watchdog.begin((), JOB_SECONDS)
+        watchdog.begin((), _seconds_of(job, _kept()))
         try:
-            programs = _programs(trial)
-            if programs not in _PASSED:
+            programs, began = _programs(trial), time.monotonic()
+            if programs is None or _key(job, programs) not in _kept().passed:
                 run(trial)
         finally:
             watchdog.end()
     if trial.found is not None:
         return str(trial.found["ended"])
     if programs is not None:
-        _PASSED.add(programs)
+        _kept().keep(job, _key(job, programs), time.monotonic() - began)
     return None
+
+
+@define
+class _Kept:
+    """What passed: keys of jobs and programs. seconds: the longest that each job took.
+
+    path: the file in which it is kept; None if there is no folder for it.
+    """
+
+    path: Path | None
+    passed: set[str] = field(factory=set)
+    seconds: dict[str, float] = field(factory=dict)
+
+    def keep(self, job: Job, key: str, seconds: float) -> None:
+        """Keep that a job passed, unless it is known."""
+        if key in self.passed:
+            return
+        self._take(key, _name(job), seconds)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([key, _name(job), seconds]) + "\n")
+
+    def load(self) -> None:
+        """Take what earlier processes have kept. A line that was cut off is left out."""
+        if self.path is None or not self.path.exists():
+            return
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError, TypeError):
+                self._take(*json.loads(line))
+
+    def _take(self, key: str, name: str, seconds: float) -> None:
+        self.passed.add(key)
+        self.seconds[name] = max(seconds, self.seconds.get(name, 0.0))
+
+
+@cache
+def _kept() -> _Kept:
+    """What passed with the code of the bench as it is."""
+    folder = compiled_code.place().path
+    bench = code_of([*imported(__name__)])
+    kept = _Kept(folder and folder / f"kernel-jobs-{bench}.jsonl")
+    kept.load()
+    return kept
+
+
+def _seconds_of(job: Job, kept: _Kept) -> float:
+    """How long a job may take before it counts as hanging."""
+    took = kept.seconds.get(_name(job))
+    return JOB_SECONDS if took is None else min(JOB_SECONDS, max(LEAST_SECONDS, TIMES * took))
+
+
+def _name(job: Job) -> str:
+    return str(evolve(job, shrink=False, results=""))
+
+
+def _key(job: Job, programs: tuple[str, ...]) -> str:
+    return hashlib.sha256(" ".join((_name(job), *programs)).encode()).hexdigest()
 
 
 def _order(job: Job) -> tuple[int, bool, int]:
@@ -81,9 +150,9 @@ def _order(job: Job) -> tuple[int, bool, int]:
     return SIZES.index(job.shape), job.twin is not None, job.variant
 
 
-def _programs(trial: Trial) -> tuple[Job, tuple[str, ...]] | None:
+def _programs(trial: Trial) -> tuple[str, ...] | None:
     """What a trial runs; None if it cannot be traced, and has to be run to see why."""
     try:
-        return evolve(trial.job, results=""), trial.programs()
+        return trial.programs()
     except Exception:
         return None
