@@ -87,6 +87,22 @@ def test_what_a_kernel_reads_makes_another_program(other: dict[str, int]) -> Non
     assert fingerprint(reading()) != fingerprint(reading(**other))
 
 
+def test_a_callback_that_holds_values_has_no_digest() -> None:
+    """Two of one name may do different things, which nothing of the program says."""
+
+    def added(more: float) -> Callable[[Any], Any]:
+        def callback(x: Any) -> Any:
+            return x + more
+
+        kind = jax.ShapeDtypeStruct((), jnp.float32)
+        return lambda x: jax.pure_callback(callback, kind, x)
+
+    for more in (1.0, 2.0):
+        program = jax.make_jaxpr(added(more))(jnp.float32(0))
+        with pytest.raises(ValueError, match="holds values that a digest does not see"):
+            traced.fingerprint(program)
+
+
 @pytest.mark.parametrize("name", ["reference", "tpu"])
 def test_every_job_of_a_kernel_has_programs_of_its_own_shapes(name: str) -> None:
     """A job with a twin has two, and another shape or other blocks make another program."""

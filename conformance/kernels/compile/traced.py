@@ -53,14 +53,17 @@ def kernels(program: object) -> Iterator[Mapping[str, Any]]:
 def fingerprint(program: object) -> str:
     """A digest of a traced program: of its text, and of every parameter and constant in it.
 
-    The text alone leaves parameters out, the stride of a read among them.
+    The text alone leaves parameters out, the stride of a read among them. Raises ValueError for a
+    parameter that is a function of values which it holds, as of a callback: they are not seen.
     """
     found = hashlib.sha256()
     for part in _parts(program):
         if isinstance(part, np.ndarray | jax.Array):
             found.update(f"{part.dtype} {part.shape}".encode() + np.asarray(part).tobytes())
+        elif getattr(part, "__closure__", None):
+            raise ValueError(f"{part} holds values that a digest does not see")
         else:
-            found.update(_ADDRESS.sub("", str(part)).encode())
+            found.update(_ADDRESS.sub("", str(part)).encode() + b"\0")
     return found.hexdigest()
 
 
@@ -72,10 +75,12 @@ def _parts(value: object) -> Iterator[object]:
         consts = getattr(value, "consts", ())
         inside = (*consts, *(equation.params for equation in value.eqns))
     elif isinstance(value, Mapping):
+        yield sorted(map(str, value))
         inside = value.values()
     elif is_dataclass(value):
         inside = (getattr(value, each.name) for each in fields(value))
     elif isinstance(value, tuple | list):
+        yield len(value)
         inside = value
     else:
         yield value
