@@ -41,9 +41,10 @@ Narrow = Callable[[Geometry], Limits]
 def usual(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
     """The given geometry and two others that reach further corner states.
 
-    The first has longer rows if only they can tell this lookahead from others. The second has pages
-    of one cell, so that every cell is at a page boundary, and rounds of more tokens than slots; the
-    third has a pool too small for its slots, and rounds of fewer. In both, pages run out.
+    The first has longer rows if only they can tell this lookahead from others, or show a release
+    behind this window. The second has pages of one cell, so that every cell is at a page boundary,
+    and rounds of more tokens than slots; the third has a pool too small for its slots, and rounds
+    of fewer. In both, pages run out.
     """
     return tuple(
         Setting(sizes, cleanup, limits(sizes))
@@ -170,9 +171,13 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
 def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
     """The geometry with rows that end past a cell, its page and what is taken ahead of them.
 
-    The pool grows with the rows. The geometry as it is, if its rows suffice or would be too long.
+    With a window they have a page more than the least in which a page is released, so that a row
+    grows after a release. The pool grows with the rows. The geometry as it is, if its rows suffice
+    or would be too long.
     """
     cells = lookahead + main.page_size + 1
+    if main.window is not None:
+        cells = max(cells, main.window + 3 * main.page_size)
     if not main.max_len < cells <= LONGEST_ROW:
         return main
     longer = main.pages_for(cells)

@@ -7,7 +7,18 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.record import FULL_POOL, SEVERAL_CELLS, ActionKit, Move, RungKit, Session
+from conformance.rungs.record import (
+    FULL_POOL,
+    GROWS_RELEASED,
+    RELEASES,
+    RELEASES_INSIDE,
+    SEVERAL_CELLS,
+    ActionKit,
+    Move,
+    RungKit,
+    Session,
+)
+from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -77,13 +88,15 @@ def slide(session: Session, drawn: int) -> Step:
 
 def _release_first(session: Session, digits: Digits) -> None:
     """Release what no query can see of a slot that has as much, or of a new one."""
-    sizes, most = session.state.geometry, session.state.limits.prefill_tokens
-    most = min(most, sizes.max_len - 1)
+    sizes, limits = session.state.geometry, session.state.limits
+    most = min(limits.prefill_tokens, sizes.max_len - 1)
     least = sizes.page_size + sizes.window - 1 if sizes.window else sizes.max_len
     if not _releasable(session.state) and least <= most:
         prompt = (digits.below(ALPHABET),) * (least + digits.below(most - least + 1))
         params = Params(max_new=sizes.max_len - len(prompt))
-        session.take(Prefill((Request(id=session.next_id(), prompt=prompt, params=params),)))
+        begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
+        make_room(session, begin, digits)
+        session.take(begin)
     for slot in _releasable(session.state)[:1]:
         session.take(Release(slot, first_visible(session.state, slot)))
 
@@ -206,6 +219,7 @@ def _releasing(slot: int, more: int) -> Move:
 
 
 _FILLS: Final = "Write|Prefill"
+_RELEASED: Final = ("Release", RELEASES)
 KIT: Final = RungKit(
     rung="window",
     actions={
@@ -216,15 +230,15 @@ KIT: Final = RungKit(
         )
     },
     corners={
-        "release up to a page boundary": ("Release", _FILLS),
-        "release up to inside a page": ("Release", _FILLS, SEVERAL_CELLS),
-        "release a page that is shared": ("Release", "Clone", _FILLS),
-        "release from a full pool": ("Release", _FILLS, FULL_POOL),
-        "allocate after a release": ("Release", "Allocate", _FILLS),
-        "round after a release": ("Release", "Round|Generate"),
-        "clone after a release": ("Release", "Clone", _FILLS),
-        "truncate after a release": ("Release", "Truncate", "Propose", _FILLS),
-        "free after a release": ("Release", "Free", _FILLS),
+        "release up to a page boundary": (*_RELEASED, _FILLS),
+        "release up to inside a page": (*_RELEASED, _FILLS, SEVERAL_CELLS, RELEASES_INSIDE),
+        "release a page that is shared": (*_RELEASED, "Clone", _FILLS),
+        "release from a full pool": (*_RELEASED, _FILLS, FULL_POOL),
+        "allocate after a release": (*_RELEASED, "Allocate", _FILLS, GROWS_RELEASED),
+        "round after a release": (*_RELEASED, "Round|Generate", GROWS_RELEASED),
+        "clone after a release": (*_RELEASED, "Clone", _FILLS),
+        "truncate after a release": (*_RELEASED, "Truncate", "Propose", _FILLS),
+        "free after a release": (*_RELEASED, "Free", _FILLS),
     },
     always=_always,
     rules={

@@ -515,6 +515,7 @@ def test_a_pair_of_steps_that_never_came_is_missing() -> None:
     """It is required as soon as it would have come so often, were each step drawn by itself."""
     both = [f"{kind} done > {kind} done" for kind in ("Free", "Reserve")]
 
+    assert EXPECTED == 120  # docs/adapters.md says so
     assert both == missing_pairs(repeated(act.Reserve, act.Free, times=2 * EXPECTED))
     assert [] == missing_pairs(repeated(act.Reserve, act.Free, times=2 * EXPECTED - 1))
     every = repeated(act.Reserve, act.Reserve, act.Free, act.Free, times=2 * EXPECTED)

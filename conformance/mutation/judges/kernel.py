@@ -36,7 +36,9 @@ and not more than JOB_SECONDS.
 CASES: Final = 4
 """The batches of each job."""
 RAISED: Final = "raised"
-"""The end of a job whose kernel raises: then it is not checked."""
+"""The end of a job whose kernel raises, or answers otherwise each time: then it is not checked."""
+FINDING: Final = "finding"
+"""The end of a job that finds the kernel wrong."""
 _FOUND: Final = Counter[Job]()
 """How many mutants each job has found: those that find most are tried first."""
 
@@ -82,7 +84,7 @@ def _ended(job: Job, watchdog: Watchdog) -> str | None:
         finally:
             watchdog.end()
     if trial.found is not None:
-        return str(trial.found["ended"])
+        return FINDING if trial.found["ended"] == FINDING else RAISED
     if programs is not None:
         _kept().keep(job, _key(job, programs), time.monotonic() - began)
     return None
