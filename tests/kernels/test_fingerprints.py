@@ -94,7 +94,7 @@ def test_a_callback_that_holds_values_has_no_digest() -> None:
         def callback(x: Any) -> Any:
             return x + more
 
-        kind = jax.ShapeDtypeStruct((), jnp.float32)
+        kind = jax.typeof(jnp.zeros((), jnp.float32))
         return lambda x: jax.pure_callback(callback, kind, x)
 
     for more in (1.0, 2.0):
