@@ -25,10 +25,13 @@ from conformance.rungs.record import (
     AHEAD,
     EAGER_COPY,
     FULL_POOL,
+    GROWS_RELEASED,
     LAZY,
     ONE_SHORT,
     PART_ROUNDS,
     REFUSAL,
+    RELEASES,
+    RELEASES_INSIDE,
     RESERVED,
     SEVERAL_CELLS,
     SEVERAL_PAGES,
@@ -56,7 +59,8 @@ from spec.vocabulary import (
     default_limits,
 )
 
-CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED}
+BEHIND_A_WINDOW = {RELEASES, RELEASES_INSIDE, GROWS_RELEASED}
+CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED, *BEHIND_A_WINDOW}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset(
@@ -450,10 +454,34 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
-    everything = counted.coverable(words(*ACTIONS, poison=True) | {LAZY, AHEAD})
+    offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD} | BEHIND_A_WINDOW
+    everything = counted.coverable(offered)
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)
     assert [] == counted.covered(everything)
+
+
+GROWN = {"allocate after a release", "round after a release"}
+
+
+@pytest.mark.parametrize(
+    ("window", "missing"),
+    [
+        (9, set()),
+        (10, GROWN),
+        (11, GROWN),
+        (12, {*GROWN, "release up to inside a page"}),
+        (13, {corner for corner, needs in CORNERS.items() if RELEASES in needs}),
+    ],
+)
+def test_what_must_be_released_depends_on_the_window(window: int, missing: set[str]) -> None:
+    """In a row of 16 cells 15 are written at most: a window of 12 leaves one page, and 13 none."""
+    counted = Coverage()
+    offered = words(*ACTIONS, window=9), words(*ACTIONS, window=window)
+    wide, narrow = ({*counted.coverable(one)} for one in offered)
+
+    assert missing == wide - narrow
+    assert len(missing) in {0, 2, 3, 9}
 
 
 def test_every_word_of_a_corner_is_known() -> None:
