@@ -15,6 +15,7 @@ from attrs import evolve
 from conformance.files.geometries import geometry_to_text
 from conformance.lockstep.called import made_at
 from conformance.protocol import Engine, Factory, Unsupported
+from conformance.rungs.window import fewest_released
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, default_limits
 
 LONGEST_ROW: Final = 160
@@ -171,13 +172,11 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
 def _with_rows_past(lookahead: int, main: Geometry) -> Geometry:
     """The geometry with rows that end past a cell, its page and what is taken ahead of them.
 
-    With a window they have a page more than the least in which a page is released, so that a row
+    With a window they have a page past the fewest cells of which one is released, so that a row
     grows after a release. The pool grows with the rows. The geometry as it is, if its rows suffice
     or would be too long.
     """
-    cells = lookahead + main.page_size + 1
-    if main.window is not None:
-        cells = max(cells, main.window + 3 * main.page_size)
+    cells = lookahead + main.page_size + (fewest_released(main) or 1)
     if not main.max_len < cells <= LONGEST_ROW:
         return main
     longer = main.pages_for(cells)

@@ -37,11 +37,12 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
         prefill_cells=128,
     )
     steps = 8 if sizes.capacity >= 8 * fewest else 4  # a second group, where rows are long enough
+    long = sizes.tokens > 256
     large = Blocks(
         kv_pages=steps * fewest // sizes.page_size,  # all steps of a group may be visible
         decode_cells=fewest,
-        decode_steps=8 if sizes.tokens > 256 else 4,
-        q_rows=256 if sizes.tokens > 256 else 32,
+        decode_steps=8 if long else 4,
+        q_rows=256 if long else 32,
         prefill_cells=256,
     )
     both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores

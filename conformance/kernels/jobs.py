@@ -118,17 +118,22 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
     if SIZES[0].name not in left_out:
         yield from _others_eagerly(name, append=True, seed=seed)
-        usual = len(variants(name, SIZES[0]))
-        for sizes in SIZES:
-            for index in range(usual, len(variants(name, sizes))):  # that the first shape lacks
-                yield Job(
-                    kernel=name,
-                    sizes=sizes.name,
-                    variant=index,
-                    cases=FEWEST,
-                    seed=seed,
-                    append=True,
-                )
+        yield from _widening(name, left_out, seed)
+
+
+def _widening(name: str, left_out: Mapping[str, str], seed: int) -> Iterator[Job]:
+    """Jobs that write new cells with block sizes which the first shape lacks."""
+    usual = len(variants(name, SIZES[0]))
+    for sizes in SIZES:
+        for index in range(usual, len(variants(name, sizes))) if sizes.name not in left_out else ():
+            yield Job(
+                kernel=name,
+                sizes=sizes.name,
+                variant=index,
+                cases=FEWEST,
+                seed=seed,
+                append=True,
+            )
 
 
 def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:

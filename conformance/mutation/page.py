@@ -150,6 +150,7 @@ def report(group: str, samples: Mapping[str, Sequence[int]], fates: Fates) -> Re
     parts = [
         *_head(judged, fates),
         *(f"- {text}" for text, _ in targets),
+        *_alone(judged),
         *([] if targets else [_without_target(judged)]),
         "",
         *_matrix(judged),
@@ -215,11 +216,22 @@ def _targets(group: str, every: Mapping[str, Judged]) -> Iterator[tuple[str, Ver
     for (groups, method), least in TARGETS.items():
         if group in groups:
             together = [every[one] for one in groups]
-            share = _sum(one.share(method) for one in together)
-            verdict = _verdict(together, method, share, least)
+            verdict = _verdict(together, method, least)
+            lacking = " and ".join(one.group for one in together if not _is_judged(one, method))
+            share = f"{lacking} not judged whole" if lacking else _share(together, method)
             by = "some method" if method == ANY else method
             names = " and ".join(groups)
             yield f"{names}, killed by {by}: {share}; target {least:.0%}: {verdict.value}", verdict
+
+
+def _alone(judged: Judged) -> Iterator[str]:
+    """The share of a group by itself, where it has its target together with others."""
+    if len(beside(judged.group)) > 1 and _is_judged(judged, ANY):
+        yield f"- {judged.group} alone: {judged.share(ANY)}"
+
+
+def _share(together: Iterable[Judged], method: str) -> Share:
+    return _sum(one.share(method) for one in together)
 
 
 def _sum(shares: Iterable[Share]) -> Share:
@@ -228,18 +240,18 @@ def _sum(shares: Iterable[Share]) -> Share:
     return Share(sum(killed), sum(whole))
 
 
-def _verdict(together: Sequence[Judged], method: str, share: Share, least: float) -> Verdict:
-    decided = all(one.sample and _is_judged(one, method) for one in together)
+def _verdict(together: Sequence[Judged], method: str, least: float) -> Verdict:
+    decided = all(_is_judged(one, method) for one in together)
     equivalent = _sum(one.equivalent for one in together)
     if not decided or equivalent.value > MOST_EQUIVALENT:
         return Verdict.UNDECIDED
-    return Verdict.HOLDS if share.value >= least else Verdict.FAILS
+    return Verdict.HOLDS if _share(together, method).value >= least else Verdict.FAILS
 
 
 def _is_judged(judged: Judged, method: str) -> bool:
-    """Whether a method, or each that ANY stands for, was run on the whole sample."""
+    """Whether a sample was judged whole by a method, or by each that ANY stands for."""
     needed = of_kit(GROUPS[judged.group].methods) if method == ANY else (method,)
-    return set(needed) <= set(judged.methods)
+    return bool(judged.sample) and set(needed) <= set(judged.methods)
 
 
 def _matrix(judged: Judged) -> Iterator[str]:

@@ -53,6 +53,7 @@ from conformance.rungs.record import (
 from conformance.rungs.registry import CORNERS, corners
 from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
 from conformance.rungs.sharing import SHARED, edge_corners
+from conformance.rungs.window import fewest_released
 from spec import ladder, pool
 from spec.machines.pages import copying
 from spec.state import State
@@ -73,8 +74,8 @@ _DONE: Final = (None,)
 EXPECTED: Final = 120
 """A run must reach a pair of steps that would have come so often by chance.
 
-Some pairs come 25 times less often than that, since one of the steps leaves little for the other;
-then the odds that a run lacks such a pair are below 1 %.
+A pair that comes 25 times less often, since one step leaves little for the other, is then missing
+in less than 1 % of runs: exp(-120 / 25).
 """
 RARE_STEPS: Final = 200_000
 """A run must reach the rare refusals if it has at least so many steps."""
@@ -335,14 +336,13 @@ def _releases(sizes: Geometry, capacity: Capacity) -> set[str]:
 
     A sequence has written at most all cells but one, since it must still be able to draw a token.
     """
-    if sizes.window is None:
+    least, most = fewest_released(sizes), sizes.max_len - 1
+    if least is None:
         return set()
-    size, most = sizes.page_size, sizes.max_len - 1
-    least = sizes.window - 1 + size
     fits = {
         RELEASES: least <= most,
         RELEASES_INSIDE: least < most,
-        GROWS_RELEASED: least + capacity.lookahead <= sizes.max_len - size,
+        GROWS_RELEASED: least + capacity.lookahead <= sizes.max_len - sizes.page_size,
     }
     return {word for word, holds in fits.items() if holds}
 

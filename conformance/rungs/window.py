@@ -86,12 +86,17 @@ def slide(session: Session, drawn: int) -> Step:
     return _next_cells(state, slot, digits)
 
 
+def fewest_released(sizes: Geometry) -> int | None:
+    """The fewest committed cells with which a page lies behind the window; None without one."""
+    return None if sizes.window is None else sizes.window - 1 + sizes.page_size
+
+
 def _release_first(session: Session, digits: Digits) -> None:
     """Release what no query can see of a slot that has as much, or of a new one."""
     sizes, limits = session.state.geometry, session.state.limits
     most = min(limits.prefill_tokens, sizes.max_len - 1)
-    least = sizes.page_size + sizes.window - 1 if sizes.window else sizes.max_len
-    if not _releasable(session.state) and least <= most:
+    least = fewest_released(sizes)
+    if not _releasable(session.state) and least is not None and least <= most:
         prompt = (digits.below(ALPHABET),) * (least + digits.below(most - least + 1))
         params = Params(max_new=sizes.max_len - len(prompt))
         begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))

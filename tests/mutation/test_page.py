@@ -222,9 +222,13 @@ def test_samples_of_two_groups_have_one_target(
     ]
 
 
-@pytest.mark.parametrize("missing", ["kernel tpu", "fuzz", "a sample"])
-def test_a_group_that_was_not_judged_leaves_both_undecided(tmp_path: Path, missing: str) -> None:
-    """The target needs each method of each group, and a sample of both."""
+@pytest.mark.parametrize(
+    ("missing", "lacking"), [("kernel tpu", "kernel"), ("fuzz", "contents"), ("a sample", "kernel")]
+)
+def test_a_group_that_was_not_judged_leaves_both_undecided(
+    tmp_path: Path, missing: str, lacking: str
+) -> None:
+    """Both lines say which group lacks a method or its sample, and the other has its own share."""
     groups = ("contents", "kernel")
     fates, samples = Fates(tmp_path / "fates", stamp), dict.fromkeys(groups, range(SIZE))
     for group in groups:
@@ -236,8 +240,16 @@ def test_a_group_that_was_not_judged_leaves_both_undecided(tmp_path: Path, missi
 
     found = [page.report(group, samples, fates) for group in groups]
 
+    line = (
+        f"- contents and kernel, killed by some method: {lacking} not judged whole; "
+        f"target 95%: {Verdict.UNDECIDED.value}\n"
+    )
     assert [False, False] == [one.is_met for one in found]
-    assert all(f"target 95%: {Verdict.UNDECIDED.value}" in one.text for one in found)
+    assert all(line in one.text for one in found)
+    assert [name != lacking for name in groups] == [
+        f"- {name} alone: 40 of 40: 100.0%" in one.text
+        for name, one in zip(groups, found, strict=True)
+    ]
 
 
 def test_a_group_without_a_target_has_its_share(tmp_path: Path) -> None:

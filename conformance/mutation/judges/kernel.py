@@ -6,17 +6,17 @@ which a mutant ended need not run every job anew.
 """
 
 import hashlib
-import json
 import time
 from collections import Counter
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import jax
 from attrs import define, evolve, field
 
+from conformance.files.results import Results
 from conformance.kernels import interpret
 from conformance.kernels.batches import SIZES
 from conformance.kernels.block_sizes import variants
@@ -61,7 +61,7 @@ def _judge(name: str, watchdog: Watchdog) -> str | None:
         ended = _ended(job, watchdog)
         if ended == RAISED and job == first:
             return RAISED
-        if ended not in {None, RAISED}:
+        if ended == FINDING:
             _FOUND[job] += 1
             return ended
         raised |= ended == RAISED
@@ -94,10 +94,11 @@ def _ended(job: Job, watchdog: Watchdog) -> str | None:
 class _Kept:
     """What passed: keys of jobs and programs. seconds: the longest that each job took.
 
-    path: the file in which it is kept; None if there is no folder for it.
+    results: the file in which it is kept; None if there is no folder for it. stamp: of the bench.
     """
 
-    path: Path | None
+    results: Results | None
+    stamp: str
     passed: set[str] = field(factory=set)
     seconds: dict[str, float] = field(factory=dict)
 
@@ -106,17 +107,14 @@ class _Kept:
         if key in self.passed:
             return
         self._take(key, _name(job), seconds)
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([key, _name(job), seconds]) + "\n")
+        if self.results is not None:
+            self.results.add(self.stamp, {"job": _name(job), "key": key, "seconds": seconds})
 
     def load(self) -> None:
-        """Take what earlier processes have kept. A line that was cut off is left out."""
-        if self.path is None or not self.path.exists():
-            return
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError, TypeError):
-                self._take(*json.loads(line))
+        """Take what earlier processes have kept with the same bench."""
+        for row in () if self.results is None else self.results.read():
+            if row["stamp"] == self.stamp:
+                self._take(str(row["key"]), str(row["job"]), float(str(row["seconds"])))
 
     def _take(self, key: str, name: str, seconds: float) -> None:
         self.passed.add(key)
@@ -125,10 +123,11 @@ class _Kept:
 
 @cache
 def _kept() -> _Kept:
-    """What passed with the code of the bench as it is."""
+    """What passed with the code of the bench as it is, and with this jax."""
     folder = compiled_code.place().path
-    bench = code_of([*imported(__name__)])
-    kept = _Kept(folder and folder / f"kernel-jobs-{bench}.jsonl")
+    file = None if folder is None else folder / "kernel-jobs.jsonl"
+    results = None if file is None else Results(file, key="job", command="mutants")
+    kept = _Kept(results, f"{code_of(imported(__name__))} {jax.__version__}")
     kept.load()
     return kept
 
