@@ -27,7 +27,7 @@ TARGETS: Final[Mapping[tuple[tuple[str, ...], str], float]] = {
 }
 """For the samples of some groups together and a method, the least share of mutants that it kills.
 """
-LATE: Final = ("gates",)
+LATE: Final = ("gates", "served")
 """Methods that take long: they are asked only about the mutants that no other method kills."""
 Z: Final = 1.96
 """The quantile of the normal distribution for an interval of 95 %."""
@@ -125,7 +125,7 @@ def asked(
     numbers = [one for one in numbers if explained or every[one].id not in EQUIVALENT]
     if method not in LATE:
         return numbers
-    others = [one for one in GROUPS[group].methods if one not in LATE]
+    others = [one for one in of_kit(GROUPS[group].methods) if one not in LATE]
     fate = fates.known.get
     return [
         one
@@ -175,7 +175,7 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
         yield "Mutants that raise as soon as an entry point is traced do not count, nor do those"
         yield "with which a kernel raises in the first job of its bench, or in a later one while no"
         yield "job finds it wrong."
-    for one in set(LATE).intersection(judged.methods):
+    for one in (late for late in LATE if late in judged.methods):
         yield f"The method {one} is asked only about mutants that no other method kills."
     yield "Mutants that are explained as equivalent are judged with `--explained` alone."
     yield "Intervals are of 95 %."

@@ -29,6 +29,7 @@ from conformance.mutation.fates import Fate, Fates, Key
 from conformance.mutation.judges import gates
 from conformance.mutation.judges.kernel import RAISED
 from conformance.mutation.methods import GATES, KERNELS
+from conformance.mutation.page import LATE
 from conformance.mutation.stamps import stamp
 from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, eligible, sample
 from conformance.mutation.worker import Job
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if TESTS not in GROUPS[group].methods:
                 traced = sample(group, round(SPARE * size))
                 _judge_all(group, TRACE, traced, fates, given.jobs, update)
-            methods = given.method or GROUPS[group].methods
+            methods = sorted(given.method or GROUPS[group].methods, key=LATE.__contains__)
             asked = partial(_asked, group, size=size, fates=fates, explained=given.explained)
             while any(fates.left(group, one, asked(one)) for one in methods):
                 for method in methods:  # those that raise are replaced by others

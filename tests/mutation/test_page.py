@@ -92,6 +92,14 @@ def test_a_late_method_is_asked_about_survivors_alone(tmp_path: Path) -> None:
     assert "| all | 4 | 2 (50%) | 1 (25%) | 3 (75%) |" in found
 
 
+def test_unit_tests_take_no_mutant_from_a_late_method(tmp_path: Path) -> None:
+    """It is asked about all that the kit's other methods leave, since it is of the kit itself."""
+    fates = Fates(tmp_path / "mutants.jsonl", stamp)
+    fates.add(("contents", "unit tests", 0), Fate("test_llama"))
+    fates.add(("contents", "replay", 1), Fate("DET"))
+    assert [0, 2] == page.asked("contents", "served", range(3), fates)
+
+
 def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An explained survivor does not count, but with more than a tenth the result is undecided."""
     names = [one.id for one in mutants("metadata")]

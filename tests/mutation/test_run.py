@@ -121,6 +121,23 @@ def test_each_method_is_asked_what_it_is_to_judge(
     assert {TRACE: [*killed], "kernel tpu": bench, "gates": bench[:-2]} == asked
 
 
+def test_late_methods_are_asked_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are named before others, and are asked only after those have judged."""
+    order = []
+
+    def judge(
+        group: str, method: str, numbers: list[int], fates: Fates, _jobs: int, _update: object
+    ) -> None:
+        order.append(method)
+        for number in numbers:
+            fates.add((group, method, number), Fate(None))
+
+    monkeypatch.setattr(run, "_judge_all", judge)
+    run.main(["--group", "contents", "--size", "2", "--results", str(tmp_path / "fates")])
+    assert "served" == order[-1]
+    assert "unit tests" in order
+
+
 def test_nobody_is_asked_before_it_is_known_what_raises(tmp_path: Path) -> None:
     """Without a fate of each traced mutant there is no sample."""
     fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 6)
