@@ -1,8 +1,8 @@
 """The run of a kernel in the interpreter of the TPU, with the interpreter's findings.
 
 Copies happen when they are waited for, or at once; unwritten memory is NaN; a read outside of a
-buffer is an error. The interpreter prints races and unbalanced semaphores on the standard output of
-the process, so a process that runs this module cannot use that output for anything else.
+buffer is an error. Races, unbalanced semaphores and broken promises are printed on the standard
+output of the process, so a process that runs this module cannot use that output for anything else.
 """
 
 import os
@@ -22,6 +22,7 @@ from attrs import evolve, frozen
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from conformance.kernels import promises
 from conformance.kernels.batches import Arrays, Numbers, Sizes
 from conformance.kernels.block_sizes import Own
 from conformance.kernels.compile import traced
@@ -100,13 +101,14 @@ def attend(
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
-            with pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
+            with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
                 found = subject.call(*given, options=sizes.options, **told(own), **operands)
                 if operands:
                     found, pool = _pair(found, given[1])
                 out = np.asarray(found).astype(np.float64)
                 if out.shape != arrays.q.shape:
                     raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
+            jax.effects_barrier()  # type: ignore[no-untyped-call]
         except jax.errors.JaxRuntimeError as error:
             text = str(error).lower()
             if not any(words in text for words in OUTSIDE):
@@ -115,7 +117,7 @@ def attend(
         finally:
             if out is None:
                 pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
-    said = {"race": RACE, "semaphore": LEFT_OVER}
+    said = {"race": RACE, "semaphore": LEFT_OVER, "misaligned": promises.BROKEN}
     heard = [name for name, words in said.items() if any(words in line for line in lines)]
     return Answer(out, tuple(outside + heard), pool)
 

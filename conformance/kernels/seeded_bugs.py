@@ -19,7 +19,7 @@ import impl.attention.tpu as kernel
 from conformance.kernels.batches import SIZES
 from conformance.kernels.pallas import Copy, Ref
 from impl.attention import places
-from impl.attention.tpu import cells, decode, flow, prefill, writing
+from impl.attention.tpu import cells, decode, flow, fresh, prefill, writing
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.flow import Fetch, Flow
 from impl.attention.tpu.shape import LANES, Shape
@@ -345,6 +345,11 @@ def _one_place_on(right: Write[P]) -> Write[P]:
     return wrong
 
 
+def _one_on(right: Callable[P, Array]) -> Callable[P, Array]:
+    """A place, and the one where it is looked for, are both one further on."""
+    return lambda *given, **named: right(*given, **named) + 1
+
+
 def _padding_to_first_cell(right: Callable[P, Array]) -> Callable[P, Array]:
     """Tokens of no sequence are stored in cell 0."""
 
@@ -633,6 +638,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "new cells of the neighbour": Mutant(
         "operands one row off", flow.Flow, "_start_fresh", _neighbours_cells, append=True
+    ),
+    "new cells one place on in the operand": Mutant(
+        "copies begin inside a tile", fresh, "place", _one_on, sizes=MANY, append=True
     ),
 }
 """All seeded bugs, by name."""

@@ -349,14 +349,16 @@ def test_what_nobody_can_say_is_undecided() -> None:
 @pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
-    """NaN behind the window, a page past the pool and a race of two cores have their own names."""
+    """NaN behind a window, a page past the pool, a race and a broken promise have their names."""
     job = Job(kernel="kernel_toys:masks_scores", sizes=WINDOWED.name, cases=30, shrink=False)
     outside = Job(kernel="kernel_toys:reads_outside", sizes=SIZES[0].name, shrink=False)
     race = Job(kernel="kernel_toys:both_write", sizes=SIZES[0].name, mode="eager", shrink=False)
-    found = [Tried(job), Tried(outside), Tried(race)]
+    broken = Job(kernel="kernel_toys:promises_more", sizes=SIZES[0].name, shrink=False)
+    found = [Tried(job), Tried(outside), Tried(race), Tried(broken)]
     processes.make_all(found, update=quiet)
 
-    assert [["reads_behind_window"], ["out_of_bounds"], ["race"]] == [one.what for one in found]
+    names = [["reads_behind_window"], ["out_of_bounds"], ["race"], ["misaligned"]]
+    assert names == [one.what for one in found]
 
 
 def test_races_are_looked_for_only_if_one_is_found() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import jax
@@ -152,6 +153,20 @@ def both_write(*arrays: Any, scale: float = 1.0) -> Any:
         scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
         compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
     )()
+    out = reference.ragged_paged_attention(*arrays, scale=scale)
+    return out + (0 * written[0, 0]).astype(out.dtype)
+
+
+@partial(jax.jit, static_argnames="scale")
+def promises_more(*arrays: Any, scale: float = 1.0) -> Any:
+    """A right kernel with a promise that it keeps, and one that it breaks, in a jitted function."""
+
+    def body(out: Any) -> None:
+        kept, broken = pl.multiple_of(8 * pl.program_id(0), 8), pl.program_id(0) + 12
+        out[...] = jnp.full(out.shape, kept + pl.multiple_of(broken, (4, 8)), out.dtype)
+
+    kind: Any = jax.typeof(jnp.zeros((8, 128), jnp.float32))
+    written: Any = pl.pallas_call(body, grid=(2,), out_shape=kind)()
     out = reference.ragged_paged_attention(*arrays, scale=scale)
     return out + (0 * written[0, 0]).astype(out.dtype)
 

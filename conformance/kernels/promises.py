@@ -1,0 +1,44 @@
+"""The check of `pl.multiple_of`: a compiler believes this promise, and the interpreter ignores it.
+
+On a TPU a kernel that breaks it reads or writes elsewhere, or anything else may happen.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import lcm
+from typing import Final
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental import pallas as pl
+
+BROKEN: Final = "is no multiple of"
+"""What is printed of a promise that is not kept, after the number and before the divisor."""
+Promise = Callable[[Array, int | Sequence[int]], Array]
+"""As `pl.multiple_of`."""
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """A kernel that is traced inside this block prints each promise that it does not keep."""
+    right = pl.multiple_of
+    setattr(pl, "multiple_of", _checked(right))  # noqa: B010 - mypy takes it for a constant
+    try:
+        yield
+    finally:
+        setattr(pl, "multiple_of", right)  # noqa: B010 - as above
+
+
+def _checked(right: Promise) -> Promise:
+    def multiple_of(x: Array, values: int | Sequence[int]) -> Array:
+        promised = right(x, values)
+        divisor = values if isinstance(values, int) else lcm(*values)
+
+        @pl.when(jnp.any(promised % divisor != 0))
+        def _() -> None:
+            jax.debug.print(f"{{}} {BROKEN} {divisor}", promised)
+
+        return promised
+
+    return multiple_of
