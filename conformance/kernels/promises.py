@@ -1,6 +1,7 @@
 """The check of `pl.multiple_of`: a compiler believes this promise, and the interpreter ignores it.
 
-On a TPU a kernel that breaks it reads or writes elsewhere, or anything else may happen.
+On a TPU a kernel that breaks it reads or writes elsewhere, or anything else may happen. A kernel
+that imported the function by its own name before is not checked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
