@@ -1,6 +1,7 @@
 """The page about the mutants of a group: its targets, operators and methods, and the survivors."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -8,7 +9,7 @@ from typing import Final
 
 from attrs import frozen
 
-from conformance.mutation.explained import EQUIVALENT
+from conformance.mutation.explained import EQUIVALENT, MISSED
 from conformance.mutation.fates import Fate, Fates
 from conformance.mutation.operators import Mutant
 from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, eligible, mutants
@@ -29,6 +30,7 @@ TARGETS: Final[Mapping[tuple[tuple[str, ...], str], float]] = {
 """
 LATE: Final = ("gates", "served")
 """Methods that take long: they are asked only about the mutants that no other method kills."""
+UNEXPLAINED: Final = "**not explained**"
 Z: Final = 1.96
 """The quantile of the normal distribution for an interval of 95 %."""
 
@@ -295,5 +297,16 @@ def _survivors(judged: Judged, fates: Fates) -> Iterator[str]:
         methods = of_kit(GROUPS[judged.group].methods)
         tried = all((judged.group, way, one.number) in fates.known for way in methods)
         said = "equivalent" if tried else "equivalent, not judged"
-        yield f"- `{one.id}`: " + (f"{said}: {why}" if why else "**not explained**")
+        yield f"- `{one.id}`: " + (f"{said}: {why}" if why else _why_missed(one.id))
     yield ""
+
+
+def explained_anew(text: str) -> str:
+    """A page on which each survivor that counts has the reason of today; the rest stays."""
+    counted = re.compile(f"^- `(.*)`: (?:{re.escape(UNEXPLAINED)}|missed: .*)$", re.MULTILINE)
+    return counted.sub(lambda found: f"- `{found[1]}`: {_why_missed(found[1])}", text)
+
+
+def _why_missed(name: str) -> str:
+    """Why the kit misses a mutant that is not equivalent, if that is known."""
+    return f"missed: {MISSED[name]}" if name in MISSED else UNEXPLAINED

@@ -4,6 +4,7 @@
     python -m conformance.mutation.run --group metadata --method fuzz --size 30
     python -m conformance.mutation.run --explained
     python -m conformance.mutation.run --all
+    python -m conformance.mutation.run --reasons docs/mutants
 
 Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended, on
 another machine too: the file is part of the project. Fates of other sources are not used.
@@ -46,6 +47,8 @@ POLL_SECONDS: Final = 1.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge what is left of the samples, and write the pages. Returns 0 if the targets are met."""
     given = _parser().parse_args(arguments)
+    if given.reasons:
+        return _tell_reasons(Path(given.reasons))
     fates = Fates(Path(given.results), stamp)
     groups = [given.group] if given.group else list(GROUPS)
     sizes = {
@@ -73,6 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.write:
             (Path(given.write) / f"{group}.md").write_text(found.text, encoding="utf-8")
     return 0 if is_met else 1
+
+
+def _tell_reasons(folder: Path) -> int:
+    """Write the reasons of today why survivors are missed on the pages of a folder."""
+    for path in sorted(folder.glob("*.md")):
+        path.write_text(page.explained_anew(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
 
 
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
@@ -169,6 +179,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--results", default=str(RESULTS), help=f"(default {RESULTS})")
     parser.add_argument("--write", help=f"write the pages to this folder, as {PAGES}")
+    parser.add_argument(
+        "--reasons",
+        metavar="FOLDER",
+        help="judge nothing: write on the pages of this folder why survivors are missed",
+    )
     return parser
 
 

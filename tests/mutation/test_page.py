@@ -13,12 +13,14 @@ from conformance.mutation.targets import GROUPS, mutants
 from conformance.verdict import Verdict
 
 SIZE = 40
+PAGES = Path(__file__).parents[2] / "docs" / "mutants"
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fates of these tests are made up: no explanation is of them."""
     monkeypatch.setattr(page, "EQUIVALENT", {})
+    monkeypatch.setattr(page, "MISSED", {})
 
 
 def report(path: Path, survivors: Sequence[int], methods: Sequence[str] = ()) -> page.Report:
@@ -260,6 +262,37 @@ def test_a_group_that_was_not_judged_leaves_both_undecided(
     ]
 
 
+def test_what_is_missed_has_its_reason_and_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three survivors of forty fail the target, whether the kit knows why it misses them or not."""
+    monkeypatch.setattr(page, "MISSED", {mutants("metadata")[3].id: "too long"})
+    found = report(tmp_path, [3, 4, 5])
+
+    assert not found.is_met
+    assert "killed by some method: 37 of 40" in found.text
+    assert f"- `{mutants('metadata')[3].id}`: missed: too long\n" in found.text
+    assert found.text.count("**not explained**") == 2
+
+
+def test_reasons_are_told_anew_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason that is new, or gone, changes the line of its mutant and no other."""
+    every = [one.id for one in mutants("metadata")]
+    monkeypatch.setattr(page, "EQUIVALENT", {every[3]: "the same program"})
+    monkeypatch.setattr(page, "MISSED", {every[4]: "too long"})
+    before = report(tmp_path, [3, 4, 5]).text
+    monkeypatch.setattr(page, "EQUIVALENT", {})
+    monkeypatch.setattr(page, "MISSED", {every[5]: r"too \1 wide"})
+    after = page.explained_anew(before)
+
+    lines = zip(before.splitlines(), after.splitlines(), strict=True)
+    assert [
+        (f"- `{every[4]}`: missed: too long", f"- `{every[4]}`: **not explained**"),
+        (f"- `{every[5]}`: **not explained**", f"- `{every[5]}`: missed: too \\1 wide"),
+    ] == [pair for pair in lines if pair[0] != pair[1]]
+    assert before.endswith("\n\n") == after.endswith("\n\n")
+
+
 def test_a_group_without_a_target_has_its_share(tmp_path: Path) -> None:
     """It is that of the methods that were run, which the line names."""
     fates = Fates(tmp_path / "fates", stamp)
@@ -284,6 +317,17 @@ def test_every_explanation_is_of_a_mutant() -> None:
     names = {one.id for group in GROUPS for one in mutants(group)}
 
     assert [] == sorted(set(explained.EQUIVALENT) - names)
+    assert explained.EQUIVALENT.keys().isdisjoint(explained.MISSED)
+
+
+def test_every_survivor_on_a_page_that_counts_has_its_reason() -> None:
+    """And no reason is of a mutant that is neither on a page nor in the code."""
+    pages = "".join(one.read_text() for one in sorted(PAGES.glob("*.md")))
+    names = {one.id for group in GROUPS for one in mutants(group)}
+
+    assert page.UNEXPLAINED not in pages
+    assert page.explained_anew(pages) == pages
+    assert [] == [one for one in explained.MISSED if one not in names and f"`{one}`" not in pages]
 
 
 @pytest.mark.parametrize("whole", [1, 2, 9, 10, 300])

@@ -164,3 +164,16 @@ def test_any_group_that_misses_its_target_fails_the_run(
     assert {name: name for name in targets.GROUPS} == {
         path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md")
     }
+
+
+def test_reasons_are_written_without_judging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of the folder that is named, and nothing else, are written anew."""
+    monkeypatch.setattr(run, "_judge_all", lambda *_: pytest.fail("it judges"))
+    monkeypatch.setattr(page, "MISSED", {"a name": "too long"})
+    (tmp_path / "kit.md").write_text("# Mutants\n\n- `a name`: **not explained**\n")
+
+    assert 0 == run.main(["--reasons", str(tmp_path), "--results", str(tmp_path / "fates")])
+    assert "# Mutants\n\n- `a name`: missed: too long\n" == (tmp_path / "kit.md").read_text()
+    assert ["kit.md"] == [one.name for one in tmp_path.iterdir()]

@@ -4,6 +4,8 @@ Each test plants one bug, runs a few actions that meet it, and expects the edge,
 is the first to see it.
 """
 
+from typing import cast
+
 import pytest
 from attrs import evolve, has
 from spec_tools import (
@@ -38,7 +40,7 @@ from spec.machines.actions import (
 )
 from spec.rung import LadderBroken, Machine, Pages, Part, Rung
 from spec.state import Output, State
-from spec.vocabulary import InvalidInput, Params, Request, default_limits
+from spec.vocabulary import Geometry, InvalidInput, Params, Request, default_limits
 
 PAGES = ladder.machine("pages")
 SIZES = geometry(pages=8, page_size=4, slots=3, pages_per_seq=4)
@@ -345,6 +347,18 @@ def test_a_machine_is_not_made_for_limits_that_are_too_small() -> None:
     """The queue has an entry for each slot."""
     with pytest.raises(InvalidInput, match=r"Limits\.queue: saw 2, allowed: at least 3"):
         MACHINE.initial(SIZES, evolve(default_limits(SIZES), queue=2))
+
+
+def test_a_machine_is_made_for_a_geometry() -> None:
+    """Numbers alone do not say which is which."""
+    with pytest.raises(InvalidInput, match=r"^geometry: saw 5"):
+        MACHINE.initial(cast(Geometry, 5), default_limits(SIZES))
+
+
+def test_a_sequence_without_tokens_is_not_sampled() -> None:
+    """There is no last token to attend from, although none is unwritten."""
+    empty = PAGES.step(PAGES.initial(SIZES, default_limits(SIZES)), Reserve(0))
+    assert {"SLOT_EMPTY"} == {one.reason.name for one in PAGES.refusals(empty, Sample(0))}
 
 
 def test_a_sample_needs_every_token_written() -> None:
