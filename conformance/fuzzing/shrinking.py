@@ -38,7 +38,8 @@ def shrink(
 ) -> Finding:
     """The smallest history found in this time that still violates the same clause.
 
-    step_seconds: how long each step may take.
+    A run compares some things at a sample of its steps, and a replay at each. If that finds another
+    clause first, that is the one. step_seconds: how long each step may take.
 
     Raises AdapterMistake if a new engine goes wrong before any step: it is not new.
 
@@ -48,7 +49,8 @@ def shrink(
     first = again(())
     if finding.history and first is not None and not _is_served(first):
         raise not_new(first.message)
-    return shrink_with(again, finding, seconds=seconds)
+    replayed = again(finding.history) if finding.history and seconds > 0 else None
+    return shrink_with(again, replayed or finding, seconds=seconds)
 
 
 def _is_served(finding: Finding) -> bool:

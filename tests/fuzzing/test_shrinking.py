@@ -115,6 +115,24 @@ def test_a_leak_shrinks_to_one_cell() -> None:
     assert (act.Reserve(), act.Allocate(((0, 0),)), act.Free(0)) == least.history
 
 
+def test_what_a_replay_finds_first_is_shrunk() -> None:
+    """A run may have compared only at a later step what a replay compares at each."""
+    found = replay(partial(toy, "leak"), (*GROW, act.Free(0)))
+    assert found is not None
+    later = Finding((*found.history, act.Reserve(), act.Free(3)), "ATOMIC", "it is done")
+
+    least = shrink(partial(toy, "leak"), later, seconds=60)
+
+    assert found.clause == least.clause != later.clause
+    assert (act.Reserve(), act.Allocate(((0, 0),)), act.Free(0)) == least.history
+
+
+def test_what_a_replay_does_not_find_is_shrunk_no_further() -> None:
+    """The finding stays as it was seen."""
+    found = Finding(GROW[:2], "ATOMIC", "it is done")
+    assert found is shrink(partial(toy, "leak"), found, seconds=60)
+
+
 def test_shrinking_keeps_to_its_time() -> None:
     """Without time left the finding is returned as it is."""
     found = replay(partial(toy, "leak"), (*GROW, act.Free(0)))

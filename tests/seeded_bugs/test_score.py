@@ -10,6 +10,8 @@ import pytest
 from attrs import evolve
 
 from conformance.cli import main
+from conformance.engines.ours import Ours
+from conformance.protocol import EngineFailed
 from conformance.rungs.registry import WARMUP
 from conformance.seeded_bugs import NO_VIEW, find, planted, replaced
 from conformance.seeded_bugs.catalogue import FAMILIES, NOT_YET, PLANTS
@@ -214,6 +216,24 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
 
     assert [False] * 2 == [attempt.caught for attempt in tries]
     assert all("ZeroDivisionError" in (attempt.error or "") for attempt in tries)
+
+
+def test_what_an_adapter_tells_is_a_catch_but_not_of_an_oracle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no exception out of the engine; an oracle alone has not seen it."""
+
+    def tells(_engine: object) -> None:
+        raise EngineFailed("one waits twice", clause="DET")
+
+    monkeypatch.setattr(Ours, "_admit", tells)
+    ways = ("fuzz", "replay", "invariants")
+    tries = [run(name)(None, 0, Budget(steps=60, shrink=False)) for name in ways]
+
+    assert [(True, "DET"), (True, "DET"), (False, None)] == [
+        (one.caught, one.clause) for one in tries
+    ]
+    assert [None] * 3 == [one.error for one in tries]
 
 
 def test_what_is_found_without_a_bug_is_told(tmp_path: Path) -> None:

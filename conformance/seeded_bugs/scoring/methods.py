@@ -23,7 +23,7 @@ from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, by_clauses
 from conformance.lockstep.run import Finding, replay
 from conformance.lockstep.watchdog import Patience
-from conformance.protocol import Engine
+from conformance.protocol import Engine, EngineFailed
 from conformance.seeded_bugs import Plant
 from conformance.seeded_bugs.catalogue import FAMILIES
 from conformance.seeded_bugs.scoring import kernel
@@ -96,8 +96,13 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
 
 
 def judged(oracle: Oracle, _plant: str | None, seed: int, budget: Budget) -> Attempt:
-    """This oracle alone, on the engine's own views along the same random histories."""
-    return _attempt(_campaign(seed, budget, oracle))
+    """This oracle alone, on the engine's own views along the same random histories.
+
+    What the adapter tells of itself ends the histories, and is no catch of the oracle.
+    """
+    report = _campaign(seed, budget, oracle)
+    found = _attempt(report)
+    return evolve(found, caught=False, clause=None) if _is_told(report.finding) else found
 
 
 def blindly(blind: Blind, plant: str | None, seed: int, budget: Budget) -> Attempt:
@@ -262,5 +267,15 @@ def _attempt(report: campaign.Run) -> Attempt:
 
 def _raised(finding: Finding | None) -> str | None:
     """The exception that the engine raised, if it did: such a plant has not been caught."""
-    violation = finding.violation if finding else None
-    return violation.message if violation and violation.__cause__ else None
+    cause = _cause(finding)
+    return finding.message if finding and cause and not _is_told(finding) else None
+
+
+def _is_told(finding: Finding | None) -> bool:
+    """Whether the adapter itself says that the engine is wrong."""
+    cause = _cause(finding)
+    return isinstance(cause, EngineFailed) and cause.raised is None
+
+
+def _cause(finding: Finding | None) -> BaseException | None:
+    return finding.violation.__cause__ if finding and finding.violation else None
