@@ -45,11 +45,13 @@ def shrink(
 
     Ctrl-C ends the shrinking and not the run: the smallest history so far is kept.
     """
+    if not finding.history:
+        return finding
     again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
     first = again(())
-    if finding.history and first is not None and not _is_served(first):
+    if first is not None and not _is_served(first):
         raise not_new(first.message)
-    replayed = again(finding.history) if finding.history and seconds > 0 else None
+    replayed = again(finding.history) if seconds > 0 else None
     return shrink_with(again, replayed or finding, seconds=seconds)
 
 
