@@ -302,9 +302,13 @@ def _survivors(judged: Judged, fates: Fates) -> Iterator[str]:
 
 
 def explained_anew(text: str) -> str:
-    """A page on which each survivor that counts has the reason of today; the rest stays."""
+    """A page on which the reasons of survivors are those of today; none counts otherwise for it."""
     counted = re.compile(f"^- `(.*)`: (?:{re.escape(UNEXPLAINED)}|missed: .*)$", re.MULTILINE)
-    return counted.sub(lambda found: f"- `{found[1]}`: {_why_missed(found[1])}", text)
+    text = counted.sub(lambda found: f"- `{found[1]}`: {_why_missed(found[1])}", text)
+    left_out = re.compile("^- `(.*)`: (equivalent|equivalent, not judged): (.*)$", re.MULTILINE)
+    return left_out.sub(
+        lambda found: f"- `{found[1]}`: {found[2]}: {EQUIVALENT.get(found[1], found[3])}", text
+    )
 
 
 def _why_missed(name: str) -> str:

@@ -89,6 +89,7 @@ def test_a_late_method_is_asked_about_survivors_alone(tmp_path: Path) -> None:
         before = page.report("kernel", {"contents": (), "kernel": numbers}, fates).text
         fates.add(("kernel", "gates", number), Fate(killed))
         assert "| gates |" not in before
+        assert "The method gates" not in before
     found = page.report("kernel", {"contents": (), "kernel": numbers}, fates).text
     assert "asked only about mutants that no other method kills" in found
     assert "| all | 4 | 2 (50%) | 1 (25%) | 3 (75%) |" in found
@@ -278,17 +279,19 @@ def test_what_is_missed_has_its_reason_and_counts(
 def test_reasons_are_told_anew_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reason that is new, or gone, changes the line of its mutant and no other."""
     every = [one.id for one in mutants("metadata")]
-    monkeypatch.setattr(page, "EQUIVALENT", {every[3]: "the same program"})
+    monkeypatch.setattr(page, "EQUIVALENT", dict.fromkeys([every[3], every[6]], "the same program"))
     monkeypatch.setattr(page, "MISSED", {every[4]: "too long"})
-    before = report(tmp_path, [3, 4, 5]).text
-    monkeypatch.setattr(page, "EQUIVALENT", {})
+    before = report(tmp_path, [3, 4, 5, 6]).text
+    monkeypatch.setattr(page, "EQUIVALENT", dict.fromkeys([every[4], every[6]], "equal"))
     monkeypatch.setattr(page, "MISSED", {every[5]: r"too \1 wide"})
     after = page.explained_anew(before)
 
     lines = zip(before.splitlines(), after.splitlines(), strict=True)
+    assert f"- `{every[3]}`: equivalent: the same program" in after
     assert [
         (f"- `{every[4]}`: missed: too long", f"- `{every[4]}`: **not explained**"),
         (f"- `{every[5]}`: **not explained**", f"- `{every[5]}`: missed: too \\1 wide"),
+        (f"- `{every[6]}`: equivalent: the same program", f"- `{every[6]}`: equivalent: equal"),
     ] == [pair for pair in lines if pair[0] != pair[1]]
     assert before.endswith("\n\n") == after.endswith("\n\n")
 
