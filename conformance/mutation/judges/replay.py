@@ -17,11 +17,11 @@ TRAFFIC: Final[Mapping[Geometry, int]] = {
 """The requests at each size. Positions of the second do not fit in 8 bits, and the number of slots
 of the third not in 8 bits with a sign.
 """
-CROWDED: Final = Geometry(pages=520, page_size=2, slots=256, pages_per_seq=3)
+CROWDED: Final = Geometry(pages=640, page_size=2, slots=300, pages_per_seq=3)
 CROWD: Final = Request(
     id=0, prompt=(1, 2, 3), params=Params(max_new=3), n_generations=CROWDED.slots
 )
-"""More choices share a page than 8 bits can count."""
+"""More choices share a page than 8 bits can count, and not as many as wrap to the right place."""
 SECONDS: Final = 120.0
 """How long the traffic of a size may take before it counts as hanging."""
 
