@@ -48,10 +48,13 @@ def shrink(
     if not finding.history:
         return finding
     again = partial(replay, make, seconds=step_seconds, watchdog=watchdog)
-    first = again(())
+    try:
+        first = again(())
+        replayed = again(finding.history) if seconds > 0 else None
+    except KeyboardInterrupt:
+        return finding
     if first is not None and not _is_served(first):
         raise not_new(first.message)
-    replayed = again(finding.history) if seconds > 0 else None
     return shrink_with(again, replayed or finding, seconds=seconds)
 
 

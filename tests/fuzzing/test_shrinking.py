@@ -133,6 +133,16 @@ def test_what_a_replay_does_not_find_is_shrunk_no_further() -> None:
     assert found is shrink(partial(toy, "leak"), found, seconds=60)
 
 
+def test_an_interrupt_of_the_first_replay_keeps_the_finding() -> None:
+    """It ends the shrinking and not the run."""
+
+    def interrupted() -> SpecEngine:
+        raise KeyboardInterrupt
+
+    found = Finding(GROW, "CONS", "it leaks")
+    assert found is shrink(interrupted, found, seconds=60)
+
+
 def test_shrinking_keeps_to_its_time() -> None:
     """Without time left the finding is returned as it is."""
     found = replay(partial(toy, "leak"), (*GROW, act.Free(0)))
