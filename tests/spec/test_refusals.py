@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from spec_tools import MACHINE, SERVING, climb, geometry, limits, machine, span
 
+from spec import ladder
 from spec.machines import admission
 from spec.machines.actions import (
     Action,
@@ -562,3 +563,19 @@ def test_the_lowest_code_decides_the_class_of_a_refusal() -> None:
 
         assert sorted(pair) == [refusal.reason for refusal in found.refusals]
         assert type(refused(min(pair))) is type(found)
+
+
+def test_a_slot_of_the_rung_cache_is_named_only_between_reserving_and_freeing() -> None:
+    """The machine of that rung has checks of its own: no other rung uses them."""
+    cache = ladder.machine("cache")
+    state = cache.initial(SIZES, limits(SIZES))
+    for action in (Reserve(0), Append(0, (1,))):
+        state = cache.step(state, action)
+
+    def reasons(action: Action) -> set[Reason]:
+        return {one.reason for one in cache.refusals(state, action)}
+
+    for unused in (Append(1, (1,)), Write(((1, 0),)), Sample(1), Free(1)):
+        assert {Reason.SLOT_UNUSED} == reasons(unused)
+    for used in (Append(0, (1,)), Write(((0, 0),)), Free(0)):
+        assert set() == reasons(used)

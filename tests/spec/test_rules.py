@@ -43,7 +43,7 @@ GOOD: dict[Any, Any] = {
     float: 0.5,
     Name: 1,
     Name | None: None,
-    Tokens: (1,),
+    Tokens: (0, 2**31 - 1),
     tuple[Tokens, ...]: ((1,),),
     Batch: ((0, 0), None),
     Params: PARAMS,
