@@ -10,10 +10,12 @@ from spec import model
 from spec.vocabulary import Params
 from spec.vocabulary.integers import (
     KEY_FACTOR,
+    KEY_SALTS,
     MIX_FACTORS,
     POSITION_FACTOR,
     TOKEN_FACTOR,
     VALUE_FACTOR,
+    VALUE_SALTS,
     VOCABULARY,
 )
 
@@ -189,6 +191,7 @@ def test_two_tokens_by_hand() -> None:
     assert first == model.embed(0, 0)
 
     key, value = model.project(first, 0)
+    assert (key, value) == (model.mix(first + KEY_SALTS[0]), model.mix(first + VALUE_SALTS[0]))
     second = model.mix(first + KEY_FACTOR * key + VALUE_FACTOR * value)
     deep = model.project(second, 1)
     last = model.mix(second + KEY_FACTOR * deep[0] + VALUE_FACTOR * deep[1])
@@ -202,3 +205,4 @@ def test_a_log_probability_is_that_of_what_the_window_shows() -> None:
     """With a window of 1 it depends on one token and its position, without one on the prefix."""
     assert model.logprobs((1, 2, 9), (4,), 1) == model.logprobs((5, 6, 9), (4,), 1)
     assert model.logprobs((1, 2, 9), (4,)) != model.logprobs((5, 6, 9), (4,))
+    assert max(model.logprobs((1, 2, 9), (4, 5, 6))) < 0
