@@ -44,27 +44,34 @@ TRACE: Final = "trace"
 """Not a method: a short run without a mutant, which says which mutants raise when traced."""
 UNIT_TESTS: Final = "unit tests"
 """A method that stands apart: the tests of our engine, which help nobody with another one."""
-OF_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
-    "impl.": tuple(
-        f"tests/impl/test_{name}.py"
-        for name in (
-            "state",
-            "sampler",
-            "paged_cache",
-            "attention",
-            "attention_steps",
-            "llama",
-            "engine",
-            "engine_refusals",
-            "host",
-            "state_lost",
-            "engine_llama",
-        )
+OF_ENGINE: Final = tuple(
+    f"tests/impl/test_{name}.py"
+    for name in (
+        "state",
+        "sampler",
+        "paged_cache",
+        "attention",
+        "attention_steps",
+        "llama",
+        "engine",
+        "engine_refusals",
+        "host",
+        "state_lost",
+        "engine_llama",
     )
-}
-"""The unit tests of the engine, without those of its arguments, of the kernel for TPUs, and of the
-checked shapes, which a rewritten module does not have.
+)
+"""The unit tests of the compiled code, without those of the kernel for TPUs, and of the checked
+shapes, which a rewritten module does not have.
 """
+OF_KERNEL: Final = ("tests/impl/test_tpu_kernel.py", "tests/kernels/test_appending.py")
+"""The unit tests of the kernel for TPUs."""
+OF_DRIVER: Final = (
+    "tests/impl/test_engine_arguments.py",
+    "tests/impl/test_interrupts.py",
+    *OF_ENGINE,
+    *OF_KERNEL,
+)
+"""The unit tests of the driver, and of the checks of arguments in every module of the engine."""
 JITTED: Final = "impl.attention."
 """The modules of which functions are jitted by themselves, or write to buffers of a kernel. No
 mutant of them can be chosen by an argument of the entry points."""
@@ -118,19 +125,20 @@ GROUPS: Final[Mapping[str, Group]] = {
         "tables, queue, outputs and steps of the engine, compiled",
         METADATA,
         ("fuzz", "refine", "vectors", "replay", UNIT_TESTS),
-        OF_ENGINE,
+        {"impl.": OF_ENGINE},
     ),
     "contents": Group(
         "cache, models and the reference attention, compiled",
         CONTENTS,
         ("fuzz", "refine", "vectors", "replay", "served", "kernel reference", UNIT_TESTS),
-        OF_ENGINE,
+        {"impl.": OF_ENGINE},
         size=93,
     ),
     "kernel": Group(
         "the kernel for TPUs, interpreted",
         KERNEL,
-        ("kernel tpu", "gates"),
+        ("kernel tpu", "gates", UNIT_TESTS),
+        {"impl.": OF_KERNEL},
         size=207,
     ),
     "driver": Group(
@@ -143,7 +151,8 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.interrupts",
             "impl.setup",
         ),
-        ("fuzz", "vectors", "replay"),
+        ("fuzz", "vectors", "replay", UNIT_TESTS),
+        {"impl.": OF_DRIVER},
         size=100,
         checked=(*CONTENTS, *KERNEL),
     ),

@@ -211,9 +211,9 @@ def test_nothing_is_promised_of_such_tokens_by_other_kernels() -> None:
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("keys", {"keys": jnp.zeros((40, 1, 64))}),
-        ("values", {"values": jnp.zeros((40, 1, 128), jnp.bfloat16)}),
-        ("destinations", {"destinations": jnp.zeros(3, jnp.int32)}),
+        ("keys", {"keys": np.zeros((40, 1, 64), np.float32)}),
+        ("values", {"values": np.zeros((40, 1, 128), jnp.bfloat16)}),
+        ("destinations", {"destinations": np.zeros(3, np.int32)}),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(

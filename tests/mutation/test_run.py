@@ -74,7 +74,7 @@ def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None
     """Each module has files or folders of tests, and they exist."""
     judged = {one.module: targets.own_tests(group, one.number) for one in targets.mutants(group)}
 
-    assert judged.keys() <= {*targets.GROUPS[group].modules}
+    assert judged.keys() <= {*targets.GROUPS[group].modules, *targets.GROUPS[group].checked}
     assert all((processes.HOME / path).exists() for paths in judged.values() for path in paths)
     tests = targets.GROUPS[group].tests
     for module, paths in judged.items():
@@ -100,7 +100,10 @@ def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> N
 def test_each_method_is_asked_what_it_is_to_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, explained: bool
 ) -> None:
-    """The bench of all that do not raise, the gates of what it leaves; explained ones if asked."""
+    """The bench and unit tests of all that do not raise, the gates of what the bench leaves.
+
+    Explained mutants are judged if asked.
+    """
     every, asked = targets.mutants("kernel"), dict[str, list[int]]()
     one, *_ = killed = targets.sample("kernel", 12)
 
@@ -118,7 +121,8 @@ def test_each_method_is_asked_what_it_is_to_judge(
     run.main([*options, "--explained"] if explained else options)
 
     bench = [number for number in killed[:8] if explained or number != one]
-    assert {TRACE: [*killed], "kernel tpu": bench, "gates": bench[:-2]} == asked
+    others = {"kernel tpu": bench, "gates": bench[:-2], "unit tests": bench}
+    assert {TRACE: [*killed], **others} == asked
 
 
 def test_late_methods_are_asked_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
