@@ -100,10 +100,7 @@ def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> N
 def test_each_method_is_asked_what_it_is_to_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, explained: bool
 ) -> None:
-    """The bench and unit tests of all that do not raise, the gates of what the bench leaves.
-
-    Explained mutants are judged if asked.
-    """
+    """All that do not raise, the gates what the bench leaves; what is explained only if asked."""
     every, asked = targets.mutants("kernel"), dict[str, list[int]]()
     one, *_ = killed = targets.sample("kernel", 12)
 
