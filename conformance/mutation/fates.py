@@ -15,6 +15,10 @@ from conformance.files.serialisation import decoder
 
 HANGS: Final = "does not return"
 """Kills a mutant as much as a wrong result does."""
+ENDS: Final = "ends the process with signal "
+"""The beginning of what is kept of a mutant with which a process crashes."""
+RAISES: Final = "raises "
+"""The beginning of what is kept of a mutant with which a method raises an exception."""
 
 Key = tuple[str, str, int]
 """(group, method, number of the mutant)."""
@@ -39,7 +43,8 @@ _FATE: Final = decoder(Fate)
 class Fates:
     """The fates in a file that have the stamp of their group and method.
 
-    suspects: mutants of a batch that did not return, which are judged one at a time.
+    suspects: mutants of a batch that did not return, which are judged one at a time, and the first
+    ones that processes have begun to judge, which have ended them if they crash.
     """
 
     def __init__(self, path: Path, stamp: Stamp) -> None:
@@ -66,9 +71,14 @@ class Fates:
             self.add((group, method, numbers[0]), Fate(HANGS))
             return
         for number in numbers:
-            row = {"group": group, "method": method, "number": number, "suspect": True}
-            self._results.add(self.stamp(group, method), row)
-            self.suspects.add((group, method, number))
+            self.suspect((group, method, number))
+
+    def suspect(self, key: Key) -> None:
+        """Keep that this mutant is to blame if the process ends without a word."""
+        if key not in self.suspects:
+            row = dict(zip(("group", "method", "number"), key, strict=True))
+            self._results.add(self.stamp(*key[:2]), row | {"suspect": True})
+            self.suspects.add(key)
 
     def left(self, group: str, method: str, numbers: Iterable[int]) -> list[int]:
         """The mutants that have no fate yet under a method."""

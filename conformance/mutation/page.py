@@ -11,6 +11,7 @@ from attrs import frozen
 
 from conformance.mutation.explained import EQUIVALENT, MISSED
 from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.methods import RAISING
 from conformance.mutation.operators import Mutant
 from conformance.mutation.targets import GROUPS, SEED, TESTS, UNIT_TESTS, eligible, mutants
 from conformance.verdict import Verdict
@@ -175,8 +176,12 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield f"mutants; the seed is {SEED}."
     if TESTS not in GROUPS[judged.group].methods:
         yield "Mutants that raise as soon as an entry point is traced do not count, nor do those"
-        yield "with which a kernel raises in the first job of its bench, or in a later one while no"
-        yield "job finds it wrong."
+        yield "with which a small Llama of *served* raises, or a kernel does: in the first job of"
+        yield "its bench, or in a later one while no job finds it wrong."
+    for one in (way for way in RAISING if way in GROUPS[judged.group].methods):
+        if one not in judged.methods:
+            yield f"The sample may change: {one} has not judged it, and those with which it raises do"
+            yield "not count."
     for one in (late for late in LATE if late in judged.methods):
         yield f"The method {one} is asked only about mutants that no other method kills."
     yield "Mutants that are explained as equivalent are judged with `--explained` alone."

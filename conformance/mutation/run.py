@@ -7,12 +7,13 @@
     python -m conformance.mutation.run --reasons docs/mutants
 
 Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended, on
-another machine too: the file is part of the project. Fates of other sources are not used.
+another machine too. Fates of other sources are not used.
 """
 
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ from attrs import asdict
 
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
-from conformance.mutation.fates import Fate, Fates, Key
+from conformance.mutation.fates import ENDS, RAISES, Fate, Fates, Key
 from conformance.mutation.judges import gates
 from conformance.mutation.judges.kernel import RAISED
-from conformance.mutation.methods import GATES, KERNELS
+from conformance.mutation.methods import GATES, KERNELS, SERVED
 from conformance.mutation.page import LATE
 from conformance.mutation.stamps import stamp
 from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, eligible, sample
@@ -42,6 +43,8 @@ PAGES: Final = Path("docs/mutants")
 SPARE: Final = 1.5
 """Mutants are traced for each that is asked for: some raise at once, and do not count."""
 POLL_SECONDS: Final = 1.0
+OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+"""How a process ends that someone else has ended, or that the system has, for lack of memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,10 +89,10 @@ def _tell_reasons(folder: Path) -> int:
 
 
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
-    """The first mutants of a sample that do not raise as soon as an entry point is traced.
+    """The first mutants of a sample that are not known to raise as soon as they are traced.
 
-    Where a kernel raises, its bench finds nothing, and a mutant of it does not count either. There
-    are none before it is known of all which raise.
+    There are none before TRACE has judged them. The methods of RAISING may set more of them aside,
+    whose places others take; a page says which of these methods has not judged its sample.
     """
     if TESTS in GROUPS[group].methods:
         return sample(group, size)
@@ -107,7 +110,11 @@ def _asked(group: str, method: str, *, size: int, fates: Fates, explained: bool)
 
 
 def _raises(key: Key, fate: Fate, group: str) -> bool:
-    return key[0] == group and key[1] in KERNELS and fate.killed == RAISED
+    """Whether a mutant raises in a kernel, whose bench then finds nothing, or in a small Llama."""
+    if key[0] != group or fate.killed is None:
+        return False
+    in_kernel = key[1] in KERNELS and fate.killed == RAISED
+    return in_kernel or (key[1] == SERVED and fate.killed.startswith(RAISES))
 
 
 def _judge_all(
@@ -135,8 +142,9 @@ def _judge_all(
 def _judge(job: Job) -> None:
     """Start processes until every mutant of a job has its fate.
 
-    A process that a signal ends was ended by the mutant that it judged. Raises RuntimeError if a
-    process ends otherwise without a fate: then nothing is known of any mutant.
+    A process that crashes was ended by the mutant that it had begun to judge: by the first one,
+    since others may have left it in a bad state. Raises RuntimeError if it ends otherwise without a
+    fate, or is killed from outside: then nothing is known of any mutant.
     """
     fates = Fates(Path(job.results), stamp)
     while left := fates.left(job.group, job.method, job.numbers):
@@ -144,12 +152,14 @@ def _judge(job: Job) -> None:
         status = _work(job)
         fates.refresh()
         goes_on = len(fates.suspects) > suspects
+        if status in OUTSIDE:
+            raise RuntimeError(f"{job.group}, {job.method}: signal {-status} ended the process")
         if goes_on or fates.left(job.group, job.method, job.numbers) != left:
             continue
-        if status >= 0 or job.method in {REFINE, TRACE}:
-            raise RuntimeError(f"{job.group}, {job.method}: the process ended with {status}")
         key = (job.group, job.method, left[0])
-        fates.add(key, Fate(f"ends the process with signal {-status}"))
+        if status >= 0 or job.method in {REFINE, TRACE} or key not in fates.suspects:
+            raise RuntimeError(f"{job.group}, {job.method}: the process ended with {status}")
+        fates.add(key, Fate(f"{ENDS}{-status}"))
 
 
 def _work(job: Job) -> int:

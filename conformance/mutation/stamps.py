@@ -6,7 +6,7 @@ from typing import Final
 
 from conformance.mutation.methods import METHODS
 from conformance.mutation.targets import GROUPS, REFINE, TESTS, TRACE, UNIT_TESTS
-from conformance.runtime.sources import code_of, digest, imported
+from conformance.runtime.sources import PACKAGES, code_of, digest, imported
 
 MUTANTS: Final = (
     "engine_with_mutants",
@@ -32,10 +32,11 @@ JUDGES: Final = {
 def stamp(group: str, method: str) -> str:
     """A digest of the code that a method imports, the mutated modules among it.
 
-    Words do not count: a docstring kills no mutant. A method that runs tests has one of all bytes.
+    Words do not count: a docstring kills no mutant. A method that runs tests has one of all bytes,
+    those of the tests among them.
     """
     if method in {TESTS, UNIT_TESTS}:
-        return digest()
+        return digest(*PACKAGES, "tests")
     mutated = (*GROUPS[group].modules, *GROUPS[group].checked)
     own = (Path(__file__).with_name(f"{name}.py") for name in MUTANTS)
     return code_of([*own, *imported(*JUDGES[method], *mutated)])

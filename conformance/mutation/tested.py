@@ -20,7 +20,7 @@ import pytest
 from attrs import define, field, frozen
 
 from conformance.mutation import schemata
-from conformance.mutation.fates import HANGS
+from conformance.mutation.fates import ENDS, HANGS
 from conformance.runtime.processes import HOME
 from conformance.seeded_bugs import forget_compiled
 from spec.vocabulary import InvalidInput
@@ -113,20 +113,27 @@ class _Loop:
     def _forked(
         self, items: Sequence[pytest.Item], number: int | None, *, seconds: float
     ) -> Ended | None:
-        """Run these tests in a fork; None if it did not end in time, or ended without a word."""
+        """Run these tests in a fork; None if it did not end in time.
+
+        Raises RuntimeError if something else has killed it: then nothing is known of the mutant.
+        """
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
             self._run(items, number, writing)
         os.close(writing)
+        text: bytes | None = None
         try:
-            return _answer(reading, seconds)
+            text = _answer(reading, seconds)
         finally:
             os.close(reading)
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            _, status = os.waitpid(child, 0)
+        if text:
+            return Ended(*json.loads(text))
+        return None if text is None else _crashed(os.waitstatus_to_exitcode(status))
 
     def _run(self, items: Sequence[pytest.Item], number: int | None, writing: int) -> None:
         """Run these tests in this fork until one fails, write how it ended, and end."""
@@ -187,8 +194,15 @@ def judge(
         raise RuntimeError(f"the tests of {', '.join(tests)} ended with {status} without a mutant")
 
 
-def _answer(reading: int, seconds: float) -> Ended | None:
-    """What a fork writes; None if it takes too long, or ends without a word."""
+def _crashed(status: int) -> Ended:
+    """How a fork ended that said nothing."""
+    if status >= 0 or -status in {signal.SIGKILL, signal.SIGTERM}:
+        raise RuntimeError(f"a fork ended with {status}: who has done that is not known")
+    return Ended(f"{ENDS}{-status}", "", {}, {}, {})
+
+
+def _answer(reading: int, seconds: float) -> bytes | None:
+    """What a fork writes, nothing if it crashes; None if it takes too long."""
     until = time.monotonic() + seconds
     text = b""
     while True:
@@ -197,11 +211,8 @@ def _answer(reading: int, seconds: float) -> Ended | None:
             return None
         part = os.read(reading, 1 << 16)
         if not part:
-            break
+            return text
         text += part
-    if not text:
-        return None
-    return Ended(*json.loads(text))
 
 
 def _forget_results() -> None:

@@ -17,7 +17,7 @@ from conformance.history import History
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation import schemata, tested, transitions
 from conformance.mutation.engine_with_mutants import mutated, selected
-from conformance.mutation.fates import Fate, Fates
+from conformance.mutation.fates import RAISES, Fate, Fates
 from conformance.mutation.judges import fuzz, replay
 from conformance.mutation.methods import METHODS, Judge
 from conformance.mutation.planting import planted
@@ -94,8 +94,11 @@ def _trace(work: Work) -> None:
 
 def _run_each(work: Work, judge: Judge) -> None:
     found = judge(work.watchdog)
-    assert found is None, f"without a mutant: {found}"
+    if found is not None:
+        raise RuntimeError(f"without a mutant: {found}")
     met = schemata.CHOICE.traced | schemata.CHOICE.called
+    for number in work.left[:1]:
+        work.fates.suspect((work.job.group, work.job.method, number))
     for number in work.left:
         work.batch = [number]
         if number not in met:
@@ -105,7 +108,7 @@ def _run_each(work: Work, judge: Judge) -> None:
             with selected(number):
                 work.keep(number, judge(work.watchdog))
         except Exception as error:
-            work.keep(number, f"raises {type(error).__name__}")
+            work.keep(number, f"{RAISES}{type(error).__name__}")
 
 
 def _test(work: Work) -> None:

@@ -34,7 +34,6 @@ def propose(
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
-        (end + count > geometry.max_len, Reason.TOO_LONG, end + count, geometry.max_len),
         (generated >= room, Reason.TOO_LONG, generated, room),
         (queued > limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
     )

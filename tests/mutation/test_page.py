@@ -1,6 +1,7 @@
 """The page about mutants: shares, their intervals, and verdicts of three values."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -335,6 +336,8 @@ def test_every_survivor_on_a_page_that_counts_has_its_reason(
     assert page.UNEXPLAINED not in pages
     assert page.explained_anew(pages) == pages
     assert [] == [one for one in explained.MISSED if one not in names and f"`{one}`" not in pages]
+    left_out = re.findall("^- `(.*)`: equivalent(?:, not judged)?: ", pages, re.MULTILINE)
+    assert [] == sorted(set(left_out) - set(explained.EQUIVALENT))
 
 
 @pytest.mark.parametrize("whole", [1, 2, 9, 10, 300])

@@ -17,15 +17,23 @@ from conformance.runtime import processes
 
 @define
 class Ends:
-    """Processes that end with these statuses, and a fate that each keeps before it ends."""
+    """Processes that end with these statuses, and a fate that each keeps before it ends.
+
+    begins: whether they come so far as to judge a mutant.
+    """
 
     fates: Fates
     statuses: list[int]
     kept: list[int]
+    begins: bool
 
     def start(self, _module: str, _job: str, *, environment: object) -> SimpleNamespace:
         """Keep a fate if one is left, and end."""
         assert environment is None
+        self.fates.refresh()
+        left = self.fates.left("metadata", "fuzz", (4, 5, 6))
+        if self.begins:
+            self.fates.suspect(("metadata", "fuzz", left[0]))
         if self.kept:
             self.fates.add(("metadata", "fuzz", self.kept.pop(0)), Fate("CONS"))
         status = self.statuses.pop(0)
@@ -33,11 +41,16 @@ class Ends:
 
 
 def judged(
-    monkeypatch: pytest.MonkeyPatch, path: Path, statuses: list[int], kept: list[int]
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    statuses: list[int],
+    kept: list[int],
+    *,
+    begins: bool = True,
 ) -> dict[int, str | None]:
     """What is kept of three mutants whose processes end so."""
     fates = Fates(path, stamp)
-    monkeypatch.setattr(processes, "start", Ends(fates, statuses, kept).start)
+    monkeypatch.setattr(processes, "start", Ends(fates, statuses, kept, begins).start)
     monkeypatch.setattr(processes, "end", lambda _process: None)
     job = Job(group="metadata", method="fuzz", numbers=(4, 5, 6), results=str(path))
     run._judge(job)
@@ -48,8 +61,8 @@ def judged(
 def test_a_mutant_that_crashes_the_process_is_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A signal counts for the first mutant without a fate, if the process kept none."""
-    found = judged(monkeypatch, tmp_path / "fates", [-11, -11, -6], [4])
+    """A signal counts for the first mutant without a fate, if it ends a second process too."""
+    found = judged(monkeypatch, tmp_path / "fates", [-11, -11, -11, -6, -6], [4])
 
     assert found == {
         4: "CONS",
@@ -58,13 +71,24 @@ def test_a_mutant_that_crashes_the_process_is_killed(
     }
 
 
-@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("status", [0, 1, -6, -11])
 def test_a_process_that_judges_nothing_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
-    """A failure without a mutant kills none, and the process is not started again."""
+    """A failure or a crash without a mutant kills none, and the process is not started again."""
     with pytest.raises(RuntimeError, match=f"the process ended with {status}"):
-        judged(monkeypatch, tmp_path / "fates", [status], [])
+        judged(monkeypatch, tmp_path / "fates", [status], [], begins=False)
+
+    assert {} == Fates(tmp_path / "fates", stamp).known
+
+
+@pytest.mark.parametrize("status", [-9, -15])
+def test_a_process_that_is_killed_from_outside_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    """It may be for lack of memory, or somebody: no mutant is to blame."""
+    with pytest.raises(RuntimeError, match=f"signal {-status} ended the process"):
+        judged(monkeypatch, tmp_path / "fates", [-11, status], [])
 
     assert {} == Fates(tmp_path / "fates", stamp).known
 
@@ -82,7 +106,7 @@ def test_every_mutant_that_tests_judge_has_tests_of_its_part(group: str) -> None
 
 
 def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> None:
-    """A mutant that raises in a kernel is in no sample, and the next one takes its place."""
+    """One that raises in a kernel or a Llama is in no sample, and the next one takes its place."""
     fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 6)
     for number in every:
         fates.add(("contents", TRACE, number), Fate(None))
@@ -94,6 +118,9 @@ def test_a_kernel_that_raises_is_replaced_by_another_mutant(tmp_path: Path) -> N
 
     assert every[:4] == before
     assert (every[0], *every[2:5]) == run.alive("contents", 4, fates)
+    fates.add(("contents", "served", every[4]), Fate("raises TypeError"))
+    fates.add(("contents", "fuzz", every[0]), Fate("raises TypeError"))
+    assert (every[0], *every[2:4], every[5]) == run.alive("contents", 4, fates)
 
 
 @pytest.mark.parametrize("explained", [False, True])

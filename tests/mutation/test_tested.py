@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 MODULE = """
+import functools
+
+
 def largest(numbers):
     found = numbers[0]
     for number in numbers:
@@ -28,10 +33,28 @@ def lent(number):
 
 def returned(number):
     return number + 1
+
+
+@functools.cache
+def remembered(number):
+    return number + 1
+
+
+def shared(number):
+    return number + 1
 """
 TESTS = '''
 import little_module
 import pytest
+
+little_module.remembered(2)
+STORE = {}
+
+def shared():
+    """It is computed once for all tests of this file."""
+    if not STORE:
+        STORE[5] = little_module.shared(5)
+    return STORE[5]
 
 @pytest.fixture(scope="module")
 def made():
@@ -66,11 +89,24 @@ def test_the_largest():
 def test_one():
     """It is itself."""
     assert 7 == little_module.largest([7])
+
+def test_remembered():
+    """It is computed again."""
+    assert 3 == little_module.remembered(2)
+
+def test_shared_first():
+    """It is there."""
+    assert shared()
+
+def test_shared_again():
+    """It is right."""
+    assert 6 == shared()
 '''
 SCRIPT = """
 import json, sys
 sys.path.insert(0, ".")
 import little_module
+sys.modules["spec.little_module"] = little_module  # a module whose results are forgotten
 from conformance.mutation import tested
 from conformance.mutation.planting import planted
 from conformance.mutation.rewriting import rewrite
@@ -80,18 +116,19 @@ def keep(number, killed, *, run=True):
     mutant = made.mutants[number]
     kept[f"{mutant.place}: {mutant.after}"] = [killed and killed.rpartition("::")[2], run]
 with planted([made]):
-    tested.judge([sys.argv[1]], [one.number for one in made.mutants], keep)
+    numbers = [one.number for one in made.mutants]
+    tested.judge([sys.argv[1]], numbers, keep, by_file="by file" in sys.argv)
 print("\\n" + json.dumps(kept))
 """
 
 
-def judged(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+def judged(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     """The script that judges every mutant of the little module by these tests."""
     (folder / "little_module.py").write_text(MODULE)
     (folder / "test_little.py").write_text(tests)
     (folder / "script.py").write_text(SCRIPT)
     return subprocess.run(
-        [sys.executable, "script.py", str(folder / "test_little.py")],
+        [sys.executable, "script.py", str(folder / "test_little.py"), *options],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -112,6 +149,40 @@ def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None
     assert ["test_made_again", True] == kept["made: number - 1"]
     assert ["test_lent", True] == kept["lent: number - 1"]
     assert ["test_lent", True] == kept["returned: number - 1"]
+    assert ["test_remembered", True] == kept["remembered: number - 1"]
+    assert [None, True] == kept["shared: number - 1"]
+
+
+def test_tests_of_a_file_may_share_what_one_has_computed(tmp_path: Path) -> None:
+    """By file a mutant is killed by a test that uses what another one has called."""
+    done = judged(tmp_path, TESTS, "by file")
+    assert 0 == done.returncode, done.stderr
+
+    kept = json.loads(done.stdout.splitlines()[-1])
+    assert ["test_shared_again", True] == kept["shared: number - 1"]
+    assert [None, True] == kept["largest: number >= found"]
+
+
+CRASHES = """
+def test_crash():
+    if 3 != little_module.largest([1, 3, 2]):
+        os.kill(os.getpid(), signal.{signal})
+"""
+
+
+@pytest.mark.parametrize("ends", ["SIGSEGV", "SIGKILL"])
+def test_a_fork_that_crashes_is_told_from_one_that_is_killed(tmp_path: Path, ends: str) -> None:
+    """A crash is the mutant's, and who has killed a fork from outside is not known."""
+    tests = "import os\nimport signal\nimport little_module\n" + CRASHES.format(signal=ends)
+    done = judged(tmp_path, tests)
+
+    if ends == "SIGKILL":
+        assert 1 == done.returncode
+        assert "a fork ended with -9" in done.stdout
+    else:
+        assert 0 == done.returncode, done.stderr
+        kept = json.loads(done.stdout.splitlines()[-1])
+        assert ["ends the process with signal 11", True] == kept["largest: number <= found"]
 
 
 def test_tests_that_fail_without_a_mutant_kill_none(tmp_path: Path) -> None:

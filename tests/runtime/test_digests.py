@@ -15,7 +15,7 @@ from conformance.mutation.stamps import JUDGES, MUTANTS, stamp
 from conformance.mutation.targets import GROUPS, TESTS, UNIT_TESTS
 from conformance.runtime import sources
 from conformance.runtime.processes import HOME
-from conformance.runtime.sources import code_of, digest, digest_of, imported
+from conformance.runtime.sources import PACKAGES, code_of, digest, digest_of, imported
 
 LOADED: Final = """
 import importlib, json, sys
@@ -150,7 +150,7 @@ def test_a_fate_depends_on_mutants_method_and_engine(
     parts = {module.replace(".", "/") for module in modules}
     assert set() == {one for one in parts if not {f"{one}.py", f"{one}/__init__.py"} & held}
     every = method in {TESTS, UNIT_TESTS}
-    assert every == (stamp(group, method) == digest())
+    assert every == (stamp(group, method) == digest(*PACKAGES, "tests"))
 
 
 def test_the_bench_of_kernels_does_not_depend_on_fuzzing(monkeypatch: pytest.MonkeyPatch) -> None:
