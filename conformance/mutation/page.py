@@ -180,8 +180,8 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
         yield "its bench, or in a later one while no job finds it wrong."
     for one in (way for way in RAISING if way in GROUPS[judged.group].methods):
         if one not in judged.methods:
-            yield f"The sample may change: {one} has not judged it, and those with which it raises do"
-            yield "not count."
+            yield f"The sample may change: {one} has not judged it, and those with which it raises"
+            yield "do not count."
     for one in (late for late in LATE if late in judged.methods):
         yield f"The method {one} is asked only about mutants that no other method kills."
     yield "Mutants that are explained as equivalent are judged with `--explained` alone."

@@ -24,8 +24,7 @@ def begun(path: Path, *, group: str = "metadata", method: str = "fuzz") -> Work:
 def choice(monkeypatch: pytest.MonkeyPatch) -> schemata.Choice:
     """A choice for this test alone."""
     made = schemata.Choice()
-    for module in (schemata, worker.schemata):
-        monkeypatch.setattr(module, "CHOICE", made)
+    monkeypatch.setattr(schemata, "CHOICE", made)
     return made
 
 
