@@ -4,6 +4,7 @@ The file has one JSON object per line, written through to the disk, so that an i
 be continued. Lines of other sources stay in the file and are not used.
 """
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,9 @@ from conformance.files.serialisation import decoder
 
 HANGS: Final = "does not return"
 """Kills a mutant as much as a wrong result does."""
+OUTSIDE: Final = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})
+"""How a process ends that someone else has ended, or the system for lack of memory: no mutant is to
+blame."""
 ENDS: Final = "ends the process with signal "
 """The beginning of what is kept of a mutant with which a process crashes."""
 RAISES: Final = "raises "

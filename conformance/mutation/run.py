@@ -13,7 +13,6 @@ another machine too. Fates of other sources are not used.
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from attrs import asdict
 
 from conformance.cli.progress import Update, progress
 from conformance.mutation import page
-from conformance.mutation.fates import ENDS, RAISES, Fate, Fates, Key
+from conformance.mutation.fates import ENDS, OUTSIDE, RAISES, Fate, Fates, Key
 from conformance.mutation.judges import gates
 from conformance.mutation.judges.kernel import RAISED
 from conformance.mutation.methods import GATES, KERNELS, SERVED
@@ -43,8 +42,6 @@ PAGES: Final = Path("docs/mutants")
 SPARE: Final = 1.5
 """Mutants are traced for each that is asked for: some raise at once, and do not count."""
 POLL_SECONDS: Final = 1.0
-OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-"""How a process ends that someone else has ended, or that the system has, for lack of memory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

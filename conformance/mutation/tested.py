@@ -20,7 +20,7 @@ import pytest
 from attrs import define, field, frozen
 
 from conformance.mutation import schemata
-from conformance.mutation.fates import ENDS, HANGS
+from conformance.mutation.fates import ENDS, HANGS, OUTSIDE
 from conformance.runtime.processes import HOME
 from conformance.seeded_bugs import forget_compiled
 from spec.vocabulary import InvalidInput
@@ -196,7 +196,7 @@ def judge(
 
 def _crashed(status: int) -> Ended:
     """How a fork ended that said nothing."""
-    if status >= 0 or -status in {signal.SIGKILL, signal.SIGTERM}:
+    if status >= 0 or status in OUTSIDE:
         raise RuntimeError(f"a fork ended with {status}: who has done that is not known")
     return Ended(f"{ENDS}{-status}", "", {}, {}, {})
 

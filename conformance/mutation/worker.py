@@ -97,8 +97,7 @@ def _run_each(work: Work, judge: Judge) -> None:
     if found is not None:
         raise RuntimeError(f"without a mutant: {found}")
     met = schemata.CHOICE.traced | schemata.CHOICE.called
-    for number in work.left[:1]:
-        work.fates.suspect((work.job.group, work.job.method, number))
+    work.fates.suspect((work.job.group, work.job.method, work.left[0]))
     for number in work.left:
         work.batch = [number]
         if number not in met:
