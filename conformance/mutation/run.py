@@ -12,6 +12,7 @@ another machine too. Fates of other sources are not used.
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -57,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     with progress("mutants", total=None) as update:
         for group, size in sizes.items():
-            if TESTS not in GROUPS[group].methods:
-                traced = sample(group, round(SPARE * size))
-                _judge_all(group, TRACE, traced, fates, given.jobs, update)
             methods = sorted(given.method or GROUPS[group].methods, key=LATE.__contains__)
             asked = partial(_asked, group, size=size, fates=fates, explained=given.explained)
+            trace = partial(_trace, group, size, fates, given.jobs, update)
+            trace()
             while any(fates.left(group, one, asked(one)) for one in methods):
-                for method in methods:  # those that raise are replaced by others
+                for method in methods:
                     _judge_all(group, method, asked(method), fates, given.jobs, update)
+                trace()  # those that raise are replaced by others
     is_met = True
     for group in groups:
         samples = {
@@ -88,17 +89,33 @@ def _tell_reasons(folder: Path) -> int:
 def alive(group: str, size: int, fates: Fates) -> tuple[int, ...]:
     """The first mutants of a sample that are not known to raise as soon as they are traced.
 
-    There are none before TRACE has judged them. The methods of RAISING may set more of them aside,
-    whose places others take; a page says which of these methods has not judged its sample.
+    They end at the first one that TRACE has not judged. The methods of RAISING may set more of them
+    aside, whose places others take; a page says which of these methods has not judged its sample.
     """
     if TESTS in GROUPS[group].methods:
         return sample(group, size)
-    traced = sample(group, round(SPARE * size))
-    if fates.left(group, TRACE, traced):
-        return ()
-    running = [one for one in traced if fates.known[group, TRACE, one].killed is None]
     raising = {key[2] for key, fate in fates.known.items() if _raises(key, fate, group)}
-    return tuple(one for one in running if one not in raising)[:size]
+    found = list[int]()
+    for one in sample(group, len(eligible(group))):
+        traced = fates.known.get((group, TRACE, one))
+        if traced is None or len(found) == size:
+            break
+        if traced.killed is None and one not in raising:
+            found.append(one)
+    return tuple(found)
+
+
+def _trace(group: str, size: int, fates: Fates, jobs: int, update: Update) -> None:
+    """Trace mutants until so many are alive, or until every one is traced."""
+    wanted, most = round(SPARE * size), len(eligible(group))
+    while TESTS not in GROUPS[group].methods:
+        traced = sample(group, wanted)
+        if fates.left(group, TRACE, traced):
+            _judge_all(group, TRACE, traced, fates, jobs, update)
+        lacking = size - len(alive(group, size, fates))
+        if not lacking or wanted >= most:
+            return
+        wanted += math.ceil(SPARE * lacking)
 
 
 def _asked(group: str, method: str, *, size: int, fates: Fates, explained: bool) -> list[int]:

@@ -1,5 +1,6 @@
 """Starting processes again until every mutant has its fate, and never for ever."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -167,12 +168,50 @@ def test_late_methods_are_asked_last(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_nobody_is_asked_before_it_is_known_what_raises(tmp_path: Path) -> None:
-    """Without a fate of each traced mutant there is no sample."""
+    """A sample ends at the first mutant that is not traced."""
     fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 6)
-    for number in every[:-1]:
+    assert () == run.alive("contents", 4, fates)
+    for number in (*every[:2], *every[3:]):
         fates.add(("contents", TRACE, number), Fate(None))
 
+    assert every[:2] == run.alive("contents", 4, fates)
+
+
+@pytest.mark.parametrize("raising", [0, 1, 3, 8])
+def test_mutants_are_traced_until_so_many_are_alive(
+    raising: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that raise are replaced, however many they are; no more are traced than it takes."""
+    fates, every = Fates(tmp_path / "fates", stamp), targets.sample("contents", 99)
+
+    def judge(group: str, method: str, numbers: Sequence[int], *_: object) -> None:
+        for number in fates.left(group, method, numbers):
+            found = Fate("raises TypeError") if number in every[:raising] else Fate(None)
+            fates.add((group, method, number), found)
+
+    monkeypatch.setattr(run, "_judge_all", judge)
+    run._trace("contents", 4, fates, 1, lambda *_: None)
+
+    assert every[raising : raising + 4] == run.alive("contents", 4, fates)
+    assert {"contents"} == {group for group, _, _ in fates.known}
+    assert 6 <= len(fates.known) <= max(6, raising + 4 + 2)
+
+
+def test_all_are_traced_where_too_few_are_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the sample is smaller, and the page says how many it has."""
+    fates = Fates(tmp_path / "fates", stamp)
+
+    def judge(group: str, method: str, numbers: Sequence[int], *_: object) -> None:
+        for number in fates.left(group, method, numbers):
+            fates.add((group, method, number), Fate("raises TypeError"))
+
+    monkeypatch.setattr(run, "_judge_all", judge)
+    run._trace("contents", 4, fates, 1, lambda *_: None)
+
     assert () == run.alive("contents", 4, fates)
+    assert len(targets.eligible("contents")) == len(fates.known)
 
 
 @pytest.mark.parametrize("missed", [None, *targets.GROUPS])
