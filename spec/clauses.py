@@ -14,7 +14,7 @@ from attrs import frozen
 
 from spec.attention import visible
 from spec.cells import POISON
-from spec.fields import QueueEntry
+from spec.fields import IndexEntry, QueueEntry
 from spec.pool import is_free
 from spec.view import View, plain
 from spec.vocabulary import INVALID
@@ -401,8 +401,106 @@ def _written_alone(before: View, after: View) -> Iterator[str]:
         touched = after.rows[slot][start // size : after.geometry.pages_for(written)]
         for page in touched if written > start else ():
             named = after.named.get(page, 0)
-            if named > 1:
+            if _stays_indexed(before, after, page):
+                yield from _only_hit(before, after, page, slot)
+            elif named > 1:
                 yield f"page {page}, written by slot {slot}, has {named} names, should have 1"
+
+
+def _stays_indexed(before: View, after: View, page: int) -> bool:
+    if before.indexed is None or after.indexed is None or not 0 <= page < len(before.indexed):
+        return False
+    return bool(before.indexed[page]) and before.indexed[page] == after.indexed[page]
+
+
+def _only_hit(before: View, after: View, page: int, slot: int) -> Iterator[str]:
+    """A page of the index may become one of a slot, with what it holds; it is not written."""
+    size = after.geometry.page_size
+    cells = slice(page * size, (page + 1) * size)
+    old, new = (plain((view.cells or ())[cells]) for view in (before, after))
+    if old != new:
+        yield f"page {page}, in the index, holds {new}, should hold {old}: slot {slot} wrote it"
+
+
+def _indexed_contents(view: View) -> Iterator[str]:
+    assert view.indexed is not None
+    assert view.cells is not None
+    size = view.geometry.page_size
+    for page, entry in enumerate(view.indexed):
+        chain = entry[1:]
+        if not entry:
+            continue
+        if not chain or len(chain) % size:
+            yield f"page {page} has {len(chain)} tokens in the index, should have whole pages"
+            continue
+        for offset in range(size):
+            value = plain(view.cells[page * size + offset])
+            wanted = plain(view.expected(chain[: len(chain) - size + offset + 1]))
+            if value != wanted:
+                yield f"page {page} offset {offset} holds {value}, should hold {wanted}: its key"
+                break
+
+
+def _indexed_once(view: View) -> Iterator[str]:
+    assert view.indexed is not None
+    first: dict[IndexEntry, int] = {}
+    for page, entry in enumerate(view.indexed):
+        if entry and first.setdefault(entry, page) != page:
+            yield f"the key of page {page} is {entry}, should not be: page {first[entry]} has it"
+
+
+def _named_by_key(view: View) -> Iterator[str]:
+    """What a row names of the index has the tokens and the context of its slot."""
+    if view.indexed is None or view.contexts is None or view.tokens is None:
+        return
+    for slot, row in enumerate(view.rows):
+        for entry, page in enumerate(row):
+            there = view.used[slot] and 0 <= page < view.geometry.pages
+            held = view.indexed[page] if there else ()
+            if held and held != view.key(slot, entry):
+                wanted = view.key(slot, entry)
+                yield f"row {slot} names page {page} of key {held}, should be {wanted}"
+
+
+def _found(view: View) -> Iterator[str]:
+    yield from _indexed_once(view)
+    yield from _indexed_contents(view)
+    yield from _named_by_key(view)
+
+
+def _chained(view: View) -> Iterator[str]:
+    assert view.indexed is not None
+    keys = {entry for entry in view.indexed if entry}
+    for page, entry in enumerate(view.indexed):
+        before = entry[: -view.geometry.page_size]
+        if len(before) > 1 and before not in keys:
+            yield f"the index has page {page} of key {entry}, should have {before} too"
+
+
+def _evicted_idle(before: View, after: View) -> Iterator[str]:
+    """A page that a slot keeps leaves the index only behind an idle one, or with all others."""
+    assert before.indexed is not None
+    assert after.indexed is not None
+    gone = {
+        page: entry
+        for page, entry in enumerate(before.indexed)
+        if entry and after.indexed[page] != entry
+    }
+    idle = [entry for page, entry in gone.items() if page not in before.named]
+    for page, entry in gone.items() if any(after.indexed) else ():
+        behind = any(entry[: len(one)] == one for one in idle)
+        if not behind and _keeps(before, after, page):
+            yield f"page {page} of key {entry} has left the index, should be in it: a row names it"
+
+
+def _keeps(before: View, after: View, page: int) -> bool:
+    """Whether a slot in use names a page before and after, at the same place."""
+    return any(
+        old == new == page
+        for slot, used in enumerate(before.used)
+        if used and after.used[slot]
+        for old, new in zip(before.rows[slot], after.rows[slot], strict=True)
+    )
 
 
 def _framed(before: View, after: View) -> Iterator[str]:
@@ -491,6 +589,23 @@ STATE_CLAUSES: Final = (
         _released_alone,
     ),
     Clause(
+        "PC",
+        "a hit names a written page with exactly this prefix and key, and the index has one page "
+        "for a key",
+        "Prefix cache",
+        "state",
+        ("indexed", "cells"),
+        _found,
+    ),
+    Clause(
+        "CHAIN",
+        "the index is closed under prefix",
+        "Prefix cache",
+        "state",
+        ("indexed",),
+        _chained,
+    ),
+    Clause(
         "CONTENT",
         "every written cell that is not released holds the tag of exactly its prefix",
         "Reads and writes",
@@ -545,6 +660,16 @@ STEP_CLAUSES: Final = (
         ("written", "tokens", "cells"),
         None,
         _framed,
+    ),
+    Clause(
+        "EVICT",
+        "only idle pages are evicted; a page that a row names leaves the index only behind one "
+        "that it extends, or when the index is dropped",
+        "Prefix cache",
+        "step",
+        ("indexed",),
+        None,
+        _evicted_idle,
     ),
     Clause(
         "RB",

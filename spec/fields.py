@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from attrs import frozen
 
 from spec import pool
+from spec.index import Indexed
 from spec.state import Output, State
 from spec.table import Sequence
 from spec.vocabulary import INVALID, FinishReason, Tokens
@@ -20,6 +21,9 @@ QueueEntry = tuple[int, int, int]
 
 OutputEntry = tuple[int, int, Tokens, FinishReason]
 """(request, choice, generated tokens, reason)."""
+
+IndexEntry = tuple[int, ...]
+"""A page of the index: (context, *tokens up to its end); () if the page is not in the index."""
 
 Index = Literal["slot", "page", "cell", "whole"]
 """The index of a field: one entry per slot, page or cell; `whole` is one entry without an index."""
@@ -60,6 +64,11 @@ class Field:
 def output_entry(output: Output) -> OutputEntry:
     """A finished choice as an entry of the field `outputs`."""
     return output.request, output.choice, output.tokens, output.reason
+
+
+def index_entry(entry: Indexed | None) -> IndexEntry:
+    """The entry of a page in the field `indexed`."""
+    return () if entry is None else (entry.context, *entry.chain)
 
 
 def _per_slot(entry: Callable[[Sequence], Any]) -> Callable[[State], Any]:
@@ -119,7 +128,7 @@ FIELDS: Final = (
     ),
     Field(
         name="counts",
-        meaning="how many row entries of used slots name the page; 0: it is free",
+        meaning="how many row entries of used slots name the page; 0: it may be taken",
         index="page",
         owner="pages",
         clause="RC",
@@ -163,6 +172,47 @@ FIELDS: Final = (
         of=lambda state: state.first_page,
         record=int,
         required=True,
+    ),
+    Field(
+        name="indexed",
+        meaning="the key of the page in the index of prefixes, as (context, *tokens up to the end "
+        "of the page); empty: it is not in the index",
+        index="page",
+        owner="prefix",
+        clause="PC",
+        of=lambda state: tuple(map(index_entry, state.indexed)),
+        record=tuple[int, ...],
+        paged=True,
+        required=True,
+    ),
+    Field(
+        name="idle_ranks",
+        meaning="the rank of the release of an idle page among those of all idle pages, from 1 on, "
+        "the oldest first; 0: some row names it, or it is not in the index",
+        index="page",
+        owner="prefix",
+        clause="EVICT",
+        of=lambda state: tuple(entry.rank if entry else 0 for entry in state.indexed),
+        record=int,
+        paged=True,
+    ),
+    Field(
+        name="contexts",
+        meaning="what, beside its tokens, decides what the cells of the slot hold",
+        index="slot",
+        owner="prefix",
+        clause="PC",
+        of=lambda state: state.contexts,
+        record=int,
+    ),
+    Field(
+        name="stale",
+        meaning="whether the slot has cells from before the index was dropped",
+        index="slot",
+        owner="prefix",
+        clause="PC",
+        of=lambda state: state.stale,
+        record=bool,
     ),
     Field(
         name="tokens",
@@ -214,7 +264,7 @@ FIELDS: Final = (
     ),
     Field(
         name="free",
-        meaning="how many pages are free",
+        meaning="how many pages may be taken: free ones, and idle ones",
         index="whole",
         owner="pages",
         clause="CONS",

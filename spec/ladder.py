@@ -6,7 +6,17 @@ The order is part of the semantics: a later rung guards and follows the actions 
 from functools import cache
 from typing import Final
 
-from spec.machines import admission, lifecycle, naive, pages, rollback, scheduling, sharing, window
+from spec.machines import (
+    admission,
+    lifecycle,
+    naive,
+    pages,
+    prefix,
+    rollback,
+    scheduling,
+    sharing,
+    window,
+)
 from spec.machines import cache as contiguous_cache
 from spec.machines.actions import Append
 from spec.rung import Machine, Rung, closure
@@ -19,6 +29,7 @@ RUNGS: Final[tuple[Rung, ...]] = (
     sharing.RUNG,
     rollback.RUNG,
     window.RUNG,
+    prefix.RUNG,
     lifecycle.RUNG,
     scheduling.RUNG,
     admission.RUNG,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from attrs import frozen
 
 from spec.cells import Cells
+from spec.index import Index
 from spec.machines.actions import Name
 from spec.pool import Counts
 from spec.table import Sequences
@@ -64,8 +65,20 @@ class Queued:
     position: int
 
 
-PER_SLOT: Final = ("sequences", "committed", "proposed", "first_page", "details")
+PER_SLOT: Final = (
+    "sequences",
+    "committed",
+    "proposed",
+    "first_page",
+    "contexts",
+    "stale",
+    "details",
+)
 """The components with one entry for each slot, in a machine that has their rung."""
+
+
+PER_PAGE: Final = ("cells", "counts", "indexed")
+"""Those with one entry for each page."""
 
 
 class State(NamedTuple):
@@ -74,7 +87,9 @@ class State(NamedTuple):
     texts: of naive, by name. contiguous: of cache, per slot. sequences (per slot, None if unused),
     cells and counts: of pages. committed (cells whose tokens are final) and proposed (draft tokens
     after the known ones), per slot: of rollback. first_page (how many leading pages are released),
-    per slot: of window. details (per slot, None without a prompt) and outputs: of lifecycle. queue,
+    per slot: of window. indexed (per page, None if it is not in the index), contexts (what beside
+    tokens decides contents) and stale (whether it has cells from before a Drop), per slot: of
+    prefix. details (per slot, None without a prompt) and outputs: of lifecycle. queue,
     in order of arrival: of scheduling. waiting (in order of arrival) and admitted (still holding a
     slot): of admission.
 
@@ -93,6 +108,9 @@ class State(NamedTuple):
     committed: tuple[int, ...] = ()
     proposed: tuple[Tokens, ...] = ()
     first_page: tuple[int, ...] = ()
+    indexed: Index = ()
+    contexts: tuple[int, ...] = ()
+    stale: tuple[bool, ...] = ()
     details: tuple[Detail | None, ...] = ()
     outputs: tuple[Output, ...] = ()
     queue: tuple[Queued, ...] = ()

@@ -9,7 +9,7 @@ from typing import Final
 
 from attrs import frozen
 
-from spec import pool
+from spec import index, pool
 from spec.state import State
 
 
@@ -17,7 +17,8 @@ from spec.state import State
 class Stats:
     """The statistics of one state.
 
-    active: slots in use, finished ones included. pages_per_slot: length of each row.
+    active: slots in use, finished ones included. pages_per_slot: length of each row. idle_pages:
+    pages of the index that no row names; they are not free.
     """
 
     active: int
@@ -25,16 +26,18 @@ class Stats:
     free_pages: int
     largest_count: int
     pages_per_slot: tuple[int, ...]
+    idle_pages: int = 0
 
 
 def of(state: State) -> Stats:
     """The statistics of one state."""
     counts, rows = state.counts, state.sequences
-    free = pool.free_count(counts)
+    unnamed, idle = pool.free_count(counts), len(index.idle(state.indexed, counts))
     return Stats(
         active=sum(sequence is not None for sequence in rows),
-        pages_in_use=len(counts) - free,
-        free_pages=free,
+        pages_in_use=len(counts) - unnamed,
+        free_pages=unnamed - idle,
+        idle_pages=idle,
         largest_count=max(counts),
         pages_per_slot=tuple(len(sequence.pages) if sequence else 0 for sequence in rows),
     )
@@ -66,7 +69,12 @@ NAMED: Final[Mapping[str, Statistic]] = {
     "pages_in_use": Statistic(
         "pages that some row names", "pages", lambda state: of(state).pages_in_use
     ),
-    "free_pages": Statistic("pages that are free", "pages", lambda state: of(state).free_pages),
+    "free_pages": Statistic(
+        "pages that no row and no index names", "pages", lambda state: of(state).free_pages
+    ),
+    "idle_pages": Statistic(
+        "pages of the index that no row names", "prefix", lambda state: of(state).idle_pages
+    ),
     "largest_count": Statistic(
         "the largest count of a page", "pages", lambda state: of(state).largest_count
     ),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import NOTHING, field, fields, frozen
 
-from spec.fields import VIEWED, OutputEntry, QueueEntry
+from spec.fields import VIEWED, IndexEntry, OutputEntry, QueueEntry
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import (
@@ -36,11 +36,12 @@ class View:
     """The fields of `spec.fields`; None is a field that the engine does not show.
 
     counts: per page. used, finished: per slot. rows: per slot, INVALID where there is no page; a
-    shorter row names no further page. tokens, proposed, allocated, written, committed, first_page:
-    per slot (empty and 0 where unused). cells: per destination; the cell that ends a prefix should
-    have the value `expected(prefix)`. capacity: the policy of the engine; the kit sets it, from the
-    profile. reserved: the cells reserved for each slot, from the specification; the kit sets it
-    too, and it is empty if the policy reserves none. Lists and arrays become tuples, and their
+    shorter row names no further page. tokens, proposed, allocated, written, committed, first_page,
+    contexts, stale: per slot (empty and 0 where unused). indexed, idle_ranks: per page. cells: per
+    destination; the cell that ends a prefix should have the value `expected(prefix)`. capacity: the
+    policy of the engine; the kit sets it, from the profile. reserved: the cells reserved for each
+    slot, from the specification; the kit sets it too, and it is empty if the policy reserves none.
+    Lists and arrays become tuples, and their
     numbers Python's own. Raises InvalidInput for a field with more or fewer entries, or with other
     values.
     """
@@ -53,6 +54,10 @@ class View:
     written: tuple[int, ...] | None = field(default=None, converter=_given)
     committed: tuple[int, ...] | None = field(default=None, converter=_given)
     first_page: tuple[int, ...] | None = field(default=None, converter=_given)
+    indexed: tuple[IndexEntry, ...] | None = field(default=None, converter=_given)
+    idle_ranks: tuple[int, ...] | None = field(default=None, converter=_given)
+    contexts: tuple[int, ...] | None = field(default=None, converter=_given)
+    stale: tuple[bool, ...] | None = field(default=None, converter=_given)
     tokens: tuple[Tokens, ...] | None = field(default=None, converter=_given)
     proposed: tuple[Tokens, ...] | None = field(default=None, converter=_given)
     finished: tuple[bool, ...] | None = field(default=None, converter=_given)
@@ -115,6 +120,17 @@ class View:
                     if page != INVALID:
                         named[page] = named.get(page, 0) + 1
         return named
+
+    def key(self, slot: int, entry: int) -> IndexEntry | None:
+        """The key of a page of a row, as an entry of `indexed`; needs contexts and tokens.
+
+        None: the tokens of a slot end before the page does.
+        """
+        assert self.contexts is not None
+        assert self.tokens is not None
+        end = (entry + 1) * self.geometry.page_size
+        tokens = self.tokens[slot][:end]
+        return (self.contexts[slot], *tokens) if len(tokens) == end else None
 
     def known(self, slot: int) -> Tokens:
         """The tokens of a slot, final or proposed; needs tokens."""
@@ -249,6 +265,10 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "written": _numbers,
     "committed": _numbers,
     "first_page": _numbers,
+    "indexed": _rows_of_numbers,
+    "idle_ranks": _numbers,
+    "contexts": _numbers,
+    "stale": _flags,
     "tokens": _rows_of_numbers,
     "proposed": _rows_of_numbers,
     "finished": _flags,

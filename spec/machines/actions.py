@@ -27,14 +27,22 @@ Name = int | tuple[int, int]
 """The name of a sequence: a slot, or, where scheduling is lowered to naive, (request, choice)."""
 
 
-@frozen
+@frozen(repr=False)
 class Reserve:
     """A slot begins an empty sequence, without tokens and without cells.
 
-    slot: the slot to take; None: the lowest unused one.
+    slot: the slot to take; None: the lowest unused one. context: what, beside its tokens, decides
+    what its cells hold, such as an adapter or a salt, as a number: a hit finds only pages that were
+    published under the same one. Without the rung prefix it means nothing.
     """
 
     slot: Name | None = field(default=None, validator=NAME_OR_ANY)
+    context: int = field(default=0, validator=INT32)
+
+    def __repr__(self) -> str:
+        """Without the context of an engine that has none."""
+        context = f", context={self.context}" if self.context else ""
+        return f"Reserve(slot={self.slot}{context})"
 
 
 @frozen
@@ -259,6 +267,69 @@ class Release:
 
 
 @frozen
+class Hit:
+    """The pages of the index that hold the first `length` tokens of a slot become its first pages.
+
+    Nothing is computed: the cells are allocated, written and committed at once. Pages that were
+    reserved for these cells return. The key of a page is the context of the slot and all tokens up
+    to the end of the page, compared one by one.
+
+    slot: a slot whose tokens are known, and without cells. length: the number of cells, whole
+    pages, fewer than its tokens.
+    """
+
+    slot: int = field(validator=SLOT)
+    length: int = field(validator=INT32)
+
+
+@frozen
+class Publish:
+    """The whole pages of a slot below `length` enter the index, each under its key.
+
+    A key that the index has already keeps its page. A page enters only behind the page before it.
+
+    slot: the slot of the sequence. length: a number of committed cells.
+    """
+
+    slot: int = field(validator=SLOT)
+    length: int = field(validator=INT32)
+
+
+@frozen
+class Merge:
+    """A row entry moves from a page to the page of the index with the same key.
+
+    The counts of the two pages move with it. Other rows that name the old page keep it.
+
+    slot: the slot of the sequence. entry: the number of the entry in its row.
+    """
+
+    slot: int = field(validator=SLOT)
+    entry: int = field(validator=INT32)
+
+
+@frozen
+class Evict:
+    """An idle page leaves the index, and every page of the index that extends it before it.
+
+    Those that no row names become free, and their cells die.
+
+    tokens, context: the key of the page.
+    """
+
+    tokens: Tokens = field(validator=PROMPT)
+    context: int = field(default=0, validator=INT32)
+
+
+@frozen
+class Drop:
+    """The index becomes empty, since the weights change. Idle pages become free.
+
+    Sequences go on. What a slot has written before is never published or merged.
+    """
+
+
+@frozen
 class Submit:
     """A request joins the waiting ones, as the last.
 
@@ -288,6 +359,11 @@ Action = (
     | Commit
     | Truncate
     | Release
+    | Hit
+    | Publish
+    | Merge
+    | Evict
+    | Drop
     | Assign
     | FreeFinished
     | Reset

@@ -201,6 +201,7 @@ RUNG = Rung(
         "sharing": "independent",
         "rollback": "independent",
         "window": "independent",
+        "prefix": Meet("EVICT", "admit with idle pages"),
         "lifecycle": Meet("PROG", "Admit: NO_FREE_SLOT"),
         "scheduling": Meet("ALONE", "Admit: done"),
     },

@@ -7,11 +7,12 @@ or the clone that needs it. Source: docs/sources.md, "Cleanup", "Reset invariant
 and "Page budget".
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from attrs import evolve
 
-from spec import pool
+from spec import index, pool
 from spec.machines import naive
 from spec.machines.actions import (
     Action,
@@ -19,8 +20,11 @@ from spec.machines.actions import (
     Append,
     Assign,
     Clone,
+    Drop,
+    Evict,
     Free,
     FreeFinished,
+    Hit,
     Propose,
     Reset,
     Sample,
@@ -201,7 +205,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 
 @check(Reason.SLOT_EMPTY)
 def _has_prompt(
-    _machine: Machine, state: State, action: Append | Sample | Write | Propose
+    _machine: Machine, state: State, action: Append | Sample | Write | Propose | Hit
 ) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
@@ -211,7 +215,7 @@ def _has_prompt(
 
 @check(Reason.SLOT_FINISHED)
 def _unfinished(
-    _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose
+    _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose | Hit
 ) -> Faults:
     """The sequence in a slot has finished."""
     finished = state.finished
@@ -294,21 +298,38 @@ def _taken(before: State, after: State) -> Pages:
     )
 
 
+def _evictions(before: State, after: State, taken: Pages) -> Iterator[Part]:
+    """The evictions of the idle pages that are reserved by an action, beside those it takes."""
+    left = index.without(before.indexed, taken)
+    for page in index.idle(before.indexed, before.counts):
+        entry = left[page]
+        if entry is not None and not index.has(after.indexed, page):
+            yield Evict(entry.chain, entry.context), None
+            left = index.without(left, (page,))
+
+
 def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
     """Assign lowers to an append; a cleanup or reset frees one sequence after another.
 
-    What is reserved above is taken below by the action that needs it, in the same pages.
+    What is reserved above is taken below by the action that needs it, in the same pages. Idle ones
+    leave the index when they are reserved.
     """
     match action:
         case Allocate() | Clone() if state.capacity.reserve == "request":
             after = machine.effect(state, action, pages)
-            return ((action, _taken(state, after)),)
+            taken = _taken(state, after)
+            return ((action, taken), *_evictions(state, after, taken))
+        case Hit(slot, length) if state.capacity.reserve == "request":
+            after = _nothing_reserved(machine.effect(state, action, pages))
+            return ((action, used(after, slot).row[length // state.geometry.page_size :]),)
         case Assign(slot, prompt):
-            return ((Append(slot, prompt), None),)
+            after = machine.effect(state, action, pages) if state.indexed else state
+            return ((Append(slot, prompt), None), *_evictions(state, after, ()))
         case FreeFinished():
             return _frees(state.finished)
         case Reset():
-            return _frees(tuple(slot for slot, found in enumerate(state.sequences) if found))
+            slots = tuple(slot for slot, found in enumerate(state.sequences) if found)
+            return (*_frees(slots), *[(Drop(), None)] * (Drop in machine.rules))
         case TakeOutputs():
             return ()
         case _:
@@ -345,6 +366,7 @@ RUNG = Rung(
             Stage((_child_unused,), unless=SLOT_REASONS),
         ),
         Propose: (*_DECODES, *in_order(_leaves_room_to_draw)),
+        Hit: _DECODES,
     },
     follows={Clone: _clone_detail, Free: _free_detail, Sample: _finish},
     clauses=("OUT", "RESET"),
@@ -356,5 +378,6 @@ RUNG = Rung(
         "sharing": Meet("UAF", "free a parent before its clone"),
         "rollback": Meet("RB", "free a slot with proposed tokens"),
         "window": Meet("CONS", "free after a release"),
+        "prefix": Meet("CONS", "free a slot with pages of the index"),
     },
 )

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from attrs import evolve
 
-from spec import model, pool
+from spec import index, model, pool
 from spec.attention import visible
 from spec.cells import blank, copy_page, kill, store
 from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
@@ -59,8 +59,8 @@ def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
 
 
 def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
-    """The pages that an action takes: those given, or the lowest free ones. Raises InvalidInput."""
-    taken = pages or pool.lowest_free(state.counts, wanted)
+    """The pages that an action takes: those given, or those that are next. Raises InvalidInput."""
+    taken = pages or index.next_pages(state.indexed, state.counts, wanted)
     named = {page for sequence in state.sequences if sequence for page in sequence.pages}
     free = all(page in range(state.geometry.pages) and page not in named for page in taken)
     if not free or not len(set(taken)) == len(taken) == wanted:
@@ -73,17 +73,41 @@ def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
     return taken
 
 
+def take(state: State, taken: Pages) -> State:
+    """The state in which one row entry names each of these pages. Idle ones leave the index."""
+    return evicted(state, taken)._replace(counts=pool.hold(state.counts, taken))
+
+
+def evicted(state: State, pages: Pages) -> State:
+    """The state without these pages in the index; the cells of those that are then free die."""
+    if not state.indexed:
+        return state
+    left = index.without(state.indexed, pages)
+    gone = (page for page, entry in enumerate(state.indexed) if entry and left[page] is None)
+    dead = tuple(page for page in gone if pool.is_free(state.counts, page))
+    return state._replace(indexed=left, cells=kill(state.cells, dead))
+
+
 def release_row(state: State, pages: Pages) -> State:
-    """Release the pages of removed row entries: lower their counts; the free ones are dead."""
+    """Release the pages of removed row entries: lower their counts.
+
+    Of those that no row names any more, the ones in the index are idle; the others are free, and
+    their cells die.
+    """
     counts = pool.release(state.counts, pages)
-    dead = tuple(page for page in pages if pool.is_free(counts, page))
-    return state._replace(counts=counts, cells=kill(state.cells, dead))
+    left = tuple(page for page in pages if pool.is_free(counts, page))
+    dead = tuple(page for page in left if not index.has(state.indexed, page))
+    return state._replace(
+        counts=counts,
+        cells=kill(state.cells, dead),
+        indexed=index.released(state.indexed, left),
+    )
 
 
 def live_cells(state: State) -> object:
     """The part of a state that edges compare: sequences and their cells. Clauses judge counts."""
     return tuple(
-        (sequence, tuple(state.cells[page] for page in sequence.row) if sequence else ())
+        (sequence, tuple(state.cells[page] for page in sequence.pages) if sequence else ())
         for sequence in state.sequences
     )
 
@@ -226,7 +250,7 @@ def with_reserved(state: State, slot: int, reserved: int, pages: Pages | None) -
     """The state in which this many cells are reserved for a slot that had none reserved."""
     taken = taken_pages(state, pages_to_reserve(state, slot, reserved), pages)
     sequence = used(state, slot)
-    state = state._replace(counts=pool.hold(state.counts, taken))
+    state = take(state, taken)
     longer = evolve(sequence, row=sequence.row + taken, reserved=reserved)
     return with_sequence(state, slot, longer)
 
@@ -300,7 +324,7 @@ def _allocate(machine: Machine, state: State, action: Allocate, pages: Pages | N
     taken = taken_pages(state, machine.pages_wanted(state, action), pages)
     grouped, left = by_slot(action.batch), iter(taken)
     copies = copying(state, grouped)
-    state = state._replace(counts=pool.hold(state.counts, taken))
+    state = take(state, taken)
     for slot, positions in grouped.items():
         if slot in copies:
             state = _copied(state, slot, next(left))

@@ -21,6 +21,7 @@ from spec.machines.actions import (
     Free,
     FreeFinished,
     Generate,
+    Hit,
     Name,
     Pack,
     Prefill,
@@ -358,6 +359,14 @@ def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
         yield queued, "tokens that have left the queue"
 
 
+@check(Reason.BATCH_QUEUED)
+def _hit_not_queued(_machine: Machine, state: State, action: Hit) -> Faults:
+    """A token below `length` is still in the queue; rounds write those."""
+    queued = [one for one in _pending(state, action.slot) if one.position < action.length]
+    if queued:
+        yield queued, "tokens that have left the queue"
+
+
 @check(Reason.QUEUE_FULL)
 def _clone_queued(_machine: Machine, state: State, action: Clone) -> Faults:
     """The queue has no room for a copy of each token of the parent that is queued."""
@@ -608,6 +617,7 @@ RUNG = Rung(
     folds=frozenset({Append, Sample}),
     guards={
         Write: in_order(_not_queued),
+        Hit: in_order(_hit_not_queued),
         Clone: (Stage((_clone_queued,), unless=SLOT_REASONS),),
         Propose: (Stage((_proposals_queued,), unless=SLOT_REASONS),),
     },
@@ -627,6 +637,7 @@ RUNG = Rung(
         "sharing": Meet("Q", "clone with a queued token"),
         "rollback": Meet("Q", "truncate with a proposed token in the queue"),
         "window": Meet("ALONE", "round after a release"),
+        "prefix": Meet("Q", "Hit: BATCH_QUEUED"),
         "lifecycle": Meet("OUT", "finish at a page boundary"),
     },
 )

@@ -19,6 +19,7 @@ from spec.machines.pages import (
     reserved_slot,
     row_pages,
     some_unused,
+    take,
     taken_pages,
     unused,
     used,
@@ -39,7 +40,7 @@ from spec.rung import (
 )
 from spec.state import State
 from spec.table import Sequence, by_slot
-from spec.vocabulary import STANDARD, Reason
+from spec.vocabulary import INVALID, STANDARD, Reason
 
 
 @check(Reason.UNWRITTEN)
@@ -72,14 +73,14 @@ def _shared(state: State, parent: int) -> int:
 def _clone(machine: Machine, state: State, action: Clone, pages: Pages | None) -> State:
     taken = taken_pages(state, machine.pages_wanted(state, action), pages)
     sequence = used(state, action.parent)
-    shared = sequence.row[: _shared(state, action.parent)]
-    child = reserved_slot(state, action.child)
+    child, shared = reserved_slot(state, action.child), _shared(state, action.parent)
+    state = take(state, taken)
     cells = state.cells
-    for source, copy in zip(_written_pages(state, sequence)[len(shared) :], taken, strict=False):
+    for source, copy in zip(_written_pages(state, sequence)[shared:], taken, strict=False):
         cells = copy_page(cells, source, copy)
-    copied = evolve(sequence, row=shared + taken)
-    state = with_sequence(state, child, copied)
-    return state._replace(cells=cells, counts=pool.hold(state.counts, copied.pages))
+    copied = evolve(sequence, row=sequence.row[:shared] + taken)
+    counts = pool.hold(state.counts, evolve(copied, row=sequence.row[:shared]).pages)
+    return with_sequence(state._replace(cells=cells, counts=counts), child, copied)
 
 
 def _written_pages(state: State, sequence: Sequence) -> Pages:
@@ -87,26 +88,26 @@ def _written_pages(state: State, sequence: Sequence) -> Pages:
     return sequence.row[: state.geometry.pages_for(sequence.written)]
 
 
-def _private(state: State) -> State:
+def private(state: State) -> State:
     """Give each sequence a private copy: page i of slot s becomes page `s * pages_per_seq + i`.
 
-    A row covers what is allocated and no more.
+    A row covers what is allocated and no more, less what is released.
     """
     geometry = state.geometry
     width = geometry.pages_per_seq
-    private = evolve(geometry, pages=geometry.slots * width)
+    own = evolve(geometry, pages=geometry.slots * width)
     sequences = tuple(
-        None if sequence is None else evolve(sequence, row=_private_row(state, slot, sequence))
+        sequence and evolve(sequence, row=_private_left(state, slot, sequence))
         for slot, sequence in enumerate(state.sequences)
     )
-    cells, copies = list(blank(private)), list[int]()
+    cells, copies = list(blank(own)), list[int]()
     for slot, sequence in enumerate(sequences):
-        for copy in sequence.row if sequence else ():
+        for copy in sequence.pages if sequence else ():
             cells[copy] = state.cells[used(state, slot).row[copy - slot * width]]
             copies.append(copy)
-    counts = pool.hold((0,) * private.pages, copies)
+    counts = pool.hold((0,) * own.pages, copies)
     return state._replace(
-        geometry=private,
+        geometry=own,
         capacity=STANDARD,
         sequences=sequences,
         cells=tuple(cells),
@@ -114,7 +115,13 @@ def _private(state: State) -> State:
     )
 
 
-def _lower(
+def _private_left(state: State, slot: int, sequence: Sequence) -> Pages:
+    """The private row of a slot, INVALID where a page is released."""
+    row = zip(_private_row(state, slot, sequence), sequence.row, strict=False)
+    return tuple(INVALID if page == INVALID else own for own, page in row)
+
+
+def lower(
     _machine: Machine, state: State, action: Action, _pages: Pages | None
 ) -> tuple[Part, ...]:
     """A clone is a second sequence that allocates and writes the same history for itself."""
@@ -163,7 +170,7 @@ RUNG = Rung(
         )
     },
     clauses=("SHARE",),
-    edges=(Edge(abstract=_private, lower=_lower, compared=live_cells),),
+    edges=(Edge(abstract=private, lower=lower, compared=live_cells),),
     meets={
         "naive": "independent",
         "cache": "independent",

@@ -57,6 +57,8 @@ class Reason(IntEnum):
     SLOT_ASSIGNED = 5
     SLOT_EMPTY = 6
     NO_FREE_SLOT = 7
+    SLOT_BEGUN = 8
+    STALE = 9
     BATCH_WIDTH = 10
     BATCH_POSITIONS = 11
     BATCH_UNKNOWN = 12
@@ -65,12 +67,15 @@ class Reason(IntEnum):
     PROPOSED = 15
     COMMITTED = 16
     WINDOW = 17
+    UNCOMMITTED = 18
+    NOT_INDEXED = 19
     OUT_OF_PAGES = 20
     TOO_LONG = 21
     QUEUE_FULL = 22
     QUEUE_EMPTY = 23
     OUTPUTS_FULL = 24
     PREFILL_WIDTH = 25
+    NOT_IDLE = 26
     STOPS = 30
     CHOICE_TAKEN = 31
     NEVER_FITS = 32
@@ -94,6 +99,8 @@ _MEANINGS = {
     Reason.SLOT_ASSIGNED: "the slot already has a prompt; free it first",
     Reason.SLOT_EMPTY: "the slot has no prompt, or a token that is not written; assign and write",
     Reason.NO_FREE_SLOT: "every slot is in use; free one or wait",
+    Reason.SLOT_BEGUN: "the slot has cells already; hit before the first allocation",
+    Reason.STALE: "the slot has cells from before the index was dropped; free it first",
     Reason.BATCH_WIDTH: "the batch has too many entries; split it or raise the limit",
     Reason.BATCH_POSITIONS: "a slot's positions are not its next ones; send those, each once",
     Reason.BATCH_UNKNOWN: "a cell to be written has no known token; append the token first",
@@ -101,6 +108,8 @@ _MEANINGS = {
     Reason.PROPOSED: "the slot has proposed tokens; commit or truncate them first",
     Reason.COMMITTED: "the length is not past the committed cells; commit further or cut less",
     Reason.WINDOW: "a later query can see these cells; release fewer, or commit further first",
+    Reason.UNCOMMITTED: "the length is past the committed cells; write or commit them first",
+    Reason.NOT_INDEXED: "the index has no such page; publish it first, or name fewer cells",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",
     Reason.OUT_OF_PAGES: "not enough free pages; free a sequence or enlarge the pool",
     Reason.TOO_LONG: "the length is past what the sequence may have; shorten it or raise the limit",
@@ -108,6 +117,7 @@ _MEANINGS = {
     Reason.QUEUE_EMPTY: "nothing is queued; prefill or enqueue first",
     Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",
     Reason.PREFILL_WIDTH: "the prompts exceed one prefill; split them or raise the limit",
+    Reason.NOT_IDLE: "a slot has this page in its row; free the slot first",
     Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
     Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",
     Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",

@@ -69,6 +69,13 @@ PENDING = evolve(TWINS, tokens=((*TOKENS, 8),) * 2, queue=((8, 0, 3), (8, 1, 3))
 TWO_QUEUED = evolve(GOOD, written=(2, 0), queue=((7, 0, 2), (8, 0, 3)))
 SLIDING = evolve(TWINS, geometry=evolve(TWINS.geometry, window=1), first_page=(0, 0))
 """The same as TWINS, where a query sees itself alone."""
+INDEXED = evolve(
+    GOOD,
+    indexed=((3, 5, 6), (), (3, 5, 6, 1, 2), ()),
+    contexts=(3, 0),
+    cells=((5,), (5, 6), TOKENS, POISON, (5, 6, 1), (5, 6, 1, 2), POISON, POISON),
+)
+"""Page 0 is in the index, under the context of slot 0; page 2 extends it, and is idle."""
 DRAFTED = evolve(
     ALONE,
     allocated=(4, 0),
@@ -207,6 +214,27 @@ BAD_STATES = (
     ),
     ("WIN", evolve(WINDOW, geometry=GOOD.geometry), "a query at position 3 sees position 0"),
     (
+        "PC",
+        evolve(INDEXED, cells=((5,), (5, 6), TOKENS, POISON, (5, 6, 1), *[POISON] * 3)),
+        "page 2 offset 1 holds (), should hold (5, 6, 1, 2): its key",
+    ),
+    (
+        "PC",
+        evolve(INDEXED, indexed=((3, 5, 6), (), (3, 5, 6), ())),
+        "the key of page 2 is (3, 5, 6), should not be: page 0 has it",
+    ),
+    (
+        "PC",
+        evolve(INDEXED, indexed=((3, 5, 6), (), (3, 5, 6, 1), ())),
+        "page 2 has 3 tokens in the index, should have whole pages",
+    ),
+    ("PC", evolve(INDEXED, contexts=(4, 0)), "page 0 of key (3, 5, 6), should be (4, 5, 6)"),
+    (
+        "CHAIN",
+        evolve(INDEXED, indexed=((), (), (3, 5, 6, 1, 2), ())),
+        "the index has page 2 of key (3, 5, 6, 1, 2), should have (3, 5, 6) too",
+    ),
+    (
         "CONTENT",
         evolve(WINDOW, cells=(*[POISON] * 3, TOKENS, *[POISON] * 4)),
         "slot 0 position 2 holds (), should hold (5, 6, 7)",
@@ -257,6 +285,18 @@ BAD_STEPS = (
         evolve(LAZY_TWINS, written=(1, 1), allocated=(1, 1)),
         LAZY_TWINS,
         "page 0, written by slot 0, has 2 names, should have 1",
+    ),
+    (
+        "WX",
+        evolve(INDEXED, written=(1, 0)),
+        evolve(INDEXED, cells=((5,), (5, 7), *(INDEXED.cells or ())[2:])),
+        "page 0, in the index, holds ((5,), (5, 7)), should hold ((5,), (5, 6)): slot 0 wrote it",
+    ),
+    (
+        "EVICT",
+        INDEXED,
+        evolve(INDEXED, indexed=((), (), (3, 5, 6, 1, 2), ())),
+        "page 0 of key (3, 5, 6) has left the index, should be in it: a row names it",
     ),
     (
         "FRAME",
@@ -323,6 +363,11 @@ BAD_STEPS = (
     ("before", "view"),
     [
         *((view, view) for view in (GOOD, ALONE, TWINS, PENDING, TWO_QUEUED, DRAFTED, WINDOW)),
+        pytest.param(INDEXED, INDEXED, id="an index"),
+        pytest.param(INDEXED, evolve(INDEXED, indexed=((),) * 4), id="drop the index"),
+        pytest.param(
+            INDEXED, evolve(INDEXED, indexed=((3, 5, 6), (), (), ())), id="evict an idle page"
+        ),
         pytest.param(DRAFTED, CUT, id="truncate"),
         pytest.param(
             evolve(DRAFTED, written=(2, 0), queue=((7, 0, 2), (8, 0, 3))),
@@ -396,6 +441,7 @@ def test_every_predicate_has_a_bad_view() -> None:
         evolve(GOOD, allocated=(9, 0), written=(9, 0), tokens=((1,) * 9, ())),
         evolve(GOOD, rows=((9, INVALID), (-1, 7))),
         evolve(GOOD, first_page=(-1, 99)),
+        evolve(GOOD, indexed=((9,), (-1, 7), (3,) * 99, ()), contexts=(-1, 99)),
         evolve(GOOD, queue=((1, -1, -1), (1, 0, -1), (1, 0, 99))),
     ],
 )
@@ -429,9 +475,9 @@ def test_what_is_not_shown_is_not_checked() -> None:
     """A view without counts and cells is judged by the clauses that need neither, and says so."""
     shown = evolve(GOOD, counts=None, cells=None, outputs=None)
     wrong = evolve(shown, rows=((0, 0), NONE), tokens=((1,), ()))
-    hidden = ("CONS", "UAF", "RC", "CONTENT", "READ", "OUT", "FRAME", "RB")
+    hidden = ("CONS", "UAF", "RC", "PC", "CHAIN", "CONTENT", "READ", "OUT", "FRAME", "EVICT", "RB")
 
-    assert () == clauses.not_checked(DRAFTED)
+    assert () == clauses.not_checked(evolve(INDEXED, committed=(3, 0), proposed=((), ())))
     assert hidden == clauses.not_checked(shown)
     assert [] == list(clauses.violations(shown))
     assert {"ROW", "LEN", "Q", "SHARE"} == {clause for clause, _ in clauses.violations(wrong)}

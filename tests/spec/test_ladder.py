@@ -289,7 +289,8 @@ def test_with_append_the_caller_has_the_queue() -> None:
     assert ladder.machine("lifecycle").names == appending.names
     drafting = ladder.machine_for(frozenset({Append, Propose}))
     assert ladder.machine("lifecycle", "rollback").names == drafting.names
-    assert ladder.machine("lifecycle", "window", "rollback").names == ladder.whole_appending().names
+    whole = ladder.machine("lifecycle", "window", "rollback", "prefix")
+    assert whole.names == ladder.whole_appending().names
 
 
 def below(rung: Rung) -> set[str]:

@@ -5,7 +5,8 @@ from itertools import permutations
 
 import pytest
 from attrs import evolve
-from spec_tools import MACHINE, SERVING, climb, geometry, limits, machine, span
+from spec_tools import INDEXING as MACHINE
+from spec_tools import climb_in, geometry, limits, span
 
 from spec import ladder
 from spec.machines import admission
@@ -17,11 +18,16 @@ from spec.machines.actions import (
     Assign,
     Clone,
     Commit,
+    Drop,
     Enqueue,
+    Evict,
     Free,
+    Hit,
+    Merge,
     Pack,
     Prefill,
     Propose,
+    Publish,
     Purge,
     Release,
     Reserve,
@@ -35,6 +41,7 @@ from spec.state import State
 from spec.vocabulary import (
     Capacity,
     CleanupMode,
+    Geometry,
     Params,
     Reason,
     Refusal,
@@ -50,6 +57,7 @@ from spec.vocabulary.errors import (
     SlotRefused,
 )
 
+SERVING = ladder.machine("admission", "window", "prefix")
 SIZES = geometry(pages=6, page_size=2, slots=2, pages_per_seq=4)
 SHORT = Params(max_new=1)
 LONG = Params(max_new=4)
@@ -58,6 +66,16 @@ LONG = Params(max_new=4)
 def ask(number: int, *, prompt: int = 2, params: Params = LONG, n: int = 1) -> Request:
     """A request of a given size."""
     return Request(id=number, prompt=(1,) * prompt, params=params, n_generations=n)
+
+
+def climb(state: State, *actions: Action) -> State:
+    """Take actions, and check every edge of the ladder and every clause at each step."""
+    return climb_in(MACHINE, state, *actions)
+
+
+def machine(sizes: Geometry, **changed: int) -> State:
+    """A new machine, which keeps what is finished."""
+    return MACHINE.initial(sizes, limits(sizes, **changed), CleanupMode.NONE)
 
 
 def empty() -> State:
@@ -88,6 +106,11 @@ def written(state: State | None = None) -> State:
 def waiting() -> State:
     """Slot 0 has a token in the queue, which holds two."""
     return climb(written(), Enqueue(0, 7))
+
+
+def published() -> State:
+    """Slot 0 has written its three tokens, and the first two are in the index."""
+    return climb(written(), Publish(0, 2))
 
 
 def ended() -> State:
@@ -143,6 +166,26 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         Write(((0, 3),)),
         BatchRefused,
         "saw [(0, 3)], allowed tokens that have left the queue",
+    ),
+    Reason.SLOT_BEGUN: (published, Hit(0, 2), SlotRefused, "saw 3, allowed 0 cells"),
+    Reason.STALE: (
+        lambda: climb(written(), Drop()),
+        Publish(0, 2),
+        SlotRefused,
+        "saw 0, allowed a slot whose cells were all written since the last Drop",
+    ),
+    Reason.UNCOMMITTED: (
+        covered,
+        Publish(0, 2),
+        BatchRefused,
+        "saw 2, allowed at most 0 committed cells",
+    ),
+    Reason.NOT_INDEXED: (assigned, Hit(0, 2), BatchRefused, "saw 2, allowed 1 to 0 whole pages of"),
+    Reason.NOT_IDLE: (
+        published,
+        Evict((1, 2)),
+        CapacityRefused,
+        "saw 1, allowed a page with count 0",
     ),
     Reason.OUT_OF_PAGES: (
         full,
@@ -283,6 +326,11 @@ MORE: tuple[tuple[Reason, Callable[[], State], Action, str], ...] = (
         Enqueue(0, 7),
         "saw 3, allowed fewer than 3 generated tokens",
     ),
+    (Reason.TOO_LONG, assigned, Hit(0, 3), "saw 3, allowed below 3 tokens"),
+    (Reason.SLOT_EMPTY, reserved, Hit(0, 0), "saw 0, allowed a slot with a prompt"),
+    (Reason.UNCOMMITTED, published, Merge(0, 1), "saw 4, allowed at most 3 committed cells"),
+    (Reason.NOT_INDEXED, published, Merge(0, 0), "saw 0, allowed an entry whose key another page"),
+    (Reason.NOT_INDEXED, published, Evict((1, 2), 1), "saw (1, 2), allowed the key of a page"),
     (Reason.TOO_LONG, empty, Prefill((ask(1, prompt=5),)), "saw 9, allowed at most 8 tokens"),
     (
         Reason.QUEUE_FULL,
@@ -374,6 +422,22 @@ def unfit() -> State:
     return MACHINE.step(state, Reserve(0))
 
 
+def hit_beside_a_queue() -> State:
+    """Slot 1 has the prompt (1,), and the next two tokens are queued; (1, 2) is in the index."""
+    state = climb(published(), Reserve(1), Assign(1, (1,), LONG, request=1))
+    return climb(state._replace(limits=limits(SIZES)), Enqueue(1, 2), Enqueue(1, 3))
+
+
+def hit_without_room() -> State:
+    """The two pages of slot 0 are all that there are, and a row covers two cells ahead."""
+    capacity = Capacity(lookahead=2)
+    sizes = evolve(SIZES, pages=2)
+    state = MACHINE.initial(sizes, limits(sizes), CleanupMode.NONE, capacity)
+    state = climb(state, Reserve(0), Assign(0, (1, 2), LONG, request=0))
+    state = climb(state, Allocate(span(0, 0, 2)), Write(span(0, 0, 2)), Publish(0, 2))
+    return climb(state, Reserve(1), Assign(1, (1, 2, 3), LONG, request=1))
+
+
 FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     (empty, Append(2, (1,)), {Reason.SLOT_RANGE}),
     (empty, Append(0, (1,)), {Reason.SLOT_UNUSED}),
@@ -411,6 +475,16 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     (written, Truncate(0, 4), {Reason.TOO_LONG}),
     (empty, Release(2, 0), {Reason.SLOT_RANGE}),
     (empty, Release(0, 0), {Reason.SLOT_UNUSED}),
+    (empty, Hit(2, 2), {Reason.SLOT_RANGE}),
+    (empty, Hit(0, 2), {Reason.SLOT_UNUSED}),
+    (ended, Hit(0, 2), {Reason.SLOT_FINISHED}),
+    (hit_beside_a_queue, Hit(1, 2), {Reason.BATCH_QUEUED}),
+    (hit_without_room, Hit(1, 2), {Reason.OUT_OF_PAGES}),
+    (empty, Publish(2, 0), {Reason.SLOT_RANGE}),
+    (empty, Publish(0, 0), {Reason.SLOT_UNUSED}),
+    (empty, Merge(2, 0), {Reason.SLOT_RANGE}),
+    (empty, Merge(0, 0), {Reason.SLOT_UNUSED}),
+    (lambda: climb(written(), Drop()), Merge(0, 0), {Reason.STALE}),
     (empty, Assign(2, (1,), LONG, request=1), {Reason.SLOT_RANGE}),
     (empty, Assign(0, (1,), LONG, request=1), {Reason.SLOT_UNUSED}),
     (unfit, Assign(0, (1, 2, 3), LONG, request=1), {Reason.OUT_OF_PAGES}),

@@ -5,17 +5,19 @@ two. Here random histories, legal and not, go through the specification and `sec
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 from attrs import evolve, frozen
 from second_reading import SecondReading
-from spec_draws import mistaken, one_of, propose, request_of
-from spec_tools import SERVING, geometry, limits, span
+from spec_draws import mistaken, one_of, prompt_of, propose, releasable, request_of
+from spec_tools import geometry, limits, sequence, span
 
-from spec import stats, view
+from spec import fields, ladder, stats, view
 from spec.machines import actions as act
 from spec.machines import naive, scheduling
 from spec.machines.actions import Action
+from spec.machines.window import first_visible
 from spec.state import State
 from spec.vocabulary import (
     INVALID,
@@ -30,6 +32,7 @@ from spec.vocabulary import (
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
 HISTORIES, STEPS = 2000, 60
+CACHING = ladder.machine("admission", "window", "prefix")
 Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""
 
@@ -38,24 +41,29 @@ Outcome = tuple[type, frozenset[Reason]]
 class Odds:
     """What a history is made of. waiting: the sixths of the actions that submit and admit.
 
-    any: whether a sixth are actions with any values. long: whether prompts of slots have room for
-    many tokens.
+    index: the sixths of the others that are actions on the index, where one matters. any: whether a
+    sixth are actions with any values. long: whether prompts of slots have room for many tokens.
     """
 
     waiting: int
+    index: int
     any: bool
     long: bool
 
 
-def begin(rng: Random) -> tuple[State, SecondReading]:
-    """A small machine with limits that are often reached, and any policy."""
-    slots = one_of(rng, 1, 2, 3, 4)
+def begin(rng: Random) -> tuple[State, SecondReading, Odds]:
+    """A small machine with limits that are often reached, and any policy.
+
+    Every sixth history is one of the index alone: pages of one cell, many of which are idle.
+    """
+    alone = rng.randrange(6) == 0
+    slots = 3 if alone else one_of(rng, 1, 2, 3, 4)
     sizes = geometry(
-        pages=one_of(rng, 2, 4, 6, 9),
-        page_size=one_of(rng, 1, 2, 3, 4),
+        pages=one_of(rng, 4, 5, 6) if alone else one_of(rng, 2, 4, 6, 9),
+        page_size=1 if alone else one_of(rng, 1, 2, 3, 4),
         slots=slots,
-        pages_per_seq=one_of(rng, 2, 3, 4, 6),
-        window=rng.choice((None, None, 1, 2, 3, 5)),
+        pages_per_seq=4 if alone else one_of(rng, 2, 3, 4, 6),
+        window=2 if alone else rng.choice((None, None, 1, 2, 3, 5)),
     )
     given = limits(
         sizes,
@@ -73,9 +81,15 @@ def begin(rng: Random) -> tuple[State, SecondReading]:
         lookahead=one_of(rng, 0, 0, 1, sizes.page_size, sizes.max_len),
         reserve=rng.choice(RESERVATIONS),
     )
+    odds = Odds(
+        waiting=0 if alone else one_of(rng, 0, 2),
+        index=6 if alone else one_of(rng, 0, 2, 4),
+        any=not alone and one_of(rng, 0, 1) > 0,
+        long=one_of(rng, 0, 1) > 0,
+    )
     cleanup = rng.choice(list(CleanupMode))
-    state = SERVING.initial(sizes, given, cleanup, capacity)
-    return state, SecondReading(sizes, given, cleanup, capacity)
+    state = CACHING.initial(sizes, given, cleanup, capacity)
+    return state, SecondReading(sizes, given, cleanup, capacity), odds
 
 
 def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
@@ -86,10 +100,23 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         return act.Admit() if one_of(rng, 0, 1) else act.Submit(submitted)
     if kind == 5 and odds.any:
         return _any(state, rng, number)
+    if None in state.sequences and len(state.queue) == state.limits.queue and one_of(rng, 0, 1):
+        prefill = act.Prefill((request_of(state, rng, number),))
+        return rng.choice((act.Clone(state.queue[0].slot, None, number), prefill))
     drafting = [slot for slot, drafts in enumerate(state.proposed) if drafts]
     if drafting and one_of(rng, 0, 1):
         return _drafted(state, rng, rng.choice(drafting))
+    if rng.randrange(6) < odds.index and (of_index := _of_index(state, rng, number)):
+        rng.shuffle(of_index)
+        legal = (action for action in of_index if not CACHING.refusals(state, action))
+        used = [slot for slot, held in enumerate(state.sequences) if held is not None]
+        instead = act.Free(rng.choice(used)) if used else of_index[0]
+        return next(legal, instead) if one_of(rng, 0, 1, 2) else of_index[0]
     action = propose(state, rng, number)
+    if isinstance(action, act.Reset) and not mistaken(rng):
+        return act.FreeFinished()
+    if isinstance(action, act.Reserve):
+        return evolve(action, context=one_of(rng, 0, 0, 1))
     if isinstance(action, act.Assign) and mistaken(rng):
         request, choice = rng.choice(_names(state))
         return evolve(action, request=request, choice=choice)
@@ -97,6 +124,83 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         most = max(1, state.geometry.max_len - len(action.prompt))
         return evolve(action, params=Params(max_new=most, seed=number))
     return action
+
+
+def _of_index(state: State, rng: Random, number: int) -> list[Action]:
+    """Actions that fill the index, use it or empty it, and some that nearly do."""
+    keys, found = _keys(state), list[Action]()
+    if keys and mistaken(rng):
+        key = rng.choice(keys)
+        found.append(act.Drop() if mistaken(rng) else act.Evict(key[1:], key[0]))
+    if None in state.sequences:
+        prefill = act.Prefill((request_of(state, rng, number),))
+        found += [act.Reserve(None, one_of(rng, 0, 1)), prefill]
+    for slot, held in enumerate(state.sequences):
+        if held is None:
+            continue
+        text = (state.contexts[slot], *held.tokens)
+        if held.allocated:
+            found += _of_cells(state, rng, slot, text)
+        elif state.details[slot]:
+            found += _of_hits(state, rng, slot, text)
+        else:
+            texts = [prompt_of(state, rng), *(key[1:] for key in keys if key[0] == text[0])]
+            tokens = (*rng.choice(texts), one_of(rng, 0, 1))
+            prompt = tokens[: len(tokens) - one_of(rng, 0, 0, 1, 2)] or (0,)
+            most = max(1, state.geometry.max_len - len(prompt))
+            params = Params(max_new=min(most, one_of(rng, 1, 3, most)), seed=number)
+            found += [act.Assign(slot, prompt, params, number)] * 2
+    return found
+
+
+def _keys(state: State) -> list[Tokens]:
+    """The keys of the index, each a context and tokens."""
+    return [key for key in fields.BY_NAME["indexed"].of(state) if key]
+
+
+def _of_hits(state: State, rng: Random, slot: int, text: Tokens) -> Iterator[Action]:
+    """A slot without cells hits what the index has, goes on to what it has, or gets cells."""
+    most = len(text) - 1 + (mistaken(rng) or state.proposed[slot] != ())
+    begun = [key for key in _keys(state) if len(key) <= most and key == text[: len(key)]]
+    longer = [key for key in _keys(state) if text == key[: len(text)]]
+    if begun:
+        more = one_of(rng, state.geometry.page_size, -1) * mistaken(rng)
+        yield from [act.Hit(slot, len(rng.choice(begun)) - 1 + more)] * 9
+    if longer:
+        token = (*rng.choice(longer), 0)[len(text)]
+        waits = any(queued.slot == slot for queued in state.queue)
+        yield from [act.Enqueue(slot, token)] * (9 if waits else 2)
+        yield act.Propose(slot, (token,))
+    yield act.Allocate(span(slot, 0, len(text) - 1))
+
+
+def _of_cells(state: State, rng: Random, slot: int, text: Tokens) -> Iterator[Action]:
+    """Cells of a slot are written, enter the index, give way to others, or are released."""
+    held, committed, size = sequence(state, slot), state.committed[slot], state.geometry.page_size
+    indexed, row = fields.BY_NAME["indexed"].of(state), held.row
+    ends = range(1 + size, 1 + committed + size * mistaken(rng) + 1, size)
+    if held.written < min(held.allocated, len(held.tokens)):
+        yield act.Write(span(slot, held.written, min(held.allocated, len(held.tokens))))
+    elif any(fields.BY_NAME["idle_ranks"].of(state)):
+        free = sum(not count and not key for count, key in zip(state.counts, indexed, strict=True))
+        most = min(free * size + 1, state.limits.prefill_tokens)
+        end = min(state.geometry.max_len, held.allocated + most)
+        yield act.Allocate(span(slot, held.allocated, end))
+    for entry, end in enumerate(ends):
+        others = tuple(page for page, key in enumerate(indexed) if key == text[:end])
+        if others and others != row[entry : entry + 1]:
+            yield act.Merge(slot, entry)
+    missing = [entry for entry, end in enumerate(ends) if text[:end] not in indexed]
+    if ends and (mistaken(rng) or (missing and INVALID not in row[missing[0] : missing[0] + 1])):
+        length = max(0, committed + one_of(rng, 0, 0, -size) + mistaken(rng))
+        other = act.Merge(slot, rng.randrange(len(ends)))
+        yield other if mistaken(rng) else act.Publish(slot, length)
+    elif slot in releasable(state):
+        yield act.Release(slot, first_visible(state, slot))
+    elif ends and one_of(rng, 0, 1):
+        yield act.Free(slot)
+    if held.settled and one_of(rng, 0, 1):
+        yield act.Clone(slot, None, rng.randrange(1, 4))
 
 
 def _with_stops(request: Request, rng: Random) -> Request:
@@ -132,7 +236,7 @@ def _any(state: State, rng: Random, number: int) -> Action:
     params = evolve(request.params, max_new=one_of(rng, 1, 3, sizes.max_len))
     return rng.choice(
         (
-            act.Reserve(rng.choice((None, slot))),
+            act.Reserve(rng.choice((None, slot)), one_of(rng, 0, 1)),
             act.Append(slot, tokens),
             act.Enqueue(slot, tokens[0]),
             act.Propose(slot, tokens),
@@ -144,6 +248,11 @@ def _any(state: State, rng: Random, number: int) -> Action:
             act.Commit(slot, length),
             act.Truncate(slot, length),
             act.Release(slot, length),
+            act.Hit(slot, length),
+            act.Publish(slot, length),
+            act.Merge(slot, rng.randrange(sizes.pages_per_seq + 1)),
+            act.Evict(tokens, one_of(rng, 0, 1)),
+            act.Drop(),
             act.Assign(slot, request.prompt, params, *rng.choice(_names(state))),
             act.Prefill(tuple(evolve(request, id=request.id + at) for at in range(length % 4))),
             act.Round(),
@@ -192,7 +301,7 @@ def _drafted(state: State, rng: Random, slot: int) -> Action:
 
 def difference(state: State, reading: SecondReading) -> str | None:
     """What the specification shows otherwise than the second reading; None if nothing."""
-    seen = view.of(SERVING, state)
+    seen = view.of(CACHING, state)
     for name, wanted in reading.shown().items():
         if getattr(seen, name) != wanted:
             return f"{name}: {getattr(seen, name)}, second reading {wanted}"
@@ -215,7 +324,7 @@ def _other_rounds(before: State, action: Action, reading: SecondReading) -> str 
     """What Generate returns otherwise than in the second reading; None if nothing."""
     if not isinstance(action, act.Generate):
         return None
-    _, done, refusals = scheduling.generate(SERVING, before)
+    _, done, refusals = scheduling.generate(CACHING, before)
     found = done, frozenset(refusal.reason for refusal in refusals)
     return None if found == reading.rounds else f"rounds {found}, second reading {reading.rounds}"
 
@@ -223,19 +332,18 @@ def _other_rounds(before: State, action: Action, reading: SecondReading) -> str 
 def run(seed: int, reached: Counter[Outcome]) -> str | None:
     """One history. Returns the first difference, with what led to it; None if there is none."""
     rng = Random(f"second reading {seed}")
-    state, reading = begin(rng)
-    odds = Odds(waiting=one_of(rng, 0, 2), any=one_of(rng, 0, 1) > 0, long=one_of(rng, 0, 1) > 0)
+    state, reading, odds = begin(rng)
     history = [f"{state.geometry} {state.limits} {state.cleanup} {state.capacity}"]
     for number in range(10, 10 * STEPS, 10):
         action = drawn(state, rng, number, odds)
         history.append(str(action))
-        found = frozenset(refusal.reason for refusal in SERVING.refusals(state, action))
+        found = frozenset(refusal.reason for refusal in CACHING.refusals(state, action))
         wanted = reading.reasons(action)
         reached[type(action), found] += 1
         if found != wanted:
             return "\n".join([*history, f"refused for {found}, second reading {wanted}"])
         if not found:
-            before, state = state, SERVING.step(state, action)
+            before, state = state, CACHING.step(state, action)
             reading.take(action)
             wrong = difference(state, reading) or _other_rounds(before, action, reading)
             if wrong is not None:
@@ -251,6 +359,6 @@ def test_two_readings_of_the_same_semantics() -> None:
 
     alone = {(kind, reason) for kind, found in reached if len(found) == 1 for reason in found}
     done = {kind for kind, found in reached if not found}
-    rules = {kind for rung in SERVING.rungs for kind in rung.rules} - {act.Sample}
+    rules = {kind for rung in CACHING.rungs for kind in rung.rules} - {act.Sample}
     assert done == rules
-    assert alone == {(kind, reason) for kind in rules for reason in SERVING.reasons(kind)}
+    assert alone == {(kind, reason) for kind in rules for reason in CACHING.reasons(kind)}

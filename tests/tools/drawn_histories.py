@@ -7,19 +7,21 @@ from random import Random
 from typing import Any, Final
 
 from attrs import evolve
+from index_draws import drawn as indexing
 from spec_draws import propose, request_of
 from spec_engine import SpecEngine, small
-from spec_tools import SERVING
 
 from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import Action, Engine, Result
 from conformance.rungs.registry import legal_results
+from spec import ladder
 from spec.cells import POISON
 from spec.machines.actions import Admit, Generate, Release, Submit
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
+MACHINE: Final = ladder.machine("admission", "window", "prefix")
 ROOMY: Final = small(pages=12, page_size=2, slots=4, pages_per_seq=5)
 """Sizes without a window."""
 WINDOWED: Final = evolve(ROOMY, window=3)
@@ -48,9 +50,12 @@ def drawn(
     cleanup: CleanupMode = CleanupMode.NONE,
     capacity: Capacity = STANDARD,
 ) -> tuple[Action, ...]:
-    """A random history near boundary cases: every action, and sometimes one that is illegal."""
+    """A random history near boundary cases: every action, and sometimes one that is illegal.
+
+    Every third one is around the index of prefixes.
+    """
     rng, history = Random(seed), list[Action]()
-    state = SERVING.initial(sizes, default_limits(sizes), cleanup, capacity)
+    state = MACHINE.initial(sizes, default_limits(sizes), cleanup, capacity)
     for number in range(0, 3 * steps, 3):
         step, other = propose(state, rng, number), rng.randrange(12)
         if other == 0:
@@ -59,11 +64,13 @@ def drawn(
             step = Admit()
         elif other == 2 and state.queue:
             step = Generate()
+        elif seed % 3 == 2 and other > 3:
+            step = indexing(state, rng, number)
         if isinstance(step, Release) and sizes.window is None:
             continue
         history.append(step)
-        if not SERVING.refusals(state, step):
-            state = SERVING.effect(state, step)
+        if not MACHINE.refusals(state, step):
+            state = MACHINE.effect(state, step)
     return tuple(history)
 
 
@@ -156,6 +163,8 @@ class Renaming(SpecEngine):
             for page, still in zip(old, new, strict=False)
             if page == still
         }
+        pairs = enumerate(zip(before.indexed, self.state.indexed, strict=True))
+        kept |= {page for page, (old, new) in pairs if old and new and old.chain == new.chain}
         free = [page for page in range(len(self.names)) if page not in kept]
         names = [self.names[page] for page in free]
         self.rng.shuffle(names)
@@ -174,13 +183,16 @@ class Renaming(SpecEngine):
         """The view of the specification in its own names."""
         seen = super().observe()
         size, cells = seen.geometry.page_size, list[Any]([POISON] * len(seen.cells or ()))
-        counts = [0] * seen.geometry.pages
+        counts, ranks = [0] * seen.geometry.pages, [0] * seen.geometry.pages
+        indexed = list[tuple[int, ...]]([()] * seen.geometry.pages)
         for page, name in enumerate(self.names):
             assert seen.cells is not None
             assert seen.counts is not None
             counts[name] = seen.counts[page]
+            indexed[name], ranks[name] = (seen.indexed or ())[page], (seen.idle_ranks or ())[page]
             cells[name * size : (name + 1) * size] = seen.cells[page * size : (page + 1) * size]
         rows = tuple(tuple(map(self._name, row)) for row in seen.rows)
+        seen = evolve(seen, indexed=indexed, idle_ranks=ranks)
         return evolve(seen, rows=rows, counts=counts, cells=cells)
 
     def attend(self) -> Any:

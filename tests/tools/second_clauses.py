@@ -95,11 +95,22 @@ def content(view: View, slot: int, position: int) -> object:
     return None if page is None else view.cells[page * size + position % size]
 
 
+def index_of(view: View) -> dict[int, Tokens]:
+    """The key of each page of the index: a context, and tokens; empty if the index is hidden."""
+    return {page: key for page, key in enumerate(view.indexed or ()) if key}
+
+
+def cells_of(view: View, page: int) -> list[object]:
+    """What the cells of a page hold; nothing if they are hidden."""
+    size = view.geometry.page_size
+    return list((view.cells or ())[page * size : (page + 1) * size])
+
+
 # Clauses of one view.
 
 
 def cons(view: View) -> bool:
-    """A page is free if its count is 0, or else live: a row names it. A view shows no idle pages.
+    """A page is free or idle if its count is 0, or else live: a row names it.
 
     That no page is both is UAF.
     """
@@ -255,17 +266,69 @@ def outputs(view: View) -> bool:
     return any(keys.count(key) > 1 for key in keys) or any(not one[2] for one in view.outputs)
 
 
+def prefixes(view: View) -> bool:
+    """A page of the index has a key of whole pages, alone, and holds it; a row names it by it."""
+    index, size = index_of(view), view.geometry.page_size
+    for page, key in index.items():
+        tokens, held = key[1:], cells_of(view, page)
+        if not tokens or len(tokens) % size or list(index.values()).count(key) > 1:
+            return True
+        if held != [view.expected(tokens[:end]) for end in range(1, len(tokens) + 1)][-size:]:
+            return True
+    if view.contexts is None or view.tokens is None:
+        return False
+    return any(
+        len(key) != 1 + (at + 1) * size
+        or key[0] != view.contexts[slot]
+        or key[1:] != view.tokens[slot][: (at + 1) * size]
+        for page, key in index.items()
+        for slot, at in names(view, page)
+    )
+
+
+def chain(view: View) -> bool:
+    """Behind a page of the index stands each that holds more: without its last page of tokens."""
+    keys, size = list(index_of(view).values()), view.geometry.page_size
+    return any(len(key) - 1 > size and key[:-size] not in keys for key in keys)
+
+
 # Clauses of a step.
 
 
 def wx(before: View, after: View) -> bool:
-    """Each position that a sequence writes, as it goes on: others may clone one that began."""
+    """Each position that a sequence writes, as it goes on: others may clone one that began.
+
+    A page that the index has before and after, under one key, is hit: it is not written at all.
+    """
     for slot in going_on(before, after):
         for position in range(written(before, slot), written(after, slot)):
             page = page_of(after, slot, position)
-            if page is not None and len(names(after, page)) != 1:
+            if page is None:
+                continue
+            key = index_of(before).get(page)
+            if key is not None and key == index_of(after).get(page):
+                if cells_of(before, page) != cells_of(after, page):
+                    return True
+            elif len(names(after, page)) != 1:
                 return True
     return False
+
+
+def evict(before: View, after: View) -> bool:
+    """A page that stays in a row leaves the index with an idle page before it, or with all."""
+    old, new = index_of(before), index_of(after)
+    left = {page: key for page, key in old.items() if new.get(page) != key}
+    idle = [key for page, key in left.items() if not names(before, page)]
+    stays = {
+        before.rows[slot][at]
+        for slot in going_on(before, after)
+        for at in range(before.geometry.pages_per_seq)
+        if before.rows[slot][at] == after.rows[slot][at]
+    }
+    return bool(new) and any(
+        page in stays and not any(key[: len(other)] == other for other in idle)
+        for page, key in left.items()
+    )
 
 
 def frame(before: View, after: View) -> bool:
@@ -425,6 +488,8 @@ STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
     "READ": (("written", "cells"), read),
     "Q": (("queue", "tokens", "written", "finished"), queue),
     "OUT": (("outputs",), outputs),
+    "PC": (("indexed", "cells"), prefixes),
+    "CHAIN": (("indexed",), chain),
 }
 """What a clause of one view needs to be shown, and its reading."""
 
@@ -433,6 +498,7 @@ STEP: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View, View], bool]]]] 
     "Q": (("queue", "tokens", "written", "finished"), queue_across),
     "OUT": (("outputs",), outputs_across),
     "WX": (("written",), wx),
+    "EVICT": (("indexed",), evict),
     "FRAME": (("written", "tokens", "cells"), frame),
     "RB": (("allocated", "written", "committed", "tokens", "proposed"), rb),
 }

@@ -18,7 +18,8 @@ from spec.state import State
 from spec.vocabulary import Reason
 
 ORDER: Final = (
-    *("rows", "counts", "allocated", "written", "committed", "first_page", "tokens", "proposed"),
+    *("rows", "counts", "allocated", "written", "committed", "first_page"),
+    *("indexed", "idle_ranks", "contexts", "stale", "tokens", "proposed"),
     *("finished", "queue", "outputs", "used", "free"),
 )
 """Of the wrong values of a line, those of an earlier field are told first."""
@@ -108,7 +109,7 @@ def _of_values(header: Header, before: State, after: State, line: Line) -> Told 
         return None
     slots = {index for name, index in changed if BY_NAME[name].index == "slot"}
     slots |= set(about(line))
-    pages = {index for name, index in changed if name == "counts"}
+    pages = {index for name, index in changed if BY_NAME[name].index == "page"}
     for slot in slots:
         pages.update(line.saw.get("rows", {}).get(slot, ()))
 

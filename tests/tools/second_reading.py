@@ -6,7 +6,7 @@ and no count; it knows no rungs, no stages and no parts of actions. Of the speci
 vocabulary, the actions, and the model that says which token follows a text.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
@@ -35,7 +35,10 @@ Condition = tuple[int, Reason, bool | Callable[[], bool], tuple[Reason, ...]]
 
 @define
 class Held:
-    """A sequence in a slot. row: its pages, by index; those before `first` are released."""
+    """A sequence in a slot. row: its pages, by index; those before `first` are released.
+
+    stale: whether it has cells from before the index was dropped.
+    """
 
     row: dict[int, int] = field(factory=dict)
     first: int = 0
@@ -49,6 +52,8 @@ class Held:
     prompt: int = 0
     params: Params | None = None
     finished: FinishReason | None = None
+    context: int = 0
+    stale: bool = False
 
     @property
     def text(self) -> list[int]:
@@ -69,22 +74,27 @@ class SecondReading:
     def clear(self) -> None:
         """Begin anew. owners: the slots whose rows name each page. cells: by (page, offset).
 
-        rounds: those that the last Generate did, and why another one of them was refused.
+        rounds: those that the last Generate did, and why another one of them was refused. index:
+        the key of each page of the index, a context and tokens. since: when the idle pages became
+        idle, by a clock that counts releases.
         """
         self.rounds = 0, frozenset[Reason]()
         self.slots: dict[int, Held] = {}
         self.owners: list[list[int]] = [[] for _ in range(self.geometry.pages)]
         self.cells: dict[tuple[int, int], Tokens] = {}
+        self.index: dict[int, Tokens] = {}
+        self.since: dict[int, int] = {}
+        self.clock = 0
         self.queue: list[tuple[int, int, int]] = []  # (token, slot, position)
         self.outputs: list[tuple[int, int, Tokens, FinishReason]] = []
         self.waiting: list[Request] = []
         self.admitted: list[Request] = []
 
-    # What is free, and what a row covers.
+    # What can be taken, and what a row covers.
 
     @property
-    def free(self) -> list[int]:
-        """The free pages, lowest first."""
+    def spare(self) -> list[int]:
+        """The pages without an owner, free or idle, lowest first."""
         return [page for page, owners in enumerate(self.owners) if not owners]
 
     @property
@@ -119,24 +129,83 @@ class SecondReading:
         """Enter a page into a row."""
         self.slots[slot].row[index] = page
         self.owners[page].append(slot)
+        self.since.pop(page, None)
 
     def disown(self, slot: int, index: int) -> None:
-        """Take a page out of a row; without an owner its cells die."""
+        """Take a page out of a row; without an owner it is idle, or free."""
         page = self.slots[slot].row.pop(index)
         self.owners[page].remove(slot)
         if not self.owners[page]:
-            self.cells = {at: tag for at, tag in self.cells.items() if at[0] != page}
+            if page in self.index:
+                self.since[page] = self.clock
+            else:
+                self.kill(page)
+
+    def kill(self, page: int) -> None:
+        """The cells of a page die."""
+        self.cells = {at: tag for at, tag in self.cells.items() if at[0] != page}
+
+    def next_page(self) -> int:
+        """The page to take: the lowest free one, or an idle one, which leaves the index."""
+        free = [page for page in self.spare if page not in self.index]
+        if free:
+            return free[0]
+        page = self.victim()
+        self.forget(self.index[page])
+        return page
+
+    def victim(self) -> int:
+        """The idle page to take: the oldest one that nothing extends, or that nothing idle does."""
+        leaves = [page for page in self.since if not self.is_extended(page, self.index)]
+        leaves = leaves or [page for page in self.since if not self.is_extended(page, self.since)]
+        return min(leaves, key=lambda page: (self.since[page], page))
+
+    def is_extended(self, page: int, others: Iterable[int]) -> bool:
+        """Whether the key of one of the other pages begins with that of a page, and is longer."""
+        key = self.index[page]
+        return any(
+            self.index[other][: len(key)] == key and len(self.index[other]) > len(key)
+            for other in others
+        )
+
+    def forget(self, key: Tokens) -> None:
+        """The page with a key leaves the index, and all that extend it; idle ones become free."""
+        for page, other in list(self.index.items()):
+            if other[: len(key)] == key:
+                del self.index[page]
+                if self.since.pop(page, None) is not None:
+                    self.kill(page)
+
+    def key_of(self, slot: int, index: int) -> Tokens:
+        """The key of a whole page of a slot."""
+        held = self.slots[slot]
+        return (held.context, *held.tokens[: (index + 1) * self.geometry.page_size])
+
+    def holder(self, key: Tokens) -> int | None:
+        """The page of the index with a key."""
+        return next((page for page, other in self.index.items() if other == key), None)
+
+    def hits(self, slot: int, length: int) -> list[int]:
+        """The pages of the index with the first tokens of a slot; none if one of them lacks."""
+        found = list[int]()
+        if length % self.geometry.page_size == 0:
+            for index in range(length // self.geometry.page_size):
+                page = self.holder(self.key_of(slot, index))
+                if page is None:
+                    return []
+                found.append(page)
+        return found
 
     def cover(self, slot: int) -> None:
-        """Take the lowest free pages until the row has its width."""
+        """Take pages until the row has its width."""
         held = self.slots[slot]
         for index in range(held.first, self.width(held.allocated, held.reserved)):
             if index not in held.row:
-                self.own(slot, index, self.free[0])
+                self.own(slot, index, self.next_page())
 
     def copy(self, slot: int, index: int, page: int) -> None:
-        """Copy the cells of a page to the lowest free one, which takes its place in a row."""
-        fresh = self.free[0]
+        """Copy the cells of a page to a page that is taken, which has its place in a row."""
+        fresh = self.next_page()
         for (where, offset), tag in list(self.cells.items()):
             if where == page:
                 self.cells[fresh, offset] = tag
@@ -235,7 +304,7 @@ class SecondReading:
         yield from self._batch(batch)
         yield 5, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
         yield 6, Reason.TOO_LONG, past, ()
-        yield 7, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.free), ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.spare), ()
 
     def _may_end(self, action: act.Free | act.Purge) -> Iterator[Condition]:
         yield from self._used(as_slot(action.slot))
@@ -255,6 +324,48 @@ class SecondReading:
     def _may_release(self, action: act.Release) -> Iterator[Condition]:
         yield from self._used(action.slot)
         yield 3, Reason.WINDOW, lambda: self._seen(action.slot, action.before), ()
+
+    def _may_hit(self, action: act.Hit) -> Iterator[Condition]:
+        slot, length = action.slot, action.length
+        queued = any(one[1] == slot and one[2] < length for one in self.queue)
+        yield from self._live(slot)
+        yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
+        yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
+        yield 6, Reason.NOT_INDEXED, lambda: not self.hits(slot, length), ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, length), ()
+        yield 8, Reason.BATCH_QUEUED, queued, ()
+
+    def _lacks_beside(self, slot: int, length: int) -> bool:
+        """Whether the pages that a row needs beside a hit are more than are left."""
+        held, found = self.slots[slot], self.hits(slot, length)
+        hit = range(len(found))
+        wanted = set(range(self.width(length, held.reserved))) - set(hit) - held.row.keys()
+        idle = sum(page in self.since for page in found)
+        return len(wanted) > len(self.spare) - idle + sum(index in held.row for index in hit)
+
+    def _may_publish(self, action: act.Publish) -> Iterator[Condition]:
+        yield from self._final(action.slot, action.length)
+
+    def _final(self, slot: int, length: int) -> Iterator[Condition]:
+        """Whether the cells of a slot below a length may be in the index."""
+        yield from self._used(slot)
+        yield 3, Reason.STALE, lambda: self.slots[slot].stale, ()
+        yield 3, Reason.UNCOMMITTED, lambda: length > self.slots[slot].committed, ()
+
+    def _may_merge(self, action: act.Merge) -> Iterator[Condition]:
+        slot, entry = action.slot, action.entry
+
+        def stays() -> bool:
+            page, own = self.holder(self.key_of(slot, entry)), self.slots[slot].row.get(entry)
+            return page is None or own is None or own == page
+
+        yield from self._final(slot, (entry + 1) * self.geometry.page_size)
+        yield 4, Reason.NOT_INDEXED, stays, ()
+
+    def _may_evict(self, action: act.Evict) -> Iterator[Condition]:
+        page = self.holder((action.context, *action.tokens))
+        yield 1, Reason.NOT_INDEXED, page is None, ()
+        yield 2, Reason.NOT_IDLE, page not in self.since, ()
 
     def _may_prefill(self, action: act.Prefill) -> Iterator[Condition]:
         yield from self._prefillable(action.requests)
@@ -343,7 +454,7 @@ class SecondReading:
         yield 3, empty, held.key is None, ()
         yield 3, finished, held.finished is not None, ()
         wanted = width - shared
-        yield 4, Reason.OUT_OF_PAGES, wanted > len(self.free), (proposed, empty, finished)
+        yield 4, Reason.OUT_OF_PAGES, wanted > len(self.spare), (proposed, empty, finished)
         taken = held.key is not None and (held.key[0], action.choice) in self.keys
         yield 4, Reason.CHOICE_TAKEN, taken, (proposed, unwritten)
         full = len(self.queue) + pending > self.limits.queue
@@ -364,7 +475,7 @@ class SecondReading:
             held = self.slots[slot]
             reserved = self.promised(length, params)
             lacking = self.width(held.allocated, reserved) - self.width(held.allocated, 0)
-            return lacking > len(self.free)
+            return lacking > len(self.spare)
 
         taken = (action.request, action.choice) in self.keys
         yield 1, Reason.SLOT_RANGE, self._outside(slot), ()
@@ -396,7 +507,7 @@ class SecondReading:
         yield 2, Reason.STOPS, stops, ()
         yield 2, Reason.CHOICE_TAKEN, bool(own) or len(set(ids)) < len(ids), ()
         yield 3, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
-        lacks = self.pages_of_prefill(requests) > len(self.free)
+        lacks = self.pages_of_prefill(requests) > len(self.spare)
         yield 3, Reason.OUT_OF_PAGES, lacks, ()
         yield 3, Reason.QUEUE_FULL, queue > self.limits.queue, beside
         yield 3, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
@@ -425,7 +536,7 @@ class SecondReading:
         yield 3, Reason.PROPOSED, any(held.drafts for held in helds), ()
         yield 4, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
         yield 4, outputs, full, ()
-        yield 5, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.free), (outputs,)
+        yield 5, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.spare), (outputs,)
 
     def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
         request = action.request
@@ -460,7 +571,7 @@ class SecondReading:
         self.admitted = [request for request in self.admitted if request.id in holding]
 
     def _reserve(self, action: act.Reserve) -> None:
-        self.slots[self._slot(action.slot)] = Held()
+        self.slots[self._slot(action.slot)] = Held(context=action.context)
 
     def _append(self, action: act.Append) -> None:
         self.slots[as_slot(action.slot)].tokens += action.tokens
@@ -482,9 +593,44 @@ class SecondReading:
 
     def _release(self, action: act.Release) -> None:
         held = self.slots[action.slot]
+        self.clock += 1
         for index in range(held.first, action.before // self.geometry.page_size):
             self.disown(action.slot, index)
             held.first = index + 1
+
+    def _hit(self, action: act.Hit) -> None:
+        slot, held = action.slot, self.slots[action.slot]
+        found = self.hits(slot, action.length)
+        for index, page in enumerate(found):
+            if index in held.row:
+                self.disown(slot, index)
+            self.own(slot, index, page)
+        held.allocated = held.written = held.committed = action.length
+        self.cover(slot)
+
+    def _publish(self, action: act.Publish) -> None:
+        held = self.slots[action.slot]
+        for index in range(action.length // self.geometry.page_size):
+            key = self.key_of(action.slot, index)
+            if self.holder(key) is not None:
+                continue
+            if index not in held.row:
+                break
+            self.index[held.row[index]] = key
+
+    def _merge(self, action: act.Merge) -> None:
+        page = self.holder(self.key_of(action.slot, action.entry))
+        assert page is not None
+        self.clock += 1
+        self.disown(action.slot, action.entry)
+        self.own(action.slot, action.entry, page)
+
+    def _drop_index(self) -> None:
+        for page in self.since:
+            self.kill(page)
+        self.index, self.since = {}, {}
+        for held in self.slots.values():
+            held.stale = held.stale or held.written > 0
 
     def _assign(self, action: act.Assign) -> None:
         key = (action.request, action.choice)
@@ -524,6 +670,7 @@ class SecondReading:
                     held.committed = held.written
 
     def _end(self, slot: int) -> None:
+        self.clock += 1
         for index in list(self.slots[slot].row):
             self.disown(slot, index)
         del self.slots[slot]
@@ -543,6 +690,7 @@ class SecondReading:
         del held.drafts[max(0, length - len(held.tokens)) :]
         self._drop(slot, len(held.text))
         held.allocated, held.written = length, min(held.written, length)
+        self.clock += 1
         for index, page in list(held.row.items()):
             if index >= self.width(length, held.reserved):
                 self.disown(slot, index)
@@ -565,6 +713,8 @@ class SecondReading:
             key=(held.key[0], choice),
             prompt=held.prompt,
             params=held.params,
+            context=held.context,
+            stale=held.stale,
         )
         self.slots[child] = forked
         for index, page in sorted(held.row.items()):
@@ -649,7 +799,7 @@ class SecondReading:
             self._end_finished()
 
     def _end_finished(self) -> None:
-        for slot in [slot for slot, held in self.slots.items() if held.finished]:
+        for slot in [slot for slot, held in sorted(self.slots.items()) if held.finished]:
             self._end(slot)
 
     # What can be observed.
@@ -662,6 +812,7 @@ class SecondReading:
             tuple(held.row.get(index, INVALID) for index in range(sizes.pages_per_seq))
             for held in helds
         )
+        ages = sorted(set(self.since.values()))
         return {
             "used": tuple(slot in self.slots for slot in range(sizes.slots)),
             "rows": rows,
@@ -670,6 +821,13 @@ class SecondReading:
             "written": tuple(held.written for held in helds),
             "committed": tuple(held.committed for held in helds),
             "first_page": tuple(held.first for held in helds),
+            "indexed": tuple(self.index.get(page, ()) for page in range(sizes.pages)),
+            "idle_ranks": tuple(
+                ages.index(self.since[page]) + 1 if page in self.since else 0
+                for page in range(sizes.pages)
+            ),
+            "contexts": tuple(held.context for held in helds),
+            "stale": tuple(held.stale for held in helds),
             "tokens": tuple(tuple(held.tokens) for held in helds),
             "proposed": tuple(tuple(held.drafts) for held in helds),
             "finished": tuple(held.finished is not None for held in helds),
@@ -680,11 +838,12 @@ class SecondReading:
     def statistics(self) -> dict[str, object]:
         """What an engine may show of itself, as the specification names it."""
         live = sorted(held.key for held in self.slots.values() if held.key is not None)
-        free = len(self.free)
+        spare, idle = len(self.spare), len(self.since)
         return {
             "active": len(self.slots),
-            "pages_in_use": self.geometry.pages - free,
-            "free_pages": free,
+            "pages_in_use": self.geometry.pages - spare,
+            "free_pages": spare - idle,
+            "idle_pages": idle,
             "largest_count": max(map(len, self.owners)),
             "queued": len(self.queue),
             "outputs": len(self.outputs),
@@ -720,6 +879,10 @@ CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Conditio
     act.Commit: SecondReading._may_commit,
     act.Truncate: SecondReading._may_truncate,
     act.Release: SecondReading._may_release,
+    act.Hit: SecondReading._may_hit,
+    act.Publish: SecondReading._may_publish,
+    act.Merge: SecondReading._may_merge,
+    act.Evict: SecondReading._may_evict,
     act.Assign: SecondReading._may_assign,
     act.Enqueue: SecondReading._may_enqueue,
     act.Purge: SecondReading._may_end,
@@ -742,6 +905,11 @@ EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
     act.Commit: SecondReading._commit,
     act.Truncate: SecondReading._truncate,
     act.Release: SecondReading._release,
+    act.Hit: SecondReading._hit,
+    act.Publish: SecondReading._publish,
+    act.Merge: SecondReading._merge,
+    act.Evict: lambda reading, action: reading.forget((action.context, *action.tokens)),
+    act.Drop: lambda reading, _: reading._drop_index(),
     act.Assign: SecondReading._assign,
     act.FreeFinished: lambda reading, _: reading._end_finished(),
     act.Reset: lambda reading, _: reading.clear(),

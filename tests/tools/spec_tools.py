@@ -17,6 +17,7 @@ ONE = Params(max_new=1)
 """A request for one token."""
 MACHINE = ladder.machine("scheduling", "window")
 SERVING = ladder.machine("admission", "window")
+INDEXING = ladder.machine("scheduling", "window", "prefix")
 
 
 def geometry(
@@ -66,19 +67,24 @@ def grown(slot: int, length: int, *, request: int | None = None) -> tuple[Action
 
 def climb(state: State, *actions: Action) -> State:
     """Take actions, and check every edge of the ladder and every clause at each step."""
+    return climb_in(MACHINE, state, *actions)
+
+
+def climb_in(machine: Machine, state: State, *actions: Action) -> State:
+    """The same in another machine."""
     for action in actions:
-        after = MACHINE.climb(state, action)
-        judge(state, after)
+        after = machine.climb(state, action)
+        judge(state, after, machine)
         state = after
     return state
 
 
-def judge(before: State, after: State) -> None:
+def judge(before: State, after: State, machine: Machine = MACHINE) -> None:
     """Assert that every clause with a predicate holds for a step of the specification."""
-    seen = view.of(MACHINE, after)
-    wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(MACHINE, before), seen)]
+    seen = view.of(machine, after)
+    wrong = [*clauses.violations(seen), *clauses.step_violations(view.of(machine, before), seen)]
     assert not wrong, wrong
-    judge_below(MACHINE, after)
+    judge_below(machine, after)
 
 
 def judge_below(machine: Machine, state: State) -> None:
@@ -86,7 +92,7 @@ def judge_below(machine: Machine, state: State) -> None:
     for edge in machine.rungs[-1].edges:
         lower = machine.target(edge)
         if "pages" in lower.names:
-            seen = edge.abstract(state)
+            seen = lower.project(edge.abstract(state))
             wrong = [*clauses.violations(view.of(lower, seen))]
             assert not wrong, (lower.names, wrong)
             judge_below(lower, seen)

@@ -127,6 +127,24 @@ def page_shared(view: View, rng: Random) -> View:
     )
 
 
+def last_page_shared(view: View, rng: Random) -> View:
+    """Two rows share the partial last page of one, and the other has one cell more or fewer."""
+    size, two = view.geometry.page_size, slot_of(view, rng)
+    partial = [slot for slot, cells in enumerate(view.allocated or ()) if cells % size]
+    one = rng.choice([slot for slot in partial if slot != two] or [two])
+    if view.allocated is None or one == two or not view.used[two]:
+        return view
+    index = view.allocated[one] // size
+    row, length = view.rows[two], view.allocated[one] + rng.choice((1, -1))
+    if index not in range(len(row)):
+        return view
+    for name in NUMBERS[:3]:
+        if getattr(view, name) is not None:
+            view = with_entry(view, name, two, length)
+    page = view.rows[one][index]
+    return counted(evolve(view, rows=put(view.rows, two, put(row, index, page))))
+
+
 def page_released(view: View, rng: Random) -> View:
     """A slot gives its first page back, or gets one again, and the counts follow."""
     slot = slot_of(view, rng)
@@ -286,6 +304,56 @@ def cell(view: View, rng: Random) -> View:
     return evolve(view, cells=tuple(cells))
 
 
+def index_entry(view: View, rng: Random) -> View:
+    """An entry of the index is lost, moved, doubled, of another text, or of another length."""
+    keys = [] if view.indexed is None else [page for page, key in enumerate(view.indexed) if key]
+    if not keys or view.indexed is None:
+        return view
+    page, other, size = rng.choice(keys), rng.randrange(len(view.indexed)), view.geometry.page_size
+    key = view.indexed[page]
+    near = (key[:-size], key[:-1], (*key, *key[-size:]), (*key, 0), (key[0] + 1, *key[1:]), key[:1])
+    entry = rng.choice(((), (), (), put(key, len(key) - 1, key[-1] + 1), rng.choice(near)))
+    if rng.randrange(4):
+        return with_entry(view, "indexed", page, entry)
+    view = with_entry(view, "indexed", page, rng.choice((key, (), view.indexed[other])))
+    return with_entry(view, "indexed", other, key)
+
+
+def published(view: View, rng: Random) -> View:
+    """A page of a row enters the index, under the key that it has or nearly so."""
+    slot, size = slot_of(view, rng), view.geometry.page_size
+    if view.indexed is None or view.tokens is None:
+        return view
+    at, row = rng.randrange(view.geometry.pages_per_seq), view.rows[slot]
+    if row[at] not in range(view.geometry.pages):
+        return view
+    context = 0 if view.contexts is None else view.contexts[slot]
+    key = (context, *view.tokens[slot][: (at + 1) * size - rng.choice((0, 0, 0, 1))])
+    return with_entry(view, "indexed", row[at], key)
+
+
+def held(view: View, rng: Random) -> View:
+    """A page, often of no row, enters the index under some first tokens of a slot, and has them."""
+    slot, size = slot_of(view, rng), view.geometry.page_size
+    if view.indexed is None or view.tokens is None or view.cells is None:
+        return view
+    page = rng.choice([page for page, key in enumerate(view.indexed) if not key] or [0])
+    text = view.tokens[slot][: rng.randrange(len(view.tokens[slot]) + 1)]
+    tags = [view.expected(text[: max(0, len(text) - left)]) for left in reversed(range(size))]
+    cells = (*view.cells[: page * size], *tags, *view.cells[(page + 1) * size :])
+    return evolve(with_entry(view, "indexed", page, (rng.randrange(2), *text)), cells=cells)
+
+
+def idle(view: View, rng: Random) -> View:
+    """A rank, a context or a flag of the index is another one."""
+    name = rng.choice(("idle_ranks", "contexts", "stale"))
+    entries = getattr(view, name)
+    if entries is None:
+        return view
+    at = rng.randrange(len(entries))
+    return with_entry(view, name, at, 1 - entries[at] if name == "stale" else entries[at] + 1)
+
+
 def policy(view: View, rng: Random) -> View:
     """The window, the policy or what is reserved is a little other."""
     kind, capacity, sizes = rng.randrange(4), view.capacity, view.geometry
@@ -315,6 +383,7 @@ CHANGES: Final[dict[Change, int]] = {
     rows_exchanged: 3,
     rows_and_counts: 3,
     page_shared: 6,
+    last_page_shared: 8,
     page_released: 4,
     token: 4,
     draft: 4,
@@ -324,6 +393,10 @@ CHANGES: Final[dict[Change, int]] = {
     queued: 6,
     output: 3,
     cell: 4,
+    index_entry: 6,
+    published: 3,
+    held: 4,
+    idle: 2,
     policy: 4,
     hidden: 2,
 }
