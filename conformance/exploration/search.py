@@ -209,6 +209,7 @@ def _roomy(state: State) -> State:
         geometry=larger,
         cells=state.cells + blank(more),
         counts=state.counts + (0,) * more.pages,
+        indexed=state.indexed and state.indexed + (None,) * more.pages,
         cleanup=CleanupMode.NONE,
     )
 

@@ -40,7 +40,7 @@ from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.cells import POISON
-from spec.fields import VIEWED, OutputEntry, entries
+from spec.fields import BY_NAME, VIEWED, IndexEntry, OutputEntry, entries
 from spec.machines.actions import Append, Submit
 from spec.state import State
 from spec.view import View
@@ -104,6 +104,7 @@ class Lockstep:
         self.overwrote, self.compared = False, set[type]()
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
+        self._keys: tuple[IndexEntry, ...] = ()
         self._judge(None, self.seen, self.seen)
 
     def do(self, action: Action) -> frozenset[Reason]:
@@ -197,7 +198,11 @@ class Lockstep:
         if outputs is None:
             return
         self.state, self.seen = right.state, self._look()
-        self._image, self._rows = {}, ()  # pages were released and taken again meanwhile
+        self._image, self._rows, self._keys = (
+            {},
+            (),
+            (),
+        )  # pages were released and taken again meanwhile
         self._require_none(SERVE, before, served_difference(outputs, right.outputs))
         self._judge(SERVE, before, self.seen)
 
@@ -401,6 +406,9 @@ class Lockstep:
                 self._require_none(action, before, found)
         for wrong in self._page_differences(seen, wanted):
             raise self._violation(action, before, clause_of(action, "DET"), wrong)
+        for name, wrong in self._index_differences(seen, wanted):
+            clause = clause_of(action, BY_NAME[name].clause)
+            raise self._violation(action, before, clause, wrong)
 
     def _page_differences(self, seen: View, wanted: View) -> Iterator[str]:
         if self.engine.profile.policy == "lowest":
@@ -411,13 +419,41 @@ class Lockstep:
             return
         yield from self._carry_bijection(seen, wanted)
 
+    def _index_differences(self, seen: View, wanted: View) -> Iterator[tuple[str, str]]:
+        """The entries of the index that differ, each with the field that shows it.
+
+        A key has one page, so that it finds the page of any name. That of a page which stays in the
+        index is carried along the run, as for a page in a row.
+        """
+        if seen.indexed is None or wanted.indexed is None:
+            return
+        pages = {entry: page for page, entry in enumerate(seen.indexed) if entry}
+        for page, entry in enumerate(wanted.indexed):
+            mine = pages.pop(entry, None) if entry else None
+            image = page if self.engine.profile.policy == "lowest" else self._image.get(page, mine)
+            if entry and (mine is None or mine != image):
+                shown = "no page" if mine is None else f"page {mine}"
+                yield "indexed", f"the key {entry} has {shown}, should have page {image}"
+            elif mine is not None:
+                self._image[page] = mine
+                if seen.idle_ranks is not None and wanted.idle_ranks is not None:
+                    rank, right = seen.idle_ranks[mine], wanted.idle_ranks[page]
+                    if rank != right:
+                        yield "idle_ranks", f"idle_ranks[{mine}] is {rank}, should be {right}"
+        for entry, page in pages.items():
+            yield "indexed", f"page {page} has the key {entry}, should not be in the index"
+        for page, rank in enumerate(seen.idle_ranks or ()):
+            if rank and not seen.indexed[page]:
+                yield "idle_ranks", f"idle_ranks[{page}] is {rank}, should be 0"
+
     def _carry_bijection(self, seen: View, wanted: View) -> Iterator[str]:
-        """A page keeps its image as long as some row entry keeps it.
+        """A page keeps its image as long as some row entry keeps it, or the index its key.
 
         Page ids alone are not enough: one Generate may free a page and allocate it again.
         """
         entries = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
         kept = {page for page, still in entries if page == still}
+        kept |= _same_entries(self._keys, wanted.indexed or ())
         image = {page: to for page, to in self._image.items() if page in kept}
         for slot, (row, right) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
             for page, mine in zip_longest(right, row, fillvalue=INVALID):
@@ -432,7 +468,7 @@ class Lockstep:
                 if page != INVALID and image[page] != mine:
                     yield f"row {slot} names page {mine} where it named {image[page]}"
                     return
-        self._image, self._rows = image, wanted.rows
+        self._image, self._rows, self._keys = image, wanted.rows, wanted.indexed or ()
         for page, mine in image.items():
             counts, expected = seen.counts or (), wanted.counts or ()
             if counts and counts[mine] != expected[page]:
@@ -444,6 +480,12 @@ class Lockstep:
 
     def _violation(self, action: object, before: View, clause: str, wrong: str) -> Violation:
         return Violation(clause, wrong, action=action, before=before, after=self.seen)
+
+
+def _same_entries(before: tuple[IndexEntry, ...], after: tuple[IndexEntry, ...]) -> set[int]:
+    """The pages that have the same key in two indexes."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return {page for page, (old, new) in pairs if old and old == new}
 
 
 def _guardable(action: Action, expected: frozenset[Reason], error: InvalidInput) -> InvalidInput:

@@ -63,7 +63,20 @@ EXAMPLES: Final[tuple[Action, ...]] = (
     act.Write(((0, 5), (0, 6), (0, 7))),
     act.Commit(0, 7),
     act.Truncate(0, 7),
+    act.Publish(0, 4),
+    act.Reserve(),
+    act.Assign(1, (5, 6, 7, 8, 9), Params(max_new=1), request=3),
+    act.Hit(1, 4),
+    act.Free(1),
+    act.Reserve(),
+    act.Assign(1, (5, 6, 7, 8, 9), Params(max_new=1), request=3),
+    act.Allocate(tuple((1, position) for _, position in _PROMPT)),
+    act.Write(tuple((1, position) for _, position in _PROMPT)),
+    act.Merge(1, 0),
+    act.Free(1),
     act.Release(0, 4),
+    act.Evict((5, 6, 7, 8)),
+    act.Drop(),
     act.Prefill((evolve(_REQUEST, params=Params(max_new=1)),)),
     act.FreeFinished(),
     act.TakeOutputs(),
@@ -96,8 +109,9 @@ about something that your engine does not have (prompts, a queue, drafts) never 
 that begins with an action, such as `Append`, is one of that action, which is a part of this one.
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
-of an engine that offers `Propose`, `Commit`, `Truncate` or `Release`; those of *window* only if it
-offers `Release`.
+of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*; those
+of *window* only if it offers `Release`, and those of *prefix* only if it offers `Hit`, `Publish`,
+`Merge`, `Evict` or `Drop`.
 
 An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
 other action returns None. The examples are lines of one recording, with the policy "lowest"; `saw`

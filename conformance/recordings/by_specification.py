@@ -11,7 +11,7 @@ from conformance.rungs.coverage import Coverage
 from conformance.rungs.registry import legal_results
 from spec.fields import RECORDED
 from spec.rung import Machine
-from spec.state import PER_SLOT, State
+from spec.state import PER_PAGE, PER_SLOT, State
 from spec.vocabulary import InvalidInput, Reason
 
 
@@ -73,26 +73,18 @@ class BySpec:
 
 def _touched(before: State, after: State) -> tuple[list[int], list[int]]:
     """The slots and the pages in which two states may differ."""
-    slots = range(len(after.sequences))
-    components = [
-        (old, new)
-        for name in PER_SLOT
-        if (old := getattr(before, name)) is not (new := getattr(after, name))
-    ]
-    return (
-        [
-            slot
-            for slot in slots
-            if any(old[slot : slot + 1] != new[slot : slot + 1] for old, new in components)
-        ],
-        _unlike(before.counts, after.counts),
-    )
+    return _unlike(before, after, PER_SLOT), _unlike(before, after, PER_PAGE)
 
 
-def _unlike(old: tuple[int, ...], new: tuple[int, ...]) -> list[int]:
-    if old is new:
-        return []
-    return [index for index, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+def _unlike(before: State, after: State, components: Iterable[str]) -> list[int]:
+    """The indices at which one of these components differs."""
+    found = set[int]()
+    for name in components:
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not new:
+            pairs = enumerate(zip(old, new, strict=True))
+            found |= {index for index, (one, other) in pairs if one != other}
+    return sorted(found)
 
 
 def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:

@@ -196,7 +196,7 @@ class Judge:
         slots.update(slots_of(line))
         rows = line.saw.get("rows", {})
         pages = {page for slot in slots for page in rows.get(slot, ())}
-        pages.update(index for name, index in changes if name == "counts")
+        pages.update(index for name, index in changes if BY_NAME[name].index == "page")
         concerned: Mapping[str, Container[int]] = {"slot": slots, "page": pages, "whole": (0,)}
         return lambda entry: entry[1] in concerned[BY_NAME[entry[0]].index]
 

@@ -18,7 +18,7 @@ from conformance.recordings.format import Header, Line, header_from_data, line_f
 from conformance.recordings.judge import Judge, judge
 from conformance.rungs.coverage import Coverage
 from spec import ladder
-from spec.machines.actions import Append, Reset
+from spec.machines.actions import Append, Reserve, Reset
 from spec.rung import Machine
 from spec.vocabulary import InvalidInput
 
@@ -110,6 +110,11 @@ def lines_of(path: Path, part: Part, last_line: int) -> Iterator[Line]:
             yield line
 
 
+def _has_context(line: Line) -> bool:
+    """Whether a line is for an index of prefixes, which the fast table does not have."""
+    return isinstance(line.step, Reserve) and line.step.context != 0
+
+
 class _Pass:
     """One pass over a file. machine: of the specification; None for the fast table."""
 
@@ -129,8 +134,8 @@ class _Pass:
         take, observed, events, kinds = self._judge.take, self._observed, 0, self._kinds
         lines = self._whole_lines()
         for events, line in enumerate(lines, start=1):
-            if type(line.step) not in kinds:
-                machine = self._new(type(line.step))
+            if type(line.step) not in kinds or (self._machine is None and _has_context(line)):
+                machine = self._new(line)
                 if machine is not None:
                     return machine
             observed.update(line.saw)
@@ -162,11 +167,12 @@ class _Pass:
                 f"the file ends inside line {number}: it was cut; {before}", "whole lines"
             ) from None
 
-    def _new(self, kind: type) -> Machine | None:
+    def _new(self, line: Line) -> Machine | None:
         """The machine for a new pass, if this one cannot judge a further class of step.
 
         Raises InvalidInput if the class does not go with the earlier ones.
         """
+        kind, context = type(line.step), _has_context(line)
         self._kinds.add(kind)
         apart = sorted(one.__name__ for one in ladder.not_beside(frozenset({kind})) & self._kinds)
         if apart:
@@ -175,11 +181,12 @@ class _Pass:
                 "Append, or actions of the queue, of requests and of rounds: with Append the "
                 "caller has the queue",
             )
-        if self._machine is None and self._kinds <= QUICK:
+        if self._machine is None and self._kinds <= QUICK and not context:
             return None
         if self._header.policy != "lowest":
+            named = f"{kind.__name__} with a context" if context else kind.__name__
             raise self._lines.bad(
-                f'{kind.__name__} under the policy "{self._header.policy}"',
+                f'{named} under the policy "{self._header.policy}"',
                 f"{', '.join(sorted(one.__name__ for one in APPENDING))}; any action under the "
                 'policy "lowest", which the header of an engine that takes the lowest free page '
                 "says",

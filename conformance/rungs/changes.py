@@ -19,9 +19,13 @@ LONGEST: Final = 1024
 """The most entries that a change gives to a tuple, and the most choices to a request."""
 
 
+CONTEXT: Final = ("context",)
+"""The field that means nothing without an index."""
+
+
 def changed(state: State, step: T, digits: Digits) -> T | None:
     """The step with one value changed; None if it has none, or if the change has no meaning."""
-    paths = [*_paths(step)]
+    paths = [path for path in _paths(step) if path != CONTEXT or state.contexts]
     if not paths:
         return None
     try:

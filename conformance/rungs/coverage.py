@@ -23,12 +23,14 @@ from conformance.rungs.pages import (
 from conformance.rungs.possible import Kind, Outcome, Pair, as_item, is_seldom, outcomes, pairs
 from conformance.rungs.record import (
     AHEAD,
+    CHAINS,
     EAGER_COPY,
     FREES,
     FULL_BESIDE,
     FULL_POOL,
     FULL_QUEUE,
     GROWS_RELEASED,
+    HITS,
     KEEPS,
     LAZY,
     LONG_ROWS,
@@ -49,6 +51,7 @@ from conformance.rungs.record import (
     THREE_SLOTS,
     TWO_SHORT,
     TWO_SLOTS,
+    WHOLE_PAGE,
 )
 from conformance.rungs.registry import CORNERS, corners
 from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
@@ -297,6 +300,7 @@ def conditions(
     words = _sizes(sizes).union(*[_edges(one, profile.capacity) for one in sizes])
     words = words.union(*[_fills(one, limits(one)) for one in sizes])
     words = words.union(*[_releases(one, profile.capacity) for one in sizes])
+    words = words.union(*[_indexes(one) for one in sizes])
     most = max((one.slots for one in sizes), default=0)
     holding = {
         POISON: poisonable,
@@ -343,6 +347,16 @@ def _releases(sizes: Geometry, capacity: Capacity) -> set[str]:
         RELEASES: least <= most,
         RELEASES_INSIDE: least < most,
         GROWS_RELEASED: least + capacity.lookahead <= sizes.max_len - sizes.page_size,
+    }
+    return {word for word, holds in fits.items() if holds}
+
+
+def _indexes(sizes: Geometry) -> set[str]:
+    """Whether a sequence that still draws a token has a whole page or two, and one that hits it."""
+    fits = {
+        WHOLE_PAGE: sizes.page_size < sizes.max_len,
+        HITS: sizes.page_size + 1 < sizes.max_len,
+        CHAINS: 2 * sizes.page_size < sizes.max_len,
     }
     return {word for word, holds in fits.items() if holds}
 

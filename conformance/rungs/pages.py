@@ -468,7 +468,8 @@ def _planned(
 
 
 def _named(state: State, action: Reserve) -> Reserve:
-    return Reserve(reserved_slot(state, action.slot)) if None in state.sequences else action
+    there = None in state.sequences
+    return evolve(action, slot=reserved_slot(state, action.slot)) if there else action
 
 
 def batch_by_slot(action: B) -> tuple[B, ...]:
@@ -501,7 +502,9 @@ def simpler_batch(action: Allocate | Write) -> Iterator[Step]:
 
 def _simpler_reserve(action: Reserve) -> Iterator[Step]:
     if isinstance(action.slot, int):
-        yield Reserve()
+        yield evolve(action, slot=None)
+    if action.context:
+        yield evolve(action, context=0)
 
 
 def _simpler_append(action: Append) -> Iterator[Step]:

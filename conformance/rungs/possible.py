@@ -19,12 +19,14 @@ from conformance.rungs.record import (
     FREES,
     FULL_BESIDE,
     FULL_QUEUE,
+    HITS,
     KEEPS,
     LONG_ROWS,
     RESERVED,
     SHORT_POOL,
     THREE_SLOTS,
     TWO_SLOTS,
+    WHOLE_PAGE,
 )
 from spec.machines import actions as act
 from spec.vocabulary import Reason
@@ -42,6 +44,9 @@ TOKEN: Final = "a queued token"
 DECODES: Final = "a queued token that follows what is written"
 WAITING: Final = "a waiting request"
 OUTPUT: Final = "an output"
+BEFORE_CELLS: Final = "a prompt without cells"
+INDEXED: Final = "a page in the index"
+IDLE: Final = "an idle page"
 FINISHED: Final = "a finished sequence in its slot"
 
 Needs = tuple[str, ...]
@@ -61,6 +66,9 @@ FACTS: Final[Mapping[str, tuple[Needs, ...]]] = {
     DECODES: ((WRITTEN, "Enqueue"), ("Prefill",), (WAITING, "Admit")),
     OUTPUT: (("Prefill",), (WAITING, "Admit"), (DECODES, "Round|Generate")),
     FINISHED: ((OUTPUT, KEEPS),),
+    BEFORE_CELLS: (("Reserve", "Assign"),),
+    INDEXED: ((WRITTEN, "Publish", WHOLE_PAGE),),
+    IDLE: ((INDEXED, "Free|FreeFinished"), (INDEXED, FREES, OUTPUT)),
 }
 """How each fact about a state comes about: by any of these, from the initial state."""
 
@@ -73,6 +81,10 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Commit: (COMMITTABLE,),
     act.Truncate: (SLOT,),
     act.Release: (SLOT,),
+    act.Hit: (INDEXED, BEFORE_CELLS, HITS),
+    act.Publish: (SLOT,),
+    act.Merge: (INDEXED, WRITTEN, TWO_SLOTS),
+    act.Evict: (IDLE,),
     act.Assign: (BARE,),
     act.Enqueue: (PROMPT,),
     act.Purge: (SLOT,),
@@ -90,6 +102,11 @@ REFUSED: Final[Mapping[Reason, Needs]] = {
     Reason.SLOT_ASSIGNED: (PROMPT,),
     Reason.SLOT_EMPTY: (BARE,),
     Reason.NO_FREE_SLOT: (SLOT,),
+    Reason.SLOT_BEGUN: (PROMPT, f"Allocate|{WRITTEN}"),
+    Reason.STALE: (WRITTEN, "Drop"),
+    Reason.UNCOMMITTED: (SLOT,),
+    Reason.NOT_INDEXED: (),
+    Reason.NOT_IDLE: (INDEXED,),
     Reason.BATCH_WIDTH: (),
     Reason.BATCH_POSITIONS: (SLOT,),
     Reason.BATCH_UNKNOWN: (PROMPT, "Allocate"),
@@ -140,6 +157,11 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.Round, Reason.BATCH_POSITIONS): (TOKEN, "Enqueue", "Assign|Pack|Purge"),
     (act.Write, Reason.BATCH_POSITIONS): (PROMPT,),
     (act.Truncate, Reason.COMMITTED): (WRITTEN,),
+    (act.Hit, Reason.TOO_LONG): (BEFORE_CELLS,),
+    (act.Hit, Reason.NOT_INDEXED): (BEFORE_CELLS,),
+    (act.Hit, Reason.BATCH_QUEUED): (INDEXED, BEFORE_CELLS, TOKEN, "Enqueue", HITS),
+    (act.Hit, Reason.OUT_OF_PAGES): (INDEXED, BEFORE_CELLS, HITS, SHORT_POOL, AHEAD),
+    (act.Merge, Reason.NOT_INDEXED): (WRITTEN, WHOLE_PAGE),
     (act.Clone, Reason.SLOT_EMPTY): (BARE, *_CHILD),
     (act.Clone, Reason.SLOT_FINISHED): (FINISHED, *_CHILD),
     (act.Clone, Reason.PROPOSED): (DRAFT, *_CHILD),
@@ -170,16 +192,22 @@ LEAVES: Final[Mapping[type, Needs]] = {
     act.Purge: (SLOT,),
     act.Enqueue: (PROMPT, TOKEN),
     act.Submit: (WAITING,),
+    act.Hit: (PROMPT, INDEXED),
+    act.Publish: (SLOT,),
+    act.Merge: (PROMPT, INDEXED),
 }
 """What the state has right after an action that is done."""
 
 _ALL: Final = frozenset(FACTS) - {FREE}
-_PROMPTS: Final = frozenset({PROMPT, NAMED, WRITTEN, DRAFT, COMMITTABLE, TOKEN, DECODES, FINISHED})
+_PROMPTS: Final = frozenset(
+    {PROMPT, NAMED, WRITTEN, DRAFT, COMMITTABLE, TOKEN, DECODES, FINISHED, BEFORE_CELLS}
+)
 """The facts about a slot with a prompt."""
 TAKES: Final[Mapping[type, frozenset[str]]] = {
     act.Reset: _ALL,
     act.TakeOutputs: frozenset({OUTPUT}),
     act.FreeFinished: frozenset({FINISHED}),
+    act.Drop: frozenset({INDEXED, IDLE}),
 }
 """What the state does not have right after an action that is done."""
 

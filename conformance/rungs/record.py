@@ -41,6 +41,9 @@ PART_ROUNDS: Final = "queue that takes more tokens of a slot than a round"
 RELEASES: Final = "row with cells for a window and a page"
 RELEASES_INSIDE: Final = "row with cells for a window and more than a page"
 GROWS_RELEASED: Final = "row with a page more than a window and a page"
+WHOLE_PAGE: Final = "row with a page and a cell"
+HITS: Final = "row with a page and two cells"
+CHAINS: Final = "row with two pages and a cell"
 LONG_ROWS: Final = "row for more rounds than one call of the loop has"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 
@@ -189,10 +192,10 @@ class RungKit:
     always: as `corners` of an action, for a step of any action. rules: the rules that it adds to
     the state machine of each level, by name. replaced: the rules that a machine with a later rung
     does not have, by name, with that rung. needs: the actions that an engine must offer for turns
-    at the level of this rung; empty if it has no level. warmup: a short legal history from the
-    initial state that calls each of its actions. alphabet: its moves for exploration at a geometry.
-    explored: further rungs of the explored machine. driven: clauses that mean nothing unless an
-    engine offers one of these actions, by id.
+    at the level of this rung; empty if it has no level. warmup: a short history from the
+    initial state that calls each of its actions; some may be refused. alphabet: its moves for
+    exploration at a geometry. explored: further rungs of the explored machine. driven: clauses that
+    mean nothing unless an engine offers one of these actions, by id.
     """
 
     rung: str

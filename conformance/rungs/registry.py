@@ -6,7 +6,16 @@ from typing import Any, Final
 
 from conformance.history import History, Step
 from conformance.protocol import Action, Result
-from conformance.rungs import admission, lifecycle, pages, rollback, scheduling, sharing, window
+from conformance.rungs import (
+    admission,
+    lifecycle,
+    pages,
+    prefix,
+    rollback,
+    scheduling,
+    sharing,
+    window,
+)
 from conformance.rungs.record import ActionKit, DrawRule, RungKit
 from spec.rung import Machine
 from spec.state import State
@@ -16,6 +25,7 @@ KITS: Final[tuple[RungKit, ...]] = (
     sharing.KIT,
     rollback.KIT,
     window.KIT,
+    prefix.KIT,
     lifecycle.KIT,
     scheduling.KIT,
     admission.KIT,

@@ -16,7 +16,7 @@ from spec_engine import SpecEngine, small
 
 from conformance.engines.driving import entries_of
 from conformance.engines.lost_state import calls_of_engine, calls_of_host
-from conformance.engines.ours import Ours
+from conformance.engines.ours import ACTIONS, Ours
 from conformance.engines.serving import Serving
 from conformance.engines.trouble import Trouble, is_main_thread
 from conformance.lockstep.called import called
@@ -66,7 +66,7 @@ MIXED: Final[tuple[Action, ...]] = (
 
 def both(*, observed: bool = True) -> tuple[Ours, SpecEngine]:
     """The reference engine and the specification, of the same sizes."""
-    return Ours(*GIVEN, observed=observed), SpecEngine(*GIVEN)
+    return Ours(*GIVEN, observed=observed), SpecEngine(*GIVEN, actions=ACTIONS)
 
 
 def plain(value: Any) -> Any:

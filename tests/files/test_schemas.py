@@ -33,9 +33,10 @@ NAMES = ("history", "recording", "result", "vectors")
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, "x", [], {}, [None])
 GEOMETRY = Geometry(pages=16, slots=4, page_size=4, pages_per_seq=4)
 SAW = {
-    **{name: {"0": True, "2": False} for name in ("used", "finished")},
-    **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens", "proposed")},
+    **{name: {"0": True, "2": False} for name in ("used", "finished", "stale")},
+    **{name: {"0": [1, 2], "1": []} for name in ("rows", "tokens", "proposed", "indexed")},
     **{name: {"3": 1} for name in ("allocated", "written", "committed", "first_page", "counts")},
+    **{name: {"3": 1} for name in ("idle_ranks", "contexts")},
     "free": 3,
     "queue": [[5, 0, 1]],
     "outputs": [[1, 0, [5, 6], "stop"]],

@@ -24,9 +24,11 @@ from conformance.rungs.pages import PAGE_REUSED, REFUSED, SEVERAL_LAST, SEVERAL_
 from conformance.rungs.possible import Kind, is_pair
 from conformance.rungs.record import (
     AHEAD,
+    CHAINS,
     EAGER_COPY,
     FULL_POOL,
     GROWS_RELEASED,
+    HITS,
     LAZY,
     ONE_SHORT,
     PART_ROUNDS,
@@ -42,6 +44,7 @@ from conformance.rungs.record import (
     THREE_CHOICES,
     THREE_OWNERS,
     TWO_SHORT,
+    WHOLE_PAGE,
 )
 from conformance.rungs.registry import CORNERS
 from conformance.rungs.sharing import SHARED
@@ -73,6 +76,10 @@ SIZES = frozenset(
         SEVERAL_SLOTS,
         SHARED_FULL,
         SINGLE_CELLS,
+        CHAINS,
+        CHAINS,
+        HITS,
+        WHOLE_PAGE,
         ONE_SHORT,
         PART_ROUNDS,
         THREE_CHOICES,
@@ -132,7 +139,10 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
     assert {REFUSED: 3} == counted.corners
 
 
-NEVER_LACKING = (act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 0), act.Release(0, 1))
+NEVER_LACKING = (
+    *(act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 0), act.Release(0, 1)),
+    *(act.Hit(0, 1), act.Publish(0, 0), act.Merge(0, 0), act.Evict((1,)), act.Drop()),
+)
 
 
 @pytest.mark.parametrize("action", NEVER_LACKING, ids=lambda action: type(action).__name__)

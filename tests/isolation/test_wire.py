@@ -80,8 +80,19 @@ HISTORY: Final = (
     act.TakeOutputs(),
     act.Admit(),
     act.Reset(),
+    act.Reserve(0, 7),
+    act.Assign(0, (1, 2), Params(max_new=1), 5),
+    act.Allocate(((0, 0), (0, 1))),
+    act.Write(((0, 0), (0, 1))),
+    act.Publish(0, 2),
+    act.Free(0),
+    act.Reserve(1),
+    act.Assign(1, (1, 2), Params(max_new=1), 6),
+    act.Allocate(((1, 0), (1, 1))),
+    act.Write(((1, 0), (1, 1))),
+    act.Drop(),
 )
-"""Actions after which slots, pages, queue, drafts and outputs come and go."""
+"""Actions after which slots, pages, queue, drafts, outputs and an index come and go."""
 
 
 def sent(data: object) -> Any:

@@ -53,7 +53,7 @@ from spec.vocabulary import (
 SIZES: Final = {"roomy": ROOMY, "windowed": WINDOWED, "tight": TIGHT}
 WIDE: Final = small(pages=8, page_size=4, slots=5, pages_per_seq=3)
 """A pool of few pages for many sequences."""
-SEEDS: Final = range(8)
+SEEDS: Final = range(9)
 
 
 def judged(error: Violation) -> tuple[object, ...]:
@@ -122,6 +122,10 @@ OTHERS: Final[Mapping[str, Any]] = {
     "written": lambda one: [one + 1, one - 1],
     "committed": lambda one: [one + 1, one - 1],
     "first_page": lambda one: [one + 1, one - 1],
+    "indexed": lambda one: [(*one, 7), one[:-1], (*one[:-1], 9), (0, *one)],
+    "idle_ranks": lambda one: [one + 1, one - 1],
+    "contexts": lambda one: [one + 1, one - 1],
+    "stale": lambda one: [not one],
     "tokens": lambda one: [(*one, 7), one[:-1], (*one[:-1], 9)],
     "proposed": lambda one: [(*one, 7), one[:-1], (*one[:-1], 9)],
     "cells": lambda one: [(*one, 7), one[:-1]],
@@ -173,12 +177,34 @@ def told(step: object, before: View, seen: View, wanted: View) -> tuple[str, str
         at = next(at for at, one in enumerate(shown) if one != right[at])
         return clause, f"{field.name}[{at}] is {shown[at]}, should be {right[at]}"
     if seen.rows == wanted.rows:  # the counts are those of the rows: RC
-        return None
+        return told_of_index(step, seen, wanted)
     named = [
         [[page for page in row if page != INVALID] for row in one.rows] for one in (seen, wanted)
     ]
     wrong = f"rows are {named[0]}, should be {named[1]}: lowest free page first"
     return clause_of(step, "DET"), wrong
+
+
+def told_of_index(step: object, seen: View, wanted: View) -> tuple[str, str] | None:
+    """What should be told of an index: the first key, or rank, that differs."""
+    ranks, right = seen.idle_ranks, wanted.idle_ranks
+    held = seen.indexed or ()
+    for page, entry in enumerate(wanted.indexed or () if held else ()):
+        if entry and held[page] != entry:
+            shown = f"page {held.index(entry)}" if entry in held else "no page"
+            wrong = f"the key {entry} has {shown}, should have page {page}"
+            return clause_of(step, "PC"), wrong
+        if entry and ranks and right and ranks[page] != right[page]:
+            wrong = f"idle_ranks[{page}] is {ranks[page]}, should be {right[page]}"
+            return clause_of(step, "EVICT"), wrong
+    for page, entry in enumerate(held):
+        if entry and entry not in (wanted.indexed or ()):
+            wrong = f"page {page} has the key {entry}, should not be in the index"
+            return clause_of(step, "PC"), wrong
+    for page, rank in enumerate(ranks or ()):
+        if rank and held and not held[page]:
+            return clause_of(step, "EVICT"), f"idle_ranks[{page}] is {rank}, should be 0"
+    return None
 
 
 SHOWN: Final = {
@@ -198,6 +224,7 @@ def test_one_wrong_entry_of_a_view_is_told(name: str, hidden: str) -> None:
     """The clause, the message, the step and the views are those of the deviation."""
     sizes, tried = SIZES[name], 0
     hide: dict[str, Any] = dict.fromkeys(SHOWN[hidden])
+    hide.pop("indexed", None)
     if sizes.window is not None:
         hide.pop("first_page", None)
     for lockstep, step in after_each(engine_of(sizes), drawn(sizes, 3, 40)):
@@ -231,15 +258,19 @@ def test_one_wrong_entry_of_a_view_is_told(name: str, hidden: str) -> None:
 def renamings(lockstep: Lockstep, wanted: View, seen: View) -> str:
     """What should be told of rows that name the pages of the specification otherwise; or "".
 
-    A page keeps its name as long as an entry of a row keeps the page, and no two have one name.
+    A page keeps its name as long as an entry of a row keeps the page, or the index keeps its key,
+    and no two have one name.
     """
+    old, held = views.of(lockstep.machine, lockstep.state), lockstep.seen.indexed or ()
     was = zip(
-        chain(*views.of(lockstep.machine, lockstep.state).rows),
+        chain(*old.rows),
         chain(*lockstep.seen.rows),
         chain(*wanted.rows),
         strict=True,
     )
     names = {page: name for page, name, still in was if page == still != INVALID}
+    keys = enumerate(zip(old.indexed or (), wanted.indexed or (), strict=True))
+    names |= {page: held.index(key) for page, (key, still) in keys if key and key == still}
     for slot, (right, row) in enumerate(zip(wanted.rows, seen.rows, strict=True)):
         for page, name in zip(right, row, strict=True):
             if (page == INVALID) != (name == INVALID):
@@ -258,6 +289,7 @@ def renamings(lockstep: Lockstep, wanted: View, seen: View) -> str:
 def test_a_page_under_a_wrong_name_is_told(seed: int) -> None:
     """Any other free page is right for one that was just taken, and no other name is."""
     hide: dict[str, Any] = dict.fromkeys(SHOWN["rows alone"])
+    hide.pop("indexed")
     words = {"exactly where": 0, "another page's": 0, "where it named": 0, "": 0}
     for lockstep, step in after_each(engine_of(ROOMY, Renaming), drawn(ROOMY, seed)):
         if lockstep.reasons(step):

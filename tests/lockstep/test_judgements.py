@@ -3,7 +3,7 @@
 Each engine is the specification but for one thing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -434,6 +434,16 @@ def test_what_is_granted_is_remembered_up_to_a_length(length: int) -> None:
         assert 0 == granted.steps
 
 
+OF_STEP: Final[Mapping[type, str]] = {
+    act.Reset: "RESET",
+    act.Truncate: "RB",
+    act.Release: "WIN",
+    act.Hit: "PC",
+    act.Evict: "EVICT",
+}
+"""The clause of anything that is wrong after a step; of other steps each field has its own."""
+
+
 def test_a_wrong_statistic_is_told_with_its_step() -> None:
     """The clause is STAT, or that of the step; the view is the one after it, twice."""
     for past, step in steps():
@@ -445,9 +455,7 @@ def test_a_wrong_statistic_is_told_with_its_step() -> None:
             )
             with pytest.raises(Violation) as found:
                 other.compare_statistics(step)
-            clause = {act.Reset: "RESET", act.Truncate: "RB", act.Release: "WIN"}.get(
-                type(step), "STAT"
-            )
+            clause = OF_STEP.get(type(step), "STAT")
             wrong = f"the statistic {name} is 99, should be {value}"
             assert (clause, wrong, step, lockstep.seen, lockstep.seen) == judged(found.value)
         trial(lockstep, statistics=lambda inner: inner.statistics()).compare_statistics(step)
@@ -738,6 +746,7 @@ def test_only_fields_without_which_rows_mean_nothing_must_be_shown(field: str) -
     drafts: set[type] = {act.Commit, act.Propose, act.Truncate}
     required: dict[str, set[type]] = {
         "first_page": {act.Release},
+        "indexed": {act.Drop, act.Evict, act.Hit, act.Merge, act.Publish},
         "committed": drafts,
         "proposed": drafts,
     }
@@ -750,7 +759,7 @@ def test_only_fields_without_which_rows_mean_nothing_must_be_shown(field: str) -
         without = evolve(full.profile, actions=full.profile.actions - required[field])
         require_shown(without, hidden)
         no_tokens = evolve(hidden, tokens=None)
-        if field != "first_page":
+        if field not in {"first_page", "indexed"}:
             require_shown(full.profile, no_tokens)
     else:
         require_shown(full.profile, hidden)

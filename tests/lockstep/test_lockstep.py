@@ -19,7 +19,7 @@ from conformance.lockstep.comparer import result_difference
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.run import replay
 from conformance.protocol import Action, Engine, Result, Rounds
-from spec import clauses
+from spec import clauses, index
 from spec.machines import actions as act
 from spec.table import BatchPlan
 from spec.view import View
@@ -100,7 +100,10 @@ class NextFit(SpecEngine):
         if isinstance(action, act.Allocate | act.Clone | act.Prefill | act.Round | act.Admit):
             self.machine.step(self.state, action)
             order = [*range(self.turn, len(self._counts)), *range(self.turn)]
-            pages = [page for page in order if not self._counts[page]]
+            held, counts = self.state.indexed, self._counts
+            pages = [page for page in order if not counts[page] and not index.has(held, page)]
+            later = index.next_pages(held, counts, counts.count(0))
+            pages += [page for page in later if page not in pages]
             count = len(pages)
             if isinstance(action, act.Allocate | act.Clone):
                 count = self.machine.pages_wanted(self.state, action)
@@ -233,7 +236,7 @@ def test_what_is_not_shown_is_not_checked_and_said() -> None:
     """The clauses that need a field of value None are listed, and the others are still judged."""
     seen = run(toy(), grown(0, 3, request=1)).seen
 
-    named = ("LEN", "WIN", "CONTENT", "READ", "Q", "OUT", "FRAME", "RB")
+    named = ("LEN", "WIN", "PC", "CHAIN", "CONTENT", "READ", "Q", "OUT", "FRAME", "EVICT", "RB")
     assert named == clauses.not_checked(seen)
     assert ("CONS", "UAF", "RC", *clauses.not_checked(seen)) == clauses.not_checked(
         evolve(seen, counts=None)

@@ -49,6 +49,12 @@ HISTORY = (
     act.Assign(0, (5, 6), ALONE, 3),
     act.Propose(0, (7,)),
     act.Truncate(0, 0),
+    act.Reserve(1),
+    act.Assign(1, (1, 2, 3, 4), ALONE, 4),
+    act.Allocate(((1, 0), (1, 1), (1, 2), (1, 3))),
+    act.Write(((1, 0), (1, 1), (1, 2), (1, 3))),
+    act.Publish(1, 4),
+    act.Publish(1, 4),
 )
 
 
@@ -147,6 +153,9 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "ALONE": (2, {"show": one_more}),
     "WIN": (4, {"show": one_released}),
     "RB": (14, {"show": put("proposed", 0, (7,))}),
+    "PC": (19, {"show": put("indexed", 0, (0, 1, 3))}),
+    "CHAIN": (19, {"show": put("indexed", 0, ())}),
+    "EVICT": (20, {"show": put("indexed", 1, ())}),
 }
 """For each clause that can be judged: a step, and the lie that violates the clause at this step."""
 

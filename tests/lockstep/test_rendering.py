@@ -27,7 +27,9 @@ SLOT: Final = re.compile(
     r"  slot (?P<slot>\d+) +row \[(?P<row>[^]]*)\](?: tokens (?P<tokens>\d+))?"
     r"(?: allocated (?P<allocated>-?\d+))?(?: written (?P<written>-?\d+))?(?P<finished> finished)?"
 )
-PAGE: Final = re.compile(r"  page (?P<page>\d+) +(?:count (?P<count>-?\d+) )?\|(?P<cells>[^|]*)\|")
+PAGE: Final = re.compile(
+    r"  page (?P<page>\d+) +(?:count (?P<count>-?\d+) )?\|(?P<cells>[^|]*)\|(?: key (?P<key>\S*))?"
+)
 
 
 def seen_views(seed: int) -> list[View]:
@@ -76,16 +78,32 @@ def of_slots(view: View) -> dict[int, dict[str, Any]]:
 
 
 def of_pages(view: View) -> dict[int, dict[str, Any]]:
-    """What must be told of each page that is counted, or that a row names."""
+    """What must be told of each page that is counted, in the index, or that a row names."""
     in_rows = Counter(page for row in view.rows for page in row)
     return {
         page: {
             "count": None if view.counts is None else str(view.counts[page]),
             "cells": " ".join(holders(view, page)),
+            "key": key(view, page),
         }
         for page in range(view.geometry.pages)
-        if in_rows[page] or entry(view, "counts", page)
+        if in_rows[page] or entry(view, "counts", page) or key(view, page)
     }
+
+
+def key(view: View, page: int) -> str | None:
+    """What must be told of the key of a page in the index."""
+    held = entry(view, "indexed", page)
+    if not held:
+        return None
+    context, *tokens = held
+    return ",".join(map(str, tokens)) if context == 0 else f"{context}:{','.join(map(str, tokens))}"
+
+
+def pages_free(view: View, counts: tuple[int, ...]) -> str:
+    """What must be told of the pages that no row names."""
+    idle = sum(count == 0 and key(view, page) is not None for page, count in enumerate(counts))
+    return f"{counts.count(0) - idle} of 6 pages" + (f", {idle} idle" if idle else "")
 
 
 def read(found: list[re.Match[str]], name: str) -> dict[int, dict[str, Any]]:
@@ -106,7 +124,7 @@ def test_a_view_is_told_whole_and_once(seed: int) -> None:
         assert of_slots(view) == read(slots, "slot")
         assert of_pages(view) == read(pages, "page")
         rest = [line for line in told if not SLOT.fullmatch(line) and not PAGE.fullmatch(line)]
-        free = [] if view.counts is None else [f"  free {view.counts.count(0)} of 6 pages"]
+        free = [] if view.counts is None else [f"  free {pages_free(view, view.counts)}"]
         waiting = [f"{token}@{slot}:{position}" for token, slot, position in view.queue or ()]
         assert free + [" ".join(["  queue", *waiting])] * bool(waiting) == rest
 

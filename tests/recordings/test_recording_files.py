@@ -78,7 +78,7 @@ def test_the_shortest_part_is_printed_by_its_lines(capsys: pytest.CaptureFixture
     assert 1 == ran(str(by_hand({}, *begun, long, last)))[0]
 
     out = capsys.readouterr().out
-    assert '  line 3: {"step":"Reserve","slot":1}\n' in out
+    assert '  line 3: {"step":"Reserve","slot":1,"context":0}\n' in out
     assert '  line 5: {"step":"Assign","slot":1,"prompt":[2147483647,' in out
     assert 'line 6: {"step":"Free","slot":1,"saw":{"tokens":{"1":[2147483647,' in out
     assert "line 2:" not in out

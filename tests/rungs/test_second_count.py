@@ -25,11 +25,13 @@ from conformance.rungs.pages import PAGE_REUSED, REFUSED, SHORT, SHORT_AHEAD, SL
 from conformance.rungs.possible import Kind, Outcome, as_item, is_seldom
 from conformance.rungs.record import (
     AHEAD,
+    CHAINS,
     EAGER_COPY,
     FREES,
     FULL_BESIDE,
     FULL_POOL,
     FULL_QUEUE,
+    HITS,
     KEEPS,
     LAZY,
     LONG_ROWS,
@@ -48,6 +50,7 @@ from conformance.rungs.record import (
     THREE_SLOTS,
     TWO_SHORT,
     TWO_SLOTS,
+    WHOLE_PAGE,
 )
 from conformance.rungs.scheduling import CHOICES_SHORT
 from conformance.rungs.sharing import SHARED
@@ -112,6 +115,9 @@ OF_SIZES: dict[str, Callable[[Geometry], bool]] = {
         and one.slots >= 2
     ),
     THREE_OWNERS: lambda one: one.page_size >= 2 and one.slots >= 3 and one.pages >= 3,
+    WHOLE_PAGE: lambda one: one.pages_per_seq > 1,
+    CHAINS: lambda one: one.pages_per_seq > 2,
+    HITS: lambda one: one.pages_per_seq > 2 or (one.pages_per_seq == 2 and one.page_size > 1),
     THREE_CHOICES: lambda one: (
         one.page_size >= 2
         and one.slots >= 3

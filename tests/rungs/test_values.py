@@ -18,11 +18,13 @@ from conformance.history import Step
 from conformance.rungs.shared_generators import BEFORE_ZERO, LARGE, LARGEST, NAMES, ROUND, WIDTH
 from spec import model
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines import prefix, scheduling
 from spec.state import State
 from spec.table import Batch
 from spec.vocabulary import CleanupMode, Params, Reason, Tokens
 
+make = partial(SpecEngine, actions=MACHINE.calls - prefix.RUNG.rules.keys())
+"""An engine without an index: the rung prefix has values of its own."""
 EXAMPLES = 15
 """The histories at each of three settings and levels: some 6,000 steps."""
 LEAST = {
@@ -290,7 +292,7 @@ def drawn(met: dict[str, list[float]]) -> Counter[str]:
         for setting, level, _ in ways:
             seen.clear()
             just.clear()
-            session = Session(Campaign(make=partial(settings.make, SpecEngine, *setting)), level)
+            session = Session(Campaign(make=partial(settings.make, make, *setting)), level)
             rules = tuple(session.rules.values())
             for _ in range(campaign.STEPS):
                 session.take(rng.choice(rules)(session, rng.getrandbits(WIDTH)))

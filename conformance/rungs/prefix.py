@@ -1,0 +1,445 @@
+"""Rung prefix: generators of publications, hits and evictions, and the outcomes to reach."""
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Final
+
+from attrs import evolve
+
+from conformance.history import Step
+from conformance.rungs.record import (
+    CHAINS,
+    FULL_POOL,
+    HITS,
+    RELEASES,
+    WHOLE_PAGE,
+    ActionKit,
+    Move,
+    RungKit,
+    Session,
+)
+from conformance.rungs.scheduling import make_room
+from conformance.rungs.shared_generators import (
+    ALPHABET,
+    Digits,
+    free_slots,
+    has_used,
+    one,
+    used_slots,
+    when,
+    wild_slot,
+)
+from conformance.rungs.shared_moves import allocating, fixed, writing
+from conformance.rungs.simpler import smaller
+from spec import index, pool
+from spec.index import Indexed
+from spec.machines.actions import (
+    Action,
+    Admit,
+    Allocate,
+    Assign,
+    Clone,
+    Drop,
+    Enqueue,
+    Evict,
+    Free,
+    FreeFinished,
+    Hit,
+    Merge,
+    Prefill,
+    Publish,
+    Reserve,
+    Reset,
+    Round,
+    Truncate,
+    Write,
+)
+from spec.machines.pages import used
+from spec.machines.prefix import found, key
+from spec.state import State
+from spec.vocabulary import Geometry, Limits, Params, Request
+
+CONTEXTS: Final = 3
+"""Slots are reserved under few contexts, so that texts often differ in nothing else."""
+
+
+def publish(state: State, drawn: int) -> Publish:
+    """All that is committed, up to a page boundary or a cell past one, or a cell too many."""
+    digits, size = Digits(drawn), state.geometry.page_size
+    slot = wild_slot(state, digits, _publishable(state) or used_slots(state))
+    if not 0 <= slot < state.geometry.slots:
+        return Publish(slot, size)
+    committed = state.committed[slot]
+    whole = committed - committed % size
+    return Publish(slot, digits.one_of((committed, whole, size, committed + 1, whole + size, 0)))
+
+
+def _any_hit(state: State, drawn: int) -> Hit:
+    """All that the index has of a text, fewer pages, a page more, or part of a page."""
+    digits, size = Digits(drawn), state.geometry.page_size
+    waiting = _without_cells(state)
+    slot = wild_slot(state, digits, waiting or used_slots(state))
+    if not 0 <= slot < state.geometry.slots or state.sequences[slot] is None:
+        return Hit(slot, size)
+    whole = len(_found(state, slot)) * size
+    lengths = (whole, size, whole, whole - size, whole + size, whole + 1, 0)
+    return Hit(slot, max(0, digits.one_of(lengths)))
+
+
+def hit(session: Session, drawn: int) -> Step:
+    """A hit; mostly of a sequence that begins with a key of the index. What that lacks is entered.
+
+    Under another context, or with a queued token below the length, it is refused.
+    """
+    digits = Digits(drawn)
+    if digits.rarely(3):
+        return _any_hit(session.state, drawn // 3)
+    entries = _hittable(session.state)
+    if not entries:
+        _publish_first(session, digits)
+        entries = _hittable(session.state)
+    if not entries:
+        return session.rules["publish"](session, drawn)
+    entry, size = digits.one_of(entries), session.state.geometry.page_size
+    if None not in session.state.sequences:
+        session.take(Free(digits.one_of(used_slots(session.state))))
+    slot, context = free_slots(session.state)[0], entry.context
+    session.take(Reserve(slot, context if not digits.rarely(8) else context + 1))
+    text = (*entry.chain, digits.below(ALPHABET))
+    queued = digits.below(3) if Enqueue in session.actions else 0
+    prompt = text[: max(1, len(text) - queued)]
+    most = session.state.geometry.max_len - len(prompt)
+    params = Params(max_new=min(most, 2 + queued))
+    session.take(Assign(slot, prompt, params, session.next_id()))
+    for token in text[len(prompt) :]:
+        session.take(Enqueue(slot, token))
+    pages = len(entry.chain) // size
+    return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
+
+
+def merge(session: Session, drawn: int) -> Step:
+    """A merge of a page whose key another page has; mostly such a page is written first."""
+    digits = Digits(drawn)
+    mergeable = _mergeable(session.state)
+    if not mergeable and digits.below(3):
+        _write_twice(session, digits)
+        mergeable = _mergeable(session.state)
+    if mergeable and not digits.rarely(6):
+        return Merge(*digits.one_of(mergeable))
+    state = session.state
+    slot = wild_slot(state, digits, used_slots(state))
+    return Merge(slot, digits.below(state.geometry.pages_per_seq + 1))
+
+
+def evict(session: Session, drawn: int) -> Step:
+    """An eviction, or the allocation that makes one; rarely the index is dropped."""
+    digits = Digits(drawn)
+    kind = digits.below(12)
+    if kind == 11:
+        return Drop()
+    return _evict(session.state, drawn // 12) if kind < 6 else take_idle(session, drawn // 12)
+
+
+def _evict(state: State, drawn: int) -> Evict:
+    """An idle page, often one that others extend; rarely one that a row names, or none."""
+    digits = Digits(drawn)
+    entries = [entry for entry in state.indexed if entry]
+    gone = [entry for entry in entries if entry.rank]
+    if not entries or digits.rarely(12):
+        size = state.geometry.page_size
+        return Evict((digits.below(ALPHABET),) * size, digits.below(CONTEXTS))
+    chosen = digits.one_of(gone if gone and not digits.rarely(4) else entries)
+    return Evict(chosen.chain, chosen.context)
+
+
+def take_idle(session: Session, drawn: int) -> Step:
+    """What is published becomes idle, and the pages of the pool are taken until one is evicted."""
+    digits = Digits(drawn)
+    for slot in _publishable(session.state):
+        session.take(Publish(slot, session.state.committed[slot]))
+    holding = [
+        slot
+        for slot in used_slots(session.state)
+        if any(index.has(session.state.indexed, page) for page in _pages(session.state, slot))
+    ]
+    if holding:
+        session.take(Free(digits.one_of(holding)))
+    for _ in range(session.state.geometry.slots):
+        state = session.state
+        idle = len(index.idle(state.indexed, state.counts))
+        if not idle or pool.free_count(state.counts) <= idle:
+            break
+        session.take(_next_page(state, digits))
+    return _next_page(session.state, digits)
+
+
+def _next_page(state: State, digits: Digits) -> Action:
+    """Cells up to the end of a page for a slot with room, or a slot."""
+    size, longest = state.geometry.page_size, state.geometry.max_len
+    room = [
+        slot
+        for slot in used_slots(state)
+        if slot not in state.finished and used(state, slot).allocated < longest
+    ]
+    if not room or (None in state.sequences and digits.rarely(2)):
+        return Reserve(None, digits.below(CONTEXTS))
+    slot = digits.one_of(room)
+    start = used(state, slot).allocated
+    cells = min(state.limits.prefill_tokens, longest - start, size - start % size + size)
+    return Allocate(tuple((slot, start + step) for step in range(cells)))
+
+
+def _pages(state: State, slot: int) -> tuple[int, ...]:
+    sequence = state.sequences[slot]
+    return () if sequence is None else sequence.pages
+
+
+def _publishable(state: State) -> list[int]:
+    """The slots with a whole committed page, of which the index may lack the key."""
+    size = state.geometry.page_size
+    return [
+        slot
+        for slot in used_slots(state)
+        if state.committed[slot] >= size
+        and not state.stale[slot]
+        and len(_found(state, slot)) < state.committed[slot] // size
+    ]
+
+
+def _found(state: State, slot: int) -> tuple[int, ...]:
+    return found(state, slot, state.geometry.pages_per_seq)
+
+
+def _without_cells(state: State) -> list[int]:
+    """The slots with tokens and without cells, of which the index has a page; else all of them."""
+    slots = [
+        slot
+        for slot in used_slots(state)
+        if used(state, slot).tokens and not used(state, slot).allocated
+    ]
+    there = [slot for slot in slots if _found(state, slot)]
+    return there or slots
+
+
+def _hittable(state: State) -> list[Indexed]:
+    """The pages of the index whose key a prompt can go past."""
+    most = state.geometry.max_len - 2
+    return [entry for entry in state.indexed if entry and len(entry.chain) <= most]
+
+
+def _mergeable(state: State) -> list[tuple[int, int]]:
+    """The row entries whose key another page has in the index."""
+    entries = list[tuple[int, int]]()
+    for slot in used_slots(state):
+        row = used(state, slot).row
+        for entry in range(state.committed[slot] // state.geometry.page_size):
+            page = index.find(state.indexed, *key(state, slot, entry))
+            if page not in (None, row[entry]) and not state.stale[slot]:
+                entries.append((slot, entry))
+    return entries
+
+
+def _publish_first(session: Session, digits: Digits) -> None:
+    """Enter the pages of a sequence in the index; of a new one, if none has a whole page."""
+    if not _publishable(session.state):
+        _write(session, _whole_text(session.state, digits), digits.below(CONTEXTS), digits)
+    for slot in _publishable(session.state)[:1]:
+        session.take(Publish(slot, session.state.committed[slot]))
+
+
+def _write_twice(session: Session, digits: Digits) -> None:
+    """Write one text in two slots, and publish one of them."""
+    text, context = _whole_text(session.state, digits), digits.below(CONTEXTS)
+    slots = [_write(session, text, context, digits) for _ in range(2)]
+    for slot in slots[:1]:
+        if slot is not None and session.state.sequences[slot]:
+            session.take(Publish(slot, session.state.committed[slot]))
+
+
+def _whole_text(state: State, digits: Digits) -> tuple[int, ...]:
+    """A text of a whole page or more, as long as a batch and a row allow it."""
+    size = state.geometry.page_size
+    most = max(1, min(state.limits.prefill_tokens, state.geometry.max_len - 1))
+    pages = 1 + digits.below(max(1, most // size))
+    return (digits.below(2),) * min(most, pages * size + digits.below(size))
+
+
+def _write(session: Session, text: tuple[int, ...], context: int, digits: Digits) -> int | None:
+    """Write a text in a slot, after what it lacks was freed; None if no slot is free."""
+    make_room(session, Prefill((Request(id=session.next_id(), prompt=text, params=_ONE),)), digits)
+    if None not in session.state.sequences:
+        return None
+    slot = free_slots(session.state)[0]
+    cells = tuple((slot, position) for position in range(len(text)))
+    session.take(Reserve(slot, context))
+    session.take(Assign(slot, text, _ONE, session.next_id()))
+    session.take(Allocate(cells))
+    session.take(Write(cells))
+    return slot
+
+
+def _simpler_length(action: Hit | Publish) -> Iterator[Step]:
+    for length in smaller(action.length):
+        yield evolve(action, length=length)
+
+
+def _simpler_evict(action: Evict) -> Iterator[Step]:
+    if action.context:
+        yield evolve(action, context=0)
+
+
+def _hit_corners(before: State, action: Hit, after: State) -> Iterator[str]:
+    hit_pages = used(after, action.slot).row[: action.length // before.geometry.page_size]
+    if any(not pool.is_free(before.counts, page) for page in hit_pages):
+        yield HIT_LIVE
+    if any(pool.is_free(before.counts, page) for page in hit_pages):
+        yield HIT_IDLE
+    if pool.free_count(before.counts) == len(hit_pages):
+        yield "hit with no other page to take"
+
+
+def _publish_corners(before: State, action: Publish, after: State) -> Iterator[str]:
+    if before.indexed == after.indexed:
+        return
+    if before.proposed[action.slot]:
+        yield BELOW_DRAFTS
+    if before.first_page and before.first_page[action.slot]:
+        yield AFTER_RELEASE
+    if any(pool.is_shared(before.counts, page) for page in used(before, action.slot).pages):
+        yield "publish pages that are shared"
+
+
+def _merge_corners(before: State, action: Merge, _after: State) -> Iterator[str]:
+    old = used(before, action.slot).row[action.entry]
+    shared = pool.is_shared(before.counts, old)
+    yield "merge a page that others keep" if shared else "merge a page that nobody keeps"
+
+
+def _evict_corners(before: State, action: Evict, after: State) -> Iterator[str]:
+    gone = [
+        page
+        for page, entry in enumerate(before.indexed)
+        if entry and after.indexed[page] is None and len(entry.chain) > len(action.tokens)
+    ]
+    if any(pool.is_free(before.counts, page) for page in gone):
+        yield EVICTED_BOTH
+
+
+def _drop_corners(before: State, _action: Drop, _after: State) -> Iterator[str]:
+    if any(entry and not entry.rank for entry in before.indexed):
+        yield "drop pages that a row names"
+
+
+def _always(before: State, action: Action, after: State) -> Iterator[str]:
+    if not any(before.indexed):
+        return
+    idle = index.idle(before.indexed, before.counts)
+    taken = any(not pool.is_free(after.counts, page) for page in idle)
+    if taken and isinstance(action, Allocate | Clone | Prefill | Admit | Round):
+        yield TAKEN
+    if isinstance(action, Admit) and idle:
+        yield ADMITTED
+    if isinstance(action, Free | FreeFinished) and len(idle) < len(
+        index.idle(after.indexed, after.counts)
+    ):
+        yield FREED
+
+
+def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
+    """One text of the longest length for every slot, and all that finds its pages again."""
+    most = geometry.max_len - 1
+    for slot in range(geometry.slots):
+        yield fixed(Reserve(slot), f"reserve({slot})")
+        prompt = Assign(slot, (1,) * most, Params(max_new=1), 1, slot)
+        yield fixed(prompt, f"assign({slot})")
+        for count in (1, geometry.page_size):
+            places = tuple((slot, offset) for offset in range(count))
+            yield allocating(f"allocate({slot}, {count})", *places)
+            yield writing(f"write({slot}, {count})", *places)
+        for entry in range(geometry.pages_per_seq):
+            yield fixed(Merge(slot, entry), f"merge({slot}, {entry})")
+        yield fixed(Truncate(slot, 0), f"truncate({slot}, 0)")
+    for slot in range(geometry.slots + 1):
+        for pages in range(geometry.pages_per_seq + 1):
+            length = pages * geometry.page_size
+            yield fixed(Publish(slot, length), f"publish({slot}, {length})")
+            yield fixed(Hit(slot, length), f"hit({slot}, {length})")
+        yield fixed(Free(slot), f"free({slot})")
+    for parent, child in permutations(range(geometry.slots), 2):
+        yield fixed(Clone(parent, child, child), f"clone({parent}, {child})")
+    for pages in range(1, geometry.pages_per_seq + 1):
+        text = (1,) * (pages * geometry.page_size)
+        yield fixed(Evict(text), f"evict({pages})")
+    yield fixed(Evict((1,) * geometry.page_size, 1), "evict(1, other context)")
+    yield fixed(Drop(), "drop")
+    yield fixed(Reset(), "reset(logical)")
+
+
+TAKEN: Final = "allocate an idle page"
+HIT_LIVE: Final = "hit a page that a row names"
+HIT_IDLE: Final = "hit an idle page"
+BELOW_DRAFTS: Final = "publish below drafts"
+AFTER_RELEASE: Final = "publish after a release"
+FREED: Final = "free a slot with pages of the index"
+ADMITTED: Final = "admit with idle pages"
+EVICTED_BOTH: Final = "evict a page that an idle one extends"
+_ONE: Final = Params(max_new=1)
+_FILLS: Final = "Write|Prefill"
+_PUBLISHES: Final = ("Publish", _FILLS, WHOLE_PAGE)
+KIT: Final = RungKit(
+    rung="prefix",
+    actions={
+        Hit: ActionKit(corners=_hit_corners, simpler=_simpler_length, state_clause="PC"),
+        Publish: ActionKit(corners=_publish_corners, simpler=_simpler_length),
+        Merge: ActionKit(corners=_merge_corners),
+        Evict: ActionKit(corners=_evict_corners, simpler=_simpler_evict, state_clause="EVICT"),
+        Drop: ActionKit(corners=_drop_corners),
+    },
+    corners={
+        TAKEN: (*_PUBLISHES, "Free|FreeFinished", "Allocate|Prefill", FULL_POOL),
+        HIT_LIVE: (*_PUBLISHES, "Hit", HITS),
+        HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
+        "hit with no other page to take": (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
+        BELOW_DRAFTS: (*_PUBLISHES, "Propose"),
+        AFTER_RELEASE: (*_PUBLISHES, "Release", RELEASES),
+        "publish pages that are shared": (*_PUBLISHES, "Clone"),
+        "merge a page that nobody keeps": (*_PUBLISHES, "Merge"),
+        "merge a page that others keep": (*_PUBLISHES, "Merge", "Clone"),
+        "evict a page that an idle one extends": (
+            *_PUBLISHES,
+            "Evict",
+            "Free|FreeFinished",
+            CHAINS,
+        ),
+        "drop pages that a row names": (*_PUBLISHES, "Drop"),
+        FREED: (*_PUBLISHES, "Free|FreeFinished"),
+        ADMITTED: (*_PUBLISHES, "Submit", "Admit", "Free|FreeFinished"),
+    },
+    always=_always,
+    rules={
+        "lifecycle": {
+            "publish": when(has_used, one(publish), "advance"),
+            "hit": hit,
+            "merge": merge,
+            "evict": evict,
+        },
+        "scheduling": {
+            "publish": when(has_used, one(publish), "prefill"),
+            "hit": hit,
+            "merge": merge,
+            "evict": evict,
+        },
+    },
+    warmup=(
+        Reserve(),
+        Publish(0, 0),
+        Hit(0, 0),
+        Merge(0, 0),
+        Evict((1,)),
+        Drop(),
+        Free(0),
+    ),
+    alphabet=alphabet,
+    explored=("lifecycle",),
+    driven={"PC": (Publish,), "CHAIN": (Publish,), "EVICT": (Publish,)},
+)
