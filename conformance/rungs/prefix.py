@@ -98,11 +98,11 @@ def hit(session: Session, drawn: int) -> Step:
     if not entries:
         _publish_first(session, digits)
         entries = _hittable(session.state)
-    if not entries:
-        return session.rules["publish"](session, drawn)
-    entry, size = digits.one_of(entries), session.state.geometry.page_size
     if None not in session.state.sequences:
         session.take(Free(digits.one_of(used_slots(session.state))))
+    if not entries or None not in session.state.sequences:
+        return session.rules["publish"](session, drawn)
+    entry, size = digits.one_of(entries), session.state.geometry.page_size
     slot, context = free_slots(session.state)[0], entry.context
     session.take(Reserve(slot, context if not digits.rarely(8) else context + 1))
     text = (*entry.chain, digits.below(ALPHABET))

@@ -87,7 +87,7 @@ def of_pages(view: View) -> dict[int, dict[str, Any]]:
             "key": key(view, page),
         }
         for page in range(view.geometry.pages)
-        if in_rows[page] or entry(view, "counts", page) or key(view, page)
+        if in_rows[page] or entry(view, "counts", page) or key(view, page) is not None
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from explore_tools import silent, work_alone
-from spec_engine import SpecEngine, small
+from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.exploration.graph import Graph
 from conformance.exploration.instances import instance
@@ -19,7 +19,17 @@ from conformance.protocol import Action, Factory, Result
 from spec import index, pool
 from spec.index import Index
 from spec.machines import prefix
-from spec.machines.actions import Drop, Hit, Merge, Publish, Reserve
+from spec.machines.actions import (
+    Drop,
+    Enqueue,
+    Evict,
+    Free,
+    Hit,
+    Merge,
+    Prefill,
+    Publish,
+    Reserve,
+)
 from spec.vocabulary import CleanupMode, Tokens
 
 
@@ -162,6 +172,12 @@ def test_fuzzing_finds_a_bug_of_an_index(name: str) -> None:
 def test_fuzzing_finds_nothing_without_a_bug() -> None:
     """The specification is right."""
     assert fuzzed(SpecEngine, 2) is None
+
+
+@pytest.mark.parametrize("kind", [Free, Prefill, Enqueue, Hit, Publish, Merge, Evict, Drop])
+def test_an_engine_may_lack_an_action_of_these(kind: type) -> None:
+    """What its histories would need of it is left out."""
+    assert fuzzed(partial(SpecEngine, actions=ACTIONS - {kind}), 1) is None
 
 
 def test_every_state_of_a_small_index_keeps_edges_and_clauses(
