@@ -478,7 +478,10 @@ def _chained(view: View) -> Iterator[str]:
 
 
 def _evicted_idle(before: View, after: View) -> Iterator[str]:
-    """A page that a slot keeps leaves the index only behind an idle one, or with all others."""
+    """A page that a slot keeps leaves the index behind one that no slot keeps, or with all others.
+
+    That one may have become idle in the step itself, which may be several rounds.
+    """
     assert before.indexed is not None
     assert after.indexed is not None
     gone = {
@@ -486,7 +489,7 @@ def _evicted_idle(before: View, after: View) -> Iterator[str]:
         for page, entry in enumerate(before.indexed)
         if entry and after.indexed[page] != entry
     }
-    idle = [entry for page, entry in gone.items() if page not in before.named]
+    idle = [entry for page, entry in gone.items() if not _keeps(before, after, page)]
     for page, entry in gone.items() if any(after.indexed) else ():
         behind = any(entry[: len(one)] == one for one in idle)
         if not behind and _keeps(before, after, page):

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 from index_draws import drawn
 from spec_tools import INDEXING as MACHINE
-from spec_tools import ONE, climb_in, geometry, planted, span
+from spec_tools import ONE, climb_in, geometry, limits, planted, span
 
 from spec import cells, clauses, index, ladder, view
 from spec.index import Indexed
@@ -25,6 +25,7 @@ from spec.machines.actions import (
     Enqueue,
     Evict,
     Free,
+    Generate,
     Hit,
     Merge,
     Prefill,
@@ -38,7 +39,7 @@ from spec.machines.actions import (
 from spec.rung import LadderBroken, Machine, Pages
 from spec.state import State
 from spec.stats import NAMED
-from spec.vocabulary import Capacity, Geometry, Params, Reason, Request, default_limits
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason, Request, default_limits
 from spec.vocabulary.capacity import Copy, Reservation
 
 SIZES = geometry(pages=8, page_size=2, slots=3, pages_per_seq=4)
@@ -261,6 +262,25 @@ def test_a_publication_stops_behind_a_page_that_is_gone() -> None:
 
     first = climb(new(sizes), *written(0), Publish(0, 2), Release(0, 2))
     assert {0: (1, 2), 1: (1, 2, 3, 4)} == keys(climb(first, Publish(0, 5)))
+
+
+def test_a_page_may_become_idle_and_go_within_one_action() -> None:
+    """Of three rounds the first frees page 0, and the third takes it, and the index of page 2."""
+    sizes = geometry(pages=4, page_size=1, slots=3, pages_per_seq=6, window=1)
+    narrow = limits(sizes, rounds=3, round_tokens=1)
+    state = MACHINE.initial(sizes, narrow, CleanupMode.INCREMENTAL)
+    state = climb(state, *single(0, (5,), 2), Publish(0, 1), *single(1, (5, 6), 4), Publish(1, 2))
+    state = climb(state, Release(1, 1), *single(2, (9,), 2), Publish(2, 1))
+
+    after = climb(state, Enqueue(0, 7), Enqueue(1, 8), Generate())
+    assert ({0: (5,), 1: (9,), 2: (5, 6)}, {1: (9,)}) == (keys(state), keys(after))
+
+
+def single(slot: int, text: tuple[int, ...], max_new: int) -> tuple[Action, ...]:
+    """A text that is written into a new slot, with a limit."""
+    batch = span(slot, 0, len(text))
+    begun = (Reserve(slot), Assign(slot, text, Params(max_new=max_new), slot))
+    return (*begun, Allocate(batch), Write(batch))
 
 
 def test_a_prefill_may_take_idle_pages() -> None:

@@ -318,13 +318,13 @@ def evict(before: View, after: View) -> bool:
     """A page that stays in a row leaves the index with an idle page before it, or with all."""
     old, new = index_of(before), index_of(after)
     left = {page: key for page, key in old.items() if new.get(page) != key}
-    idle = [key for page, key in left.items() if not names(before, page)]
     stays = {
         before.rows[slot][at]
         for slot in going_on(before, after)
         for at in range(before.geometry.pages_per_seq)
         if before.rows[slot][at] == after.rows[slot][at]
     }
+    idle = [key for page, key in left.items() if page not in stays]
     return bool(new) and any(
         page in stays and not any(key[: len(other)] == other for other in idle)
         for page, key in left.items()
