@@ -451,8 +451,7 @@ def _indexed_once(view: View) -> Iterator[str]:
 
 def _named_by_key(view: View) -> Iterator[str]:
     """What a row names of the index has the tokens and the context of its slot."""
-    if view.indexed is None or view.contexts is None or view.tokens is None:
-        return
+    assert view.indexed is not None
     for slot, row in enumerate(view.rows):
         for entry, page in enumerate(row):
             there = view.used[slot] and 0 <= page < view.geometry.pages
@@ -489,10 +488,11 @@ def _evicted_idle(before: View, after: View) -> Iterator[str]:
         for page, entry in enumerate(before.indexed)
         if entry and after.indexed[page] != entry
     }
-    idle = [entry for page, entry in gone.items() if not _keeps(before, after, page)]
-    for page, entry in gone.items() if any(after.indexed) else ():
-        behind = any(entry[: len(one)] == one for one in idle)
-        if not behind and _keeps(before, after, page):
+    kept = {page for page in gone if _keeps(before, after, page)}
+    idle = [entry for page, entry in gone.items() if page not in kept]
+    for page in kept if any(after.indexed) else ():
+        entry = gone[page]
+        if not any(entry[: len(one)] == one for one in idle):
             yield f"page {page} of key {entry} has left the index, should be in it: a row names it"
 
 
@@ -597,7 +597,7 @@ STATE_CLAUSES: Final = (
         "for a key",
         "Prefix cache",
         "state",
-        ("indexed", "cells"),
+        ("indexed", "contexts", "tokens", "cells"),
         _found,
     ),
     Clause(

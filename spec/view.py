@@ -41,9 +41,8 @@ class View:
     destination; the cell that ends a prefix should have the value `expected(prefix)`. capacity: the
     policy of the engine; the kit sets it, from the profile. reserved: the cells reserved for each
     slot, from the specification; the kit sets it too, and it is empty if the policy reserves none.
-    Lists and arrays become tuples, and their
-    numbers Python's own. Raises InvalidInput for a field with more or fewer entries, or with other
-    values.
+    Lists and arrays become tuples, and their numbers Python's own. Raises InvalidInput for a field
+    with more or fewer entries, or with other values.
     """
 
     geometry: Geometry

@@ -198,11 +198,8 @@ class Lockstep:
         if outputs is None:
             return
         self.state, self.seen = right.state, self._look()
-        self._image, self._rows, self._keys = (
-            {},
-            (),
-            (),
-        )  # pages were released and taken again meanwhile
+        # Pages were released and taken again meanwhile.
+        self._image, self._rows, self._keys = {}, (), ()
         self._require_none(SERVE, before, served_difference(outputs, right.outputs))
         self._judge(SERVE, before, self.seen)
 

@@ -160,7 +160,7 @@ def take_idle(session: Session, drawn: int) -> Step:
     holding = [
         slot
         for slot in used_slots(session.state)
-        if any(index.has(session.state.indexed, page) for page in _pages(session.state, slot))
+        if any(index.has(session.state.indexed, page) for page in used(session.state, slot).pages)
     ]
     if holding:
         session.take(Free(digits.one_of(holding)))
@@ -187,11 +187,6 @@ def _next_page(state: State, digits: Digits) -> Action:
     start = used(state, slot).allocated
     cells = min(state.limits.prefill_tokens, longest - start, size - start % size + size)
     return Allocate(tuple((slot, start + step) for step in range(cells)))
-
-
-def _pages(state: State, slot: int) -> tuple[int, ...]:
-    sequence = state.sequences[slot]
-    return () if sequence is None else sequence.pages
 
 
 def _publishable(state: State) -> list[int]:
@@ -250,10 +245,9 @@ def _publish_first(session: Session, digits: Digits) -> None:
 def _write_twice(session: Session, digits: Digits) -> None:
     """Write one text in two slots, and publish one of them."""
     text, context = _whole_text(session.state, digits), digits.below(CONTEXTS)
-    slots = [_write(session, text, context, digits) for _ in range(2)]
-    for slot in slots[:1]:
-        if slot is not None and session.state.sequences[slot]:
-            session.take(Publish(slot, session.state.committed[slot]))
+    first, _ = _write(session, text, context, digits), _write(session, text, context, digits)
+    if first is not None and session.state.sequences[first]:
+        session.take(Publish(first, session.state.committed[first]))
 
 
 def _whole_text(state: State, digits: Digits) -> tuple[int, ...]:
@@ -294,7 +288,7 @@ def _hit_corners(before: State, action: Hit, after: State) -> Iterator[str]:
         yield HIT_LIVE
     if any(pool.is_free(before.counts, page) for page in hit_pages):
         yield HIT_IDLE
-    if pool.free_count(before.counts) == len(hit_pages):
+    if {*pool.free_pages(before.counts)} <= {*hit_pages}:
         yield "hit with no other page to take"
 
 
@@ -399,7 +393,7 @@ KIT: Final = RungKit(
         TAKEN: (*_PUBLISHES, "Free|FreeFinished", "Allocate|Prefill", FULL_POOL),
         HIT_LIVE: (*_PUBLISHES, "Hit", HITS),
         HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
-        "hit with no other page to take": (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
+        "hit with no other page to take": (*_PUBLISHES, "Hit", HITS, FULL_POOL),
         BELOW_DRAFTS: (*_PUBLISHES, "Propose"),
         AFTER_RELEASE: (*_PUBLISHES, "Release", RELEASES),
         "publish pages that are shared": (*_PUBLISHES, "Clone"),

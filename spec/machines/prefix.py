@@ -298,9 +298,7 @@ RUNG = Rung(
         Hit: Rule(
             stages=(
                 *SLOT_IN_USE,
-                *in_order(_without_cells),
-                Stage((_shorter_than_known,)),
-                *in_order(_all_found, _hit_fits),
+                *in_order(_without_cells, _shorter_than_known, _all_found, _hit_fits),
             ),
             effect=_hit,
             pages_wanted=_pages_wanted,

@@ -20,6 +20,7 @@ from conformance.rungs.possible import Kind, Outcome, Pair, as_item
 from conformance.rungs.record import FREES, SHORT_POOL
 from spec import ladder
 from spec.machines import actions as act
+from spec.machines import prefix
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
@@ -86,6 +87,7 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
             for choice in (0, 1)
         )
         yield from (act.Assign(slot, (1,), Params(max_new=1, stops=STOPS), 0) for slot in slots)
+        yield from (act.Assign(slot, (1, 1), Params(max_new=1), 0) for slot in slots)
     if kind in {act.Prefill, act.Submit}:
         for number, new, choices in product((1, 2), news, (1, sizes.slots + 1)):
             params = Params(max_new=max(1, new))
@@ -101,6 +103,14 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
         yield kind()
     if kind is act.Reset:
         yield act.Reset()
+    if kind in {act.Hit, act.Publish}:
+        yield from (kind(slot, length) for slot in slots for length in cells)
+    if kind is act.Merge:
+        yield from (act.Merge(slot, entry) for slot in slots for entry in range(3))
+    if kind is act.Evict:
+        yield from (act.Evict((1,) * length) for length in (1, 2))
+    if kind is act.Drop:
+        yield act.Drop()
 
 
 @cache
@@ -151,7 +161,11 @@ EXACT = [
     (WAITING - {act.Submit}, ONE_SLOT, CleanupMode.INCREMENTAL),
 ]
 """Engines that are large enough for all that their actions can bring about."""
+INDEX = CLONES.difference({act.Clone}).union(prefix.RUNG.rules)
 SMALLER = [
+    (INDEX, small(pages=2, page_size=1, slots=1, pages_per_seq=3), CleanupMode.NONE),
+    (INDEX, small(pages=1, page_size=1, slots=1, pages_per_seq=3), CleanupMode.NONE),
+    (INDEX - {act.Free}, small(pages=2, page_size=1, slots=1, pages_per_seq=3), CleanupMode.NONE),
     (TABLE, ONE_SLOT, CleanupMode.NONE),
     (CLONES, ONE_SLOT, CleanupMode.NONE),
     (DRAFTS, ONE_SLOT, CleanupMode.NONE),

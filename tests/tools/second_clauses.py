@@ -488,7 +488,7 @@ STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
     "READ": (("written", "cells"), read),
     "Q": (("queue", "tokens", "written", "finished"), queue),
     "OUT": (("outputs",), outputs),
-    "PC": (("indexed", "cells"), prefixes),
+    "PC": (("indexed", "contexts", "tokens", "cells"), prefixes),
     "CHAIN": (("indexed",), chain),
 }
 """What a clause of one view needs to be shown, and its reading."""
