@@ -32,6 +32,7 @@ from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, condition
 from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
 from conformance.rungs.registry import LEVELS
 from conformance.runtime.clock import Clock
+from conformance.runtime.draws_by_seed import by_seed_alone
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
 from spec.vocabulary import Geometry
@@ -383,7 +384,8 @@ def _take_turn(campaign: Campaign, level: str, chosen: int, report: Run) -> None
         print_blob=False,
     )
     try:
-        run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
+        with by_seed_alone():
+            run_state_machine_as_test(seed(chosen)(machine(level, campaign)), settings=quiet)
     except (Violation, EngineFailed, Flaky, Over):  # Flaky: Hypothesis does not see it again
         report.finding = campaign.finding
     except AdapterStops as stopped:

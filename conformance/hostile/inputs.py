@@ -33,6 +33,7 @@ from conformance.hostile.engines import ENGINES, PYTHON_STATUSES, PYTHONS
 from conformance.hostile.mutations import damaged
 from conformance.hostile.samples import SMALL, samples
 from conformance.hostile.values import NUMBERS, SIZES, TEXTS
+from conformance.runtime.draws_by_seed import by_seed_alone
 
 MOST_SECONDS: Final = 60.0
 TOY_ENGINE: Final = ("--engine", "toy:make")
@@ -143,7 +144,8 @@ def draw(number: int, *, seed: int) -> list[Call]:
     def collect(call: Call) -> None:
         found.append(call)
 
-    collect()
+    with by_seed_alone():
+        collect()
     return found[:number]
 
 

@@ -324,6 +324,8 @@ def run(trial: Trial) -> None:
     """Draw batches until one fails or all are tried; record the end."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
+    from conformance.runtime.draws_by_seed import by_seed_alone
+
     job = trial.job
     steps = variants(job.kernel, job.shape)[job.variant][1]
     phases = (Phase.generate, Phase.shrink) if job.shrink else (Phase.generate,)
@@ -339,7 +341,8 @@ def run(trial: Trial) -> None:
     try:
         trial.check(IDLE)
         trial.begin()
-        search()
+        with by_seed_alone():
+            search()
     except (Wrong, Enough):
         pass
     except Exception as error:  # of the bench itself, or of answers that differ each time

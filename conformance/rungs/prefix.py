@@ -67,6 +67,8 @@ def publish(state: State, drawn: int) -> Publish:
     """All that is committed, up to a page boundary or a cell past one, or a cell too many."""
     digits, size = Digits(drawn), state.geometry.page_size
     slot = wild_slot(state, digits, _publishable(state) or used_slots(state))
+    if any(state.stale) and digits.rarely(4):
+        slot = digits.one_of(_stale(state))
     if not 0 <= slot < state.geometry.slots:
         return Publish(slot, size)
     committed = state.committed[slot]
@@ -127,7 +129,7 @@ def merge(session: Session, drawn: int) -> Step:
     if mergeable and not digits.rarely(6):
         return Merge(*digits.one_of(mergeable))
     state = session.state
-    slot = wild_slot(state, digits, used_slots(state))
+    slot = wild_slot(state, digits, _stale(state) or used_slots(state))
     return Merge(slot, digits.below(state.geometry.pages_per_seq + 1))
 
 
@@ -199,6 +201,11 @@ def _publishable(state: State) -> list[int]:
         and not state.stale[slot]
         and len(_found(state, slot)) < state.committed[slot] // size
     ]
+
+
+def _stale(state: State) -> list[int]:
+    """The slots whose cells were written before the index was dropped."""
+    return [slot for slot, is_stale in enumerate(state.stale) if is_stale]
 
 
 def _found(state: State, slot: int) -> tuple[int, ...]:
