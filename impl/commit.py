@@ -10,20 +10,24 @@ from jaxtyping import Bool, Int32
 
 from impl.plan import Batch, Grant
 from impl.setup import Setup
-from impl.state import Params, State, pages, queue, slots
+from impl.state import Params, State, index, pages, queue, slots
 from impl.status import target
-from spec.vocabulary import Geometry
+from spec.vocabulary import INVALID, Geometry
 
 
 def commit_pages(
     state: State, batch: Batch, grant: Grant, ok: Bool[Array, ""], geometry: Geometry
 ) -> State:
-    """Enter the granted pages in counts and rows, and advance the lengths."""
+    """Enter the granted pages in counts and rows, and advance the lengths.
+
+    Idle pages among them leave the index.
+    """
     goes, entries = ok & grant.begins, batch.positions // geometry.page_size
     at = target(ok, batch.slot_ids, geometry.slots)
     allocated = state.slots.allocated.at[at].add(batch.q_lens, mode="drop")
     return state._replace(
         pages=pages.grow(state.pages, batch.slots, entries, grant.pages, goes, geometry),
+        indexed=index.without(state.indexed, grant.pages, goes),
         slots=state.slots._replace(allocated=allocated),
     )
 
@@ -49,6 +53,40 @@ def cut_cells(
         slots=slots.put(held, slot, proposed=proposed, **lengths),
         queue=queue.truncate(state.queue, slot, held.known[slot] + proposed),
     )
+
+
+def hit(
+    state: State,
+    slot: Int32[Array, ""],
+    found: Int32[Array, " M"],
+    length: Int32[Array, ""],
+    geometry: Geometry,
+) -> State:
+    """Make the pages `found` the row of a slot without cells, with `length` committed cells."""
+    lengths = dict.fromkeys(("allocated", "written", "committed"), length)
+    return state._replace(
+        pages=pages.replace(state.pages, slot, found, geometry),
+        slots=slots.put(state.slots, slot, **lengths),
+    )
+
+
+def merge(
+    state: State,
+    slot: Int32[Array, ""],
+    entry: Int32[Array, ""],
+    page: Int32[Array, ""],
+    geometry: Geometry,
+) -> State:
+    """Let a row entry name another page."""
+    row = state.pages.rows.at[slot].get(mode="fill", fill_value=INVALID).at[entry].set(page)
+    return state._replace(pages=pages.replace(state.pages, slot, row, geometry))
+
+
+def drop_index(state: State, setup: Setup) -> State:
+    """Forget the index; the slots that have written cells are stale from now on."""
+    held = state.slots
+    stale = held.stale | held.used & (held.written > 0)
+    return state._replace(indexed=index.make(setup), slots=held._replace(stale=stale))
 
 
 def begin(
@@ -78,6 +116,7 @@ def fork(
     full = state.slots.written[parents] // setup.geometry.page_size
     return state._replace(
         pages=pages.fork(state.pages, parents, children, full, fresh, setup.geometry),
+        indexed=index.without(state.indexed, fresh, children < setup.geometry.slots),
         slots=slots.fork(state.slots, parents, children, choices),
     )
 

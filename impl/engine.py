@@ -69,7 +69,8 @@ class Output:
 class Stats:
     """A few numbers for logs and admission (docs/sources.md, "Decode statistics").
 
-    active: slots in use, finished ones included. queued, outputs: entries of the queue and of the
+    active: slots in use, finished ones included. idle_pages: pages of the index that no row names;
+    they are not free, but may be taken. queued, outputs: entries of the queue and of the
     outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: that of
     each output that is not taken yet.
     """
@@ -77,6 +78,7 @@ class Stats:
     active: int
     pages_in_use: int
     free_pages: int
+    idle_pages: int
     largest_count: int
     queued: int
     outputs: int
@@ -169,9 +171,14 @@ class Engine:
         """Put the engine into this state."""
         self._packed = packed
 
-    def reserve(self, slot: int | None = None) -> int:
-        """Take a slot, or the lowest unused one; returns it."""
-        return int(self._call("reserve", arguments.slot_or_any(self.setup, slot))[0])
+    def reserve(self, slot: int | None = None, *, context: int = 0) -> int:
+        """Take a slot, or the lowest unused one; returns it.
+
+        context: what beside its tokens decides what its cells hold, such as an adapter; pages are
+        found again under the same context alone.
+        """
+        given = arguments.slot_or_any(self.setup, slot)
+        return int(self._call("reserve", given, arguments.number("context", context))[0])
 
     def assign(
         self, slot: int, prompt: Tokens, params: Params, *, request: int, choice: int = 0
@@ -238,6 +245,27 @@ class Engine:
         """Cut off cells and drafts of a slot from `length` on; release the emptied pages."""
         self._call("truncate", arguments.slot(self.setup, slot), arguments.number("length", length))
 
+    def hit(self, slot: int, length: int) -> None:
+        """Begin a slot with the pages of the index that hold its first `length` tokens."""
+        self._call("hit", arguments.slot(self.setup, slot), arguments.number("length", length))
+
+    def publish(self, slot: int, length: int) -> None:
+        """Enter the whole pages of a slot below `length`, which are committed, in the index."""
+        self._call("publish", arguments.slot(self.setup, slot), arguments.number("length", length))
+
+    def merge(self, slot: int, entry: int) -> None:
+        """Move a row entry of a slot to the page of the index with the same key."""
+        self._call("merge", arguments.slot(self.setup, slot), arguments.number("entry", entry))
+
+    def evict(self, tokens: Tokens, *, context: int = 0) -> None:
+        """Remove the idle page with this key, and all that extend it, from the index."""
+        key = arguments.prompt(self.setup, tokens, name="tokens")
+        self._call("evict", *key, arguments.number("context", context))
+
+    def drop(self) -> None:
+        """Forget the whole index, since the weights change. Sequences go on."""
+        self._call("drop")
+
     def prefill(self, requests: Sequence[Request]) -> None:
         """Prefill prompts in one batch, and draw the first token of every choice."""
         arguments.check_prefill(self.setup, requests)
@@ -272,13 +300,14 @@ class Engine:
         """The statistics of the state, which does not change."""
         run, packed = compiled_stats(self.setup), self.packed
         numbers = hold_interrupts(lambda: np.asarray(run(self._weights, packed))).tolist()
-        half, slots = (len(numbers) - 6) // 2, self.setup.geometry.slots
-        pairs = list(zip(numbers[6 : 6 + half], numbers[6 + half :], strict=True))
-        active, in_use, free, largest, queued, outputs = numbers[:6]
+        half, slots = (len(numbers) - 7) // 2, self.setup.geometry.slots
+        pairs = list(zip(numbers[7 : 7 + half], numbers[7 + half :], strict=True))
+        active, in_use, free, idle, largest, queued, outputs = numbers[:7]
         return Stats(
             active=active,
             pages_in_use=in_use,
             free_pages=free,
+            idle_pages=idle,
             largest_count=largest,
             queued=queued,
             outputs=outputs,

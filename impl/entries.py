@@ -8,6 +8,7 @@ from typing import Final
 from impl.steps.allocation import allocate
 from impl.steps.outputs import take_outputs
 from impl.steps.prefill import prefill_requests
+from impl.steps.prefix import drop, evict, hit, merge, publish
 from impl.steps.queueing import enqueue, pack, purge
 from impl.steps.reset import reset_logical, reset_physical
 from impl.steps.rollback import commit, propose, truncate
@@ -21,13 +22,18 @@ __all__ = (
     "assign",
     "clone",
     "commit",
+    "drop",
     "enqueue",
+    "evict",
     "free",
     "free_finished",
     "generate",
+    "hit",
+    "merge",
     "pack",
     "prefill_requests",
     "propose",
+    "publish",
     "purge",
     "reserve",
     "reset_logical",

@@ -285,7 +285,7 @@ def _lacking(requests: Sequence[Request], setup: Setup, stats: Stats) -> Iterato
         for request in requests
     )
     yield from _over(Reason.NO_FREE_SLOT, choices, geometry.slots - stats.active, "choices")
-    yield from _over(Reason.OUT_OF_PAGES, pages, stats.free_pages, "pages")
+    yield from _over(Reason.OUT_OF_PAGES, pages, stats.free_pages + stats.idle_pages, "pages")
     yield from _over(Reason.QUEUE_FULL, stats.queued + choices, limits.queue, "queue entries")
     yield from _over(Reason.OUTPUTS_FULL, stats.outputs + choices, limits.outputs, "outputs")
 

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int32
 
 from impl.models.protocol import BatchPlan
-from impl.state import Pages, Slots, State
+from impl.state import Slots, State, index
 from impl.state.outputs import waiting
 from impl.state.pages import lowest_free
 from impl.status import Guard
@@ -39,10 +39,9 @@ class Batch(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The tokens that begin a page, and the page of each, past the pool where none is free.
+    """The tokens that begin a page, and the page of each, past the pool where there is none.
 
-    wanted: how many pages the batch needs. found: how many free pages there are, counted up to the
-    most that a batch can need.
+    wanted: how many pages the batch needs. found: how many of them there are, or more.
     """
 
     begins: Bool[Array, " T"]
@@ -76,30 +75,39 @@ def sort_batch(slots: Int32[Array, " T"], positions: Int32[Array, " T"], *, seqs
     )
 
 
-def plan_pages(counts: Int32[Array, " P"], batch: Batch, geometry: Geometry) -> Grant:
-    """Choose a page for each token that begins one.
+def next_pages(state: State, wanted: Int32[Array, ""], size: int) -> Int32[Array, " {size}"]:
+    """At least the `wanted` pages that are taken next, if there are so many; ids past the pool
+    fill the array.
 
-    One linear pass over the counts finds the free pages; the rest costs what the batch costs.
+    First the lowest free ones that are not in the index, which one linear pass finds; then idle
+    ones, each of which costs another.
     """
-    assert counts.shape == (geometry.pages,), "the counts are of this geometry"
+    named = jnp.maximum(state.pages.counts, state.indexed.holds)
+    return index.with_idle(state.indexed, state.pages, lowest_free(named, size), wanted)
+
+
+def plan_pages(state: State, batch: Batch, geometry: Geometry) -> Grant:
+    """Choose a page for each token that begins one, see `next_pages`."""
+    assert state.pages.counts.shape == (geometry.pages,), "the counts are of this geometry"
     begins = batch.valid & (batch.positions % geometry.page_size == 0)
     width = batch.slots.shape[0]
     most = min(geometry.pages, width // geometry.page_size + batch.slot_ids.shape[0])
-    free = lowest_free(counts, most)
+    wanted = jnp.sum(begins, dtype=jnp.int32)
+    free = next_pages(state, wanted, most)
     place = jnp.cumsum(begins, dtype=jnp.int32) - 1
     pages = free.at[place].get(mode="fill", fill_value=geometry.pages)
-    found = jnp.sum(free < geometry.pages, dtype=jnp.int32)
-    return Grant(begins, pages, jnp.sum(begins, dtype=jnp.int32), found)
+    return Grant(begins, pages, wanted, jnp.sum(free < geometry.pages, dtype=jnp.int32))
 
 
 def fork_pages(
-    pages: Pages, parents: Int32[Array, " N"], wants: Bool[Array, " N"], geometry: Geometry
+    state: State, parents: Int32[Array, " N"], wants: Bool[Array, " N"], geometry: Geometry
 ) -> Int32[Array, " N"]:
     """A fresh page for each of N children whose parent ends in a partial page.
 
     wants: which children need one. The id is past the pool where none is needed or none is left.
     """
-    free = lowest_free(pages.counts, min(parents.shape[0], geometry.pages))
+    wanted = jnp.sum(wants, dtype=jnp.int32)
+    free = next_pages(state, wanted, min(parents.shape[0], geometry.pages))
     place = jnp.cumsum(wants, dtype=jnp.int32) - 1
     fresh = free.at[place].get(mode="fill", fill_value=geometry.pages)
     return jnp.where(wants, fresh, geometry.pages)

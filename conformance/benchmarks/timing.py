@@ -171,7 +171,7 @@ def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     """Arguments that are legal in the state of `Prepared`."""
     one_page = [(3, position) for position in range(16)]
     changed: dict[str, tuple[object, ...]] = {
-        "reserve": (np.int32(INVALID),),
+        "reserve": (np.int32(INVALID), np.int32(0)),
         "assign": (
             np.int32(3),
             np.int32(0),
@@ -211,7 +211,7 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
     def prepare(state: State) -> tuple[BatchPlan, jax.Array, jax.Array]:
         slots, positions = queue.head(state.queue, width)
         batch = sort_batch(slots, positions, seqs=width)
-        grant = plan_pages(state.pages.counts, batch, geometry)
+        grant = plan_pages(state, batch, geometry)
         state = commit_pages(state, batch, grant, done, geometry)
         tokens = state.slots.tokens[batch.slots, batch.positions]
         return batch_plan(state, batch, done, geometry), tokens, batch.positions

@@ -20,7 +20,7 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
     """Apply an action of the specification to the engine, without a host."""
     match action:
         case act.Reserve(slot):
-            return engine.reserve(slot)  # type: ignore[arg-type]
+            return engine.reserve(slot, context=action.context)  # type: ignore[arg-type]
         case act.Assign(slot, prompt, params):
             engine.assign(slot, prompt, params, request=action.request, choice=action.choice)
         case act.Allocate(batch):
@@ -43,6 +43,14 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             engine.commit(slot, length)
         case act.Truncate(slot, length):
             engine.truncate(slot, length)
+        case act.Hit(slot, length):
+            engine.hit(slot, length)
+        case act.Publish(slot, length):
+            engine.publish(slot, length)
+        case act.Merge(slot, entry):
+            engine.merge(slot, entry)
+        case act.Evict(tokens):
+            engine.evict(tokens, context=action.context)
         case act.Prefill(requests):
             with_a_list(engine.prefill, requests)
         case act.Generate():
@@ -60,6 +68,8 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
             engine.round()
         case act.FreeFinished():
             engine.free_finished()
+        case act.Drop():
+            engine.drop()
         case act.TakeOutputs():
             return entries_of(engine.take_outputs())
         case _:

@@ -61,6 +61,11 @@ ACTIONS = frozenset(
     {
         act.Reserve,
         act.Assign,
+        act.Hit,
+        act.Publish,
+        act.Merge,
+        act.Evict,
+        act.Drop,
         act.Allocate,
         act.Write,
         act.Clone,
@@ -382,12 +387,13 @@ def _require_past_its_limit(refused: Refused) -> None:
 
 
 def _dead(state: State) -> Array:
-    """bool[P, page_size]: cells that no used slot has written."""
+    """bool[P, page_size]: cells that no used slot has written and the index does not hold."""
     pages, size = state.pages.cache[0].shape[:2]
     width = state.pages.rows.shape[1]
     position = jnp.arange(width)[:, None] * size + jnp.arange(size)
     alive = state.slots.used[:, None, None] & (position < state.slots.written[:, None, None])
-    live = jnp.zeros((pages, size), jnp.bool_).at[state.pages.rows].max(alive, mode="drop")
+    held = jnp.broadcast_to(state.indexed.holds[:, None], (pages, size))
+    live = held.at[state.pages.rows].max(alive, mode="drop")
     return ~live
 
 

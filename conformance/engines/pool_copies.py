@@ -162,7 +162,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     params = Params(max_new=1)
     batch = arguments.batch(setup, [(0, 0)])
     given = {
-        "reserve": (one,),
+        "reserve": (one, one),
         "assign": (
             one,
             one,
@@ -178,6 +178,10 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "propose": (one, *arguments.prompt(setup, (1,))),
         "commit": (one, one),
         "truncate": (one, one),
+        "hit": (one, one),
+        "publish": (one, one),
+        "merge": (one, one),
+        "evict": (*arguments.prompt(setup, (1,)), one),
         "prefill_requests": (
             arguments.prefill_work(setup, [Request(id=1, prompt=(1,), params=params)]),
         ),

@@ -1,6 +1,6 @@
 """The whole observable state of our engine as one packed array, and the view of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, islice
 from typing import Any, Final
 
@@ -11,9 +11,10 @@ from jax import Array, lax
 
 from impl.setup import Setup
 from impl.state import FINISH_CODES
+from impl.state.index import OUTSIDE
 from impl.state.packing import Packed, fields
 from spec import model
-from spec.fields import QueueEntry
+from spec.fields import IndexEntry, QueueEntry
 from spec.view import View
 from spec.vocabulary import Geometry
 
@@ -84,7 +85,42 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
         ),
         cells=Cells(snapshot[cells]) if "cache" in spans else None,
         expected=model.contents,
+        indexed=_keys(part, geometry.page_size),
+        idle_ranks=_idle_ranks(part),
+        contexts=tuple(part("slots.contexts")),
+        stale=tuple(map(bool, part("slots.stale"))),
     )
+
+
+def _keys(part: Callable[[str], list[int]], page_size: int) -> tuple[IndexEntry, ...]:
+    """The keys of the pages of the index, each read from page to page to the first."""
+    parents, contexts, tokens = map(part, ("indexed.parents", "indexed.contexts", "indexed.tokens"))
+    pages = range(len(parents))
+    found: list[IndexEntry] = [()] * len(parents)
+    for page, parent in enumerate(parents):
+        if parent == OUTSIDE:
+            continue
+        chain, at = list[int](), page
+        while at in pages and len(chain) < len(tokens):  # a wrong index may go round
+            chain[:0] = tokens[at * page_size : (at + 1) * page_size]
+            at = parents[at]
+        found[page] = contexts[page], *chain
+    return tuple(found)
+
+
+def _idle_ranks(part: Callable[[str], list[int]]) -> tuple[int, ...]:
+    """The order in which rows let go of the pages of the index that none names."""
+    now, released, counts = part("pages.clock")[0], part("pages.released"), part("pages.counts")
+    ranks = [0] * len(counts)
+    idle = {
+        page: (now - released[page]) % 2**32
+        for page, parent in enumerate(part("indexed.parents"))
+        if parent != OUTSIDE and counts[page] == 0
+    }
+    waited = sorted({*idle.values()}, reverse=True)
+    for page, age in idle.items():
+        ranks[page] = 1 + waited.index(age)
+    return tuple(ranks)
 
 
 def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
@@ -111,5 +147,7 @@ class Cells(Sequence[object]):
         return len(self._words) // WORDS
 
     def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
         first, second = 2 * at, len(self._words) // 2 + 2 * at
         return (*self._words[first : first + 2], *self._words[second : second + 2])

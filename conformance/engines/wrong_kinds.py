@@ -21,10 +21,6 @@ VALUES: Final[tuple[object, ...]] = (
 """No list of pairs: an engine takes one for a batch."""
 
 
-NOT_TAKEN: Final = frozenset({"context"})
-"""Fields that our engine does not take: it has no index of prefixes."""
-
-
 @cache
 def wrong_values(kind: type) -> tuple[tuple[str, object], ...]:
     """Each field of this class of actions, with each value that it cannot have."""
@@ -33,7 +29,7 @@ def wrong_values(kind: type) -> tuple[tuple[str, object], ...]:
         (field.name, value)
         for field in attrs.fields(kind)
         for value in VALUES
-        if field.name not in NOT_TAKEN and not _holds(anything, field, value)
+        if not _holds(anything, field, value)
     )
 
 

@@ -146,6 +146,8 @@ def call(setup: Setup, name: str, state: State, arguments: Arguments) -> tuple[A
         inside = offsets != INVALID
         start = state.slots.allocated[jnp.clip(slot, 0, setup.geometry.slots - 1)]
         return jnp.where(inside, slot, INVALID), jnp.where(inside, start + offsets, 0)
+    if name == "reserve":
+        return slot, jnp.int32(0)
     return (slot, other, other) if name == "clone" else (slot,)
 
 

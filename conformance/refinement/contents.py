@@ -25,13 +25,14 @@ from impl.models.integer import IntegerModel
 from impl.setup import Setup
 from impl.state import FINISH_CODES, initial
 from impl.state import State as DeviceState
+from impl.state.index import link
 from impl.state.packing import Packed, pack, unpack
 from spec import model
 from spec.cells import POISON
 from spec.machines.actions import Action
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Refused
+from spec.vocabulary import INVALID, Refused, Tokens
 
 JUNK: Final = 0xDEADBEEF
 """Each word of a dead cell."""
@@ -203,11 +204,34 @@ def _encode_queue(_setup: Setup, held: Any, state: State) -> None:
     held.queue.filled[...] = len(state.queue)
 
 
+def _encode_index(setup: Setup, held: Any, state: State) -> None:
+    """Pages enter as they would in the engine, a parent before its children."""
+    if not state.indexed:
+        return
+    held.slots.contexts[:], held.slots.stale[:] = state.contexts, state.stale
+    size, known = setup.geometry.page_size, dict[tuple[int, Tokens], int]()
+    entered = [(entry, page) for page, entry in enumerate(state.indexed) if entry]
+    linked = _blank(setup).indexed
+    for entry, page in sorted(entered, key=lambda one: len(one[0].chain)):
+        parent = known.get((entry.context, entry.chain[:-size]), INVALID)
+        tokens = np.array(entry.chain[-size:], np.int32)
+        numbers = map(np.int32, (page, entry.context, parent))
+        linked = _linked(linked, *numbers, tokens)
+        known[entry.context, entry.chain] = page
+        held.pages.released[page] = entry.rank
+    held.pages.clock[...] = setup.geometry.pages + 1
+    for name, field in linked._asdict().items():
+        getattr(held.indexed, name)[...] = field
+
+
+_linked = jax.jit(link)
+
 ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
     "pages": _encode_pages,
     "rollback": _encode_drafts,
     "lifecycle": _encode_requests,
     "scheduling": _encode_queue,
+    "prefix": _encode_index,
 }
 """For each rung whose components are on the device, how they stand in the engine's arrays.
 

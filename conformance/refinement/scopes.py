@@ -49,6 +49,8 @@ SCOPES: Final = (
     ),
     Scope("rollback", (2, 1, 2, 3)),
     Scope("rollback", (2, 2, 2, 2)),
+    Scope("prefix", (2, 2, 2, 2)),
+    Scope("prefix", (3, 2, 1, 3)),
 )
 
 

@@ -23,10 +23,13 @@ PER_SLOT = (
     "proposed",
     "finished",
     "prompt_lens",
+    "contexts",
+    "stale",
 )
 PER_PROMPT = ("max_new", "requests", "choices", "seeds", "temperatures", "stops", "stop_lens")
 QUEUE = ("tokens", "slots", "positions")
 OUTPUTS = ("lens", "reasons", "requests", "choices")
+INDEX = ("contexts", "parents", "tokens", "children")
 
 
 def agrees(
@@ -62,6 +65,8 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
         jnp.array_equal(seen.pages.counts, right.pages.counts),
         jnp.array_equal(seen.slots.used, right.slots.used),
         jnp.array_equal(seen.pages.rows, right.pages.rows),
+        jnp.array_equal(seen.indexed.holds, right.indexed.holds),
+        _same_order(seen, right),
         _same(seen.slots.tokens, right.slots.tokens, known),
         seen.queue.filled == right.queue.filled,
         seen.outputs.filled == right.outputs.filled,
@@ -72,6 +77,7 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
         (seen.slots, right.slots, PER_PROMPT, prompted),
         (seen.queue, right.queue, QUEUE, queued),
         (seen.outputs, right.outputs, OUTPUTS, kept),
+        (seen.indexed, right.indexed, INDEX, right.indexed.holds),
     ):
         checks += [_same(getattr(one, name), getattr(other, name), there) for name in names]
     pools = zip(seen.pages.cache, right.pages.cache, strict=True)
@@ -90,10 +96,25 @@ def _same(seen: Array, right: Array, there: Array) -> Array:
     return jnp.all((seen == right) | ~wide)
 
 
+def _same_order(seen: State, right: State) -> Array:
+    """bool[]: whether the idle pages of the expected state were released in the expected order."""
+    idle = right.indexed.holds & (right.pages.counts == 0)
+    both = idle[:, None] & idle
+
+    def order(state: State) -> Array:
+        waited = state.pages.clock - state.pages.released
+        return jnp.sign(waited[:, None] - waited)
+
+    return _same(order(seen), order(right), both)
+
+
 def _same_cells(setup: Setup, seen: Array, right: Array, state: State) -> Array:
-    """bool[]: whether every written position, read through the expected rows, is as expected."""
+    """bool[]: whether every written position, read through the expected rows, is as expected, and
+    every page of the index.
+    """
     size = setup.geometry.page_size
     position = jnp.arange(setup.geometry.max_len)
     live = state.slots.used[:, None] & (position < state.slots.written[:, None])
     pages = jnp.where(live, state.pages.rows[:, position // size], 0)
-    return _same(seen[pages, position % size], right[pages, position % size], live)
+    read = _same(seen[pages, position % size], right[pages, position % size], live)
+    return read & _same(seen, right, state.indexed.holds)

@@ -26,7 +26,7 @@ CommitPages = Callable[[State, Batch, Grant, Array, Geometry], State]
 RequireLength = Callable[[Batch, Geometry], Guard]
 LowestFree = Callable[[Array, int], Array]
 PlanBatch = Callable[[State, Batch, Array, Geometry], BatchPlan]
-PlanPages = Callable[[Array, Batch, Geometry], Grant]
+PlanPages = Callable[[State, Batch, Geometry], Grant]
 Status = Callable[[Setup, State, PrefillWork, Choices, Array], Array]
 Write = Callable[[Array, Array, Array, Array], Array]
 
@@ -90,8 +90,8 @@ def _no_required_length(_require: RequireLength) -> RequireLength:
 
 
 def _page_past_the_pool_clipped(plan_pages: PlanPages) -> PlanPages:
-    def wrong(counts: Array, batch: Batch, geometry: Geometry) -> Grant:
-        grant = plan_pages(counts, batch, geometry)
+    def wrong(state: State, batch: Batch, geometry: Geometry) -> Grant:
+        grant = plan_pages(state, batch, geometry)
         clipped = jnp.minimum(grant.pages, geometry.pages - 1)
         return grant._replace(pages=clipped, found=grant.found + 1)
 
@@ -99,16 +99,16 @@ def _page_past_the_pool_clipped(plan_pages: PlanPages) -> PlanPages:
 
 
 def _page_past_the_pool_dropped(plan_pages: PlanPages) -> PlanPages:
-    def wrong(counts: Array, batch: Batch, geometry: Geometry) -> Grant:
-        grant = plan_pages(counts, batch, geometry)
+    def wrong(state: State, batch: Batch, geometry: Geometry) -> Grant:
+        grant = plan_pages(state, batch, geometry)
         return grant._replace(found=grant.found + 1)
 
     return wrong
 
 
 def _pages_of_batch_by_floor(plan_pages: PlanPages) -> PlanPages:
-    def wrong(counts: Array, batch: Batch, geometry: Geometry) -> Grant:
-        grant = plan_pages(counts, batch, geometry)
+    def wrong(state: State, batch: Batch, geometry: Geometry) -> Grant:
+        grant = plan_pages(state, batch, geometry)
         most = max(1, batch.slots.shape[0] // geometry.page_size)
         lost = jnp.cumsum(grant.begins) > most
         pages = jnp.where(lost, geometry.pages, grant.pages)

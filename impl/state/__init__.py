@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from impl.models.protocol import Cache
 from impl.setup import Setup
-from impl.state import outputs, pages, queue, slots
+from impl.state import index, outputs, pages, queue, slots
+from impl.state.index import Index
 from impl.state.outputs import Outputs
 from impl.state.pages import Pages
 from impl.state.queue import Queue
@@ -18,6 +19,7 @@ from impl.state.slots import FINISH_CODES, NO_TOKEN, Params, Slots
 __all__ = (
     "FINISH_CODES",
     "NO_TOKEN",
+    "Index",
     "Outputs",
     "Pages",
     "Params",
@@ -33,11 +35,12 @@ class State(NamedTuple):
     """The components.
 
     Their axes are named alike everywhere: P pages, S slots, M pages per sequence, L = M * page_size
-    positions, Q queue entries, O outputs; in a batch T tokens of B sequences, or R prompts; N where
-    the caller says how many.
+    positions, Q queue entries, O outputs, H buckets of the index; in a batch T tokens of B
+    sequences, or R prompts; N where the caller says how many.
     """
 
     pages: Pages
+    indexed: Index
     slots: Slots
     queue: Queue
     outputs: Outputs
@@ -52,6 +55,7 @@ def blank_metadata(setup: Setup, cache: Cache) -> State:
     """The initial state around a given pool, whose bytes may be anything."""
     return State(
         pages=pages.make(setup, cache),
+        indexed=index.make(setup),
         slots=slots.make(setup),
         queue=queue.make(setup),
         outputs=outputs.make(setup),

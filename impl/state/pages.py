@@ -15,14 +15,22 @@ from impl.models.protocol import Cache
 from impl.setup import Setup
 from impl.status import target
 from spec.vocabulary import INVALID, Geometry
+from spec.vocabulary.rules import INT32_MAX
 
 
 class Pages(NamedTuple):
-    """cache: one pool per layer. counts: reference counts. rows: INVALID where there is no page."""
+    """cache: one pool per layer. counts: reference counts. rows: INVALID where there is no page.
+
+    released: the time at which a row last let go of a page. clock: how often a row has let go of
+    pages, which wraps around. `released - clock` tells which of two pages has waited longer, unless
+    one waits while rows let go 2^31 times.
+    """
 
     cache: Cache
     counts: Int32[Array, " P"]
     rows: Int32[Array, "S M"]
+    released: Int32[Array, " P"]
+    clock: Int32[Array, ""]
 
 
 def make(setup: Setup, cache: Cache) -> Pages:
@@ -34,6 +42,8 @@ def make(setup: Setup, cache: Cache) -> Pages:
         cache=cache,
         counts=jnp.zeros((geometry.pages,), jnp.int32),
         rows=jnp.full((geometry.slots, geometry.pages_per_seq), INVALID, jnp.int32),
+        released=jnp.zeros((geometry.pages,), jnp.int32),
+        clock=jnp.zeros((), jnp.int32),
     )
 
 
@@ -98,6 +108,19 @@ def fork(
     )
 
 
+def replace(
+    pages: Pages, slot: Int32[Array, ""], row: Int32[Array, " M"], geometry: Geometry
+) -> Pages:
+    """Give a slot another row; a slot past the table is dropped. No K or V byte is touched."""
+    old = pages.rows.at[slot].get(mode="fill", fill_value=INVALID)
+    changed = (slot < geometry.slots) & (row != old)
+    pages = pages._replace(
+        counts=pages.counts.at[target(changed, row, geometry.pages)].add(1, mode="drop"),
+        rows=pages.rows.at[slot].set(row, mode="drop"),
+    )
+    return _let_go(pages, jnp.where(changed, old, INVALID)[None], geometry)
+
+
 def cut(pages: Pages, slot: Int32[Array, ""], kept: Int32[Array, ""], geometry: Geometry) -> Pages:
     """Empty the entries of a row from `kept` on; a slot past the table is dropped.
 
@@ -105,21 +128,35 @@ def cut(pages: Pages, slot: Int32[Array, ""], kept: Int32[Array, ""], geometry: 
     """
     row = pages.rows.at[slot].get(mode="fill", fill_value=INVALID)
     gone = (jnp.arange(geometry.pages_per_seq) >= kept) & (row != INVALID)
-    return pages._replace(
-        counts=pages.counts.at[target(gone, row, geometry.pages)].add(-1, mode="drop"),
-        rows=pages.rows.at[slot].set(jnp.where(gone, INVALID, row), mode="drop"),
-    )
+    pages = pages._replace(rows=pages.rows.at[slot].set(jnp.where(gone, INVALID, row), mode="drop"))
+    return _let_go(pages, jnp.where(gone, row, INVALID)[None], geometry)
 
 
 def release(pages: Pages, slots: Int32[Array, " N"], geometry: Geometry) -> Pages:
-    """Empty the rows of N slots; INVALID, or a slot past the table, is dropped.
+    """Empty the rows of N slots, one after another; INVALID, or a slot past the table, is dropped.
 
-    No K or V byte is touched. Counts are not clamped: one below zero is a bug that must be seen.
+    No K or V byte is touched.
     """
     rows = pages.rows.at[slots].get(mode="fill", fill_value=INVALID)
-    named = target(rows != INVALID, rows, geometry.pages)
     at = target(slots != INVALID, slots, geometry.slots)
+    pages = pages._replace(rows=pages.rows.at[at].set(INVALID, mode="drop"))
+    return _let_go(pages, rows, geometry)
+
+
+def _let_go(pages: Pages, gone: Int32[Array, "N M"], geometry: Geometry) -> Pages:
+    """Lower the counts of the pages that N rows name no more, and note the time of each row.
+
+    INVALID is no page. Counts are not clamped: one below zero is a bug that must be seen.
+    """
+    there = gone != INVALID
+    named = target(there, gone, geometry.pages)
+    turns = jnp.cumsum(jnp.any(there, axis=1), dtype=jnp.int32)
+    at_end = pages.clock > INT32_MAX - turns[-1]
+    clock = jnp.where(at_end, ~INT32_MAX, pages.clock)  # no time of one call is before another
+    times = jnp.broadcast_to((clock + turns)[:, None], gone.shape)
+    begun = pages.released.at[named].set(clock, mode="drop")
     return pages._replace(
         counts=pages.counts.at[named].add(-1, mode="drop"),
-        rows=pages.rows.at[at].set(INVALID, mode="drop"),
+        released=begun.at[named].max(times, mode="drop"),
+        clock=clock + turns[-1],
     )

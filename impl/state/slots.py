@@ -23,7 +23,7 @@ NO_TOKEN: Final = -1
 KEPT: Final = ("tokens", "max_new", "requests", "choices", "seeds", "temperatures", "logprobs")
 """Fields that a release does not clear: nothing reads them before `begin` or a fork."""
 
-BLANK: Final = {"used": False, "stops": NO_TOKEN}
+BLANK: Final = {"used": False, "stale": False, "stops": NO_TOKEN}
 """The values of fields in an unused slot, where they are not 0."""
 
 
@@ -42,8 +42,9 @@ class Slots(NamedTuple):
     """known, allocated, written: the three lengths. prompt_lens: 0 while no prompt is assigned.
 
     committed: how many leading cells have final tokens. proposed: how many draft tokens are in
-    `tokens` from `known` on. stops: right-aligned, NO_TOKEN before the first. finished: see
-    FINISH_CODES. logprobs: K is L, or 0 where they are not kept.
+    `tokens` from `known` on. contexts: what the keys of its pages begin with. stale: whether it has
+    cells from before the index was dropped. stops: right-aligned, NO_TOKEN before the first.
+    finished: see FINISH_CODES. logprobs: K is L, or 0 where they are not kept.
     """
 
     used: Bool[Array, " S"]
@@ -53,6 +54,8 @@ class Slots(NamedTuple):
     written: Int32[Array, " S"]
     committed: Int32[Array, " S"]
     proposed: Int32[Array, " S"]
+    contexts: Int32[Array, " S"]
+    stale: Bool[Array, " S"]
     prompt_lens: Int32[Array, " S"]
     max_new: Int32[Array, " S"]
     requests: Int32[Array, " S"]
@@ -77,6 +80,8 @@ def make(setup: Setup) -> Slots:
         written=jnp.zeros(per_slot, number),
         committed=jnp.zeros(per_slot, number),
         proposed=jnp.zeros(per_slot, number),
+        contexts=jnp.zeros(per_slot, number),
+        stale=jnp.zeros(per_slot, jnp.bool_),
         prompt_lens=jnp.zeros(per_slot, number),
         max_new=jnp.zeros(per_slot, number),
         requests=jnp.zeros(per_slot, number),

@@ -34,7 +34,7 @@ def allocate(
     """Cover a batch of slots (INVALID: padding) and positions. Result: the packed plan."""
     geometry = setup.geometry
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
-    grant = plan_pages(state.pages.counts, batch, geometry)
+    grant = plan_pages(state, batch, geometry)
     status = first_refusal(
         *require_live(state.slots, batch, geometry),
         require_next(state.slots.allocated, batch),

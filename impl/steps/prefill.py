@@ -69,7 +69,7 @@ def prefill(
     choices = plan_choices(state.slots, summable, geometry)
     tokens, slots, positions, firsts = _prompt_tokens(summable, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
-    grant = plan_pages(state.pages.counts, batch, geometry)
+    grant = plan_pages(state, batch, geometry)
     status = _status(setup, state, work, choices, grant.wanted)
     ok = accepted(status)
 
@@ -89,7 +89,7 @@ def prefill(
 
     clones = ok & choices.there & (choices.number > 0)
     partial = work.lens[choices.source] % geometry.page_size != 0
-    fresh = fork_pages(state.pages, choices.parents, clones & partial, geometry)
+    fresh = fork_pages(state, choices.parents, clones & partial, geometry)
     children = target(clones, choices.slots, geometry.slots)
     state = fork(state, choices.parents, children, choices.number, fresh, setup)
 

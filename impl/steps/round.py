@@ -38,7 +38,7 @@ def decode_round(setup: Setup, weights: Weights, state: State) -> tuple[State, I
     slots, positions = queue.head(state.queue, width)
     batch, held = sort_batch(slots, positions, seqs=min(geometry.slots, width)), state.slots
     draws = _draws(held, batch)
-    grant = plan_pages(state.pages.counts, batch, geometry)
+    grant = plan_pages(state, batch, geometry)
     open_cells = batch.valid & (held.allocated[batch.slots] != held.written[batch.slots])
     proposed = batch.valid & (held.proposed[batch.slots] > 0)
     outputs = state.outputs.filled + jnp.sum(draws, dtype=jnp.int32)

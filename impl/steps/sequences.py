@@ -26,12 +26,19 @@ from impl.steps.decode import finished_slots
 from spec.vocabulary import INVALID, Reason
 
 
-def reserve(setup: Setup, weights: Weights, state: State, slot: Int32[Array, ""]) -> Answer:
-    """Take a slot (INVALID: the lowest). Result: the slot."""
+def reserve(
+    setup: Setup,
+    weights: Weights,
+    state: State,
+    slot: Int32[Array, ""],
+    context: Int32[Array, ""],
+) -> Answer:
+    """Take a slot (INVALID: the lowest), whose keys begin with a context. Result: the slot."""
     slot = _or_lowest(state.slots, slot)
     status = first_refusal(*require_unused(state.slots, slot, setup.geometry))
     at = target(accepted(status), slot, setup.geometry.slots)
-    return state._replace(slots=table.put(state.slots, at, used=True)), status, slot[None]
+    taken = table.put(state.slots, at, used=True, contexts=context)
+    return state._replace(slots=taken), status, slot[None]
 
 
 def assign(
@@ -76,7 +83,7 @@ def clone(
     copies = queue.pending(state.queue, parent)
     queued = state.queue.filled + jnp.sum(copies, dtype=jnp.int32)
     partial = held.written[parent] % geometry.page_size != 0
-    fresh = fork_pages(state.pages, parent[None], partial[None], geometry)
+    fresh = fork_pages(state, parent[None], partial[None], geometry)
     out_of_range, unused = require_used(held, parent, geometry)
     status = first_refusal(
         out_of_range,

@@ -7,18 +7,21 @@ from jaxtyping import Int32
 from impl.models.protocol import Weights
 from impl.setup import Setup
 from impl.state import State, outputs
+from impl.state.index import idle_pages
 from impl.state.pages import number_free
 
 
 def stats(setup: Setup, weights: Weights, state: State) -> Int32[Array, " _"]:
-    """The numbers of `impl.engine.Stats`, flat: 6 + 2 * (S + O) of them."""
+    """The numbers of `impl.engine.Stats`, flat: 7 + 2 * (S + O) of them."""
     counts, slots, finished = state.pages.counts, state.slots, state.outputs
-    free = number_free(counts)
+    unnamed = number_free(counts)
+    idle = jnp.sum(idle_pages(state.indexed, counts), dtype=jnp.int32)
     numbers = jnp.stack(
         [
             jnp.sum(slots.used, dtype=jnp.int32),
-            setup.geometry.pages - free,
-            free,
+            setup.geometry.pages - unnamed,
+            unnamed - idle,
+            idle,
             jnp.max(counts),
             state.queue.filled,
             finished.filled,

@@ -20,7 +20,7 @@ from conformance.rungs.registry import KITS
 from impl import entries
 from spec import ladder
 from spec.machines import actions as act
-from spec.machines import naive, prefix, window
+from spec.machines import naive, window
 from spec.vocabulary import (
     CleanupMode,
     FinishReason,
@@ -34,11 +34,11 @@ SIZES = small()
 OURS = tuple(
     step
     for kit in KITS
-    if kit.rung not in {"window", "prefix"}
+    if kit.rung != "window"
     for step in kit.warmup
     if not isinstance(step, act.Append)
 )
-"""Our engine has no attention window, no index, and a queue of its own."""
+"""Our engine has no attention window, and a queue of its own."""
 
 
 def engine(cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> ours.Ours:
@@ -75,14 +75,14 @@ def live() -> Lockstep:
     return lockstep
 
 
-def test_our_engine_offers_everything_but_a_window_and_an_index() -> None:
+def test_our_engine_offers_everything_but_a_window() -> None:
     """It refuses exactly, takes the lowest free page, shows every field, and can be driven."""
     made: Engine = engine()
 
     assert ("exact", "lowest") == (made.profile.refuses, made.profile.policy)
-    without = {*window.RUNG.rules, *prefix.RUNG.rules, act.Append}
+    without = {*window.RUNG.rules, act.Append}
     assert CALLS - without == made.profile.actions
-    assert {*ladder.whole().names} - {"window", "prefix"} == {*made.profile.machine.names}
+    assert {*ladder.whole().names} - {"window"} == {*made.profile.machine.names}
     assert all(isinstance(made, kind) for kind in (Poisonable, Attends, Compiles))
     assert OURS == warmup(made.profile.actions)
 

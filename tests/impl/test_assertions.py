@@ -192,7 +192,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
     ),
     "counts of another geometry": (
         "the counts are of this geometry",
-        lambda: plan.plan_pages(COUNTS, batch(), WIDER),
+        lambda: plan.plan_pages(initial(KEPT), batch(), WIDER),
     ),
     "rows of another geometry": (
         "the rows are of this geometry",

@@ -18,7 +18,7 @@ from engine_tools import (
     run,
     specification,
 )
-from spec_tools import MACHINE
+from spec_tools import INDEXING as MACHINE
 
 from impl import entries
 from impl.engine import Engine
@@ -30,13 +30,18 @@ from spec.machines.actions import (
     Assign,
     Clone,
     Commit,
+    Drop,
     Enqueue,
+    Evict,
     Free,
     FreeFinished,
     Generate,
+    Hit,
+    Merge,
     Pack,
     Prefill,
     Propose,
+    Publish,
     Purge,
     Reserve,
     Reset,
@@ -68,6 +73,29 @@ BY_HAND: tuple[Action, ...] = (
     FreeFinished(),
 )
 """Unsorted padded batches on slots out of order, and clones of partial pages and queued tokens."""
+PUBLISHED: tuple[Action, ...] = (
+    Reserve(),
+    Assign(0, (1, 2, 3), params(1), request=1),
+    Allocate(((0, 0), (0, 1), (0, 2))),
+    Write(((0, 0), (0, 1), (0, 2))),
+    Publish(0, 3),
+    Reserve(1),
+    Assign(1, (1, 2, 4), params(1), request=2),
+    Hit(1, 2),
+)
+AGAIN: tuple[Action, ...] = (
+    Reserve(2),
+    Assign(2, (1, 2, 3), params(1), request=3),
+    Allocate(((2, 0), (2, 1))),
+    Write(((2, 0), (2, 1))),
+    Merge(2, 0),
+    Free(0),
+    Free(1),
+    Free(2),
+    Evict((1, 2)),
+    Drop(),
+)
+"""A text is published, hit, and written again; its second page is merged with the first."""
 SERVED: tuple[Action, ...] = (
     Prefill(
         (
@@ -340,6 +368,7 @@ def test_every_entry_point_is_compiled_once() -> None:
         run(engine, Prefill((request(7, (1,) * 3, 4),)), Propose(0, (1, 2)), Pack())
         drafts = ((0, 3), (0, 4), (0, 5))
         run(engine, Allocate(drafts), Write(drafts), Commit(0, 5), Truncate(0, 5), Reset())
+        run(engine, *PUBLISHED, *AGAIN, Reset())
 
     assert dict.fromkeys(entries.NAMES, 1) == engine.compilations()
 

@@ -249,6 +249,7 @@ def stats(**changed: object) -> Stats:
         "active": 0,
         "pages_in_use": 0,
         "free_pages": GEOMETRY.pages,
+        "idle_pages": 0,
         "largest_count": 0,
         "queued": 0,
         "outputs": 0,

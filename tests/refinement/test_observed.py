@@ -23,14 +23,24 @@ SIZES: Final = Geometry(pages=4, slots=3, page_size=2, pages_per_seq=2)
 SETUP: Final = contents.setup_of(walked(SIZES))
 WALKS, STEPS = range(12), 40
 
-LENGTHS = ("allocated", "written", "committed", "known", "proposed", "finished", "prompt_lens")
+LENGTHS = (
+    *("allocated", "written", "committed", "known", "proposed", "finished", "prompt_lens"),
+    *("contexts", "stale"),
+)
 REQUEST = ("max_new", "requests", "choices", "seeds", "temperatures", "stops", "stop_lens")
 
 
 def shown(state: DeviceState) -> list[Any]:
     """Everything that can be observed of an engine's state."""
-    pages, slots, queue, outputs = state
+    pages, indexed, slots, queue, outputs = state
     found: list[Any] = [pages.counts.tolist(), pages.rows.tolist()]
+    for page, held in enumerate(indexed.holds.tolist()):
+        found.append(held)
+        if held:
+            found += [indexed.contexts[page], indexed.parents[page], indexed.children[page]]
+            found += [indexed.tokens[page].tolist(), [pool[page].tolist() for pool in pages.cache]]
+    waited = np.where(indexed.holds & (pages.counts == 0), pages.clock - pages.released, -1)
+    found.append([np.sign(waited - one).tolist() for one in waited])
     for slot, used in enumerate(slots.used.tolist()):
         found.append([used, [getattr(slots, name)[slot].item() for name in LENGTHS]])
         if used:

@@ -31,7 +31,7 @@ from impl.state import State as DeviceState
 from impl.state.packing import fields
 from spec.machines import actions as act
 from spec.state import State
-from spec.vocabulary import Geometry, Params, Reason, Request
+from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
 
 SMALL = Geometry(pages=3, slots=2, page_size=2, pages_per_seq=2)
 TINY = Geometry(pages=2, slots=2, page_size=2, pages_per_seq=1)
@@ -73,7 +73,7 @@ def changed(state: Any, name: str, at: Any, by: int = 1) -> Any:
         value[1][at] += by
     else:
         value = np.array(getattr(held, field))
-        by = -1 if field == "rows" else by  # INVALID is the largest there is
+        by = -1 if field in {"rows", "parents"} else by  # INVALID is the largest there is
         value[at] = ~value[at] if value.dtype == np.bool_ else value[at] + by
     return state._replace(**{component: held._replace(**{field: value})})
 
@@ -137,6 +137,45 @@ def test_what_can_be_observed_is_compared(
     assert not judged(changed(encoded, name, at), encoded)
 
 
+OF_INDEX = [
+    ("indexed.contexts", 0),
+    ("indexed.parents", 0),
+    ("indexed.parents", 1),
+    ("indexed.parents", 3),
+    ("indexed.tokens", (1, 0)),
+    ("indexed.children", 0),
+    ("pages.released", 0),
+    ("pages.cache", (1, 0, 0, 0)),
+    ("slots.contexts", 0),
+    ("slots.stale", 0),
+]
+"""What is read of an index with two idle pages, 0 and 1; page 3 is not in it."""
+INTERNAL = {"pages.clock", "indexed.buckets", "indexed.after", "indexed.before"}
+"""Where a page is looked for, and the time: only what comes of them shows."""
+
+
+@pytest.mark.parametrize(("name", "at"), OF_INDEX)
+def test_the_index_is_compared(name: str, at: Any) -> None:
+    """The keys and the order of idle pages, their cells, contexts and stale slots."""
+    sizes = Geometry(pages=4, slots=1, page_size=2, pages_per_seq=4)
+    limits, cleanup = default_limits(sizes), CleanupMode.INCREMENTAL
+    setup = Setup(geometry=sizes, limits=limits, model=SETUP.model)
+    machine = make(sizes, limits, cleanup).profile.machine
+    state = machine.initial(sizes, limits, cleanup)
+    for at_turn, text in enumerate(((5, 6), (5, 7))):
+        cells = ((0, 0), (0, 1))
+        given = Params(max_new=1), at_turn
+        for action in (
+            *(act.Reserve(context=3), act.Assign(0, text, *given), act.Allocate(cells)),
+            *(act.Write(cells), act.Publish(0, 2), act.Free(0)),
+        ):
+            state = machine.step(state, action)
+    right = contents.encode(setup, state)
+
+    assert same_observed(setup, right, right)
+    assert not same_observed(setup, changed(right, name, at), right)
+
+
 def test_a_written_draft_is_compared() -> None:
     """A cell that is written and not committed counts, and a dead one does not."""
     chosen = instance("rollback", Geometry(pages=4, slots=1, page_size=2, pages_per_seq=4))
@@ -179,7 +218,8 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     # Not kept by this setup, and floats: test_engine has them.
     kept = {"slots.logprobs", "outputs.logprobs"}
 
-    assert {name for name, _ in LIVE} | kept == {"pages.cache", *fields(SETUP)}
+    looked_at = {name for name, _ in (*LIVE, *OF_INDEX)}
+    assert looked_at | kept | INTERNAL == {"pages.cache", *fields(SETUP)}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve
 from jax import Array
 from numpy.typing import NDArray
-from spec_tools import MACHINE
+from spec_tools import INDEXING as MACHINE
 
 from impl.engine import Engine
 from impl.models.integer import IntegerModel
@@ -87,7 +87,7 @@ def do(engine: Engine, action: Action) -> Any:
         case act.Enqueue(slot, token):
             return engine.enqueue(slot, token)
         case act.Reserve(slot) if slot is None or isinstance(slot, int):
-            return engine.reserve(slot)
+            return engine.reserve(slot, context=action.context)
         case act.Free(int(slot)) | act.Purge(slot):
             return engine.free(slot) if isinstance(action, act.Free) else engine.purge(slot)
         case act.Allocate(batch):
@@ -110,11 +110,20 @@ def _others(engine: Engine, action: Action) -> Any:
             return engine.commit(slot, length)
         case act.Truncate(slot, length):
             return engine.truncate(slot, length)
+        case act.Hit(slot, length):
+            return engine.hit(slot, length)
+        case act.Publish(slot, length):
+            return engine.publish(slot, length)
+        case act.Merge(slot, entry):
+            return engine.merge(slot, entry)
+        case act.Evict(tokens):
+            return engine.evict(tokens, context=action.context)
         case _:
             return _PLAIN[type(action)](engine)
 
 
 _PLAIN = {
+    act.Drop: Engine.drop,
     act.FreeFinished: Engine.free_finished,
     act.Pack: Engine.pack,
     act.Round: Engine.round,
