@@ -22,8 +22,9 @@ from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, InvalidInput, default_limits
 
 SIZES = small()
-NAME: Final = re.compile("[A-Z]{2}[1-9][b-z]?")
+NAME: Final = re.compile("[A-Z]{2}[1-9][0-9]?[b-z]?")
 """Two letters and a number, as in the catalogue of real bugs; a letter more for a twin."""
+OF_PLANTS: Final = re.compile(r"of (\d+) plants are caught")
 
 
 CAUGHT: Final[tuple[tuple[str, History], ...]] = (
@@ -54,12 +55,15 @@ def test_the_catalogue_is_whole() -> None:
 
 
 def test_the_pages_count_the_plants() -> None:
-    """The README and the score are of the catalogue as it is."""
+    """The README and the scores are of the catalogue as it is, each plant in one of them."""
     root = Path(__file__).parents[2]
     number = len(PLANTS)
+    pages = [page.read_text(encoding="utf-8") for page in (root / "docs").glob("score*.md")]
+    scored = [name for page in pages for name in re.findall(r"^\| \[(\w+)\]\(", page, re.M)]
 
     assert f"{number} bugs that public engines" in (root / "README.md").read_text(encoding="utf-8")
-    assert f"of {number} plants" in (root / "docs" / "score.md").read_text(encoding="utf-8")
+    assert sorted(PLANTS) == sorted(scored)
+    assert number == sum(int(found) for page in pages for found in OF_PLANTS.findall(page))
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
