@@ -7,6 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
+from conformance.rungs.pages import at_edge, needs_page
 from conformance.rungs.record import (
     CHAINS,
     FULL_POOL,
@@ -18,13 +19,13 @@ from conformance.rungs.record import (
     RungKit,
     Session,
 )
+from conformance.rungs.rollback import fill_a_page
 from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
     free_slots,
     has_used,
-    one,
     used_slots,
     when,
     wild_slot,
@@ -46,7 +47,9 @@ from spec.machines.actions import (
     FreeFinished,
     Hit,
     Merge,
+    Pack,
     Prefill,
+    Propose,
     Publish,
     Reserve,
     Reset,
@@ -74,6 +77,17 @@ def publish(state: State, drawn: int) -> Publish:
     committed = state.committed[slot]
     whole = committed - committed % size
     return Publish(slot, digits.one_of((committed, whole, size, committed + 1, whole + size, 0)))
+
+
+def publish_somewhere(session: Session, drawn: int) -> Step:
+    """A publication; sometimes of a slot with a page of written drafts."""
+    digits = Digits(drawn)
+    if not digits.rarely(6) or not {Propose, Pack, Allocate, Write} <= session.actions:
+        return publish(session.state, drawn // 6)
+    slot = fill_a_page(session, digits)
+    if slot is None or session.state.sequences[slot] is None:
+        return publish(session.state, drawn // 6)
+    return Publish(slot, session.state.committed[slot])
 
 
 def _any_hit(state: State, drawn: int) -> Hit:
@@ -139,6 +153,8 @@ def evict(session: Session, drawn: int) -> Step:
     kind = digits.below(12)
     if kind == 11:
         return Drop()
+    if kind == 10:
+        return clone_to_idle(session, drawn // 12)
     return _evict(session.state, drawn // 12) if kind < 6 else take_idle(session, drawn // 12)
 
 
@@ -157,6 +173,32 @@ def _evict(state: State, drawn: int) -> Evict:
 def take_idle(session: Session, drawn: int) -> Step:
     """What is published becomes idle, and the pages of the pool are taken until one is evicted."""
     digits = Digits(drawn)
+    _make_idle(session, digits)
+    for _ in range(session.state.geometry.slots):
+        state = session.state
+        idle = len(index.idle(state.indexed, state.counts))
+        if not idle or pool.free_count(state.counts) <= idle:
+            break
+        session.take(_next_page(state, digits))
+    return _next_page(session.state, digits)
+
+
+def clone_to_idle(session: Session, drawn: int) -> Step:
+    """A clone that copies a page where idle pages alone are left, or else a page that is taken."""
+    digits = Digits(drawn)
+    _make_idle(session, digits)
+    if not any(needs_page(session.state, slot) for slot in session.state.live):
+        size = session.state.geometry.page_size
+        _write(session, (2,) * (1 + digits.below(max(1, size - 1))), 0, digits)
+    partial = [slot for slot in session.state.live if needs_page(session.state, slot)]
+    if not partial or Clone not in session.actions:
+        return _next_page(session.state, digits)
+    last = Clone(digits.one_of(partial), None, 1 + digits.below(5))
+    return at_edge(session, digits.below(64), last, short=False)
+
+
+def _make_idle(session: Session, digits: Digits) -> None:
+    """Publish what can be, and free a slot with pages of the index."""
     for slot in _publishable(session.state):
         session.take(Publish(slot, session.state.committed[slot]))
     holding = [
@@ -166,13 +208,6 @@ def take_idle(session: Session, drawn: int) -> Step:
     ]
     if holding:
         session.take(Free(digits.one_of(holding)))
-    for _ in range(session.state.geometry.slots):
-        state = session.state
-        idle = len(index.idle(state.indexed, state.counts))
-        if not idle or pool.free_count(state.counts) <= idle:
-            break
-        session.take(_next_page(state, digits))
-    return _next_page(session.state, digits)
 
 
 def _next_page(state: State, digits: Digits) -> Action:
@@ -419,13 +454,13 @@ KIT: Final = RungKit(
     always=_always,
     rules={
         "lifecycle": {
-            "publish": when(has_used, one(publish), "advance"),
+            "publish": when(has_used, publish_somewhere, "advance"),
             "hit": hit,
             "merge": merge,
             "evict": evict,
         },
         "scheduling": {
-            "publish": when(has_used, one(publish), "prefill"),
+            "publish": when(has_used, publish_somewhere, "prefill"),
             "hit": hit,
             "merge": merge,
             "evict": evict,

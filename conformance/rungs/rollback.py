@@ -123,6 +123,37 @@ def verify(session: Session, drawn: int) -> Step:
     return _next(session.state, slot, digits)
 
 
+def fill_a_page(session: Session, digits: Digits) -> int | None:
+    """Drafts of a slot, written up to the end of a page: the slot; None if none has room for them.
+
+    Some steps may be refused, and the drafts are then shorter.
+    """
+    _begin_one_with_room(session, digits)
+    state, size = session.state, session.state.geometry.page_size
+    lacks = {
+        slot: size - (len(used(state, slot).tokens) + len(state.proposed[slot])) % size
+        for slot in state.live
+        if state.details[slot] and used(state, slot).settled
+    }
+    roomy = [slot for slot, count in lacks.items() if count <= _room(state, slot)]
+    if not roomy:
+        return None
+    slot = digits.one_of(roomy)
+    session.take(Propose(slot, tuple(token_of(digits) for _ in range(lacks[slot]))))
+    for _ in range(MOST_AT_ONCE):
+        state, sequence = session.state, used(session.state, slot)
+        known = len(sequence.tokens) + len(state.proposed[slot])
+        if first_queued(state, slot, known) < known:
+            session.take(Pack())
+        elif sequence.allocated < known:
+            session.take(Allocate(_positions(slot, sequence.allocated, known)))
+        elif sequence.written < known:
+            session.take(Write(_positions(slot, sequence.written, known)))
+        else:
+            break
+    return slot
+
+
 def _next(state: State, slot: int, digits: Digits) -> Action:
     sequence = state.sequences[slot]
     assert sequence is not None
