@@ -146,7 +146,8 @@ def test_a_baseline_is_read_back(tmp_path: Path) -> None:
 
     assert table.targets([GOOD]) == found
     assert EIGHT_BILLION == cell_from_dict(found[0])
-    for text in ("", "[]", '{"targets": [{}]}', '{"targets": 3}'):
+    odd = json.dumps({"targets": [{**found[0], "append": []}]})  # it is a part of the key
+    for text in ("", "[]", '{"targets": [{}]}', '{"targets": 3}', odd):
         cache.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidInput, match="baseline"):
             baseline.load(cache)

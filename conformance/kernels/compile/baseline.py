@@ -73,6 +73,7 @@ def _is_target(one: object) -> TypeGuard[CompiledData]:
     versions = one.get("versions", {})
     return (
         all(type(one[name]) in (str, int) for name in KEY)
+        and type(one.get("append", False)) is bool
         and one["verdict"] in VERDICTS
         and (one["vmem"] is None or type(one["vmem"]) is int)
         and all(one[part] is None or _is_pass(one[part]) for part in PARTS)
