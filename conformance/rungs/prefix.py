@@ -310,6 +310,8 @@ def _write(session: Session, text: tuple[int, ...], context: int, digits: Digits
     session.take(Reserve(slot, context))
     session.take(Assign(slot, text, _ONE, session.next_id()))
     session.take(Allocate(cells))
+    if digits.rarely(4) and None in session.state.sequences:
+        session.take(Reserve(None, context))
     session.take(Write(cells))
     return slot
 
