@@ -301,7 +301,10 @@ def _whole_text(state: State, digits: Digits) -> tuple[int, ...]:
 
 
 def _write(session: Session, text: tuple[int, ...], context: int, digits: Digits) -> int | None:
-    """Write a text in a slot, after what it lacks was freed; None if no slot is free."""
+    """Write a text in a slot, after what it lacks was freed; None if no slot is free.
+
+    Sometimes another slot is reserved before its cells are written.
+    """
     make_room(session, Prefill((Request(id=session.next_id(), prompt=text, params=_ONE),)), digits)
     if None not in session.state.sequences:
         return None

@@ -12,6 +12,7 @@ import pytest
 from attrs import evolve
 from engine_tools import KEPT, params, run
 from index_draws import drawn
+from spec_tools import span
 
 from conformance.engines.ours import make
 from conformance.lockstep.lockstep import Lockstep
@@ -33,22 +34,17 @@ from spec.machines.actions import (
     Reserve,
     Write,
 )
-from spec.vocabulary import INVALID, CleanupMode, Geometry, Tokens, default_limits
+from spec.vocabulary import INVALID, CleanupMode, Geometry, Refused, Tokens, default_limits
 
 SIZES = Geometry(pages=6, slots=3, page_size=2, pages_per_seq=4)
 INDEXING = (Hit, Publish, Merge, Evict, Drop)
 STEPS = 400
 
 
-def span(slot: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """The first positions of a slot."""
-    return tuple((slot, position) for position in range(stop))
-
-
 def written(slot: int, text: Tokens, context: int = 0) -> tuple[Action, ...]:
     """A text in a slot, published."""
     assigned = Assign(slot, text, params(1), request=slot)
-    cells = span(slot, len(text))
+    cells = span(slot, 0, len(text))
     begun = (Reserve(slot, context), assigned, Allocate(cells), Write(cells))
     return (*begun, Publish(slot, len(text)))
 
@@ -101,7 +97,7 @@ def test_the_order_of_releases_outlives_the_end_of_the_clock(turns: int) -> None
     taken = []
     for slot in range(2):
         before = in_use(engine)
-        cells = span(slot, 6)
+        cells = span(slot, 0, 6)
         run(engine, Reserve(slot), Allocate(cells))
         taken.append([page for page in before if page not in in_use(engine)])
 
@@ -115,7 +111,7 @@ def test_a_page_goes_last_of_those_that_extend_it() -> None:
 
     left = []
     for slot in range(4):
-        run(engine, Reserve(slot), Allocate(span(slot, 4)))
+        run(engine, Reserve(slot), Allocate(span(slot, 0, 4)))
         left.append(in_use(engine))
 
     assert [[0, 1, 2], [0, 1, 2], [0, 1], []] == left
@@ -129,7 +125,7 @@ def test_without_an_end_the_last_before_live_pages_goes() -> None:
     run(engine, *first, *second, Free(0))
     assert [0, 2] == in_use(engine)
 
-    run(engine, Reserve(2), Allocate(span(2, 8)), Reserve(3), Allocate(span(3, 4)))
+    run(engine, Reserve(2), Allocate(span(2, 0, 8)), Reserve(3), Allocate(span(3, 0, 4)))
 
     assert [] == in_use(engine)
     assert [1, 2] == engine.extract().pages.rows[1, :2].tolist()
@@ -142,8 +138,8 @@ def test_a_refused_batch_takes_no_page_of_the_index() -> None:
     run(engine, *written(0, (1, 2, 3, 4)), Free(0), Reserve(0))
     before = engine.extract()
 
-    with pytest.raises(Exception, match="OUT_OF_PAGES"):
-        run(engine, Allocate(span(0, 8)))
+    with pytest.raises(Refused, match="OUT_OF_PAGES"):
+        run(engine, Allocate(span(0, 0, 8)))
 
     after = engine.extract()
     assert [0, 1] == in_use(engine)
