@@ -1,7 +1,7 @@
 """What became of mutants, and the file in which it is kept.
 
 The file has one JSON object per line, written through to the disk, so that an interrupted run can
-be continued. Lines of other sources stay in the file and are not used.
+be continued. Lines of other sources stay in the file, and are used only where their stamp is named.
 """
 
 import signal
@@ -45,16 +45,19 @@ _FATE: Final = decoder(Fate)
 
 
 class Fates:
-    """The fates in a file that have the stamp of their group and method.
+    """The fates in a file that have the stamp of their group and method, or one of `kept`.
 
+    Of several fates of one mutant the last counts. stamps: for each known fate, its own.
     suspects: mutants of a batch that did not return, which are judged one at a time, and the first
     ones that processes have begun to judge, which have ended them if they crash.
     """
 
-    def __init__(self, path: Path, stamp: Stamp) -> None:
+    def __init__(self, path: Path, stamp: Stamp, *, kept: Iterable[str] = ()) -> None:
         self.path, self.stamp = path, stamp
         self.known: dict[Key, Fate] = {}
+        self.stamps: dict[Key, str] = {}
         self.suspects: set[Key] = set()
+        self._kept = frozenset(kept)
         self._results = Results(path, key="group", command="mutants")
         self.refresh()
 
@@ -67,7 +70,7 @@ class Fates:
         """Keep a fate: it is on the disk when this returns. Raises InvalidInput."""
         row = dict(zip(("group", "method", "number"), key, strict=True))
         self._results.add(self.stamp(*key[:2]), row | {"killed": fate.killed, "run": fate.run})
-        self.known[key] = fate
+        self.known[key], self.stamps[key] = fate, self.stamp(*key[:2])
 
     def hung(self, group: str, method: str, numbers: Sequence[int]) -> None:
         """Keep that a batch of mutants did not return: one alone is killed by that."""
@@ -95,11 +98,12 @@ class Fates:
     def _take(self, row: dict[str, object]) -> None:
         try:
             key = _KEY([row.pop(name) for name in ("group", "method", "number")])
-            if row.pop("stamp") != self.stamp(*key[:2]):
+            stamp = str(row.pop("stamp"))
+            if stamp not in self._kept and stamp != self.stamp(*key[:2]):
                 return
             if row.get("suspect") is True:
                 self.suspects.add(key)
             else:
-                self.known[key] = _FATE(row)
+                self.known[key], self.stamps[key] = _FATE(row), stamp
         except (ValueError, TypeError, KeyError):
             self._results.spoilt()

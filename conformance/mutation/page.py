@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -170,7 +171,10 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield ""
     yield f"Written by `make mutants` on {datetime.now(UTC):%Y-%m-%d}. The digest of the sources on"
     yield "which each method depends:"
-    yield ", ".join(f"{one} `{fates.stamp(judged.group, one)}`" for one in judged.methods) + "."
+    yield ", ".join(f"{one} {_digests(judged, one, fates)}" for one in judged.methods) + "."
+    if any(len(_of_sample(judged, one, fates)) > 1 for one in judged.methods):
+        yield "A method with several digests was asked about some mutants again, with later code:"
+        yield "the later fate counts."
     yield f"The group: {GROUPS[judged.group].what}."
     yield "A mutant is one mechanical change. Each module is in the sample in proportion to its"
     yield f"mutants; the seed is {SEED}."
@@ -187,6 +191,20 @@ def _head(judged: Judged, fates: Fates) -> Iterator[str]:
     yield "Mutants that are explained as equivalent are judged with `--explained` alone."
     yield "Intervals are of 95 %."
     yield ""
+
+
+def _of_sample(judged: Judged, method: str, fates: Fates) -> Counter[str]:
+    """The digests of a method's fates of a sample, each with the number of its mutants."""
+    keys = ((judged.group, method, one.number) for one in judged.sample)
+    return Counter(fates.stamps[key] for key in keys if key in fates.stamps)
+
+
+def _digests(judged: Judged, method: str, fates: Fates) -> str:
+    """The digest of a method's fates of a sample; of several, how many mutants each has."""
+    found = _of_sample(judged, method, fates).most_common()
+    if len(found) > 1:
+        return " and ".join(f"`{one}` for {count}" for one, count in found)
+    return f"`{found[0][0] if found else fates.stamp(judged.group, method)}`"
 
 
 def _without_target(judged: Judged) -> str:

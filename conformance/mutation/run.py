@@ -5,9 +5,10 @@
     python -m conformance.mutation.run --explained
     python -m conformance.mutation.run --all
     python -m conformance.mutation.run --reasons docs/mutants
+    python -m conformance.mutation.run --group kernel --kept 9cffe11863a95e3f --write docs/mutants
 
 Every fate is kept as soon as it is known, so that an interrupted run goes on where it ended, on
-another machine too. Fates of other sources are not used.
+another machine too. Fates of other sources are used only where --kept names their digest.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     if given.reasons:
         return _tell_reasons(Path(given.reasons))
-    fates = Fates(Path(given.results), stamp)
+    fates = Fates(Path(given.results), stamp, kept=given.kept)
     groups = [given.group] if given.group else list(GROUPS)
     sizes = {
         group: len(eligible(group)) if given.all else given.size or GROUPS[group].size
@@ -135,14 +136,13 @@ def _judge_all(
     group: str, method: str, numbers: Sequence[int], fates: Fates, jobs: int, update: Update
 ) -> None:
     """Judge mutants by one method, in several processes at once."""
-    parts = [tuple(numbers[at::jobs]) for at in range(jobs)]
+    left = fates.left(group, method, numbers)
+    parts = [tuple(left[at::jobs]) for at in range(jobs)]
     work = [
         Job(group=group, method=method, numbers=part, results=str(fates.path)) for part in parts
     ]
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = [
-            pool.submit(_judge, job) for job in work if fates.left(group, method, job.numbers)
-        ]
+        waiting = [pool.submit(_judge, job) for job in work if job.numbers]
         while not all(one.done() for one in waiting):
             time.sleep(POLL_SECONDS)
             fates.refresh()
@@ -202,6 +202,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="every mutant: hours")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--results", default=str(RESULTS), help=f"(default {RESULTS})")
+    parser.add_argument(
+        "--kept",
+        metavar="DIGEST",
+        action="append",
+        default=[],
+        help="take fates with this digest too, of code with the same mutants; may be repeated",
+    )
     parser.add_argument("--write", help=f"write the pages to this folder, as {PAGES}")
     parser.add_argument(
         "--reasons",

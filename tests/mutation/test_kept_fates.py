@@ -38,6 +38,27 @@ def test_one_mutant_alone_is_killed_by_a_hang(tmp_path: Path, numbers: Sequence[
         assert left == held.left("contents", "fuzz", numbers)
 
 
+def test_fates_of_other_sources_are_used_if_they_are_named(tmp_path: Path) -> None:
+    """The last fate of a mutant counts, with its own stamp; others stay unused."""
+    path = tmp_path / "fates"
+    before, today = Fates(path, then), Fates(path, now)
+    for number, killed in enumerate((None, "CONS", None)):
+        before.add(("kernel", "gates", number), Fate(killed))
+    before.suspect(("kernel", "gates", 4))
+    today.add(("kernel", "gates", 2), Fate("worse"))
+
+    both = Fates(path, now, kept=["then kernel gates"])
+    strange = Fates(path, now, kept=["then kernel fuzz"])
+
+    fates = {0: Fate(None), 1: Fate("CONS"), 2: Fate("worse")}
+    stamps = {0: "then kernel gates", 1: "then kernel gates", 2: "now kernel gates"}
+    assert {("kernel", "gates", at): fate for at, fate in fates.items()} == both.known
+    assert {("kernel", "gates", at): one for at, one in stamps.items()} == both.stamps
+    assert {("kernel", "gates", 4)} == both.suspects
+    assert today.known == strange.known == {("kernel", "gates", 2): Fate("worse")}
+    assert today.stamps == {("kernel", "gates", 2): "now kernel gates"}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_fates_are_read_as_they_were_kept(tmp_path: Path, seed: int) -> None:
     """After each step another reader, new or old, knows what the writer knows, and no other run."""

@@ -104,6 +104,24 @@ def test_unit_tests_take_no_mutant_from_a_late_method(tmp_path: Path) -> None:
     assert [0, 2] == page.asked("contents", "served", range(3), fates)
 
 
+def test_a_page_names_the_digests_of_its_fates(tmp_path: Path) -> None:
+    """Fates of other sources are told apart from those of today, with their numbers."""
+    path, numbers = tmp_path / "fates", range(4)
+    before = Fates(path, lambda _group, _method: "0123")
+    for number in numbers:
+        before.add(("guards", "fuzz", number), Fate("DET" if number else None))
+    one = page.report("guards", {"guards": numbers}, Fates(path, stamp, kept=["0123"]))
+    today = Fates(path, stamp, kept=["0123"])
+    today.add(("guards", "fuzz", 0), Fate("CONS"))
+    two = page.report("guards", {"guards": numbers}, today)
+
+    assert "\nfuzz `0123`.\n" in one.text
+    assert "later code" not in one.text
+    assert f"\nfuzz `0123` for 3 and `{stamp('guards', 'fuzz')}` for 1.\n" in two.text
+    assert "asked about some mutants again, with later code" in two.text
+    assert "killed by fuzz: 4 of 4" in two.text
+
+
 def test_equivalent_mutants_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An explained survivor does not count, but with more than a tenth the result is undecided."""
     names = [one.id for one in mutants("metadata")]

@@ -244,3 +244,18 @@ def test_reasons_are_written_without_judging(
     assert 0 == run.main(["--reasons", str(tmp_path), "--results", str(tmp_path / "fates")])
     assert "# Mutants\n\n- `a name`: missed: too long\n" == (tmp_path / "kit.md").read_text()
     assert ["kit.md"] == [one.name for one in tmp_path.iterdir()]
+
+
+def test_mutants_with_a_kept_fate_are_not_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fates of earlier code whose digest is named count as much as those of today."""
+    path, given = tmp_path / "fates", list[tuple[int, ...]]()
+    Fates(path, lambda _group, _method: "0123").add(("guards", "fuzz", 5), Fate(None))
+    monkeypatch.setattr(run, "_judge", lambda job: given.append(job.numbers))
+
+    for kept in ([], ["0123"]):
+        fates = Fates(path, stamp, kept=kept)
+        run._judge_all("guards", "fuzz", (4, 5, 6), fates, 2, lambda *_: None)
+
+    assert [(4,), (4, 6), (5,), (6,)] == sorted(given)
