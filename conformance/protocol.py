@@ -30,6 +30,8 @@ CALLS: Final = ladder.calls()
 Refuses = Literal["exact", "may_refuse_more"]
 Policy = Literal["lowest", "any"]
 Batches = Literal["several slots", "one slot", "one position"]
+UNASKED: Final = frozenset({actions.Publish, actions.Merge, actions.Evict})
+"""The actions that an engine may take without being asked: those of its index of prefixes."""
 _WORDS: Final = {
     "refuses": get_args(Refuses),
     "policy": get_args(Policy),
@@ -93,6 +95,16 @@ def _known_word(_profile: "Profile", attribute: "Attribute[Any]", value: object)
         )
 
 
+def _flag(_profile: "Profile", attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInput(
+            f"Profile.{attribute.name}",
+            seen=value,
+            allowed="True or False",
+            remedy="Correct the adapter's profile.",
+        )
+
+
 def _frozen(given: Any) -> Any:
     """Any collection as a set; another value as it is, for the validator."""
     return frozenset(given) if isinstance(given, Iterable) else given
@@ -107,6 +119,16 @@ def _known_actions(_profile: "Profile", _attribute: "Attribute[Any]", value: obj
             remedy="Correct the adapter's profile.",
         )
     ladder.machine_for(value)
+
+
+def _known_unasked(profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, frozenset) or not value <= UNASKED - profile.actions:
+        raise InvalidInput(
+            "Profile.unasked",
+            seen=value,
+            allowed="a set of Publish, Merge and Evict, and none that is in Profile.actions",
+            remedy="Correct the adapter's profile.",
+        )
 
 
 def _known_reasons(_profile: "Profile", _attribute: "Attribute[Any]", value: object) -> None:
@@ -167,17 +189,19 @@ def _nearest(allowed: Iterable[int], size: int) -> int:
 class Profile:
     """The capabilities that an adapter declares.
 
-    actions: the classes of action it accepts; the others are not tried. refuses: whether it refuses
-    exactly when the specification does, or sometimes more often. policy: whether it takes the
-    lowest free pages, slots in ascending order, or any free pages. copy, lookahead, reserve: when
-    it takes pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the layer above the
-    engine rules out, for every action or as a pair for one; a call that the specification refuses
-    for one of them is not sent. batches: what one batch may have: the tokens of several slots;
-    those of one slot; or, for a slot that has cells already, one token. A larger batch is sent as
-    several. sizes: the values of fields of the geometry that the engine has, such as {"page_size":
-    (16, 32)}; any value of other fields. Raises Unsupported if the geometry has another size, and
-    InvalidInput for another word, for an action or a reason that is not one of the specification,
-    or for Append beside an action of a rung with a queue.
+    actions: the classes of action it accepts; the others are not tried. unasked: those of Publish,
+    Merge and Evict that it takes by itself, by any policy; the kit reads them from `View.indexed`.
+    contexts: whether its index tells contexts apart; without, every slot has context 0. refuses:
+    whether it refuses exactly when the specification does, or sometimes more often. policy: whether
+    it takes the lowest free pages, slots in ascending order, or any free pages. copy, lookahead,
+    reserve: when it takes pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the
+    layer above the engine rules out, for every action or as a pair for one; a call that the
+    specification refuses for one of them is not sent. batches: what one batch may have: the tokens
+    of several slots; those of one slot; or, for a slot that has cells already, one token. A larger
+    batch is sent as several. sizes: the values of fields of the geometry that the engine has, such
+    as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry has
+    another size, and InvalidInput for another word, for an action or a reason that is not one of
+    the specification, or for Append beside an action of a rung with a queue.
     """
 
     name: str
@@ -185,6 +209,10 @@ class Profile:
     limits: Limits
     cleanup: CleanupMode
     actions: frozenset[type] = field(converter=_frozen, validator=_known_actions)
+    unasked: frozenset[type] = field(
+        default=frozenset(), converter=_frozen, validator=_known_unasked
+    )
+    contexts: bool = field(default=True, validator=_flag)
     refuses: Refuses = field(default="exact", validator=_known_word)
     policy: Policy = field(default="lowest", validator=_known_word)
     copy: Copy = field(default="eager", validator=_known_word)
@@ -204,7 +232,12 @@ class Profile:
     @property
     def machine(self) -> Machine:
         """The machine that the engine is held to; see `spec.ladder.machine_for`."""
-        return ladder.machine_for(self.actions)
+        return ladder.machine_for(self.taken)
+
+    @property
+    def taken(self) -> frozenset[type]:
+        """Every action that the engine takes, asked or unasked."""
+        return self.actions | self.unasked
 
     def guards(self, action: type, reason: Reason) -> bool:
         """Whether the layer above the engine rules out this reason for this action."""

@@ -201,6 +201,8 @@ class Session:
             may_refuse_more = self.lockstep.engine.profile.refuses == "may_refuse_more"
             if reasons and may_refuse_more and not self.lockstep.reasons(step):
                 self.campaign.coverage.withheld[type(step)] += 1
+            for taken in self.lockstep.unasked:
+                self.campaign.coverage.count_unasked(*taken)
             pages = (shown.named, self.lockstep.seen.named)
             self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
             self.recent[type(step)] = step

@@ -58,6 +58,8 @@ class ProfileData(TypedDict):
     copy: Copy
     lookahead: int
     reserve: Reservation
+    unasked: list[str]
+    contexts: bool
 
 
 class InvalidData(TypedDict):
@@ -105,6 +107,8 @@ def profile_to_data(profile: Profile) -> ProfileData:
     return {
         "name": profile.name,
         "actions": sorted(kind.__name__ for kind in profile.actions),
+        "unasked": sorted(kind.__name__ for kind in profile.unasked),
+        "contexts": profile.contexts,
         "refuses": profile.refuses,
         "policy": profile.policy,
         "guarded": sorted(_guard_to_text(guard) for guard in profile.guarded),
@@ -136,6 +140,8 @@ def profile_from_data(
         limits=limits,
         cleanup=cleanup,
         actions=actions,
+        unasked=frozenset(STEPS[name] for name in data["unasked"]),
+        contexts=data["contexts"],
         refuses=data["refuses"],
         policy=data["policy"],
         guarded=frozenset(map(_guard_from_text, data["guarded"])),

@@ -6,7 +6,7 @@ extended only at allocation and cut only at release: renaming afresh at each ste
 that moved without its K and V. Source: docs/sources.md, "Choice of pages".
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Final, TypeVar
 
@@ -24,6 +24,7 @@ from conformance.lockstep.comparer import (
 )
 from conformance.lockstep.granted import Granted
 from conformance.lockstep.sending import batches, is_sent, named
+from conformance.lockstep.unasked import Taken, Unasked
 from conformance.protocol import (
     Action,
     AdapterMistake,
@@ -40,8 +41,8 @@ from conformance.rungs.registry import clause_of, legal_results
 from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.cells import POISON
-from spec.fields import BY_NAME, VIEWED, IndexEntry, OutputEntry, entries
-from spec.machines.actions import Append, Submit
+from spec.fields import BY_NAME, VIEWED, IndexEntry, OutputEntry, entries, index_entry
+from spec.machines.actions import Append, Evict, Submit
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused, Request
@@ -76,9 +77,9 @@ class Lockstep:
     state: the state of the specification. seen: the engine's last view. climb: whether each step
     also checks the specification against its own lower rungs. oracle: if given, it replaces every
     other judgement, and an action that only the specification refuses leaves its state unchanged.
-    watch: a stopwatch that runs while the engine works. overwrote: whether the last poisoning has
-    overwritten a dead cell, as far as the engine shows its cells. compared: the actions of which a
-    result was compared.
+    watch: a stopwatch that runs while the engine works. unasked: what the engine did by itself in
+    the last step. overwrote: whether the last poisoning has overwritten a dead cell, as far as the
+    engine shows its cells. compared: the actions of which a result was compared.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Lockstep:
         self.seen = self._observe()
         require_shown(profile, self.seen)
         self.overwrote, self.compared = False, set[type]()
+        self.unasked: tuple[Taken, ...] = ()
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._keys: tuple[IndexEntry, ...] = ()
@@ -136,15 +138,17 @@ class Lockstep:
         return not profile.guarded or is_sent(profile, action, self.reasons(action))
 
     def _do(self, action: Action) -> frozenset[Reason]:
+        action = named(self.engine.profile, self.state, action)
         expected = self.reasons(action)
         if not is_sent(self.engine.profile, action, expected):
             return expected
-        before = self.seen
+        before, self.unasked = self.seen, ()
         try:
             with self._watch:
-                result = self.engine.apply(named(self.engine.profile, self.state, action))
+                result = self.engine.apply(action)
         except Refused as refused:
             self.seen = self._look()
+            self._follow(self._by_itself.then(self.state))
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
         except EngineFailed as error:
@@ -159,6 +163,7 @@ class Lockstep:
             return frozenset()
         refuses = self.engine.profile.refuses
         self._require_none(action, before, refusal_difference(None, expected, refuses=refuses))
+        self._follow(self._by_itself.first(self.state, action, before))
         after = self.machine.effect(self.state, action)
         self._judge_result(action, result, after, before)
         if self._climb:
@@ -166,9 +171,32 @@ class Lockstep:
         held, self.state = self.state, after
         if refuses == "may_refuse_more":
             self._granted.add(action, after)
+        self._follow(self._by_itself.then(after))
         self._judge(action, before, self.seen)
         self._judge_besides(held, action, before)
         return frozenset()
+
+    @property
+    def _by_itself(self) -> Unasked:
+        return Unasked(self.machine, self.engine.profile.unasked, self.seen)
+
+    def _follow(self, taken: Iterable[Taken]) -> None:
+        """Take what the engine did by itself. A page that was evicted has no image any more."""
+        if not self.engine.profile.unasked or self._oracle is not None:
+            return
+        for one in taken:
+            self.state, self.unasked = one.after, (*self.unasked, one)
+            self._keys = tuple(map(index_entry, self.state.indexed))
+
+    def _forget_moved(self, seen: View) -> None:
+        """An idle page whose key another page of the engine has taken over loses its image."""
+        if Evict not in self.engine.profile.unasked or seen.indexed is None:
+            return
+        named = {*chain(*self._rows)}
+        self._keys = tuple(
+            entry if page in named or seen.indexed[self._image.get(page, page)] == entry else ()
+            for page, entry in enumerate(self._keys)
+        )
 
     def compare_statistics(self, step: Step) -> None:
         """Compare the statistics that the engine shows after a step. Raises Violation."""
@@ -401,6 +429,7 @@ class Lockstep:
                     expected=wanted_entries.get(index),
                 )
                 self._require_none(action, before, found)
+        self._forget_moved(seen)
         for wrong in self._page_differences(seen, wanted):
             raise self._violation(action, before, clause_of(action, "DET"), wrong)
         for name, wrong in self._index_differences(seen, wanted):
@@ -417,31 +446,47 @@ class Lockstep:
         yield from self._carry_bijection(seen, wanted)
 
     def _index_differences(self, seen: View, wanted: View) -> Iterator[tuple[str, str]]:
-        """The entries of the index that differ, each with the field that shows it.
+        """The entries of the index that differ, each with the field that shows it."""
+        if seen.indexed is None or wanted.indexed is None:
+            return
+        for wrong in self._key_differences(seen.indexed, wanted.indexed):
+            yield "indexed", wrong
+        if seen.idle_ranks is not None and wanted.idle_ranks is not None:
+            for wrong in self._rank_differences(seen.idle_ranks, wanted):
+                yield "idle_ranks", wrong
+
+    def _key_differences(
+        self, seen: tuple[IndexEntry, ...], wanted: tuple[IndexEntry, ...]
+    ) -> Iterator[str]:
+        """The keys that differ.
 
         A key has one page, so that it finds the page of any name. That of a page which stays in the
         index is carried along the run, as for a page in a row.
         """
-        if seen.indexed is None or wanted.indexed is None:
-            return
-        pages = {entry: page for page, entry in enumerate(seen.indexed) if entry}
-        for page, entry in enumerate(wanted.indexed):
+        pages = {entry: page for page, entry in enumerate(seen) if entry}
+        for page, entry in enumerate(wanted):
             mine = pages.pop(entry, None) if entry else None
             image = page if self.engine.profile.policy == "lowest" else self._image.get(page, mine)
+            others = (to for other, to in self._image.items() if other != page)
             if entry and (mine is None or mine != image):
                 shown = "no page" if mine is None else f"page {mine}"
-                yield "indexed", f"the key {entry} has {shown}, should have page {image}"
+                yield f"the key {entry} has {shown}, should have page {image}"
+            elif mine is not None and mine in others:
+                yield f"the key {entry} has page {mine}, which is another page's"
             elif mine is not None:
                 self._image[page] = mine
-                if seen.idle_ranks is not None and wanted.idle_ranks is not None:
-                    rank, right = seen.idle_ranks[mine], wanted.idle_ranks[page]
-                    if rank != right:
-                        yield "idle_ranks", f"idle_ranks[{mine}] is {rank}, should be {right}"
         for entry, page in pages.items():
-            yield "indexed", f"page {page} has the key {entry}, should not be in the index"
-        for page, rank in enumerate(seen.idle_ranks or ()):
-            if rank and not seen.indexed[page]:
-                yield "idle_ranks", f"idle_ranks[{page}] is {rank}, should be 0"
+            yield f"page {page} has the key {entry}, should not be in the index"
+
+    def _rank_differences(self, seen: tuple[int, ...], wanted: View) -> Iterator[str]:
+        """The ranks that differ, of pages whose keys do not."""
+        assert wanted.indexed is not None
+        assert wanted.idle_ranks is not None
+        pages = {self._image[page]: page for page, entry in enumerate(wanted.indexed) if entry}
+        for mine, rank in enumerate(seen):
+            right = wanted.idle_ranks[pages[mine]] if mine in pages else 0
+            if rank != right:
+                yield f"idle_ranks[{mine}] is {rank}, should be {right}"
 
     def _carry_bijection(self, seen: View, wanted: View) -> Iterator[str]:
         """A page keeps its image as long as some row entry keeps it, or the index its key.
@@ -527,7 +572,7 @@ def require_shown(profile: Profile, shown: View) -> None:
             remedy="Leave the queue out of the view; with Append the caller has it.",
         )
     for rung in profile.machine.rungs:
-        offered = sorted(kind.__name__ for kind in profile.actions.intersection(rung.rules))
+        offered = sorted(kind.__name__ for kind in profile.taken.intersection(rung.rules))
         drafts = rung.known is not None and shown.tokens is not None
         for field in VIEWED:
             hidden = field.owner == rung.name and getattr(shown, field.name) is None

@@ -38,7 +38,7 @@ FINISHING: Final = frozenset({act.Prefill, act.Round, act.Generate, act.Admit})
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:
     """The reason for each clause that is not judged, by its id, in the order of the registry."""
-    shown, offered = engine.observe(), engine.profile.actions
+    shown, offered = engine.observe(), engine.profile.taken
     why = dict(OTHERS)
     for name in clauses.not_checked(shown):
         hidden = [need for need in clauses.CLAUSES[name].needs if getattr(shown, need) is None]
@@ -61,7 +61,7 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     profile = engine.profile
     yield from clauses_not_judged(engine).items()
     apart = ladder.not_beside(profile.actions)
-    left_out = CALLS - profile.actions - apart
+    left_out = CALLS - profile.taken - apart
     if left_out:
         yield names_of(left_out), "the engine does not offer these actions"
     if act.Append in profile.actions:
@@ -71,6 +71,10 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
         yield f"{names_of(idle)} after a sequence has finished", "no offered action finishes one"
     if profile.policy == "any":
         yield "DET, which free page is taken", "the engine promises no policy"
+    if profile.unasked:
+        yield f"when {names_of(profile.unasked)} happens", "the engine decides: Profile.unasked"
+    if act.Hit in profile.actions and not profile.contexts:
+        yield "PC, contexts", "the engine has none: Profile.contexts"
     yield from _guarded(profile)
     yield from _not_shown_by_sizes(profile)
     if profile.refuses == "may_refuse_more":

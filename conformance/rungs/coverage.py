@@ -183,6 +183,12 @@ class Coverage:
         for corner in found:
             self.corners[corner] += 1
 
+    def count_unasked(self, before: State, action: Action, after: State) -> None:
+        """Count an action that an engine took by itself. It is no step of the run."""
+        self._outcomes[Outcome(type(action), None)] += 1
+        for corner in corners(before, action, after):
+            self.corners[corner] += 1
+
     def times(self, outcome: Outcome) -> int:
         """How often an action had this outcome."""
         return self._outcomes[outcome]
@@ -254,7 +260,10 @@ class Coverage:
 
 
 def possible_at(profile: Profile) -> tuple[tuple[Outcome, ...], frozenset[Pair]]:
-    """The outcomes, and the pairs of steps, that are possible at the sizes of one engine."""
+    """The outcomes, and the pairs of steps, that are possible at the sizes of one engine.
+
+    Of the actions that it is asked for.
+    """
     words = conditions(
         profile,
         [profile.geometry],
@@ -262,7 +271,11 @@ def possible_at(profile: Profile) -> tuple[tuple[Outcome, ...], frozenset[Pair]]
         cleanups=[profile.cleanup],
         limits=lambda _: profile.limits,
     )
-    possible = tuple(one for one, needs in outcomes(profile, words).items() if needs is None)
+    possible = tuple(
+        one
+        for one, needs in outcomes(profile, words).items()
+        if needs is None and one.kind in profile.actions
+    )
     return possible, pairs(possible, words)
 
 
@@ -316,7 +329,7 @@ def conditions(
     words |= {word for word, holds in holding.items() if holds}
     if profile.batches != "several slots":
         words.discard(SEVERAL_SLOTS)
-    return frozenset(words | {kind.__name__ for kind in profile.actions})
+    return frozenset(words | {kind.__name__ for kind in profile.taken})
 
 
 def _fills(sizes: Geometry, limits: Limits) -> set[str]:

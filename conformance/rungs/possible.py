@@ -212,6 +212,9 @@ TAKES: Final[Mapping[type, frozenset[str]]] = {
 }
 """What the state does not have right after an action that is done."""
 
+MAYBE: Final = frozenset({act.Evict})
+"""What no engine must do unasked: its choice of an idle page may be that of the specification."""
+
 MANY: Final = frozenset({FINISHED, DRAFT, TOKEN, OUTPUT, NAMED})
 """The facts of an action before: a sequence that ended, a draft, a queue, an output, an id."""
 
@@ -302,6 +305,9 @@ def outcomes(profile: Profile, words: Iterable[str]) -> dict[Outcome, str | None
             else:
                 lacks = lacking(outcome.needs, true)
                 found[outcome] = None if lacks is None else f"needs {lacks}"
+    for kind in sorted(profile.unasked - MAYBE, key=lambda one: one.__name__):
+        lacks = lacking(Outcome(kind, None).needs, true)
+        found[Outcome(kind, None)] = None if lacks is None else f"needs {lacks}"
     return found
 
 

@@ -448,7 +448,7 @@ KIT: Final = RungKit(
         "merge a page that others keep": (*_PUBLISHES, "Merge", "Clone"),
         "evict a page that an idle one extends": (
             *_PUBLISHES,
-            "Evict",
+            "Evict: done",
             "Free|FreeFinished",
             CHAINS,
         ),
