@@ -285,11 +285,19 @@ def _publish_first(session: Session, digits: Digits) -> None:
 
 
 def _write_twice(session: Session, digits: Digits) -> None:
-    """Write one text in two slots, and publish one of them."""
+    """Write one text in two slots, and publish one of them.
+
+    Often the second slot writes it between two parts of the first one, which end anywhere.
+    """
     text, context = _whole_text(session.state, digits), digits.below(CONTEXTS)
-    first, _ = _write(session, text, context, digits), _write(session, text, context, digits)
+    part = 1 + digits.below(len(text)) if digits.rarely(2) else len(text)
+    first = _write(session, text, context, digits, most=part)
+    second = _write(session, text, context, digits)
+    published = first if part == len(text) else second
+    if published is not None and session.state.sequences[published]:
+        session.take(Publish(published, session.state.committed[published]))
     if first is not None and session.state.sequences[first]:
-        session.take(Publish(first, session.state.committed[first]))
+        _fill(session, first, part, len(text))
 
 
 def _whole_text(state: State, digits: Digits) -> tuple[int, ...]:
@@ -300,16 +308,23 @@ def _whole_text(state: State, digits: Digits) -> tuple[int, ...]:
     return (digits.below(2),) * min(most, pages * size + digits.below(size))
 
 
-def _write(session: Session, text: tuple[int, ...], context: int, digits: Digits) -> int | None:
+def _write(
+    session: Session,
+    text: tuple[int, ...],
+    context: int,
+    digits: Digits,
+    *,
+    most: int | None = None,
+) -> int | None:
     """Write a text in a slot, after what it lacks was freed; None if no slot is free.
 
-    Sometimes another slot is reserved before its cells are written.
+    Sometimes another slot is reserved before its cells are written. most: so many of them.
     """
     make_room(session, Prefill((Request(id=session.next_id(), prompt=text, params=_ONE),)), digits)
     if None not in session.state.sequences:
         return None
     slot = free_slots(session.state)[0]
-    cells = tuple((slot, position) for position in range(len(text)))
+    cells = _cells(slot, 0, len(text) if most is None else most)
     session.take(Reserve(slot, context))
     session.take(Assign(slot, text, _ONE, session.next_id()))
     session.take(Allocate(cells))
@@ -317,6 +332,17 @@ def _write(session: Session, text: tuple[int, ...], context: int, digits: Digits
         session.take(Reserve(None, context))
     session.take(Write(cells))
     return slot
+
+
+def _fill(session: Session, slot: int, start: int, end: int) -> None:
+    """Write further cells of a slot."""
+    if start < end:
+        session.take(Allocate(_cells(slot, start, end)))
+        session.take(Write(_cells(slot, start, end)))
+
+
+def _cells(slot: int, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    return tuple((slot, position) for position in range(start, end))
 
 
 def _simpler_length(action: Hit | Publish) -> Iterator[Step]:
