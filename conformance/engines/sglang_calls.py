@@ -1,6 +1,6 @@
 """The calls of sglang-jax that its adapters make, and the state that they read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, Final
@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from conformance.engines import drift
+from conformance.protocol import EngineFailed
 from spec.vocabulary import Geometry, InvalidInput
 
 PACKAGE: Final = "sglang-jax"
@@ -105,9 +106,10 @@ class Pools:
         cells = self.requests.req_to_token[request.req_pool_idx, :length].tolist()
         for position, (cell, following) in enumerate(pairwise(cells), start=1):
             if position % self.size and following != cell + 1:
-                raise AssertionError(f"position {position} is at cell {following}, not {cell + 1}")
+                wrong = f"position {position} is at cell {following}, not {cell + 1}"
+                raise EngineFailed(wrong, clause="ROW")
         if any(cell % self.size for cell in cells[:: self.size]):
-            raise AssertionError(f"a page begins inside another: cells {cells}")
+            raise EngineFailed(f"a page begins inside another: cells {cells}", clause="ROW")
         return tuple(cell // self.size - 1 for cell in cells[:: self.size])
 
     def extend(self, growth: Mapping[int, tuple[Request, range]]) -> dict[int, list[int]] | None:
@@ -140,6 +142,38 @@ class Pools:
         self.allocator.free_group_begin()
         self.cache.cache_finished_req(request)
         self.allocator.free_group_end()
+
+    def give_back(self, request: Request, written: int, allocated: int) -> None:
+        """Free the pages of a request of which no cell is written."""
+        start = -(-written // self.size) * self.size
+        if start < allocated:
+            self.allocator.free(self.requests.req_to_token[request.req_pool_idx, start:allocated])
+
+    def cached(self) -> dict[int, tuple[int, ...]]:
+        """The tokens up to the end of each page in the tree of prefixes."""
+        return {page: tokens for page, tokens, _ in self._tree()}
+
+    def spare_pages(self) -> list[int]:
+        """The pages that can be given out, as often as they are listed: free, or not locked.
+
+        Raises EngineFailed if the cache reports another number of the latter.
+        """
+        idle = [page for page, _, is_locked in self._tree() if not is_locked]
+        stated = self.cache.evictable_size()
+        if len(idle) * self.size != stated:
+            raise EngineFailed(f"{stated} tokens are reported as evictable, {len(idle)} pages are")
+        return self.free_pages() + idle
+
+    def _tree(self) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+        """Each page of the tree: its tokens and those before it, and whether it is locked."""
+        nodes: list[tuple[Any, tuple[int, ...]]] = [(self.cache.root_node, ())]
+        while nodes:
+            node, before = nodes.pop()
+            tokens = (*before, *map(int, node.key))
+            for start in range(0, len(node.value), self.size):
+                end = len(before) + start + self.size
+                yield int(node.value[start]) // self.size - 1, tokens[:end], node.lock_ref > 0
+            nodes += ((child, tokens) for child in node.children.values())
 
     def flush(self) -> None:
         """Empty all pools."""

@@ -1,4 +1,4 @@
-"""The adapter of sglang-jax: its page allocator and its table of requests, prefix caching off.
+"""The adapter of sglang-jax: its page allocator, its table of requests, and its prefix cache.
 
     make engine-sglang-jax
 
@@ -16,16 +16,24 @@ The view has rows, from every index of its table (a misplaced index makes `obser
 counts. sglang-jax keeps no counts: a page counts 1 minus its occurrences in the free lists, which
 is exact as long as nothing is shared. It keeps no lengths, tokens or contents; the clauses that
 need them are not checked. Its page 0 is for padding and never given out, so page p here is its page
-p + 1. `conformance.harnesses.prefix_caching` covers prefix caching.
+p + 1.
+
+With prefix caching it publishes, merges and evicts by itself, and the index that is shown is its
+tree. A page of the tree that no request has locked can be given out; a page that is neither in a
+row, nor free, nor there counts 1. Its hits tell no contexts apart. The adapter has the lengths, the
+tokens and the cells, which it writes as the model would.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Final
 
 import attrs
 
 from conformance.engines import drift
 from conformance.engines.sglang_calls import PACKAGE, Pools, Request
+from conformance.engines.texts import Text, Texts
 from conformance.protocol import Action, EngineFailed, Profile, Result
 from spec import table
 from spec.machines import actions as act
@@ -35,105 +43,10 @@ from spec.vocabulary import (
     Geometry,
     Limits,
     Reason,
-    Tokens,
     refused,
 )
 
 OFFERED: Final = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
-
-
-class Prefixes:
-    """The calls of the scheduler with prefix caching on, for `harnesses.prefix_caching`.
-
-    A prompt is looked up without its last token, so that one is left to compute, and a hit is
-    locked. Room is made by evicting as many tokens as the scheduler requests. After each part of a
-    prompt `cache_unfinished_req` is called, at the end `cache_finished_req`. A sequence ends only
-    when all its cells are computed. whole_pages: a part of a prompt ends with a page or with the
-    prompt.
-    """
-
-    drops = False
-
-    def __init__(self, geometry: Geometry, *, whole_pages: bool) -> None:
-        self.geometry, self._whole_pages = geometry, whole_pages
-        self._pools = Pools(geometry, caching=True)
-        self._requests: dict[int, Request] = {}
-        self._lengths: dict[int, int] = {}
-
-    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Match, lock, evict, allocate; everything is undone if there is no room."""
-        pools = self._pools
-        match = pools.cache.match_prefix(list(tokens[:-1]))
-        pools.cache.inc_lock_ref(match.last_device_node)
-        hit = len(match.device_indices)
-        request = Request(pools.requests.alloc(1)[0], list(tokens))
-        request.prefix_indices, request.last_node = match.device_indices, match.last_device_node
-        pools.requests.write((request.req_pool_idx, slice(0, hit)), match.device_indices)
-        given = self._part(tokens, max(count, hit + 1))
-        if not self._extend(request, range(hit, given)):
-            pools.cache.dec_lock_ref(match.last_device_node)
-            pools.requests.free(request.req_pool_idx)
-            return None
-        self._requests[slot], self._lengths[slot] = request, given
-        return hit, given
-
-    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """The next part of a prompt, or one more token."""
-        request, given = self._requests[slot], self._part(tokens, count)
-        if not self._extend(request, range(self._lengths[slot], given)):
-            return None
-        request.output_ids = list(tokens[len(request.origin_input_ids) :])
-        self._lengths[slot] = given
-        return given
-
-    def computed(self, slot: int, tokens: Tokens) -> None:
-        """Publish the computed part of a prompt; decoded tokens are published at the end."""
-        request = self._requests[slot]
-        if not request.output_ids:
-            request.fill_ids = list(tokens)
-            self._pools.cache.cache_unfinished_req(request)
-
-    def end(self, slot: int, tokens: Tokens) -> None:
-        """The cache takes over the pages that it lacks; the last output never had a cell."""
-        request = self._requests.pop(slot)
-        del self._lengths[slot]
-        request.origin_input_ids, request.output_ids = list(tokens), [0]
-        self._pools.release(request)
-
-    def row(self, slot: int) -> tuple[int, ...]:
-        """The pages in the table of requests."""
-        return self._pools.row(self._requests[slot], self._lengths[slot])
-
-    def spare(self) -> list[int]:
-        """The free lists, and every page of a node of the tree that no request has locked."""
-        cached, nodes = list[int](), [self._pools.cache.root_node]
-        while nodes:
-            node = nodes.pop()
-            nodes += node.children.values()
-            if not node.lock_ref:
-                cached += [cell // self.geometry.page_size - 1
-                           for cell in node.value[:: self.geometry.page_size].tolist()]  # fmt: skip
-        if len(cached) * self.geometry.page_size != self._pools.cache.evictable_size():
-            stated = self._pools.cache.evictable_size()
-            raise EngineFailed(
-                f"{stated} tokens are reported as evictable, {len(cached)} pages are"
-            )
-        return self._pools.free_pages() + cached
-
-    def counts(self) -> None:
-        """None: sglang-jax keeps no counts."""
-
-    def _part(self, tokens: Tokens, count: int) -> int:
-        """The end of a part that should end at `count`."""
-        size = self.geometry.page_size if self._whole_pages else 1
-        return min(len(tokens), -(-count // size) * size)
-
-    def _extend(self, request: Request, positions: range) -> bool:
-        pools = self._pools
-        wanted = len(positions) + (0 if pools.single else self.geometry.page_size)
-        if pools.allocator.available_size() < wanted:
-            pools.cache.evict(wanted)
-        return pools.extend({0: (request, positions)}) is not None
 
 
 class Adapter:
@@ -238,6 +151,125 @@ class Adapter:
         return self._pools.row(self._requests[slot], self._lengths[slot])
 
 
+class CachingAdapter:
+    """See `conformance.protocol`. Prefix caching is on; the adapter keeps texts and cells.
+
+    A hit is locked. Room is made by evicting as many tokens as the scheduler requests. When a part
+    of a prompt is written `cache_unfinished_req` is called, at the end of the sequence
+    `cache_finished_req`; what was allocated and not written is given back before, as the scheduler
+    does when it retracts a request. in_parts: whether a part of a prompt ends anywhere, or with a
+    page or the prompt alone.
+    """
+
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, in_parts: bool
+    ) -> None:
+        self.profile = Profile(
+            name=f"sglang-jax with prefix caching, {drift.version(PACKAGE)}",
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            actions=OFFERED | {act.Assign, act.Append, act.Write, act.Hit},
+            unasked={act.Publish, act.Merge, act.Evict},
+            contexts=False,
+            policy="any",
+            batches="one slot",
+            guarded=frozenset(Reason) - {Reason.OUT_OF_PAGES},
+        )
+        self._pools, self._in_parts = Pools(geometry, caching=True), in_parts
+        self._requests: dict[int, Request] = {}
+        self._texts = Texts(geometry)
+
+    def apply(self, action: Action) -> Result:
+        """Call the cache and the allocator as the scheduler does."""
+        held = self._texts.held
+        match action:
+            case act.Reserve(int(slot)):
+                given = self._pools.requests.alloc(1)
+                _need(given, Reason.NO_FREE_SLOT)
+                self._requests[slot] = Request(given[0], last_node=self._pools.cache.root_node)
+                held[slot] = Text(0)
+            case act.Assign(slot=int(slot), prompt=tokens):
+                held[slot].tokens += tokens
+                self._requests[slot].origin_input_ids = list(tokens)
+            case act.Append(int(slot), tokens):
+                held[slot].tokens += tokens
+            case act.Allocate(batch):
+                self._allocate(batch)
+            case act.Write(batch):
+                self._write(batch)
+            case act.Hit(slot, length):
+                self._hit(slot, length)
+            case act.Free(int(slot)):
+                self._release(slot)
+            case act.Reset():
+                self._pools.flush()
+                self._requests.clear()
+                self._texts.reset()
+        return None
+
+    def observe(self) -> View:
+        """Rows, and the index of the tree; a page that nobody has and nobody can get counts 1."""
+        geometry, texts = self.profile.geometry, self._texts.shown()
+        rows = [self._row(slot) if slot in self._requests else () for slot in range(geometry.slots)]
+        index = self._pools.cached()
+        named, spare = Counter(chain(*rows)), self._pools.spare_pages()
+        for page in named.keys() & {*spare}:
+            raise EngineFailed(f"page {page} can be given out, and a row names it", clause="UAF")
+        if len(spare) != len({*spare}):
+            raise EngineFailed(f"a page can be given out twice: {sorted(spare)}", clause="CONS")
+        return View(
+            geometry=geometry,
+            counts=[named[page] or int(page not in spare) for page in range(geometry.pages)],
+            rows=rows,
+            indexed=[(0, *index[page]) if page in index else () for page in range(geometry.pages)],
+            **texts,
+        )
+
+    def _allocate(self, batch: table.Batch) -> None:
+        pools, size = self._pools, self.profile.geometry.page_size
+        for slot, at in table.by_slot(batch).items():
+            wanted = len(at) + (0 if pools.single else size)
+            if pools.allocator.available_size() < wanted:
+                pools.cache.evict(wanted)
+            grown = {slot: (self._requests[slot], range(at[0], at[-1] + 1))}
+            _need(pools.extend(grown), Reason.OUT_OF_PAGES)
+            self._texts.held[slot].allocated = at[-1] + 1
+
+    def _write(self, batch: table.Batch) -> None:
+        self._texts.write(batch, self._row)
+        for slot in table.by_slot(batch):
+            self._publish(slot)
+
+    def _publish(self, slot: int) -> None:
+        """Publish the part of a prompt that is written; what is decoded is published at the end."""
+        request, written = self._requests[slot], self._texts.held[slot].written
+        prompt = len(request.origin_input_ids)
+        ends = written == prompt or written % self.profile.geometry.page_size == 0
+        if written <= prompt and (ends or self._in_parts):
+            request.fill_ids = list(self._texts.tokens(slot)[:written])
+            self._pools.cache.cache_unfinished_req(request)
+
+    def _hit(self, slot: int, length: int) -> None:
+        pools, request = self._pools, self._requests[slot]
+        match = pools.cache.match_prefix(list(self._texts.tokens(slot)[:length]))
+        if len(match.device_indices) < length:
+            raise refused(Reason.NOT_INDEXED)
+        pools.cache.inc_lock_ref(match.last_device_node)
+        request.prefix_indices, request.last_node = match.device_indices, match.last_device_node
+        pools.requests.write((request.req_pool_idx, slice(0, length)), match.device_indices)
+        self._texts.hit(slot, length)
+
+    def _release(self, slot: int) -> None:
+        request, text = self._requests.pop(slot), self._texts.held.pop(slot)
+        self._pools.give_back(request, text.written, text.allocated)
+        request.origin_input_ids, request.output_ids = text.tokens[: text.written], [0]
+        self._pools.release(request)
+
+    def _row(self, slot: int) -> tuple[int, ...]:
+        return self._pools.row(self._requests[slot], self._texts.held[slot].allocated)
+
+
 def _need(answer: object, reason: Reason) -> None:
     if answer is None:
         raise refused(reason)
@@ -253,11 +285,13 @@ def make_undoing(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Ad
     return Adapter(geometry, limits, cleanup, undoing=True)
 
 
-def prefixes(geometry: Geometry) -> Prefixes:
+def make_caching(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> CachingAdapter:
     """Prefix caching on; a part of a prompt ends with a page, as it usually does."""
-    return Prefixes(geometry, whole_pages=True)
+    return CachingAdapter(geometry, limits, cleanup, in_parts=False)
 
 
-def prefixes_in_parts(geometry: Geometry) -> Prefixes:
+def make_caching_in_parts(
+    geometry: Geometry, limits: Limits, cleanup: CleanupMode
+) -> CachingAdapter:
     """Prefix caching on; a part of a prompt ends anywhere."""
-    return Prefixes(geometry, whole_pages=False)
+    return CachingAdapter(geometry, limits, cleanup, in_parts=True)

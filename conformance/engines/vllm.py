@@ -2,8 +2,8 @@
 
     make engine-vllm
 
-Prefix caching is off for the kit, and on for `conformance.harnesses.prefix_caching`. A request of
-vLLM stands for a slot, and its blocks for a row.
+Prefix caching is off for `make`, and on for `make_caching` and `make_caching_written`. A request
+of vLLM stands for a slot, and its blocks for a row.
 
 vLLM itself must report when no block is free: `allocate_slots` returns None. Every other check is
 its scheduler's, and guarded here: that a slot is free or used, the next positions, the width of a
@@ -15,6 +15,12 @@ free queue holds exactly the blocks whose count is 0, once each. vLLM keeps no l
 the clauses that need them are not checked. Its block 0 stands for no block and is never given out,
 so page p here is its block p + 1. A reset frees every request and then requests an empty prefix
 cache, which vLLM grants only if no block is in use.
+
+With prefix caching vLLM publishes and evicts by itself, and the index that is shown is its map from
+hashes to blocks: for each text of a request that it has seen, the block that a hit finds. Several
+blocks may have one hash; the others are not shown, and a hash may move to one of them. A context is
+a cache salt. A hit is what `get_computed_blocks` finds, cut to the length that is asked for. The
+adapter has the lengths, the tokens and the cells, which it writes as the model would.
 """
 
 from collections.abc import Mapping
@@ -22,9 +28,10 @@ from importlib import import_module
 from typing import Any, Final
 
 from conformance.engines import drift
+from conformance.engines.texts import Text, Texts
 from conformance.protocol import Action, EngineFailed, Profile, Result
 from spec.machines import actions as act
-from spec.table import by_slot
+from spec.table import Batch, by_slot
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
@@ -39,6 +46,7 @@ PACKAGE: Final = "vllm-tpu"
 REMEDY: Final = "Run `make engine-vllm`: it installs vllm-tpu 0.32.0 in a place of its own."
 OFFERED: Final = frozenset({act.Reserve, act.Allocate, act.Free, act.Reset})
 _MANAGER: Final = "vllm.v1.core.kv_cache_manager"
+_POOL: Final = "vllm.v1.core.block_pool"
 _UTILS: Final = "vllm.v1.core.kv_cache_utils"
 _INTERFACE: Final = "vllm.v1.kv_cache_interface"
 _REQUEST: Final = "vllm.v1.request"
@@ -56,11 +64,17 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
         "num_encoder_tokens", "full_sequence_must_fit", "reserved_blocks", "has_scheduled_reqs",
         "skip_zeroing_group_ids",
     ),
+    f"{_MANAGER}:KVCacheManager.truncate_computed_blocks": (
+        "self", "blocks", "num_computed_tokens",
+    ),
+    f"{_MANAGER}:KVCacheManager.cache_blocks": ("self", "request", "num_computed_tokens"),
     f"{_MANAGER}:KVCacheManager.free": ("self", "request"),
     f"{_MANAGER}:KVCacheManager.reset_prefix_cache": ("self",),
     f"{_MANAGER}:KVCacheManager.get_block_ids": ("self", "request_id"),
     f"{_UTILS}:get_request_block_hasher": ("hash_block_size", "caching_hash_fn"),
     f"{_UTILS}:init_none_hash": ("hash_fn",),
+    f"{_UTILS}:make_block_hash_with_group_id": ("block_hash", "group_id"),
+    f"{_POOL}:BlockHashToBlockMap.get_one_block": ("self", "key"),
     f"{_UTILS}:FreeKVCacheBlockQueue.get_all_free_blocks": ("self",),
     f"{_REQUEST}:Request.append_output_token_ids": ("self", "token_ids"),
 }  # fmt: skip
@@ -83,6 +97,7 @@ class Blocks:
         )
         hashing = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(hashing)
+        self._named = utils.make_block_hash_with_group_id
         self._hasher = utils.get_request_block_hasher(geometry.page_size, hashing)
         self._params = import_module("vllm").SamplingParams(max_tokens=geometry.max_len)
         dtype = import_module("torch").float32
@@ -100,12 +115,33 @@ class Blocks:
         self.requests: dict[int, Any] = {}
         self._made = 0
 
-    def open(self, tokens: Tokens) -> Any:
-        """Open a request with a unique name."""
+    def open(self, tokens: Tokens, *, salt: int = 0) -> Any:
+        """Open a request with a unique name. salt: what tells its texts from those of others."""
         self._made += 1
         return self._request.Request(
-            f"request {self._made}", list(tokens), self._params, None, block_hasher=self._hasher
+            f"request {self._made}",
+            list(tokens),
+            self._params,
+            None,
+            cache_salt=str(salt) if salt else None,
+            block_hasher=self._hasher,
         )
+
+    def names(self, slot: int) -> list[Any]:
+        """The name of each full block of tokens of a request, by which the pool finds a block."""
+        return [self._named(one, 0) for one in self.requests[slot].block_hashes]
+
+    def found(self, name: Any) -> int | None:
+        """The page that a hit of this name finds; None if there is none."""
+        block = self.manager.block_pool.cached_block_hash_to_block.get_one_block(name)
+        return None if block is None else block.block_id - 1
+
+    def reset(self) -> None:
+        """End every request, and empty the prefix cache."""
+        for slot in tuple(self.requests):
+            self.release(slot)
+        if not self.manager.reset_prefix_cache():
+            raise EngineFailed("blocks are in use though every request was freed")
 
     def row(self, slot: int) -> tuple[int, ...]:
         """The pages of a request, in order of position."""
@@ -163,10 +199,7 @@ class Adapter:
             case act.Free(int(slot)):
                 self._blocks.release(slot)
             case act.Reset():
-                for slot in tuple(requests):
-                    self._blocks.release(slot)
-                if not self._blocks.manager.reset_prefix_cache():
-                    raise EngineFailed("blocks are in use though every request was freed")
+                self._blocks.reset()
         return None
 
     def observe(self) -> View:
@@ -180,53 +213,115 @@ class Adapter:
         )
 
 
-class Prefixes:
-    """The calls of the scheduler with prefix caching on, for `harnesses.prefix_caching`.
+class CachingAdapter:
+    """See `conformance.protocol`. Prefix caching is on; the adapter keeps texts and cells.
 
-    A block that `allocate_slots` has filled can be hit at once, before the model has run; the model
-    then writes it earlier in the same pass. drops: let a request end between the two.
+    early: whether a block is published when it is allocated, as the scheduler of vLLM does, and not
+    when it is written, as after a transfer. A block that some request still has to write is then
+    not shown in the index: the model writes it before any hit of it is read.
     """
 
-    def __init__(self, geometry: Geometry, *, drops: bool) -> None:
-        self.geometry, self.drops = geometry, drops
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, early: bool
+    ) -> None:
+        self.profile = Profile(
+            name=f"vLLM v1 core with prefix caching, {PACKAGE} {drift.version(PACKAGE)}",
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            actions=OFFERED | {act.Assign, act.Append, act.Write, act.Hit},
+            unasked={act.Publish, act.Evict},
+            policy="any",
+            batches="one slot",
+            guarded=frozenset(Reason) - {Reason.OUT_OF_PAGES},
+        )
         self._blocks = Blocks(geometry, caching=True)
+        self._texts, self._early = Texts(geometry), early
+        self._keys: dict[Any, tuple[int, ...]] = {}
 
-    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Look the prompt up, and allocate cells for the part that is not hit."""
-        request = self._blocks.open(tokens)
-        found, hit, _ = self._blocks.manager.get_computed_blocks(request)
-        given = max(count, hit + 1)
-        if self._blocks.manager.allocate_slots(request, given - hit, hit, found) is None:
-            return None
-        self._blocks.requests[slot] = request
-        return hit, given
+    def apply(self, action: Action) -> Result:
+        """Call the manager."""
+        texts, requests = self._texts, self._blocks.requests
+        match action:
+            case act.Reserve(int(slot), context):
+                texts.held[slot] = Text(context)
+                requests[slot] = self._blocks.open((), salt=context)
+            case act.Assign(slot=int(slot), prompt=tokens) | act.Append(int(slot), tokens):
+                self._append(slot, tokens)
+            case act.Allocate(batch):
+                self._allocate(batch)
+            case act.Write(batch):
+                self._write(batch)
+            case act.Hit(slot, length):
+                self._hit(slot, length)
+            case act.Free(int(slot)):
+                self._blocks.release(slot)
+                del texts.held[slot]
+            case act.Reset():
+                self._blocks.reset()
+                texts.reset()
+        return None
 
-    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """The next part of a prompt, or one more token."""
-        request = self._blocks.requests[slot]
-        request.append_output_token_ids(list(tokens[request.num_tokens :]))
-        more = count - request.num_computed_tokens
-        return count if self._blocks.manager.allocate_slots(request, more) is not None else None
+    def observe(self) -> View:
+        """Rows, counts and the index of the manager, with the texts and cells of the adapter."""
+        geometry, unwritten = self.profile.geometry, self._unwritten()
+        found = {self._blocks.found(name): key for name, key in self._keys.items()}
+        index = [found.get(page, ()) for page in range(geometry.pages)]
+        return View(
+            geometry=geometry,
+            counts=self._blocks.counts(),
+            rows=[self._blocks.row(slot) for slot in range(geometry.slots)],
+            indexed=[() if page in unwritten else key for page, key in enumerate(index)],
+            **self._texts.shown(),
+        )
 
-    def computed(self, slot: int, tokens: Tokens) -> None:
-        """Update the request alone."""
-        self._blocks.requests[slot].num_computed_tokens = len(tokens)
+    def _append(self, slot: int, tokens: Tokens) -> None:
+        self._texts.held[slot].tokens += tokens
+        self._blocks.requests[slot].append_output_token_ids(list(tokens))
+        for pages, name in enumerate(self._blocks.names(slot), start=1):
+            self._keys[name] = self._texts.key(slot, pages)
 
-    def end(self, slot: int, _tokens: Tokens) -> None:
-        """Free the request; its blocks stay cached until they are reused."""
-        self._blocks.release(slot)
+    def _allocate(self, batch: Batch) -> None:
+        for slot, positions in by_slot(batch).items():
+            request, more, text = (
+                self._blocks.requests[slot],
+                len(positions),
+                self._texts.held[slot],
+            )
+            given = self._blocks.manager.allocate_slots(
+                request, more, delay_cache_blocks=not self._early
+            )
+            if given is None:
+                raise refused(Reason.OUT_OF_PAGES)
+            text.allocated += more
+            request.num_computed_tokens = text.allocated
 
-    def row(self, slot: int) -> tuple[int, ...]:
-        """The blocks of its request."""
-        return self._blocks.row(slot)
+    def _write(self, batch: Batch) -> None:
+        self._texts.write(batch, self._blocks.row)
+        for slot in by_slot(batch) if not self._early else ():
+            written = self._texts.held[slot].written
+            self._blocks.manager.cache_blocks(self._blocks.requests[slot], written)
 
-    def spare(self) -> list[int]:
-        """The free queue, where cached blocks wait too."""
-        return self._blocks.free_pages()
+    def _hit(self, slot: int, length: int) -> None:
+        """Take so much of what the manager finds; it may find less, or no room for it."""
+        request, manager = self._blocks.requests[slot], self._blocks.manager
+        found, cells, _ = manager.get_computed_blocks(request)
+        if cells < length:
+            raise refused(Reason.NOT_INDEXED)
+        blocks = manager.truncate_computed_blocks(found, length)
+        if manager.allocate_slots(request, 0, length, blocks, delay_cache_blocks=True) is None:
+            raise refused(Reason.OUT_OF_PAGES)
+        request.num_computed_tokens = length
+        self._texts.hit(slot, length)
 
-    def counts(self) -> tuple[int, ...]:
-        """`ref_cnt` of each block."""
-        return self._blocks.counts()
+    def _unwritten(self) -> set[int]:
+        """The pages of which a sequence has not written every cell."""
+        size = self.profile.geometry.page_size
+        return {
+            page
+            for slot, text in self._texts.held.items()
+            for page in self._blocks.row(slot)[text.written // size :]
+        }
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
@@ -234,11 +329,13 @@ def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
     return Adapter(geometry, limits, cleanup)
 
 
-def prefixes(geometry: Geometry) -> Prefixes:
-    """Prefix caching on; allocated cells are computed before their request ends."""
-    return Prefixes(geometry, drops=False)
+def make_caching(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> CachingAdapter:
+    """Prefix caching on; a block is published when it is allocated, as by the scheduler."""
+    return CachingAdapter(geometry, limits, cleanup, early=True)
 
 
-def prefixes_dropped(geometry: Geometry) -> Prefixes:
-    """Prefix caching on; a request may end between allocation and computation."""
-    return Prefixes(geometry, drops=True)
+def make_caching_written(
+    geometry: Geometry, limits: Limits, cleanup: CleanupMode
+) -> CachingAdapter:
+    """Prefix caching on; a block is published when it is written."""
+    return CachingAdapter(geometry, limits, cleanup, early=False)

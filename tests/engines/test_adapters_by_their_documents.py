@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from conformance.engines import sglang_calls, sglang_jax, vllm
+from conformance.engines.sglang_calls import Request
+from conformance.engines.texts import Text, Texts
 from conformance.protocol import EngineFailed
+from spec.cells import POISON
 from spec.machines import actions as act
 from spec.vocabulary import INVALID, CleanupMode, Geometry, Reason, Refused, default_limits
 
@@ -68,7 +71,7 @@ def test_a_row_of_sglang_is_whole_pages(size: int, wrong: int | None) -> None:
         right = size == 1 or wrong is None or wrong >= length
         try:
             row = pools.row(sglang_calls.Request(1), length)
-        except AssertionError:
+        except EngineFailed:
             assert not right
         else:
             shown = pages[: -(-length // size)]
@@ -189,15 +192,75 @@ def test_the_adapter_of_vllm_has_a_page_for_each_position(
         assert [named.count(page) for page in range(geometry.pages)] == list(view.counts or ())
 
 
-@pytest.mark.parametrize("whole_pages", [True, False])
+@pytest.mark.parametrize("in_parts", [True, False])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_part_of_a_prompt_of_sglang_ends_where_it_should(size: int, *, whole_pages: bool) -> None:
-    """A part ends at the count or the whole page after it, and never past the prompt."""
-    prefixes = sglang_jax.Prefixes.__new__(sglang_jax.Prefixes)
-    prefixes.geometry = Geometry(pages=4, slots=1, page_size=size, pages_per_seq=4)
-    prefixes._whole_pages = whole_pages
+def test_sglang_publishes_the_parts_of_a_prompt(size: int, *, in_parts: bool) -> None:
+    """Those that end with a page or the prompt, or all of them; and nothing that is decoded."""
+    adapter = sglang_jax.CachingAdapter.__new__(sglang_jax.CachingAdapter)
+    geometry = Geometry(pages=4, slots=1, page_size=size, pages_per_seq=4)
+    told, prompt = list[list[int]](), list(range(2 * size + 1))
+    cache = SimpleNamespace(cache_unfinished_req=lambda request: told.append(request.fill_ids))
+    pools: Any = SimpleNamespace(cache=cache)
+    profile: Any = SimpleNamespace(geometry=geometry)
+    adapter._pools, adapter.profile, adapter._in_parts = pools, profile, in_parts
+    adapter._requests = {0: Request(0, origin_input_ids=prompt)}
+    adapter._texts = Texts(geometry)
 
-    for length in range(1, 4 * size):
-        for count in range(1, length + 1):
-            ends = [at for at in range(count, length) if at % size == 0 or not whole_pages]
-            assert min([*ends, length]) == prefixes._part(tuple(range(length)), count)
+    for written in range(1, 4 * size):
+        adapter._texts.held[0] = Text(0, [*prompt, 7, 7, 7, 7, 7], written, written)
+        adapter._publish(0)
+
+    ends = range(1, len(prompt) + 1)
+    parts = [end for end in ends if in_parts or end % size == 0 or end == len(prompt)]
+    assert [prompt[:end] for end in parts if end < 4 * size] == told
+
+
+def test_the_tree_of_sglang_is_read_page_by_page() -> None:
+    """Each page with the tokens up to its end; what is not locked can be given out."""
+
+    def node(key: list[int], cells: list[int], locks: int, *children: Any) -> Any:
+        below = dict(enumerate(children))
+        return SimpleNamespace(key=key, value=cells, lock_ref=locks, children=below)
+
+    leaf, twin = node([5, 6], [10, 11], 0), node([7, 8], [2, 3], 1)
+    upper = node([1, 2, 3, 4], [4, 5, 8, 9], 1, leaf, twin)
+    pools = sglang_calls.Pools.__new__(sglang_calls.Pools)
+    pools.size, pools.single = 2, False
+    evictable = [2]
+    pools.cache = SimpleNamespace(
+        root_node=node([], [], 1, upper), evictable_size=lambda: evictable[0]
+    )
+    pools.allocator = SimpleNamespace(free_pages=[6], release_pages=[7])
+
+    assert pools.cached() == {
+        1: (1, 2),
+        3: (1, 2, 3, 4),
+        4: (1, 2, 3, 4, 5, 6),
+        0: (1, 2, 3, 4, 7, 8),
+    }
+    assert pools.spare_pages() == [5, 6, 4]
+    evictable[0] = 4
+    with pytest.raises(EngineFailed, match="4 tokens are reported as evictable, 1 pages are"):
+        pools.spare_pages()
+
+
+def test_texts_are_what_a_scheduler_and_a_model_keep() -> None:
+    """Tokens and lengths by slot, and in each cell of a row the tokens up to its position."""
+    texts = Texts(Geometry(pages=4, slots=2, page_size=2, pages_per_seq=2))
+    texts.held[1] = Text(3)
+    texts.held[1].tokens += (5, 6, 7)
+    texts.held[1].allocated = 3
+    texts.write(((1, 0), (1, 1), (1, 2)), lambda _slot: (3, 0))
+    shown = texts.shown()
+
+    assert (3, 5, 6) == texts.key(1, 1)
+    assert ((5, 6, 7), 3) == (texts.tokens(1), texts.held[1].written)
+    assert ((5, 6, 7), POISON, POISON, POISON, POISON, POISON, (5,), (5, 6)) == shown["cells"]
+    assert ([False, True], [(), (5, 6, 7)], [0, 3]) == tuple(
+        shown[name] for name in ("used", "tokens", "contexts")
+    )
+    texts.hit(1, 2)
+    assert ([0, 2], [0, 2]) == (texts.shown()["allocated"], texts.shown()["written"])
+    texts.reset()
+    assert [False, False] == texts.shown()["used"]
+    assert {POISON} == {*texts.shown()["cells"]}

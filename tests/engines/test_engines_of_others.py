@@ -170,11 +170,11 @@ def test_each_bug_of_a_prefix_cache_is_found(bug: str) -> None:
 
 FACTORIES: dict[str, Callable[[], object]] = {
     "sglang-jax": lambda: make(sglang_jax.make, GEOMETRY, CleanupMode.NONE),
-    "sglang-jax prefixes": lambda: sglang_jax.prefixes(GEOMETRY),
+    "sglang-jax, caching": lambda: make(sglang_jax.make_caching, GEOMETRY, CleanupMode.NONE),
     "transformers": lambda: make(transformers_cache.make, GEOMETRY, CleanupMode.NONE),
     "transformers prefixes": lambda: transformers_cache.prefixes(GEOMETRY),
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
-    "vllm prefixes": lambda: vllm.prefixes(GEOMETRY),
+    "vllm, caching": lambda: make(vllm.make_caching, GEOMETRY, CleanupMode.NONE),
     "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),
     "lmdeploy prefixes": lambda: lmdeploy.prefixes(GEOMETRY),
 }

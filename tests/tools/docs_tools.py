@@ -49,12 +49,10 @@ NEEDS_LMDEPLOY = "needs lmdeploy, which make docs installs"
 ELSEWHERE = {
     "kvspec refine --plant RC2": "takes 20 seconds, more on a busy machine",
     ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
-    ".venv-sglang-jax/bin/python -m conformance.harnesses.prefix_caching "
-    "conformance.engines.sglang_jax:prefixes_in_parts": NEEDS_SGLANG,
+    ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-stale-row.jsonl": NEEDS_SGLANG,
     ".venv-transformers/bin/python docs/findings/transformers_alone.py": NEEDS_TRANSFORMERS,
     ".venv-vllm/bin/python docs/findings/vllm_alone.py": NEEDS_VLLM,
-    ".venv-vllm/bin/python -m conformance.harnesses.prefix_caching "
-    "conformance.engines.vllm:prefixes_dropped": NEEDS_VLLM,
+    ".venv-vllm/bin/kvspec rerun --trust docs/findings/vllm-uncomputed.jsonl": NEEDS_VLLM,
     ".venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py": NEEDS_LMDEPLOY,
     ".venv-lmdeploy/bin/python -m conformance.harnesses.prefix_caching "
     "conformance.engines.lmdeploy:prefixes": NEEDS_LMDEPLOY,
