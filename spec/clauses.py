@@ -488,7 +488,7 @@ def _evicted_idle(before: View, after: View) -> Iterator[str]:
         for page, entry in enumerate(before.indexed)
         if entry and after.indexed[page] != entry
     }
-    kept = {page for page in gone if _keeps(before, after, page)}
+    kept = gone.keys() & _kept(before, after) if gone else set[int]()
     idle = [entry for page, entry in gone.items() if page not in kept]
     for page in kept if any(after.indexed) else ():
         entry = gone[page]
@@ -496,14 +496,15 @@ def _evicted_idle(before: View, after: View) -> Iterator[str]:
             yield f"page {page} of key {entry} has left the index, should be in it: a row names it"
 
 
-def _keeps(before: View, after: View, page: int) -> bool:
-    """Whether a slot in use names a page before and after, at the same place."""
-    return any(
-        old == new == page
+def _kept(before: View, after: View) -> set[int]:
+    """The pages that a slot in use names before and after, at the same place."""
+    return {
+        old
         for slot, used in enumerate(before.used)
         if used and after.used[slot]
         for old, new in zip(before.rows[slot], after.rows[slot], strict=True)
-    )
+        if old == new
+    }
 
 
 def _framed(before: View, after: View) -> Iterator[str]:

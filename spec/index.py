@@ -48,16 +48,32 @@ def find(index: Index, context: int, chain: Tokens) -> int | None:
 
 def extensions(index: Index, page: int) -> tuple[int, ...]:
     """The pages whose key extends that of a page of the index."""
-    entry = index[page]
-    assert entry is not None
-    return tuple(
-        other
-        for other, found in enumerate(index)
-        if found is not None
-        and found.context == entry.context
-        and len(found.chain) > len(entry.chain)
-        and found.chain[: len(entry.chain)] == entry.chain
-    )
+    assert index[page] is not None
+    return tuple(sorted(_beyond(_children(index), page)))
+
+
+def _children(index: Index) -> dict[int, list[int]]:
+    """For each page of the index, the pages whose key has one page more.
+
+    The index is closed under prefix, so that its shortest key has one page, and all that extends a
+    page is found over its children.
+    """
+    pages = {(entry.context, entry.chain): page for page, entry in enumerate(index) if entry}
+    size = min((len(chain) for _, chain in pages), default=0)
+    children = {page: list[int]() for page in pages.values()}
+    for (context, chain), page in pages.items():
+        before = pages.get((context, chain[:-size]))
+        if before is not None:
+            children[before].append(page)
+    return children
+
+
+def _beyond(children: dict[int, list[int]], page: int) -> list[int]:
+    """The children of a page, their children, and so on."""
+    found = list(children[page])
+    for child in found:
+        found += children[child]
+    return found
 
 
 def idle(index: Index, counts: Counts) -> tuple[int, ...]:
@@ -73,9 +89,12 @@ def enter(index: Index, page: int, context: int, chain: Tokens) -> Index:
 def without(index: Index, pages: Iterable[int]) -> Index:
     """The index without these pages, and without all that extend them."""
     gone = {page for page in pages if has(index, page)}
+    if not gone:
+        return index
+    children = _children(index)
     for page in tuple(gone):
-        gone.update(extensions(index, page))
-    return _dense(_replace(index, dict.fromkeys(gone))) if gone else index
+        gone.update(_beyond(children, page))
+    return _dense(_replace(index, dict.fromkeys(gone)))
 
 
 def held(index: Index, pages: Iterable[int]) -> Index:
@@ -102,13 +121,18 @@ def next_pages(index: Index, counts: Counts, wanted: int) -> tuple[int, ...]:
         return pool.lowest_free(counts, wanted)
     free = [page for page in pool.lowest_free(counts, len(counts)) if not has(index, page)]
     taken = free[:wanted]
-    counts = pool.hold(counts, taken)
-    while len(taken) < wanted and (left := idle(index, counts)):
-        ends = [page for page in left if not extensions(index, page)]
-        ends = ends or [page for page in left if not {*extensions(index, page)} & {*left}]
+    children, left = _children(index), {*idle(index, counts)}
+    while len(taken) < wanted and left:
+        ends = [page for page in left if not children[page]]
+        ends = ends or [page for page in left if left.isdisjoint(_beyond(children, page))]
         page = min(ends, key=lambda page: (_rank(index, page), page))
         taken.append(page)
-        counts, index = pool.hold(counts, (page,)), without(index, (page,))
+        left.remove(page)
+        for gone in (page, *_beyond(children, page)):
+            del children[gone]
+        children = {
+            one: [child for child in more if child in children] for one, more in children.items()
+        }
     return tuple(taken)
 
 

@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--page-size", type=integer(least=1), default=16, help="cells in a page (default 16)"
     )
     parser.add_argument(
+        "--pages",
+        type=integer(least=1),
+        help="pages of the pool (default: those of twice the longest request, or 12 for each slot)",
+    )
+    parser.add_argument(
         "--corpus",
         type=output_folder,
         metavar="FOLDER",
@@ -69,7 +74,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     path = Path(arguments.trace)
     sizes = {"page_size": arguments.page_size, "limit": arguments.limit}
     geometry, limits, totals = replay.geometry_for(
-        path, arguments.format, slots=arguments.slots, **sizes
+        path, arguments.format, slots=arguments.slots, pages=arguments.pages, **sizes
     )
     report.geometry = geometry
     report.scope = Scope.COMPLETE if arguments.limit is None else Scope.SAMPLED
@@ -88,6 +93,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             "CONTENT, READ and FRAME cell by cell",
             why="cells are not read back; with the exact model a wrong cell changes a token",
         )
+    shares = _shares(engine, arguments.format, report)
     divisor = lengths_divided_by(arguments.format, page_size=arguments.page_size)
     report.count(lengths_divided_by=divisor)
     report.skip(
@@ -114,6 +120,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     update=lambda done: update(done, f"{tally.new_tokens} tokens generated"),
                     step_seconds=arguments.hang_seconds,
                     watchdog=watchdog,
+                    hits=shares,
                 )
         finally:
             _count(tally, report)
@@ -128,6 +135,19 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
+def _shares(engine: "Engine", format: str, report: Report) -> bool:
+    """Whether pages are found again by their content; if not, the report says why."""
+    from conformance.traffic import hits
+
+    lacks = sorted(kind.__name__ for kind in hits.NEEDED - engine.profile.actions)
+    why = f"the engine does not offer {', '.join(lacks)}" if lacks else ""
+    if format != "mooncake":
+        why = "this format names no prefixes"
+    if why:
+        report.skip("PC, pages that are found again by their content", why=why)
+    return not why
+
+
 def _count(tally: "Tally", report: Report) -> None:
     report.count(
         requests=tally.requests,
@@ -139,6 +159,12 @@ def _count(tally: "Tally", report: Report) -> None:
         leaked_pages=tally.leaked_pages,
         per_second=round(tally.steps / tally.seconds, 1) if tally.seconds else 0.0,
     )
+    if tally.sharing is not None:
+        of = tally.sharing
+        report.count(blocks=of.blocks, hit=of.hit, hit_unbounded=of.known, evicted=tally.evicted)
+        whole = of.blocks or 1
+        report.say(f"  {of.hit / whole:.1%} of {of.blocks} blocks hit; an index without bound "
+                   f"would hit {of.known / whole:.1%}; {tally.evicted} pages evicted")  # fmt: skip
 
 
 def _keep(

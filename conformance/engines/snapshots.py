@@ -95,17 +95,21 @@ def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> Vi
 def _keys(part: Callable[[str], list[int]], page_size: int) -> tuple[IndexEntry, ...]:
     """The keys of the pages of the index, each read from page to page to the first."""
     parents, contexts, tokens = map(part, ("indexed.parents", "indexed.contexts", "indexed.tokens"))
-    pages = range(len(parents))
-    found: list[IndexEntry] = [()] * len(parents)
+    chains: dict[int, tuple[int, ...]] = {}
     for page, parent in enumerate(parents):
-        if parent == OUTSIDE:
-            continue
-        chain, at = list[int](), page
-        while at in pages and len(chain) < len(tokens):  # a wrong index may go round
-            chain[:0] = tokens[at * page_size : (at + 1) * page_size]
+        path, at = dict[int, None](), page
+        while parent != OUTSIDE and 0 <= at < len(parents) and at not in chains:
+            if at in path:  # a wrong index may go round
+                break
+            path[at] = None
             at = parents[at]
-        found[page] = contexts[page], *chain
-    return tuple(found)
+        for one in reversed(path):
+            own = tokens[one * page_size : (one + 1) * page_size]
+            chains[one] = (*chains.get(parents[one], ()), *own)
+    return tuple(
+        (contexts[page], *chains[page]) if parent != OUTSIDE else ()
+        for page, parent in enumerate(parents)
+    )
 
 
 def _idle_ranks(part: Callable[[str], list[int]]) -> tuple[int, ...]:

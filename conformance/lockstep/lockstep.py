@@ -464,14 +464,14 @@ class Lockstep:
         index is carried along the run, as for a page in a row.
         """
         pages = {entry: page for page, entry in enumerate(seen) if entry}
+        owners = {to: page for page, to in self._image.items()}
         for page, entry in enumerate(wanted):
             mine = pages.pop(entry, None) if entry else None
             image = page if self.engine.profile.policy == "lowest" else self._image.get(page, mine)
-            others = (to for other, to in self._image.items() if other != page)
             if entry and (mine is None or mine != image):
                 shown = "no page" if mine is None else f"page {mine}"
                 yield f"the key {entry} has {shown}, should have page {image}"
-            elif mine is not None and mine in others:
+            elif mine is not None and owners.setdefault(mine, page) != page:
                 yield f"the key {entry} has page {mine}, which is another page's"
             elif mine is not None:
                 self._image[page] = mine

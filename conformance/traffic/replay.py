@@ -1,11 +1,13 @@
 """Replay of real traffic through an engine in lockstep, every output compared with naive decoding.
 
 The traffic has lengths and no text; `conformance.traffic.traces` makes prompts from it. A few
-requests always wait, so that admission has a choice to make.
+requests always wait, so that admission has a choice to make; or they begin with the pages that are
+found of their prompts, see `conformance.traffic.hits`.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,8 @@ from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
+from conformance.traffic.hits import Do, Sharing
+from spec.index import Index
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
@@ -28,16 +32,14 @@ WAITING: Final = 16
 """How many requests wait for admission."""
 STALLS: Final = "Admit and Generate change nothing, should serve the requests that are left"
 
-Do = Callable[[Step], frozenset[Reason]]
-"""Takes a step and records it in the history; returns the reasons of a refusal."""
-
 
 @define
 class Tally:
     """The counts of a replay, current at any time.
 
     requests: finished. tokens: read in prompts and generated, of these. refused: admissions that
-    did not fit. leaked_pages: not free after everything has finished.
+    did not fit. leaked_pages: that a row names after everything has finished. evicted: pages that
+    left the index. sharing: what was found of the prompts; None where nothing is looked up.
     """
 
     requests: int = 0
@@ -47,6 +49,8 @@ class Tally:
     refused: int = 0
     seconds: float = 0.0
     leaked_pages: int | None = None
+    evicted: int = 0
+    sharing: Sharing | None = None
     history: list[Step] = field(factory=list, repr=False)
     finding: Finding | None = None
 
@@ -64,16 +68,24 @@ def requests(path: Path, format: str, *, page_size: int, limit: int | None) -> I
 
 
 def geometry_for(
-    path: Path, format: str, *, page_size: int, slots: int, limit: int | None
+    path: Path,
+    format: str,
+    *,
+    page_size: int,
+    slots: int,
+    limit: int | None,
+    pages: int | None = None,
 ) -> tuple[Geometry, Limits, traces.Totals]:
-    """Sizes that fit the longest request of a trace, and the scaled trace's totals."""
+    """Sizes that fit the longest request of a trace, and the scaled trace's totals.
+
+    pages: of the pool; None for twice the longest request, or 12 for each slot if that is more.
+    """
     rows = islice(traces.load(path, format), limit)
     scaled = [traces.scale(row, page_size=page_size) for row in rows]
     totals = traces.totals(scaled)
     width = -(-totals.longest // page_size)
-    geometry = Geometry(
-        pages=max(2 * width, 12 * slots), page_size=page_size, slots=slots, pages_per_seq=width
-    )
+    chosen = max(2 * width, 12 * slots) if pages is None else pages
+    geometry = Geometry(pages=chosen, page_size=page_size, slots=slots, pages_per_seq=width)
     longest_prompt = max(prompt for prompt, _ in scaled)
     limits = Limits(
         queue=slots,
@@ -96,10 +108,12 @@ def replay(
     update: Callable[[int], None],
     step_seconds: float = LARGE_SECONDS,
     watchdog: Watchdog | None = None,
+    hits: bool = False,
 ) -> None:
     """Serve the traffic to the end or to the first violation; `tally` is kept current.
 
-    step_seconds: the time limit of a step. watchdog: notified of each step.
+    step_seconds: the time limit of a step. watchdog: notified of each step. hits: whether prompts
+    are looked up in the index; else requests are submitted and admitted.
     """
     started = time.perf_counter()
     lockstep = Lockstep(Called(lambda: engine))
@@ -107,23 +121,25 @@ def replay(
     def do(step: Step) -> frozenset[Reason]:
         tally.steps += 1
         tally.history.append(step)
-        if watchdog is None:
-            return take(lockstep, step, seconds=step_seconds)
-        watchdog.begin(tally.history, step_seconds)
+        before = lockstep.state.indexed
         try:
+            if watchdog is not None:
+                watchdog.begin(tally.history, step_seconds)
             return take(lockstep, step, seconds=step_seconds)
         finally:
-            watchdog.end()
+            tally.evicted += _evicted(before, lockstep.state.indexed)
+            if watchdog is not None:
+                watchdog.end()
 
     coming, known = iter(traffic), dict[int, Request]()
+    tally.sharing = sharing = Sharing(coming) if hits else None
+    bring = sharing.bring if sharing else partial(_submit, coming, tally)
     try:
-        while (submitted := _top_up(lockstep, do, coming, known)) or not lockstep.state.idle:
+        while (brought := bring(lockstep, do, known)) or known:
             before = lockstep.state
-            if do(Admit()) - {Reason.QUEUE_EMPTY}:
-                tally.refused += 1
             do(Generate())
             _collect(lockstep, do, known, tally)
-            if not submitted and lockstep.state == before:
+            if not brought and lockstep.state == before:
                 tally.finding = Finding(tuple(tally.history), "PROG", STALLS)
                 return  # no clause is violated by a step of it, so it cannot be shrunk
             tally.seconds = time.perf_counter() - started
@@ -137,10 +153,21 @@ def replay(
         tally.seconds = time.perf_counter() - started
 
 
-def _top_up(
-    lockstep: Lockstep, do: Do, coming: Iterator[Request], known: dict[int, Request]
+def _evicted(before: Index, after: Index) -> int:
+    """How many pages have left an index."""
+    if before is after:
+        return 0
+    return sum(old is not None and new is None for old, new in zip(before, after, strict=True))
+
+
+def _submit(
+    coming: Iterator[Request],
+    tally: Tally,
+    lockstep: Lockstep,
+    do: Do,
+    known: dict[int, Request],
 ) -> int:
-    """Submit requests until enough are waiting; return how many were submitted."""
+    """Submit requests until enough are waiting, and admit; return how many were submitted."""
     arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
     for request in arrivals:
         known[request.id] = request
@@ -152,6 +179,8 @@ def _top_up(
                 allowed="a request that fits the geometry",
                 remedy="Raise the number of pages or slots.",
             )
+    if do(Admit()) - {Reason.QUEUE_EMPTY}:
+        tally.refused += 1
     return len(arrivals)
 
 
@@ -164,12 +193,14 @@ def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally
     do(TakeOutputs())
     for output in outputs:
         request = known[output.request]
+        was_queued = tally.sharing is not None and request.id in tally.sharing.queued
+        tokens = output.tokens[was_queued:]
         wanted = naive.generate(request.prompt, request.params, output.choice)
-        if (output.tokens, output.reason) != wanted:
-            wrong = f"request {request.id} got {output.tokens}, alone it gets {wanted[0]}"
+        if (tokens, output.reason) != wanted:
+            wrong = f"request {request.id} got {tokens}, alone it gets {wanted[0]}"
             seen = lockstep.seen
             raise Violation("ALONE", wrong, action=TakeOutputs(), before=seen, after=seen)
-        tally.new_tokens += len(output.tokens)
+        tally.new_tokens += len(tokens)
     running = {request.id for request in (*lockstep.state.waiting, *lockstep.state.admitted)}
     for name in {output.request for output in outputs} - running:
         tally.requests += 1

@@ -374,7 +374,7 @@ def test_a_taken_page_that_stays_in_the_index_breaks_pc(monkeypatch: pytest.Monk
 def test_an_extension_that_stays_behind_breaks_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the page itself leaves the index."""
     state = climb(published(), Free(0))
-    broken(monkeypatch, "extensions", lambda _index, _page: ())
+    broken(monkeypatch, "_beyond", lambda _children, _page: [])
     after = MACHINE.step(state, Evict((1, 2)))
 
     wrong = "the index has page 1 of key (0, 1, 2, 3, 4), should have (0, 1, 2) too"

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -28,8 +28,10 @@ from spec.vocabulary import (
     CleanupMode,
     Geometry,
     InvalidInput,
+    Params,
     Reason,
     Refusal,
+    Request,
     default_limits,
     refused,
 )
@@ -66,7 +68,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def served(path: Path, format: str, *, limit: int | None) -> replay.Tally:
+def served(path: Path, format: str, *, limit: int | None, hits: bool = False) -> replay.Tally:
     """The tally of a replay, with one geometry for all tests, so that the engine compiles once."""
     rows = islice(traces.load(path, format), limit)
     totals = traces.totals(traces.scale(row) for row in rows)
@@ -74,7 +76,7 @@ def served(path: Path, format: str, *, limit: int | None) -> replay.Tally:
     tally, told = replay.Tally(), list[int]()
     traffic = replay.requests(path, format, page_size=16, limit=limit)
 
-    replay.replay(engine, traffic, tally=tally, update=told.append)
+    replay.replay(engine, traffic, tally=tally, update=told.append, hits=hits)
 
     assert None is tally.finding, counterexamples.describe(tally.finding)
     assert sorted(told) == told
@@ -96,16 +98,65 @@ def test_a_sample_of_each_format_holds(format: str, tmp_path: Path) -> None:
     assert 0 < tally.refused
 
 
-@pytest.mark.parametrize("format", traces.FORMATS)
-def test_the_first_requests_of_real_traffic_hold(format: str) -> None:
+@pytest.mark.parametrize(
+    ("format", "hits"), [("azure", False), ("mooncake", False), ("mooncake", True)]
+)
+def test_the_first_requests_of_real_traffic_hold(format: str, *, hits: bool) -> None:
     """Real requests get the tokens of naive decoding, and leave every page free."""
     path = SHARED / FILES[format]
     if not path.is_file():
         pytest.skip(f"not checked: {FILES[format]} is not beside this repository")
 
-    tally = served(path, format, limit=FIRST)
+    tally = served(path, format, limit=FIRST, hits=hits)
 
     assert (FIRST, 0) == (tally.requests, tally.leaked_pages)
+
+
+def test_a_sample_hits_the_blocks_that_it_names(tmp_path: Path) -> None:
+    """Of nine blocks two were there; one was not published, as its last round ended its request."""
+    path = tmp_path / "sample"
+    path.write_text(MOONCAKE, encoding="utf-8")
+
+    sharing = served(path, "mooncake", limit=None, hits=True).sharing
+
+    assert sharing is not None
+    assert (9, 1, 2) == (sharing.blocks, sharing.hit, sharing.known)
+    assert {1, 2} == sharing.queued
+
+
+def asked(count: int) -> Iterator[Request]:
+    """Requests of five or seven tokens; some prompts have been there twenty requests before."""
+    for number in range(count):
+        text = number - 20 if number % 3 == 2 and number >= 20 else number
+        prompt = (text % 50, 1, 2, text % 7, 4, *([5, 6] if text % 2 else []))
+        yield Request(id=number, prompt=prompt, params=Params(max_new=1 + number % 2, seed=number))
+
+
+def test_a_small_pool_evicts_what_a_large_one_hits() -> None:
+    """Outputs are those of naive decoding in both, and the counts are what the index had."""
+    tallies = []
+    for pages in (10, 400):
+        sizes = Geometry(pages=pages, page_size=2, slots=2, pages_per_seq=5)
+        engine = SpecEngine(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+        tally = replay.Tally()
+        replay.replay(engine, asked(40), tally=tally, update=lambda _done: None, hits=True)
+        assert (None, 40, 0) == (tally.finding, tally.requests, tally.leaked_pages)
+        assert tally.sharing is not None
+        tallies.append((tally.sharing.hit, tally.sharing.known, tally.evicted > 0))
+
+    known = 7 * 2 + 3  # seven prompts have been there, three of them have three pages
+    assert (known, known, False) == tallies[1]
+    assert tallies[0][0] < known == tallies[0][1]
+    assert tallies[0][2]
+
+
+def test_sizes_that_no_request_fits_are_refused() -> None:
+    """The message names the step that was refused, and nothing waits for ever."""
+    sizes = Geometry(pages=10, page_size=2, slots=2, pages_per_seq=5)
+    limits = evolve(default_limits(sizes), queue=2, prefill_tokens=4)
+    engine = SpecEngine(sizes, limits, CleanupMode.INCREMENTAL)
+    with pytest.raises(InvalidInput, match="PREFILL_WIDTH"):
+        replay.replay(engine, asked(2), tally=replay.Tally(), update=lambda _done: None, hits=True)
 
 
 def test_the_command_reports_what_it_served(sample: Path) -> None:
@@ -119,9 +170,11 @@ def test_the_command_reports_what_it_served(sample: Path) -> None:
     assert 158 == found["tokens"]
     assert 0 < found["steps"]
     assert 16 == found["lengths_divided_by"]
-    assert ["CONTENT, READ and FRAME cell by cell", "the lengths and times of the trace"] == [
-        line.partition(":")[0] for line in found["not_checked"]
-    ]
+    assert [
+        "CONTENT, READ and FRAME cell by cell",
+        "PC, pages that are found again by their content",
+        "the lengths and times of the trace",
+    ] == [line.partition(":")[0] for line in found["not_checked"]]
 
 
 def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
