@@ -24,6 +24,7 @@ from conformance.benchmarks.timing import (
     LIMITS,
     WIDE,
     Prepared,
+    Prompting,
     allocating,
     calling,
     exact,
@@ -109,6 +110,7 @@ def measure(names: Sequence[str], *, turns: int) -> Result:
         slots_growth(turns=turns),
         *pool_growth(compiled, names, turns=max(5, turns // 4)),
         *round_over_model(turns=turns),
+        *prefix_hits(turns=max(5, turns // 4)),
     )
     state = pool_copies.abstract_state(wide(POOL_PAGES))
     problems = {
@@ -199,6 +201,22 @@ def round_over_model(*, turns: int) -> Iterator[Figure]:
         calls = [rounding(engine, weights, held), modelling(setup, weights, held)]
         whole, alone = take_turns(calls, turns=turns)
         yield Figure(f"decode round over the model alone: {name}", whole / alone, "x")
+
+
+def prefix_hits(*, turns: int) -> Iterator[Figure]:
+    """The time to the first token with an index of prefixes, over that without one."""
+    shared, own = 512, 32
+    prompts = Prompting(
+        evolve(WIDE, layers=4, embed=256, mlp=1024, vocabulary=1024), shared=shared, own=own
+    )
+    calls = [prompts.plain, prompts.missing, prompts.hitting]
+    take_turns(calls, turns=2)  # they compile, and fill the pool with pages of the index
+    plain, missing, hitting = take_turns(calls, turns=turns)
+    size = f"a prompt of {shared + own} tokens"
+    yield Figure(f"first token of {size}: {shared} are hit", hitting / plain, "x")
+    yield Figure(
+        f"first token of {size}: looked up, not hit, published", missing / plain, "x", 1.03
+    )
 
 
 def show(result: Result) -> None:

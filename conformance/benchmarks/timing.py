@@ -27,7 +27,7 @@ from impl.plan import batch_plan, plan_pages, sort_batch
 from impl.setup import Setup
 from impl.state import State, queue
 from impl.state.packing import Packed
-from spec.vocabulary import INVALID, Geometry, Limits, Params, Request
+from spec.vocabulary import INVALID, Geometry, Limits, Params, Refused, Request
 
 GEOMETRY: Final = Geometry(pages=64, page_size=16, slots=8, pages_per_seq=8)
 LIMITS: Final = Limits(
@@ -232,3 +232,71 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
 
     call()
     return call
+
+
+class Prompting:
+    """First tokens of long prompts of a small Llama, read in parts of LIMITS.prefill_tokens / 2.
+
+    Each call begins a sequence, writes its prompt, and draws the first token in a round. The last
+    token of the prompt is queued for that round.
+    """
+
+    def __init__(self, model: Llama, *, shared: int, own: int) -> None:
+        """shared, own: how many tokens of each prompt are those of all prompts, or its own."""
+        self._geometry = Geometry(pages=160, page_size=16, slots=2, pages_per_seq=48)
+        self._part = LIMITS.prefill_tokens // 2
+        setup = Setup(
+            geometry=self._geometry,
+            limits=evolve(LIMITS, prefill_tokens=self._part, prefill_seqs=2),
+            model=model,
+        )
+        self._engine = Engine(setup, jax.jit(model.init)(jax.random.key(0)))
+        self._shared, self._own, self._made = shared, own, 0
+
+    def plain(self) -> float:
+        """Nothing is looked up, and nothing published."""
+        return self._timed(self._prompt(is_shared=False), lookup=False, publish=False)
+
+    def missing(self) -> float:
+        """A prompt that was never there is looked up, and published; it evicts earlier ones."""
+        return self._timed(self._prompt(is_shared=False), lookup=True, publish=True)
+
+    def hitting(self) -> float:
+        """The shared tokens are hit. They were published before."""
+        self._timed(self._prompt(is_shared=True), lookup=False, publish=True)
+        return self._timed(self._prompt(is_shared=True), lookup=True, publish=True)
+
+    def _prompt(self, *, is_shared: bool) -> tuple[int, ...]:
+        """A prompt that no earlier call has had, but for its shared tokens."""
+        self._made += 1
+        count = self._shared + self._own
+        others = [1 + (self._made * 7 + at * at) % 997 for at in range(count)]
+        return (*[1 + at % 13 for at in range(self._shared * is_shared)], self._made % 1000,
+                *others)[:count]  # fmt: skip
+
+    def _timed(self, prompt: tuple[int, ...], *, lookup: bool, publish: bool) -> float:
+        engine, whole = self._engine, self._geometry.page_size
+        wait(engine.packed)
+        start = time.perf_counter()
+        engine.reserve(0)
+        engine.assign(0, prompt[:-1], Params(max_new=8), request=self._made)
+        engine.enqueue(0, prompt[-1])
+        written = 0
+        if lookup:
+            length = self._shared // whole * whole
+            try:
+                engine.hit(0, length)
+                written = length
+            except Refused:
+                pass
+        for begin in range(written, len(prompt) - 1, self._part):
+            batch = [(0, at) for at in range(begin, min(begin + self._part, len(prompt) - 1))]
+            engine.allocate(batch)
+            engine.write(batch)
+        if publish:
+            engine.publish(0, len(prompt) - 1)
+        engine.round()
+        wait(engine.packed)
+        took = time.perf_counter() - start
+        engine.free(0)
+        return took
