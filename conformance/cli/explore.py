@@ -65,9 +65,8 @@ def _allocator(
     from spec import clauses
 
     plan = Plan(
-        instance=Allocator(arguments.geometry),
+        instance=Allocator(arguments.geometry, open_pages=arguments.pages == "open"),
         illegal=arguments.alphabet == "illegal",
-        open_pages=arguments.pages == "open",
         most_states=arguments.states,
     )
     checked = dict.fromkeys((*STATE_CHECKS, *MOVE_CHECKS))

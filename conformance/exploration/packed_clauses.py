@@ -88,7 +88,7 @@ def _share(instance: Allocator, states: States) -> Flags:
 def _freed(instance: Allocator, states: States) -> Flags:
     """Freeing every slot in use, one after another, returns every page."""
     for slot in range(instance.geometry.slots):
-        states = Allocator(instance.geometry).expand(states, Move("free", slot)).after
+        states = instance.expand(states, Move("free", slot)).after
     return np.asarray((states == instance.initial()).all(axis=1))
 
 
@@ -111,7 +111,7 @@ MOVE_CHECKS: Final = ("ATOMIC", "sharing to pages", "FRAME", "WX", "RC")
 """The checks of `move_violations`.
 
 RC is checked on the successor: a known state that is reached again, with other counts, is not
-expanded again.
+expanded again. So is ROW where pages are open: there a key does not say which entries name no page.
 """
 
 
@@ -134,6 +134,8 @@ def move_violations(
         checks["FRAME"] = _frame(instance, states, move, found.after) | ~done
         checks["WX"] = _alone(instance, move, found.after) | ~done
         checks["RC"] = _rc(instance, found.after) | ~done
+        if instance.open_pages:
+            checks["ROW"] = _row(instance, found.after) | ~done
     for clause, holds in checks.items():
         wrong = found.applies & ~holds
         if wrong.any():
@@ -149,12 +151,12 @@ def _refused_exactly(instance: Allocator, states: States, move: Move, found: Exp
 
 def _possible(instance: Allocator, states: States, move: Move) -> Flags:
     """Whether some choice of pages that no row names makes a legal successor."""
+    if instance.illegal:
+        return np.zeros(len(states), np.bool_)
     lengths, _, _ = instance.parts(states)
     free = (mentions(instance, states) == 0).sum(axis=1)
     length = np.where(lengths == UNUSED, 0, lengths.astype(np.int64))
     size, most = instance.geometry.page_size, instance.geometry.max_len
-    if instance.illegal:
-        return np.zeros(len(states), np.bool_)
     if move.kind == "extend":
         end = length[:, move.slot] + move.other
         wanted = -(-end // size) - _covered(instance, states)[:, move.slot]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from conformance.exploration.graph import Graph, Ints, names
 from conformance.exploration.packed_clauses import move_violations, state_violations
@@ -34,20 +34,24 @@ class Broken:
 class Plan:
     """The parameters of a search.
 
-    illegal: also try the illegal alphabet; every move of it must be refused. open_pages: leave the
-    choice of pages open, and identify states up to renaming of pages and slots. most_states: stop
-    after the level that reaches this many; 0 for no bound.
+    illegal: also try the illegal alphabet; every move of it must be refused. most_states: stop
+    after the level that reaches this many; 0 for no bound. chunk: in so many states at once.
     """
 
     instance: Allocator
     illegal: bool = False
-    open_pages: bool = False
     most_states: int = 0
+    chunk: int = CHUNK
+
+    @property
+    def open_pages(self) -> bool:
+        """Whether states are taken up to renaming of pages and slots."""
+        return self.instance.open_pages
 
     @property
     def moves(self) -> tuple[tuple[Allocator, Move], ...]:
         """Every move with its alphabet; the index of a move is its number."""
-        wrong = Allocator(self.instance.geometry, illegal=True)
+        wrong = evolve(self.instance, illegal=True)
         asked = (self.instance, wrong) if self.illegal else (self.instance,)
         return tuple((alphabet, move) for alphabet in asked for move in alphabet.moves)
 
@@ -68,8 +72,8 @@ def explore(
     started = time.perf_counter()
     while len(frontier) and not (plan.most_states and graph.states >= plan.most_states):
         found = _Level(plan, known)
-        for start in range(0, len(frontier), CHUNK):
-            chunk = frontier[start : start + CHUNK]
+        for start in range(0, len(frontier), plan.chunk):
+            chunk = frontier[start : start + plan.chunk]
             for clause, at in state_violations(plan.instance, chunk):
                 return broken(plan, graph, clause, first + start + at)
             for number, (asked, move) in enumerate(plan.moves):

@@ -62,15 +62,19 @@ def bit(reason: Reason) -> np.uint64:
 
 @frozen
 class Allocator:
-    """The allocator instance at a geometry. illegal: with the illegal alphabet instead."""
+    """The allocator instance at a geometry. illegal: with the illegal alphabet instead.
+
+    open_pages: states are taken up to renaming of pages and slots; the canonical one has a key.
+    """
 
     geometry: Geometry
     illegal: bool = False
+    open_pages: bool = False
 
     def __attrs_post_init__(self) -> None:
         sizes = self.geometry
         largest = max(sizes.max_len, sizes.pages, sizes.slots * sizes.pages_per_seq)
-        if largest >= UNUSED or math.prod(_radices(sizes)) > 2**64:
+        if largest >= UNUSED or math.prod(self._radices) > 2**64:
             raise InvalidInput(
                 "geometry",
                 seen=sizes,
@@ -108,35 +112,79 @@ class Allocator:
         return Expansion(applies, reasons, after)
 
     def keys(self, states: States) -> Keys:
-        """A key for each state, equal exactly for equal lengths and rows, which fix the counts."""
-        radices = _radices(self.geometry)
+        """A key for each state, equal exactly for equal lengths and rows, which fix the counts.
+
+        With open pages, for canonical states: an entry names one of the pages met so far or the
+        next one, and lengths say which entries name none. So more of them fit in 64 bits.
+        """
+        radices = self._radices
         described = states[:, : len(radices)]
         keys = np.zeros(len(states), np.uint64)
         for column, radix in enumerate(radices):
             digit = described[:, column].astype(np.uint64)
+            if self.open_pages and column >= self.geometry.slots:
+                digit[described[:, column] == NO_PAGE] = 0
             keys = keys * np.uint64(radix) + np.minimum(digit, np.uint64(radix - 1))
         return keys
 
-    def canonical(self, states: States) -> States:
-        """The same states up to renaming of slots and pages: each renamed to have the least key.
+    @property
+    def _radices(self) -> list[int]:
+        """How many values each length and each row entry can have."""
+        sizes = self.geometry
+        entries = sizes.slots * sizes.pages_per_seq
+        named = [min(entry + 1, sizes.pages) for entry in range(entries)]
+        several = named if self.open_pages else [sizes.pages + 1] * entries
+        return [sizes.max_len + 2] * sizes.slots + several
 
-        For each order of the slots, pages are renamed in the order of their first mention.
+    def canonical(self, states: States) -> States:
+        """The same states up to renaming of slots and pages, each renamed to the least one.
+
+        Its lengths ascend. For each order of the slots of which that is true, pages are renamed in
+        the order of their first mention, and the rows decide.
         """
-        best = states
+        ascending = np.argsort(self.parts(states)[0], axis=1, kind="stable")
+        begun = self._in_order(states, ascending)
+        best = self._renamed(begun, tuple(range(self.geometry.slots)))
+        lengths = self.parts(begun)[0]
         for order in permutations(range(self.geometry.slots)):
-            candidate = self._renamed(states, order)
-            if best is states:
-                best = candidate
-                continue
-            less = self.keys(candidate) < self.keys(best)
-            best[less] = candidate[less]
+            moved = [slot for slot, other in enumerate(order) if slot != other]
+            held = lengths[:, moved]
+            same = (lengths[:, order] == lengths).all(axis=1)
+            chosen = np.flatnonzero(same & ((held != 0) & (held != UNUSED)).all(axis=1))
+            if moved and len(chosen):
+                candidate = self._renamed(begun[chosen], order)
+                less = _first_is_less(candidate, best[chosen])
+                best[chosen[less]] = candidate[less]
         return best
+
+    def named(self, states: States, slots: Any, pages: Any) -> States:
+        """Each state with other names. slots [N, slots], pages [N, pages]: the new ones."""
+        changed = states.copy()
+        lengths, rows, counts = self.parts(states)
+        new_lengths, new_rows, new_counts = self.parts(changed)
+        known = np.full((len(states), NO_PAGE + 1), NO_PAGE, np.uint8)
+        known[:, : self.geometry.pages] = pages
+        flat = rows.reshape(len(states), -1)
+        renamed = np.take_along_axis(known, flat.astype(np.intp), axis=1).reshape(rows.shape)
+        np.put_along_axis(new_lengths, slots, lengths, axis=1)
+        np.put_along_axis(new_rows, slots[:, :, None], renamed, axis=1)
+        np.put_along_axis(new_counts, pages, counts, axis=1)
+        return changed
 
     def order(self, state: States) -> tuple[int, ...]:
         """An order of the slots by which one state becomes canonical: its slot i is order[i]."""
         wanted = self.canonical(state)
         orders = permutations(range(self.geometry.slots))
         return next(one for one in orders if (self._renamed(state, one) == wanted).all())
+
+    def _in_order(self, states: States, order: Any) -> States:
+        """Slot i of each state becomes the slot that order [N, slots] names there."""
+        changed = states.copy()
+        lengths, rows, _ = self.parts(states)
+        new_lengths, new_rows, _ = self.parts(changed)
+        new_lengths[:] = np.take_along_axis(lengths, order, axis=1)
+        new_rows[:] = np.take_along_axis(rows, order[:, :, None], axis=1)
+        return changed
 
     def _renamed(self, states: States, order: tuple[int, ...]) -> States:
         renamed = np.zeros_like(states)
@@ -244,10 +292,12 @@ class Allocator:
         return after
 
 
-def _radices(sizes: Geometry) -> list[int]:
-    """How many values each length and each row entry can have."""
-    entries = sizes.slots * sizes.pages_per_seq
-    return [sizes.max_len + 2] * sizes.slots + [sizes.pages + 1] * entries
+def _first_is_less(one: States, other: States) -> Flags:
+    """bool[N]: whether a state of `one` is before that of `other`, byte by byte."""
+    differs = one != other
+    at = np.argmax(differs, axis=1)[:, None]
+    less = np.take_along_axis(one, at, axis=1) < np.take_along_axis(other, at, axis=1)
+    return np.asarray(less[:, 0])
 
 
 def used(lengths: States, slot: int) -> Flags:

@@ -25,9 +25,9 @@ def sizes(numbers: Sizes) -> Geometry:
     return Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=pages_per_seq)
 
 
-def plan(numbers: Sizes, **rest: Any) -> Plan:
+def plan(numbers: Sizes, *, open_pages: bool = False, **rest: Any) -> Plan:
     """A plan for the allocator instance."""
-    return Plan(instance=Allocator(sizes(numbers)), **rest)
+    return Plan(instance=Allocator(sizes(numbers), open_pages=open_pages), **rest)
 
 
 def silent(done: float, note: str) -> None:
