@@ -22,7 +22,11 @@ class Verdict(Enum):
 
 
 class Scope(Enum):
-    """Whether every case was examined, or only a sample."""
+    """Whether every case was examined, or only a sample.
+
+    UP_TO_RENAMING: of the cases that differ in names alone, some.
+    """
 
     COMPLETE = "complete"
+    UP_TO_RENAMING = "complete up to renaming; names sampled"
     SAMPLED = "sampled"

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Explore the graph and report what was found."""
     from conformance.exploration.graph import Graph
 
-    graphs.check_packed(arguments, open_pages=True)
+    graphs.check_packed(arguments, illegal_open=False)
     progress = graphs.Progress(arguments, graphs.about(arguments))
     loaded = progress.load()
     graph = loaded[0] if loaded else Graph()

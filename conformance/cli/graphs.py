@@ -55,8 +55,7 @@ def add_arguments(
         "--pages",
         choices=("lowest", "open"),
         default="lowest",
-        help="open: states are taken up to renaming of pages, in explore --rung sharing of slots "
-        "too",
+        help="open: states are taken up to renaming of pages, in --rung sharing of slots too",
     )
     parser.add_argument(
         "--stop-len",
@@ -170,14 +169,14 @@ def cleanup(arguments: argparse.Namespace) -> CleanupMode:
     return CleanupMode(arguments.cleanup)
 
 
-def check_packed(arguments: argparse.Namespace, *, open_pages: bool) -> None:
+def check_packed(arguments: argparse.Namespace, *, illegal_open: bool) -> None:
     """Raise InvalidInput for what the packed states of sharing do not have.
 
-    open_pages: whether they may be taken up to renaming, with the legal alphabet.
+    illegal_open: whether states up to renaming may be asked for the illegal alphabet.
     """
     if arguments.rung != PACKED:
         return
-    if arguments.pages == "open" and not (open_pages and arguments.alphabet == "legal"):
+    if arguments.pages == "open" and not (illegal_open or arguments.alphabet == "legal"):
         raise InvalidInput(
             "--pages open",
             seen=f"--rung {arguments.rung} --alphabet {arguments.alphabet}",
@@ -240,10 +239,13 @@ def never_done(actions: Mapping[str, Mapping[str, int]]) -> list[str]:
     ]
 
 
-def verdict(graph: "Graph", report: Report) -> Verdict:
-    """Holds only if nothing failed and no state is left unexpanded."""
+def verdict(graph: "Graph", report: Report, scope: Scope = Scope.COMPLETE) -> Verdict:
+    """Holds only if nothing failed and no state is left unexpanded.
+
+    scope: that of a whole graph.
+    """
     if graph.complete:
-        report.scope = Scope.COMPLETE
+        report.scope = scope
     if report.failures:
         return Verdict.FAILS
     if not graph.complete:

@@ -3,14 +3,14 @@
 import argparse
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conformance.cli import graphs
 from conformance.cli.contract import Report
 from conformance.cli.options import integer
 from conformance.exploration.instances import PACKED
 from conformance.refinement.scopes import SCOPES
-from conformance.verdict import Verdict
+from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
     from conformance.cli.graphs import Progress
@@ -25,6 +25,7 @@ EXAMPLES: Final = (
     "kvspec refine --rung lifecycle --geometry pages=2,slots=2,page_size=2,pages_per_seq=1",
     "kvspec refine --alphabet legal --json r.json   # leave out what a caller must not ask",
     "kvspec refine --plant RC2                      # plant a bug and get a shortest history",
+    "kvspec refine --pages open                     # states up to renaming, each in 8 random ones",
 )
 
 RUNGS: Final = tuple(dict.fromkeys(scope.rung for scope in SCOPES))
@@ -63,12 +64,15 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.fail("PROG: a batch does not return from compiled code; kvspec fuzz shrinks a hang")
         report.abort()
 
-    graphs.check_packed(arguments, open_pages=False)
-    progress = graphs.Progress(arguments, graphs.about(arguments) | {"plant": arguments.plant})
+    graphs.check_packed(arguments, illegal_open=True)
+    more = {"plant": arguments.plant, "seed": arguments.seed if _renamed(arguments) else None}
+    progress = graphs.Progress(arguments, graphs.about(arguments) | more)
     loaded = progress.load()
     state = Refinement(graph=Graph(), tally=Tally())
     if loaded is not None:
-        state = Refinement(graph=loaded[0], tally=_tally(loaded[1], arguments))
+        graph, extra = loaded
+        held, names = (_tally(extra, name, arguments) for name in ("tally", "names"))
+        state = Refinement(graph=graph, tally=held, names=names)
     started, earlier = time.perf_counter(), state.graph.transitions
     try:
         with counterexamples.planted(arguments.plant), Watchdog(on_hang) as watchdog:
@@ -79,17 +83,25 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     _require_all_checked(arguments, report, state)
     if state.broken is None:  # a violation ends a level in its middle
         progress.end(state.graph, lambda: state.extra)
-    return graphs.verdict(state.graph, report)
+    scope = Scope.UP_TO_RENAMING if _renamed(arguments) else Scope.COMPLETE
+    return graphs.verdict(state.graph, report, scope)
 
 
-def _tally(extra: dict[str, object], arguments: argparse.Namespace) -> "Tally":
-    """The counts of checks in a checkpoint. Raises InvalidInput."""
-    from conformance.files.serialisation import decoder
+def _renamed(arguments: argparse.Namespace) -> bool:
+    """Whether states are taken up to renaming and injected in several renamings."""
+    return bool(arguments.pages == "open" and arguments.rung == PACKED)
+
+
+def _tally(extra: dict[str, object], name: str, arguments: argparse.Namespace) -> "Tally":
+    """Counts of checks in a checkpoint, by their name. Raises InvalidInput."""
+    from conformance.files.serialisation import clipped, decoder
     from conformance.refinement.vmapped import Tally
     from spec.vocabulary import InvalidInput
 
     try:
-        made: Tally = decoder(Tally)(extra)
+        if {*extra} != {"tally", "names"}:
+            raise ValueError(f"counts of {clipped(', '.join(extra)) or 'nothing'}")
+        made: Tally = decoder(Tally)(extra[name])
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"checkpoint {arguments.checkpoint}",
@@ -107,33 +119,22 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance.exploration.packed_search import Plan
-    from conformance.exploration.packed_states import Allocator
-    from conformance.refinement.run import (
-        allocator_checker,
-        cells_checker,
-        refine_allocator,
-        refine_cells,
-    )
+    from conformance.refinement.run import cells_checker, refine_cells
 
     illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
 
-    def saver(checker: "Checker") -> Callable[[], None]:
+    def saver(*checkers: "Checker") -> Callable[[], None]:
         def extra() -> dict[str, object]:
-            checker.flush()
+            for checker in checkers:
+                checker.flush()
             return state.extra
 
         return lambda: progress.save(state.graph, extra)
 
     with report.progress("refine", total=None) as update:
         if arguments.rung == PACKED:
-            instance = Allocator(arguments.geometry)
-            plan = Plan(instance=instance, illegal=illegal, most_states=arguments.states)
-            checker = allocator_checker(plan, state, **how)
-            refine_allocator(plan, state, checker, update=update, level_done=saver(checker))
-            if arguments.measure:
-                state.looped_per_second = checker.measure_loop()
+            _refine_packed(arguments, state, saver, update, how)
         else:
             chosen = graphs.chosen(arguments)
             checker = cells_checker(chosen, state, **how)
@@ -146,6 +147,36 @@ def _refine(
                 level_done=saver(checker),
                 most_states=arguments.states,
             )
+
+
+def _refine_packed(
+    arguments: argparse.Namespace,
+    state: "Refinement",
+    saver: Callable[..., Callable[[], None]],
+    update: Callable[[float, str], None],
+    how: dict[str, Any],
+) -> None:
+    from conformance.exploration.packed_search import CHUNK, Plan
+    from conformance.exploration.packed_states import Allocator
+    from conformance.refinement import run
+
+    renamed = _renamed(arguments)
+    plan = Plan(
+        instance=Allocator(arguments.geometry, open_pages=renamed),
+        illegal=arguments.alphabet == "illegal",
+        most_states=arguments.states,
+        chunk=run.RENAMED_CHUNK if renamed else CHUNK,
+    )
+    checker = run.allocator_checker(plan, state, **how)
+    if renamed:
+        seed = arguments.seed
+        blind = run.blind_checker(plan, state, seed=seed, watchdog=how["watchdog"])
+        done = saver(checker, blind)
+        run.refine_renamed(plan, state, checker, blind, seed=seed, update=update, level_done=done)
+    else:
+        run.refine_allocator(plan, state, checker, update=update, level_done=saver(checker))
+    if arguments.measure:
+        state.looped_per_second = checker.measure_loop()
 
 
 def _tell(
@@ -165,6 +196,8 @@ def _tell(
         mismatches=tally.mismatches,
         first_mismatch=", ".join(state.history) or None,
     )
+    if _renamed(arguments):
+        _tell_names(arguments, report, state)
     if state.looped_per_second and seconds:
         times = (graph.transitions - earlier) / seconds / state.looped_per_second
         report.count(
@@ -190,11 +223,36 @@ def _tell(
     )
 
 
+def _tell_names(arguments: argparse.Namespace, report: Report, state: "Refinement") -> None:
+    from conformance.refinement import names
+
+    report.count(
+        renamings=names.renamings(arguments.geometry),
+        names_checked=state.names.checked,
+        names_mismatches=state.names.mismatches,
+        first_names_mismatch=", ".join(state.names_history) or None,
+    )
+    if state.names.mismatches:
+        first = ", ".join(state.names_history)
+        report.fail(f"{state.names.mismatches} steps look at names; first after {first}")
+    report.skip("other names than those drawn", why="that no step looks at names is checked")
+    report.skip(
+        "results, for whether a step looks at names", why="those of renamed states are checked"
+    )
+
+
 def _require_all_checked(
     arguments: argparse.Namespace, report: Report, state: "Refinement"
 ) -> None:
     """At the end of a run, require that every transition was checked."""
-    tally, graph = state.tally, state.graph
-    wanted = graph.transitions + (graph.illegal if arguments.alphabet == "illegal" else 0)
-    if graph.complete and state.broken is None and tally.checked != wanted:
-        report.fail(f"{tally.checked} transitions were checked, should be {wanted}")
+    from conformance.refinement import names
+
+    graph, renamed = state.graph, _renamed(arguments)
+    turns = names.renamings(arguments.geometry) if renamed else 1
+    illegal = graph.illegal if arguments.alphabet == "illegal" else 0
+    told = [("transitions were checked", state.tally, graph.transitions * turns + illegal)]
+    if renamed:
+        told.append(("steps were checked for names", state.names, graph.transitions + illegal))
+    for what, tally, wanted in told:
+        if graph.complete and state.broken is None and tally.checked != wanted:
+            report.fail(f"{tally.checked} {what}, should be {wanted}")

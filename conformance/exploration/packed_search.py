@@ -117,11 +117,14 @@ def broken(plan: Plan, graph: Graph, clause: str, state: int, move: Move | None 
 
 def history_of(plan: Plan, graph: Graph, state: int, move: Move | None = None) -> tuple[str, ...]:
     """A shortest history to a state, and one further move, as text."""
-    moves = plan.instance.moves
-    taken = [moves[number] for number in graph.history(state)]
-    if plan.open_pages:
-        taken = _in_one_run(plan.instance, taken)
+    taken = moves_to(plan, graph, state)
     return tuple(map(str, (*taken, move) if move else taken))
+
+
+def moves_to(plan: Plan, graph: Graph, state: int) -> list[Move]:
+    """The moves of a shortest history to a state, up to renaming of its pages."""
+    taken = [plan.instance.moves[number] for number in graph.history(state)]
+    return _in_one_run(plan.instance, taken) if plan.open_pages else taken
 
 
 def _in_one_run(instance: Allocator, moves: list[Move]) -> list[Move]:
@@ -131,17 +134,18 @@ def _in_one_run(instance: Allocator, moves: list[Move]) -> list[Move]:
     """
     state, taken = instance.initial(), list[Move]()
     for move in moves:
-        taken.append(_named(move, instance.order(state)))
+        taken.append(named(move, instance.order(state)))
         state = instance.expand(state, taken[-1]).after
     order = instance.order(state)
     last = tuple(order.index(slot) for slot in range(len(order)))
-    return [_named(move, last) for move in taken]
+    return [named(move, last) for move in taken]
 
 
-def _named(move: Move, names: tuple[int, ...]) -> Move:
-    """The move with its slots renamed."""
-    other = names[move.other] if move.kind == "clone" else move.other
-    return Move(move.kind, names[move.slot], other)
+def named(move: Move, names: tuple[int, ...]) -> Move:
+    """The move with its slots renamed; one that is out of range stays."""
+    new = dict(enumerate(names))
+    other = new.get(move.other, move.other) if move.kind == "clone" else move.other
+    return Move(move.kind, new.get(move.slot, move.slot), other)
 
 
 class _Level:

@@ -22,8 +22,9 @@ from conformance.exploration.packed_states import (
     Move,
     States,
 )
+from conformance.refinement.names import Names, name_of, renamed, same_step
 from conformance.refinement.transition import agrees
-from conformance.refinement.vmapped import Kind, Transitions
+from conformance.refinement.vmapped import Kind, Transitions, unsampled
 from impl import entries
 from impl.engine import compiled
 from impl.models.protocol import BatchPlan, Cache
@@ -89,6 +90,20 @@ def kinds(setup: Setup) -> dict[str, Kind]:
         name: Kind(name, partial(_check, setup, name), _Shipped(setup, name))
         for name in sorted(set(ENTRIES.values()))
     }
+
+
+def blind_kinds(setup: Setup) -> dict[str, Kind]:
+    """The checks that an entry point does not look at names, each compiled once."""
+    return {
+        name: Kind(name, partial(_check_blind, setup, name), unsampled)
+        for name in sorted(set(ENTRIES.values()))
+    }
+
+
+def with_names(found: Transitions, names: Names, chosen: Any) -> Transitions:
+    """The same transitions, each with the names for its state; `chosen` are their states."""
+    slots, pages = (of[chosen].astype(np.int32) for of in (names.slots, names.pages))
+    return found._replace(before=(found.before, slots, pages), after=())
 
 
 def transitions(
@@ -163,6 +178,20 @@ def settle(setup: Setup, name: str, state: State, status: Array, arguments: Argu
         known = jnp.maximum(slots.known, covered)
         return state._replace(slots=slots._replace(written=covered, committed=covered, known=known))
     return state
+
+
+def _check_blind(
+    setup: Setup, name: str, before: tuple[Array, ...], arguments: Arguments, *_: object
+) -> Array:
+    row, slots, pages = before
+    slot, other, offsets = arguments
+    state = inject(setup, row)
+    named = name_of(slot, slots), name_of(other, slots), offsets
+    first = call(setup, name, state, arguments)
+    again = call(setup, name, renamed(state, slots, pages), named)
+    if name == "clone":  # a choice is no name of a slot
+        again = (*again[:2], other)
+    return same_step(setup, name, state, (slots, pages), first, again)
 
 
 def _check(

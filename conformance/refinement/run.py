@@ -1,6 +1,7 @@
 """Exploration and refinement in one pass: each transition found is checked on the engine."""
 
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, Final, Protocol
 
 import jax
@@ -9,11 +10,17 @@ from attrs import asdict, define, field
 
 from conformance.exploration.graph import Graph
 from conformance.exploration.instances import PACKED, Instance, instance
-from conformance.exploration.packed_search import Plan, explore, history_of
-from conformance.exploration.packed_states import Allocator, Expansion, States
+from conformance.exploration.packed_search import (
+    Plan,
+    explore,
+    history_of,
+    moves_to,
+    named,
+)
+from conformance.exploration.packed_states import NO_PAGE, Allocator, Expansion, Move, States
 from conformance.exploration.search import Search, Step, told
 from conformance.lockstep.watchdog import Watchdog
-from conformance.refinement import allocator, contents
+from conformance.refinement import allocator, contents, names
 from conformance.refinement.vmapped import Checker, Tally, Transitions
 from impl.setup import Setup
 from spec.state import State
@@ -21,6 +28,8 @@ from spec.vocabulary import CleanupMode, Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
 CELLS_BATCH: Final = 1 << 10
+RENAMED_CHUNK: Final = 1 << 12
+"""The number of states that are renamed at once."""
 Update = Callable[[float, str], None]
 Keyed = tuple[Hashable, State]
 """A state, and a key that no other state has: its number, or the state itself."""
@@ -70,20 +79,23 @@ def _nothing(*_: object) -> None:
 class Refinement:
     """The results of a run: the explored graph, the counts of checks, and the first mismatch.
 
-    broken: the violation by the specification itself, if there is one. history: the moves up to and
-    including the first mismatch, as text.
+    names: the counts of the checks that the engine does not look at names. broken: the violation by
+    the specification itself, if there is one. history: the moves up to and including the first
+    mismatch, as text. names_history: those up to the first step that looks at names.
     """
 
     graph: Graph = field(factory=Graph)
     tally: Tally = field(factory=Tally)
+    names: Tally = field(factory=Tally)
     broken: str | None = None
     history: tuple[str, ...] = ()
+    names_history: tuple[str, ...] = ()
     looped_per_second: float = 0.0
 
     @property
     def extra(self) -> dict[str, Any]:
         """The data that a checkpoint keeps besides the graph."""
-        return asdict(self.tally)
+        return {"tally": asdict(self.tally), "names": asdict(self.names)}
 
 
 def allocator_checker(
@@ -96,6 +108,20 @@ def allocator_checker(
         sample=sample,
         seed=seed,
         tally=run.tally,
+        watchdog=watchdog,
+    )
+
+
+def blind_checker(
+    plan: Plan, run: Refinement, *, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
+    """The checker that the allocator instance does not look at names."""
+    return Checker(
+        allocator.blind_kinds(allocator.setup_of(plan.instance.geometry)),
+        size=ALLOCATOR_BATCH,
+        sample=0,
+        seed=seed,
+        tally=run.names,
         watchdog=watchdog,
     )
 
@@ -154,6 +180,95 @@ def refine_allocator(
             run.history = history_of(plan, run.graph, state, plan.moves[move][1])
     if broken is not None:
         run.broken = f"{broken.clause} after {', '.join(broken.history)}"
+
+
+def refine_renamed(
+    plan: Plan,
+    run: Refinement,
+    checker: Takes,
+    blind: Takes,
+    *,
+    seed: int,
+    update: Update = _nothing,
+    level_done: Callable[[], None] = _nothing,
+) -> None:
+    """Explore the allocator instance up to renaming, and hand on the steps of renamed states.
+
+    checker: gets every legal action in each renaming of a state, and the illegal ones in the first.
+    blind: gets every action with the names of that one.
+    """
+    visit = _Renamed(plan, checker, blind, seed).visit
+    try:
+        broken = explore(plan, run.graph, visit=visit, update=update, level_done=level_done)
+        checker.finish()
+        blind.finish()
+    finally:
+        turns = names.renamings(plan.instance.geometry)
+        if run.tally.first is not None:
+            at, number = run.tally.first
+            move = plan.moves[number][1]
+            run.history = _named_history(plan, run.graph, seed, divmod(at, turns), move)
+        if run.names.first is not None:
+            at, number = run.names.first
+            slots = next(names.drawn(seed, at, 1, plan.instance.geometry)).slots[0]
+            move = named(plan.moves[number][1], tuple(slots.tolist()))
+            run.names_history = _named_history(plan, run.graph, seed, (at, 0), move)
+    if broken is not None:
+        run.broken = f"{broken.clause} after {', '.join(broken.history)}"
+
+
+class _Renamed:
+    """The states of a piece of the search under each of their renamings, one after another."""
+
+    def __init__(self, plan: Plan, checker: Takes, blind: Takes, seed: int) -> None:
+        self._plan, self._seed = plan, seed
+        self._checker, self._blind = checker, blind
+        self._states = plan.instance.initial()
+        self._numbers: Any = np.zeros(1, int)
+        self._first = next(names.drawn(seed, 0, 1, plan.instance.geometry))
+
+    def visit(self, states: States, first: int, number: int, found: Expansion) -> None:
+        """Hand on a move of these states, and of the same states renamed."""
+        if number == 0:
+            self._meet(states, first)
+        asked, move = self._plan.moves[number]
+        entry = allocator.ENTRIES[move.kind]
+        own = allocator.transitions(asked, states, first, move, number, found)
+        self._blind.add(entry, allocator.with_names(own, self._first, own.state - first))
+        chosen = slice(len(states) if asked.illegal else None)
+        others, numbers = self._states[chosen], self._numbers[chosen]
+        stepped = asked.expand(others, move)
+        made = allocator.transitions(asked, others, 0, move, number, stepped)
+        self._checker.add(entry, made._replace(state=numbers[made.state]))
+
+    def _meet(self, states: States, first: int) -> None:
+        """Rename the states of the next piece."""
+        instance = self._plan.instance
+        drawn = [*names.drawn(self._seed, first, len(states), instance.geometry)]
+        self._first = drawn[0]
+        self._states = np.concatenate(
+            [instance.named(states, one.slots, one.pages) for one in drawn]
+        )
+        numbers = (first + np.arange(len(states))) * len(drawn)
+        self._numbers = np.concatenate([numbers + turn for turn in range(len(drawn))])
+
+
+def _named_history(
+    plan: Plan, graph: Graph, seed: int, at: tuple[int, int], move: Move
+) -> tuple[str, ...]:
+    """A shortest history to a state in one of its renamings, its rows there, and a move.
+
+    The history gives the state up to the names of pages; it is injected with the rows.
+    """
+    instance, (state, turn) = plan.instance, at
+    one = next(islice(names.drawn(seed, state, 1, instance.geometry), turn, None))
+    taken, reached = moves_to(plan, graph, state), instance.initial()
+    for each in taken:
+        reached = instance.expand(reached, each).after
+    injected = instance.named(instance.canonical(reached), one.slots, one.pages)
+    rows = [row[row != NO_PAGE].tolist() for row in instance.parts(injected)[1][0]]
+    slots = tuple(one.slots[0].tolist())
+    return (*(str(named(each, slots)) for each in taken), f"rows {rows}", str(move))
 
 
 def refine_cells(

@@ -1,4 +1,7 @@
-"""`make refine`: the scopes that are refined completely, a process for each, and their table."""
+"""`make refine`: the scopes that are refined completely, a process for each, and their table.
+
+With open pages a scope is complete up to renaming, and names are sampled.
+"""
 
 import json
 import subprocess
@@ -39,6 +42,7 @@ class Scope:
 SCOPES: Final = (
     Scope("sharing", (4, 3, 2, 2)),
     Scope("sharing", (6, 3, 2, 3)),
+    Scope("sharing", (16, 4, 4, 4), ("--pages", "open")),
     Scope("lifecycle", (3, 2, 2, 2)),
     Scope("lifecycle", (4, 2, 2, 2)),
     Scope("scheduling", (1, 3, 2, 2)),
@@ -84,7 +88,7 @@ def _run(scope: Scope) -> tuple[int, dict[str, Any]]:
     result.unlink(missing_ok=True)
     words = ["--rung", scope.rung, "--geometry", scope.geometry, *scope.words]
     words += ["--json", str(result), "--checkpoint", str(FOLDER / f"{scope.name}.npz")]
-    words += ["--measure"] * (scope.rung == PACKED)
+    words += ["--measure"] * (scope.rung == PACKED and not scope.words)
     command = [sys.executable, "-m", "kvspec", "refine", *words]
     status = subprocess.run(command, check=False).returncode
     return status, json.loads(result.read_text()) if result.exists() else {}

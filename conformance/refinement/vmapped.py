@@ -53,6 +53,11 @@ class Kind:
     shipped: Callable[..., bool]
 
 
+def unsampled(*_: object) -> bool:
+    """For a kind of which no sample is taken."""
+    raise NotImplementedError("no sample is taken of this kind")
+
+
 def _pair(held: Sequence[int] | None) -> tuple[int, int] | None:
     """The pair that a checkpoint keeps as a list."""
     return None if held is None else (held[0], held[1])

@@ -29,11 +29,15 @@ GEOMETRIES: Final = {
 """Those that are not TINY: they have pages to rename, or a window."""
 BREAKS: Final = {"sharing": 3, "lifecycle": 4}
 """Where a clause breaks, if not in state 9: in a level of packed states, or among fewer states."""
-COUNTED: Final = ("states", "transitions", "illegal", "depth", "actions", "checked", "mismatches")
+COUNTED: Final = (
+    *("states", "transitions", "illegal", "depth", "actions", "checked", "mismatches"),
+    *("names_checked", "names_mismatches"),
+)
 """The counts that do not depend on how often a run was interrupted."""
 COMMANDS: Final = (
     *(("explore", rung, pages) for rung in RUNGS for pages in ("lowest", "open")),
     *(("refine", rung, "lowest") for rung in refine.RUNGS),
+    ("refine", "sharing", "open"),
     ("refine", "lifecycle", "open"),
 )
 
@@ -53,13 +57,17 @@ def _only_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     work_alone(monkeypatch)
     save_after(monkeypatch, -1.0)
 
+    kinds = {
+        name: Kind(name, lambda *_: jnp.ones((), bool), lambda *_: True) for name in entries.NAMES
+    }
+
     def checker(_chosen: Any, state: Any, **how: Any) -> Checker:
-        kinds = {
-            name: Kind(name, lambda *_: jnp.ones((), bool), lambda *_: True)
-            for name in entries.NAMES
-        }
         return Checker(kinds, size=64, tally=state.tally, **how)
 
+    def blind(_chosen: Any, state: Any, **how: Any) -> Checker:
+        return Checker(kinds, size=64, sample=0, tally=state.names, **how)
+
+    monkeypatch.setattr(refinement, "blind_checker", blind)
     monkeypatch.setattr(refinement, "allocator_checker", checker)
     monkeypatch.setattr(refinement, "cells_checker", checker)
 
@@ -183,3 +191,18 @@ def test_a_checkpoint_knows_every_option_that_changes_its_graph(
             assert "a checkpoint of " in capsys.readouterr().err
             assert held == path.read_bytes()
     assert 3 == main(words)
+
+
+def test_a_checkpoint_of_renamed_states_knows_the_seed_of_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With another seed a run would go on with other names; without names it is not asked."""
+    path = tmp_path / "r.npz"
+    words = ["refine", "--geometry", GEOMETRIES["sharing"], "--checkpoint", str(path), "--quiet"]
+    for pages, status in (("open", 2), ("lowest", 0)):
+        given = [*words, "--pages", pages]
+        assert 3 == main([*given, "--states", "3"])
+        capsys.readouterr()
+        assert status == main([*given, "--seed", "1"])
+        assert ("seed 0" in capsys.readouterr().err) == (status == 2)
+        path.unlink(missing_ok=True)

@@ -274,7 +274,17 @@ def test_a_planted_bug_fails_with_its_history(
     assert f"FAILS: {failure}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("extra", [{"checked": "3"}, {"bogus": 1}, {"first": [1]}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"tally": {}},
+        {"tally": {"checked": "3"}, "names": {}},
+        {"tally": {"bogus": 1}, "names": {}},
+        {"tally": {}, "names": {"first": [1]}},
+        {"tally": {}, "names": {}, "bogus": {}},
+    ],
+)
 def test_a_checkpoint_with_damaged_counts_is_bad_input(
     extra: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,7 +299,7 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
         stop_len=1,
         leave_out=[],
     )
-    about = graphs.about(words) | {"plant": None, "source": digest()}
+    about = graphs.about(words) | {"plant": None, "seed": None, "source": digest()}
     graph.save(graph.Graph(), path, about, extra=extra)
 
     assert 2 == main(["refine", "--geometry", SMALL, "--checkpoint", str(path)])

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from explore_tools import every_state, explored, plan, silent
+from explore_tools import compact, every_state, explored, plan, silent
 
 from conformance.exploration import packed_states
 from conformance.exploration.cross_check import PINNED, Pinned
 from conformance.exploration.graph import Graph
+from conformance.exploration.packed_clauses import move_violations
 from conformance.exploration.packed_search import Broken, Plan, explore, history_of
 from conformance.exploration.packed_states import NO_PAGE, Allocator, Expansion, Move, States
 from spec.vocabulary import Reason
@@ -56,7 +57,13 @@ def test_the_counts_of_the_largest_are_those_of_spin() -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "states", "transitions", "depth"),
-    [((4, 3, 2, 2), 96, 848, 7), ((6, 3, 2, 3), 328, 2_932, 9)],
+    [
+        ((4, 3, 2, 2), 96, 848, 7),
+        ((6, 3, 2, 3), 328, 2_932, 9),
+        ((8, 3, 4, 4), 4_574, 67_886, 11),
+        pytest.param((16, 3, 4, 4), 5_474, 81_386, 15, marks=pytest.mark.deep),
+        pytest.param((16, 4, 4, 4), 87_993, 1_753_320, 20, marks=pytest.mark.deep),
+    ],
     ids=str,
 )
 def test_the_counts_up_to_renaming(
@@ -223,6 +230,22 @@ def test_a_planted_bug_is_found_by_a_shortest_history(
 
     assert Broken(clause, words(history)) == broken
     assert not graph.complete
+
+
+@pytest.mark.parametrize("open_pages", [False, True])
+def test_a_successor_without_an_entry_is_found_where_its_key_hides_it(*, open_pages: bool) -> None:
+    """Lengths stand for the missing entries in a key with open pages, so ROW is checked first."""
+    chosen = plan((3, 2, 2, 2), open_pages=open_pages)
+    instance, free = chosen.instance, Move("free", 1)
+    states = compact(instance, ((3, (0, 1)), (2, (2,))))
+    found = instance.expand(states, free)
+    rows, counts = instance.parts(found.after)[1:]
+    rows[0, 0, 0], counts[0, 0] = NO_PAGE, 0
+
+    told = [clause for clause, _ in move_violations(instance, states, free, found)]
+    right = instance.expand(states, free).after
+    assert ["FRAME", "ROW"][: 1 + open_pages] == told
+    assert open_pages != (instance.keys(found.after) != instance.keys(right))[0]
 
 
 def test_a_planted_bug_is_found_up_to_renaming(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,6 +289,38 @@ def test_keys_are_equal_exactly_for_equal_states() -> None:
     assert (first[number.ravel()] == keys).all()
 
 
+def test_keys_of_canonical_states_are_equal_exactly_for_equal_states() -> None:
+    """With open pages, at sizes whose states have no key in 64 bits otherwise."""
+    instance = Allocator(sizes((16, 4, 4, 4)), open_pages=True)
+    states = instance.initial()
+    rng = np.random.default_rng(0)
+    for _ in range(400):  # a random walk from states that are kept
+        move = instance.moves[rng.integers(len(instance.moves))]
+        some = states[rng.integers(len(states), size=64)]
+        states = np.unique(np.concatenate([states, instance.expand(some, move).after]), axis=0)
+    canonical = np.unique(instance.canonical(states), axis=0)
+
+    assert 500 < len(canonical) == len(np.unique(instance.keys(canonical))) < len(states)
+    with pytest.raises(InvalidInput, match="a state in 64 bits"):
+        Allocator(instance.geometry)
+
+
+def least(instance: Allocator, state: States) -> bytes:
+    """The least of a state's forms, by every order of slots and the first mention of pages."""
+    orders = permutations(range(instance.geometry.slots))
+    return min(bytes(instance._renamed(state[None], order)[0]) for order in orders)
+
+
+@pytest.mark.parametrize("numbers", [(4, 3, 2, 2), (3, 4, 1, 2)])
+def test_a_canonical_state_is_the_least_of_all_orders_of_slots(numbers: Sizes) -> None:
+    """Orders that are left out, of other lengths or of slots without pages, would not be less."""
+    instance = Allocator(sizes(numbers))
+    states = every_state(plan(numbers))[::7]
+
+    canonical = instance.canonical(states)
+    assert [least(instance, state) for state in states] == [bytes(one) for one in canonical]
+
+
 def test_every_order_of_slots_is_tried() -> None:
     """A state with different slots has one canonical form, in whichever order they are given."""
     slots = ((3, (0, 1)), (2, (0,)), None)
