@@ -55,7 +55,8 @@ def add_arguments(
         "--pages",
         choices=("lowest", "open"),
         default="lowest",
-        help="open: states are taken up to renaming of pages, in --rung sharing of slots too",
+        help="open: states are taken up to renaming of pages; without a queue, of slots and tokens "
+        "too",
     )
     parser.add_argument(
         "--stop-len",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from conformance.cli import graphs
 from conformance.cli.contract import Report
 from conformance.cli.options import integer
-from conformance.exploration.instances import PACKED
+from conformance.exploration.instances import PACKED, SYMMETRIC
 from conformance.refinement.scopes import SCOPES
 from conformance.verdict import Scope, Verdict
 
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
 
 def _renamed(arguments: argparse.Namespace) -> bool:
     """Whether states are taken up to renaming and injected in several renamings."""
-    return bool(arguments.pages == "open" and arguments.rung == PACKED)
+    return bool(arguments.pages == "open" and arguments.rung in (PACKED, *SYMMETRIC))
 
 
 def _tally(extra: dict[str, object], name: str, arguments: argparse.Namespace) -> "Tally":
@@ -119,9 +119,6 @@ def _refine(
     progress: "Progress",
     watchdog: "Watchdog",
 ) -> None:
-    from conformance.refinement.run import cells_checker, refine_cells
-
-    illegal = arguments.alphabet == "illegal"
     how = {"sample": arguments.unbatched, "seed": arguments.seed, "watchdog": watchdog}
 
     def saver(*checkers: "Checker") -> Callable[[], None]:
@@ -136,17 +133,35 @@ def _refine(
         if arguments.rung == PACKED:
             _refine_packed(arguments, state, saver, update, how)
         else:
-            chosen = graphs.chosen(arguments)
-            checker = cells_checker(chosen, state, **how)
-            refine_cells(
-                chosen,
-                state,
-                checker,
-                illegal=illegal,
-                update=update,
-                level_done=saver(checker),
-                most_states=arguments.states,
-            )
+            _refine_cells(arguments, state, saver, update, how)
+
+
+def _refine_cells(
+    arguments: argparse.Namespace,
+    state: "Refinement",
+    saver: Callable[..., Callable[[], None]],
+    update: Callable[[float, str], None],
+    how: dict[str, Any],
+) -> None:
+    from conformance.refinement import run
+
+    chosen, seed = graphs.chosen(arguments), arguments.seed
+    checkers = [run.cells_checker(chosen, state, **how)]
+    if _renamed(arguments):
+        checkers.append(run.blind_cells_checker(chosen, state, seed=seed, watchdog=how["watchdog"]))
+    checker, blind = (*checkers, None)[:2]
+    assert checker is not None
+    run.refine_cells(
+        chosen,
+        state,
+        checker,
+        illegal=arguments.alphabet == "illegal",
+        blind=blind,
+        seed=seed,
+        update=update,
+        level_done=saver(*checkers),
+        most_states=arguments.states,
+    )
 
 
 def _refine_packed(

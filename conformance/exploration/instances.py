@@ -29,6 +29,11 @@ EXPLORED: Final = {kit.rung: kit for kit in KITS if kit.alphabet is not None}
 """The rungs that have an alphabet."""
 PACKED: Final = "sharing"
 """The rung that is searched in packed states instead, with an alphabet of its own."""
+SYMMETRIC: Final = ("lifecycle", "prefix")
+"""The rungs in which slots and tokens, too, are names that nothing depends on.
+
+In the others slots decide the order of queue and outputs, and tokens what the model draws.
+"""
 RUNGS: Final = tuple(kit.rung for kit in KITS if kit.rung == PACKED or kit.rung in EXPLORED)
 """The rungs that can be searched, in the order of the ladder."""
 
@@ -38,7 +43,8 @@ class Instance:
     """A machine at a geometry, with its initial state and its alphabet.
 
     left_out: the kinds of moves that are not taken. open_pages: states that differ in the names of
-    pages alone count as one; the first that is reached stands for the others.
+    pages alone count as one, in SYMMETRIC those that differ in names of slots and tokens too; the
+    first that is reached stands for the others.
     """
 
     name: str
@@ -47,6 +53,11 @@ class Instance:
     cleanup: CleanupMode
     left_out: tuple[str, ...] = ()
     open_pages: bool = False
+
+    @property
+    def open_names(self) -> bool:
+        """Whether states count as one that differ in the names of pages, slots and tokens."""
+        return self.open_pages and self.name in SYMMETRIC
 
     @property
     def moves(self) -> tuple[Move, ...]:

@@ -73,7 +73,9 @@ class Search:
     def __init__(self, chosen: Instance, graph: Graph) -> None:
         self.instance, self.graph = chosen, graph
         self.states = _rebuilt(chosen, graph)
-        self._numbers = {self._key(state): number for number, state in enumerate(self.states)}
+        self._numbers = dict[Hashable, int]()
+        for number, state in enumerate(self.states):
+            self._register(number, state)
 
     def run(
         self,
@@ -114,7 +116,17 @@ class Search:
             yield from piece
 
     def _key(self, state: State) -> Hashable:
+        if self.instance.open_names:
+            return renaming.open_key(self.instance.machine, state)
         return renaming.key(self.instance.machine, state) if self.instance.open_pages else state
+
+    def _register(self, number: int, state: State) -> None:
+        """Let a state be found by the keys of all states that it stands for."""
+        found = [self._key(state)]
+        if self.instance.open_names:
+            found += renaming.orbit(self.instance.machine, state)
+        for key in found:
+            self._numbers.setdefault(key, number)
 
     def _meet(self, number: int, step: Step, parents: list[int], moves: list[int]) -> int:
         """Count a step and return the number of its successor."""
@@ -126,8 +138,9 @@ class Search:
         self.graph.outcomes[f"{kind_of(move)}: {names(step.mask)}"] += 1
         if step.after is None:
             return number
-        known = self._numbers.setdefault(self._key(step.after), len(self.states))
+        known = self._numbers.get(self._key(step.after), len(self.states))
         if known == len(self.states):
+            self._register(known, step.after)
             self.states.append(step.after)
             parents.append(number)
             moves.append(step.move)

@@ -49,7 +49,7 @@ class Graph:
 
 @define
 class _Taker:
-    """Keeps transitions, see `conformance.refinement.run.Takes`."""
+    """Keeps transitions, see `conformance.refinement.vmapped.Takes`."""
 
     parts: dict[str, list[Transitions]] = field(factory=dict)
 

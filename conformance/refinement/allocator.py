@@ -186,12 +186,11 @@ def _check_blind(
     row, slots, pages = before
     slot, other, offsets = arguments
     state = inject(setup, row)
+    other_state = renamed(state, slots, pages)
     named = name_of(slot, slots), name_of(other, slots), offsets
     first = call(setup, name, state, arguments)
-    again = call(setup, name, renamed(state, slots, pages), named)
-    if name == "clone":  # a choice is no name of a slot
-        again = (*again[:2], other)
-    return same_step(setup, name, state, (slots, pages), first, again)
+    again = call(setup, name, other_state, named)
+    return same_step(setup, name, (state, other_state), (slots, pages), first, again)
 
 
 def _check(

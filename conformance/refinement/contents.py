@@ -17,8 +17,9 @@ from jax import Array
 from conformance.engines.driving import call_of
 from conformance.exploration.instances import Instance
 from conformance.refinement.answers import Answer, answer, nothing
+from conformance.refinement.names import same_step
 from conformance.refinement.transition import agrees
-from conformance.refinement.vmapped import Kind
+from conformance.refinement.vmapped import Kind, unsampled
 from impl import arguments, entries
 from impl.engine import compiled
 from impl.models.integer import IntegerModel
@@ -67,9 +68,17 @@ def kinds(setup: Setup) -> dict[str, Kind]:
     }
 
 
+def blind_kinds(setup: Setup) -> dict[str, Kind]:
+    """The checks that an entry point does not look at names."""
+    return {
+        name: Kind(name, partial(_check_blind, setup, name), unsampled) for name in entries.NAMES
+    }
+
+
 def encode(setup: Setup, state: State) -> DeviceState:
     """The engine's state for a state of the specification, as numpy arrays."""
-    held: Any = jax.tree.map(np.copy, _blank(setup))
+    leaves, shape = _blank_leaves(setup)
+    held: Any = jax.tree.unflatten(shape, [leaf.copy() for leaf in leaves])
     for encode_components in ENCODERS.values():
         encode_components(setup, held, state)
     encoded: DeviceState = held._replace(pages=held.pages._replace(cache=_pools(setup, state)))
@@ -143,6 +152,10 @@ class Table:
                 held[found] = leaf
         return found
 
+    def __len__(self) -> int:
+        """How many states are encoded."""
+        return len(self._places)
+
     def gather(self, places: Any) -> DeviceState:
         """The states at these places, stacked."""
         shape = jax.tree.structure(_blank(self._setup))
@@ -155,6 +168,12 @@ def _blank(setup: Setup) -> DeviceState:
     """A new state as numpy arrays."""
     state: DeviceState = jax.tree.map(np.array, jax.jit(lambda: initial(setup))())
     return state
+
+
+@cache
+def _blank_leaves(setup: Setup) -> tuple[list[Any], Any]:
+    """The leaves of a new state and their structure."""
+    return jax.tree.flatten(_blank(setup))
 
 
 def _encode_pages(_setup: Setup, held: Any, state: State) -> None:
@@ -258,6 +277,13 @@ def _check(
     seen, status, result = getattr(entries, name)(setup, (), before, *given)
     told = jnp.all((result == wanted.result) | ~wanted.care)
     return agrees(setup, before, seen, status, after, mask) & ((mask != 0) | told)
+
+
+def _check_blind(
+    setup: Setup, name: str, before: DeviceState, calls: Any, other: DeviceState, _mask: Array
+) -> Array:
+    call, (again, slots, pages) = calls
+    return same_step(setup, name, (before, other), (slots, pages), call, again)
 
 
 @lru_cache(maxsize=4)

@@ -62,13 +62,16 @@ def drawn(seed: int, first: int, size: int, geometry: Geometry) -> Iterator[Name
         )
 
 
-def renamed(state: State, slots: Array, pages: Array) -> State:
+def renamed(state: State, slots: Array, pages: Array, *, choices: Array | None = None) -> State:
     """The engine's state with other names. slots i32[S], pages i32[P]: the new ones.
 
-    The lists of the index, whose order depends on names, keep the old ones.
+    choices: those of the choices of prompts; by default those of the slots. The lists of the index,
+    whose order depends on names, keep the old ones.
     """
     slot_of, page_of = _inverse(slots), _inverse(pages)
     whole, index, queue = state.pages, state.indexed, state.queue
+    held = type(state.slots)(*(field[slot_of] for field in state.slots))
+    named = name_of(held.choices, slots if choices is None else choices)
     return state._replace(
         pages=whole._replace(
             cache=tuple(pool[page_of] for pool in whole.cache),
@@ -82,7 +85,7 @@ def renamed(state: State, slots: Array, pages: Array) -> State:
             tokens=index.tokens[page_of],
             children=index.children[page_of],
         ),
-        slots=type(state.slots)(*(field[slot_of] for field in state.slots)),
+        slots=held._replace(choices=jnp.where(held.prompt_lens > 0, named, held.choices)),
         queue=queue._replace(
             slots=jnp.where(
                 jnp.arange(queue.slots.shape[0]) < queue.filled,
@@ -105,47 +108,64 @@ def name_of(ids: Array, names: Array) -> Array:
 
 
 def same_step(
-    setup: Setup, entry: str, before: State, names: tuple[Array, Array], call: Call, again: Call
+    setup: Setup,
+    entry: str,
+    states: tuple[State, State],
+    names: tuple[Array, Array],
+    call: Call,
+    again: Call,
 ) -> Array:
     """bool[]: whether an entry point takes a renamed state to the renamed successor.
 
-    call: its arguments; again: those of the renamed action. The reason of a refusal is the same,
-    and so is every bit of the state, dead cells and unused slots included. Results are not
-    compared.
+    states: a state, and the same one with other names. call: the arguments in the first; again:
+    those of the renamed action. The reason of a refusal is the same, and so is every bit of the
+    state, dead cells and unused slots included. Results are not compared.
     """
-    step = getattr(entries, entry)
+    before, other = states
+    step, (slots, pages) = getattr(entries, entry), names
     one, status, _ = step(setup, (), before, *call)
-    other, told, _ = step(setup, (), renamed(before, *names), *again)
-    slots, pages = names
-    after_slots = _with_slot(before, one, other, slots)
-    after_pages = _with_pages(before, one, other, after_slots, pages)
-    slots_kept = jnp.all((after_slots == slots) | ~before.slots.used)
-    pages_kept = jnp.all((after_pages == pages) | (before.pages.counts == 0))
-    same = _same(renamed(one, after_slots, after_pages), other)
-    return jnp.asarray(same & slots_kept & pages_kept & (status[0] == told[0]))
+    two, told, _ = step(setup, (), other, *again)
+    after_slots = _with_slot(states, (one, two), slots)
+    after_pages = _with_pages(before, (one, two), after_slots, pages)
+    named = before.pages.counts > 0
+    kept = jnp.all((after_slots == slots) | ~before.slots.used)
+    kept &= jnp.all((after_pages == pages) | ~(named | before.indexed.holds))
+    same = _same(renamed(one, after_slots, after_pages, choices=slots), two)
+    return jnp.asarray(kept & same & (status[0] == told[0]))
 
 
 def _same(one: State, other: State) -> Array:
-    """bool[]: whether two states are the same, bit for bit, lists of the index apart."""
-    lists = one.indexed
-    indexed = other.indexed._replace(buckets=lists.buckets, after=lists.after, before=lists.before)
-    return identical(one, other._replace(indexed=indexed))
+    """bool[]: whether two states are the same, bit for bit.
+
+    But for lists of the index, and choices without a prompt, which are not renamed.
+    """
+    lists, prompted = one.indexed, one.slots.prompt_lens > 0
+    choices = jnp.where(prompted, other.slots.choices, one.slots.choices)
+    return identical(
+        one,
+        other._replace(
+            indexed=other.indexed._replace(
+                buckets=lists.buckets, after=lists.after, before=lists.before
+            ),
+            slots=other.slots._replace(choices=choices),
+        ),
+    )
 
 
-def _with_slot(before: State, one: State, other: State, slots: Array) -> Array:
+def _with_slot(before: tuple[State, State], after: tuple[State, State], slots: Array) -> Array:
     """The names of slots after a step: the one that each of the two took is the same one."""
-    taken = one.slots.used & ~before.slots.used
-    again = other.slots.used & ~jnp.zeros_like(taken).at[slots].set(before.slots.used)
-    both = jnp.any(taken) & jnp.any(again)
-    return _with(slots, jnp.argmax(taken), jnp.argmax(again), both)
+    one, other = (
+        now.slots.used & ~then.slots.used for then, now in zip(before, after, strict=True)
+    )
+    return _with(slots, jnp.argmax(one), jnp.argmax(other), jnp.any(one) & jnp.any(other))
 
 
-def _with_pages(before: State, one: State, other: State, slots: Array, pages: Array) -> Array:
+def _with_pages(before: State, after: tuple[State, State], slots: Array, pages: Array) -> Array:
     """The names of pages after a step: those taken for the same row entry are the same one.
 
     A step takes at most one page for each slot.
     """
-    rows, again = one.pages.rows.ravel(), other.pages.rows[slots].ravel()
+    rows, again = after[0].pages.rows.ravel(), after[1].pages.rows[slots].ravel()
     fresh = (rows != INVALID) & (again != INVALID)
     fresh &= before.pages.counts.at[rows].get(mode="fill", fill_value=1) == 0
     for _ in range(slots.shape[0]):

@@ -1,10 +1,9 @@
 """Exploration and refinement in one pass: each transition found is checked on the engine."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import jax
 import numpy as np
 from attrs import asdict, define, field
 
@@ -18,21 +17,16 @@ from conformance.exploration.packed_search import (
     named,
 )
 from conformance.exploration.packed_states import NO_PAGE, Allocator, Expansion, Move, States
-from conformance.exploration.search import Search, Step, told
+from conformance.exploration.search import Search, told
 from conformance.lockstep.watchdog import Watchdog
-from conformance.refinement import allocator, contents, names
-from conformance.refinement.vmapped import Checker, Tally, Transitions
-from impl.setup import Setup
-from spec.state import State
+from conformance.refinement import allocator, cells, contents, names
+from conformance.refinement.vmapped import Checker, Takes, Tally
 from spec.vocabulary import CleanupMode, Geometry
 
 ALLOCATOR_BATCH: Final = 1 << 14
-CELLS_BATCH: Final = 1 << 10
 RENAMED_CHUNK: Final = 1 << 12
 """The number of states that are renamed at once."""
 Update = Callable[[float, str], None]
-Keyed = tuple[Hashable, State]
-"""A state, and a key that no other state has: its number, or the state itself."""
 
 
 Small = tuple[str, Geometry, CleanupMode]
@@ -57,18 +51,6 @@ SMALL: Final[tuple[Small, ...]] = tuple(
     )
 )
 """Rungs and geometries that take seconds, and together reach the states that bugs need."""
-
-
-class Takes(Protocol):
-    """A consumer of transitions: a Checker, or an object that keeps them."""
-
-    def add(self, kind: str, transitions: Transitions) -> None:
-        """Take some transitions of a kind."""
-        ...
-
-    def finish(self) -> None:
-        """Take note that there are no more."""
-        ...
 
 
 def _nothing(*_: object) -> None:
@@ -135,10 +117,25 @@ def cells_checker(
     """
     return Checker(
         contents.kinds(contents.setup_of(chosen)),
-        size=CELLS_BATCH,
+        size=cells.BATCH,
         sample=sample,
         seed=seed,
         tally=run.tally,
+        optimise=False,
+        watchdog=watchdog,
+    )
+
+
+def blind_cells_checker(
+    chosen: Instance, run: Refinement, *, seed: int, watchdog: Watchdog | None = None
+) -> Checker:
+    """The checker that an instance with contents does not look at names."""
+    return Checker(
+        contents.blind_kinds(contents.setup_of(chosen)),
+        size=cells.BATCH,
+        sample=0,
+        seed=seed,
+        tally=run.names,
         optimise=False,
         watchdog=watchdog,
     )
@@ -277,96 +274,60 @@ def refine_cells(
     checker: Takes,
     *,
     illegal: bool,
+    blind: Takes | None = None,
+    seed: int = 0,
     update: Update = _nothing,
     level_done: Callable[[], None] = _nothing,
     most_states: int = 0,
 ) -> None:
-    """Explore an instance with contents, and hand every transition to the checker."""
-    setup = contents.setup_of(chosen)
+    """Explore an instance with contents, and hand every transition to the checker.
+
+    blind: for an instance with open names; the steps are then those of renamed states, see
+    `cells.OtherNames`, with names drawn from the seed.
+    """
     search = Search(chosen, run.graph)
-    waiting = _Waiting(setup, checker)
-
-    def visit(number: int, state: State, step: Step, after: int) -> None:
-        action = chosen.moves[step.move].action(state)
-        if action is None or not (step.legal or illegal):
-            return
-        asked = contents.ask(setup, chosen.machine, state, action, step.after)
-        if isinstance(asked, frozenset):
-            run.tally.checked += 1
-            run.tally.by_driver += 1
-            if not asked or any(not step.mask >> code & 1 for code in asked):
-                run.tally.wrong(number, step.move)
-            return
-        right = state if step.after is None else step.after
-        if chosen.open_pages:
-            waiting.add(asked, number, step, (state, state), (right, right))
-        else:
-            waiting.add(asked, number, step, (number, state), (after, right))
-
+    most = 0 if blind is None else cells.MOST_ENCODED
+    own = cells.OwnNames(chosen, checker, run.tally, illegal=illegal, most=most)
+    visitor = own if blind is None else cells.OtherNames(own, blind, run.names, seed)
     try:
         wrong = search.run(
             update=update,
-            visit=visit,
-            level_done=waiting.before(level_done),
+            visit=visitor.visit,
+            level_done=cells.before(visitor.flush, level_done),
             most_states=most_states,
         )
-        waiting.flush()
-        checker.finish()
+        visitor.flush()
+        for one in (checker, blind):
+            if one is not None:
+                one.finish()
     finally:  # a mismatch that was found before an interruption has its history too
-        if run.tally.first is not None:
-            state, move = run.tally.first
-            numbers = (*run.graph.history(state), move)
-            run.history = tuple(str(chosen.moves[number]) for number in numbers)
+        _tell_histories(chosen, run, seed, renamed=blind is not None)
     if wrong is not None:
         run.broken = f"{wrong.clause}: {wrong.message} after {told(chosen, run.graph, wrong)}"
 
 
-class _Waiting:
-    """The transitions of each entry point that do not fill a batch yet."""
+def _tell_histories(chosen: Instance, run: Refinement, seed: int, *, renamed: bool) -> None:
+    """Set the histories of the first mismatches."""
+    turns = names.renamings(chosen.geometry) if renamed else 1
+    if run.tally.first is not None:
+        (state, turn), move = divmod(run.tally.first[0], turns), run.tally.first[1]
+        run.history = _told(chosen, run.graph, state, move, turn if renamed else None, seed)
+    if run.names.first is not None:
+        run.names_history = _told(chosen, run.graph, *run.names.first, 0, seed)
 
-    def __init__(self, setup: Setup, checker: Takes) -> None:
-        self._table, self._checker = contents.Table(setup), checker
-        self._held: dict[str, list[tuple[int, int, int, int, int, Any]]] = {}
 
-    def add(
-        self,
-        asked: contents.Asked,
-        number: int,
-        step: Step,
-        state: Keyed,
-        after: Keyed,
-    ) -> None:
-        """Keep a transition; hand on a batch when it is full."""
-        before, right = self._table.place(*state), self._table.place(*after)
-        held = self._held.setdefault(asked.entry, [])
-        held.append((number, step.move, before, right, step.mask, asked.call))
-        if len(held) == CELLS_BATCH:
-            self._hand_on(asked.entry)
-
-    def flush(self) -> None:
-        """Hand on every transition."""
-        for entry in list(self._held):
-            if self._held[entry]:
-                self._hand_on(entry)
-
-    def before(self, then: Callable[[], None]) -> Callable[[], None]:
-        """A function that hands on every transition and then calls `then`."""
-
-        def both() -> None:
-            self.flush()
-            then()
-
-        return both
-
-    def _hand_on(self, entry: str) -> None:
-        numbers, moves, before, after, masks, calls = zip(*self._held.pop(entry), strict=True)
-        self._held[entry] = []
-        transitions = Transitions(
-            state=np.array(numbers),
-            move=np.array(moves),
-            before=self._table.gather(np.array(before)),
-            arguments=jax.tree.map(lambda *leaves: np.stack(leaves), *calls),
-            after=self._table.gather(np.array(after)),
-            mask=np.array(masks, np.uint32),
-        )
-        self._checker.add(entry, transitions)
+def _told(
+    chosen: Instance, graph: Graph, state: int, move: int, turn: int | None, seed: int
+) -> tuple[str, ...]:
+    """A shortest history to a state, and a move. turn: the renaming, which stands before it."""
+    numbers = (*graph.history(state), move)
+    told = tuple(str(chosen.moves[number]) for number in numbers)
+    if turn is None:
+        return told
+    one = next(islice(cells.namings(seed, state, chosen), turn, None))
+    tokens = f", tokens {list(one.tokens)}" if turn else ""
+    return (
+        *told[:-1],
+        f"new names of slots {list(one.slots)}, pages {list(one.pages)}{tokens}",
+        told[-1],
+    )

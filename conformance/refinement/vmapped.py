@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -56,6 +56,18 @@ class Kind:
 def unsampled(*_: object) -> bool:
     """For a kind of which no sample is taken."""
     raise NotImplementedError("no sample is taken of this kind")
+
+
+class Takes(Protocol):
+    """A consumer of transitions: a Checker, or an object that keeps them."""
+
+    def add(self, kind: str, transitions: Transitions) -> None:
+        """Take some transitions of a kind."""
+        ...
+
+    def finish(self) -> None:
+        """Take note that there are no more."""
+        ...
 
 
 def _pair(held: Sequence[int] | None) -> tuple[int, int] | None:

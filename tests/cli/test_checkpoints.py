@@ -68,6 +68,7 @@ def _only_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
         return Checker(kinds, size=64, sample=0, tally=state.names, **how)
 
     monkeypatch.setattr(refinement, "blind_checker", blind)
+    monkeypatch.setattr(refinement, "blind_cells_checker", blind)
     monkeypatch.setattr(refinement, "allocator_checker", checker)
     monkeypatch.setattr(refinement, "cells_checker", checker)
 

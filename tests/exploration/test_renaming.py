@@ -1,16 +1,23 @@
-"""States up to renaming of pages: nothing is lost by taking one of them for all."""
+"""States up to renaming: nothing is lost by taking one of them for all."""
 
+from collections import Counter
 from collections.abc import Hashable
 from itertools import permutations
+from random import Random
 from typing import Any, Final
 
 import pytest
 from attrs import evolve
+from explore_tools import silent, work_alone
 
 from conformance.exploration import renaming
-from conformance.exploration.instances import EXPLORED, Instance, instance
+from conformance.exploration.graph import Graph
+from conformance.exploration.instances import EXPLORED, SYMMETRIC, Instance, instance
+from conformance.exploration.renaming import Naming
+from conformance.exploration.search import Search
+from spec.machines import actions as act
 from spec.state import State
-from spec.vocabulary import INVALID, Geometry
+from spec.vocabulary import INVALID, Geometry, Params
 
 SIZES = {"page_size": 2, "slots": 2}
 
@@ -94,6 +101,7 @@ def renamed(state: State, names: tuple[int, ...]) -> State:
         ),
         cells=tuple(state.cells[page] for page in order),
         counts=tuple(state.counts[page] for page in order),
+        indexed=tuple(state.indexed[page] for page in order) if state.indexed else (),
     )
 
 
@@ -120,8 +128,101 @@ def test_two_states_have_one_key_if_some_renaming_of_pages_makes_them_one(rung: 
 
     assert len(set(orbits)) == len(set(keys)) == len(set(zip(keys, orbits, strict=True)))
     assert len(set(orbits)) < len(set(every))
-    others = [name for name in machine.components if name not in {"sequences", "cells", "counts"}]
+    named = {"sequences", "cells", "counts", "indexed"}
+    others = [name for name in machine.components if name not in named]
     for name in others:
         another: Any = {name: (getattr(chosen.initial(), name), "another")}
         state = chosen.initial()._replace(**another)
         assert renaming.key(machine, chosen.initial()) != renaming.key(machine, state)
+
+
+Orbit = frozenset[Hashable]
+
+
+def orbit(chosen: Instance, state: State) -> Orbit:
+    """The keys of a state under all names of slots: those of all that differ in names alone."""
+    return frozenset(renaming.orbit(chosen.machine, state))
+
+
+def outcomes(chosen: Instance, state: State) -> Counter[Hashable]:
+    """How often a move has an outcome: the reasons of a refusal, or the successor's orbit."""
+    machine, found = chosen.machine, Counter[Hashable]()
+    for move in chosen.moves:
+        action = move.action(state)
+        if action is not None:
+            refused = machine.refusals(state, action)
+            reasons = frozenset(refusal.reason for refusal in refused)
+            found[reasons or orbit(chosen, machine.effect(state, action))] += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rung", "sizes", "all_states", "states"),
+    [
+        ("lifecycle", (3, 2, 2, 1), 376, 60),
+        ("lifecycle", (3, 3, 1, 1), 86, 10),
+        ("prefix", (2, 2, 1, 3), 387, 112),
+        pytest.param("prefix", (3, 2, 1, 3), 3_165, 302, marks=pytest.mark.deep),
+        pytest.param("prefix", (3, 3, 1, 2), 10_251, 404, marks=pytest.mark.deep),
+    ],
+)
+def test_states_that_differ_in_names_alone_take_the_same_steps(
+    rung: str,
+    sizes: tuple[int, int, int, int],
+    all_states: int,
+    states: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The search up to renaming of pages, slots and tokens has each orbit once, with its steps."""
+    work_alone(monkeypatch)
+    pages, slots, page_size, width = sizes
+    geometry = Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=width)
+    whole, smaller = (instance(rung, geometry, open_pages=open_) for open_ in (False, True))
+    search = Search(smaller, Graph())
+    assert search.run(update=silent) is None
+
+    kept = {orbit(smaller, state): outcomes(smaller, state) for state in search.states}
+    every = reached(whole)
+    assert (all_states, states) == (len(every), len(search.states))
+    assert states == len(kept)
+    assert kept.keys() == {orbit(whole, state) for state in every}
+    assert all(kept[orbit(whole, state)] == outcomes(whole, state) for state in every)
+
+
+@pytest.mark.parametrize("rung", SYMMETRIC)
+def test_a_renamed_action_has_the_renamed_outcome(rung: str) -> None:
+    """In a renamed state it has the same reasons, or a successor that differs in names alone."""
+    chosen = instance(rung, Geometry(slots=2, pages=2, page_size=1, pages_per_seq=2))
+    machine, rng, done = chosen.machine, Random(0), 0
+    for state in rng.sample(reached(chosen), 40):
+        naming = Naming(*(tuple(rng.sample(range(most), most)) for most in (2, 2, 8)))
+        other = renaming.renamed(state, naming)
+        assert orbit(chosen, other) == orbit(chosen, state)
+        for move in chosen.moves:
+            action = move.action(state)
+            if action is None:
+                continue
+            again = renaming.renamed_action(action, naming)
+            refusals, told = machine.refusals(state, action), machine.refusals(other, again)
+            assert {one.reason for one in refusals} == {one.reason for one in told}
+            if not refusals:
+                done += 1
+                after = machine.effect(other, again)
+                assert orbit(chosen, after) == orbit(chosen, machine.effect(state, action))
+    assert done > 100
+
+
+def test_names_that_an_action_does_not_have_stay() -> None:
+    """Ids that are out of range, padding, positions and requests have no other names."""
+    naming = Naming((1, 0), (0,), (0, 2, 1))
+
+    def changed(action: Any) -> Any:
+        return renaming.renamed_action(action, naming)
+
+    assert act.Allocate(((1, 0), None, (2, 1))) == changed(act.Allocate(((0, 0), None, (2, 1))))
+    assert act.Clone(1, None, 2) == changed(act.Clone(0, None, 2))
+    params = Params(max_new=1)
+    assert act.Assign(0, (2, 1, 9), params, 1, 0) == changed(act.Assign(1, (1, 2, 9), params, 1, 1))
+    assert act.Evict((2,), 1) == changed(act.Evict((1,), 1))
+    assert act.Hit(0, 1) == changed(act.Hit(1, 1))
+    assert act.Reset() == changed(act.Reset())

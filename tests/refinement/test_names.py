@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,15 +11,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from explore_tools import every_state, plan, sizes
+from explore_tools import every_state, plan, silent, sizes, work_alone
 
 from conformance.cli.main import main
+from conformance.exploration import renaming
+from conformance.exploration.graph import Graph
+from conformance.exploration.instances import instance
 from conformance.exploration.packed_states import Allocator
-from conformance.refinement import allocator, names
-from conformance.refinement.run import Refinement, refine_allocator, refine_renamed
+from conformance.exploration.search import Search
+from conformance.refinement import allocator, cells, contents, names
+from conformance.refinement.run import (
+    Refinement,
+    refine_allocator,
+    refine_cells,
+    refine_renamed,
+)
 from conformance.refinement.transition import same_observed
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
 from conformance.seeded_bugs import planted, replaced
+from impl import entries
 from spec.vocabulary import INVALID
 
 SIZES: Final = (3, 2, 2, 2)
@@ -72,14 +84,12 @@ def test_states_with_other_names_are_the_same_up_to_renaming() -> None:
 
 
 def test_an_injected_state_is_renamed_as_its_packed_form() -> None:
-    """Renaming commutes with injection, but for choices, which are no names."""
+    """Renaming commutes with injection."""
     states = every_state(plan(SIZES))[::9]
 
     def same(row: Any, other: Any, slots: Any, pages: Any) -> Any:
         state = names.renamed(allocator.inject(SETUP, row), slots, pages)
-        right = allocator.inject(SETUP, other)
-        held = right.slots._replace(choices=state.slots.choices)
-        return same_observed(SETUP, state, right._replace(slots=held))
+        return same_observed(SETUP, state, allocator.inject(SETUP, other))
 
     judge = jax.jit(jax.vmap(same))
     for one in names.drawn(0, 0, len(states), SETUP.geometry):
@@ -96,15 +106,15 @@ def test_what_is_no_id_has_no_other_name() -> None:
 
 
 class OfEntry:
-    """Hands on the transitions of one entry point; without it all."""
+    """Hands on the transitions of some entry points; of all if none is named."""
 
-    def __init__(self, kinds: dict[str, Kind], tally: Tally, entry: str | None) -> None:
+    def __init__(self, kinds: dict[str, Kind], tally: Tally, *entries: str) -> None:
         how: dict[str, Any] = {"size": 256, "sample": 0, "seed": 0, "optimise": False}
-        self._checker, self._entry = Checker(kinds, tally=tally, **how), entry
+        self._checker, self._entries = Checker(kinds, tally=tally, **how), entries
 
     def add(self, kind: str, transitions: Transitions) -> None:
-        """Check those of the entry point."""
-        if self._entry in {None, kind}:
+        """Check those of the entry points."""
+        if not self._entries or kind in self._entries:
             self._checker.add(kind, transitions)
 
     def finish(self) -> None:
@@ -112,12 +122,22 @@ class OfEntry:
         self._checker.finish()
 
 
-def refined(entry: str | None = None) -> Refinement:
+def refined(*entries: str) -> Refinement:
     """The renamed states of a small geometry, refined."""
     run = Refinement()
-    checker = OfEntry(allocator.kinds(SETUP), run.tally, entry)
-    blind = OfEntry(allocator.blind_kinds(SETUP), run.names, entry)
+    checker = OfEntry(allocator.kinds(SETUP), run.tally, *entries)
+    blind = OfEntry(allocator.blind_kinds(SETUP), run.names, *entries)
     refine_renamed(PLAN, run, checker, blind, seed=0)
+    return run
+
+
+def refined_cells(rung: str, sizes_: Any, *entries: str) -> Refinement:
+    """The renamed states of an instance with contents, refined by legal actions."""
+    run, chosen = Refinement(), instance(rung, sizes(sizes_), open_pages=True)
+    setup = contents.setup_of(chosen)
+    checker = OfEntry(contents.kinds(setup), run.tally, *entries)
+    blind = OfEntry(contents.blind_kinds(setup), run.names, *entries)
+    refine_cells(chosen, run, checker, illegal=False, blind=blind)
     return run
 
 
@@ -132,13 +152,13 @@ def test_the_engine_refines_renamed_states_and_looks_at_no_names() -> None:
 
 
 def clearing(right: Any) -> Any:
-    """The slot 0 forgets its choice when it is released; nobody reads it before the next one."""
+    """The slot 0 changes its seed when it is released; nobody reads it before the next prompt."""
 
     def wrong(state: Any, at: Any, geometry: Any) -> Any:
         after = right(state, at, geometry)
-        choices = after.slots.choices
-        cleared = choices.at[0].set(jnp.where(jnp.any(at == 0), 99, choices[0]))
-        return after._replace(slots=after.slots._replace(choices=cleared))
+        seeds = after.slots.seeds
+        cleared = seeds.at[0].set(jnp.where(jnp.any(at == 0), 99, seeds[0]))
+        return after._replace(slots=after.slots._replace(seeds=cleared))
 
     return wrong
 
@@ -218,23 +238,126 @@ def test_a_bug_that_looks_at_no_name_is_caught_by_the_specification_alone() -> N
     assert [] == told[child]
 
 
-def test_the_command_says_that_names_are_sampled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rung", "entries", "plant", "caught"),
+    [
+        ("lifecycle", ("clone",), "RC2", (True, False)),
+        ("lifecycle", ("free",), None, (False, True)),
+        ("prefix", ("publish", "hit"), None, (False, False)),
+    ],
+)
+def test_renamed_states_with_contents_are_refined(
+    rung: str,
+    entries: tuple[str, ...],
+    plant: str | None,
+    caught: tuple[bool, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages, slots and tokens are renamed: one half finds one plant, the other half another."""
+    work_alone(monkeypatch)
+    wrong: AbstractContextManager[object] = planted(plant) if plant else nullcontext()
+    if entries == ("free",):
+        wrong = replaced("impl.commit", "release", clearing)
+    with wrong:
+        run = refined_cells(rung, (2, 2, 1, 2), *entries)
+
+    found = run.tally.mismatches, run.names.mismatches
+    assert caught == tuple(number > 0 for number in found), found
+    assert (True, None) == (run.graph.complete, run.broken)
+    assert run.tally.checked == 8 * run.names.checked > 0
+    for told, wrong_one in zip((run.history, run.names_history), caught, strict=True):
+        assert wrong_one == any(word.startswith("new names of slots [") for word in told)
+
+
+@pytest.mark.parametrize(("rung", "most"), [("lifecycle", 2_000), ("prefix", 2_000)])
+def test_a_renamed_state_is_encoded_as_it_is_renamed_in_the_engine(rung: str, most: int) -> None:
+    """Encoding and renaming commute, where tokens keep their names."""
+    chosen = instance(rung, sizes((2, 2, 1, 2)))
+    setup, search = contents.setup_of(chosen), Search(chosen, Graph())
+    assert search.run(update=silent, most_states=most) is None
+
+    def same(state: Any, other: Any, slots: Any, pages: Any) -> Any:
+        return same_observed(setup, names.renamed(state, slots, pages), other)
+
+    judge, judged = jax.jit(same), 0
+    for number, state in enumerate(search.states[::29]):
+        naming = next(cells.namings(0, number, chosen))
+        new = np.array(naming.slots), np.array(naming.pages)
+        other = contents.encode(setup, renaming.renamed(state, naming))
+        right = judge(contents.encode(setup, state), other, *new)
+        assert right
+        judged += not judge(contents.encode(setup, state), other, *(np.sort(one) for one in new))
+    assert judged
+
+
+def test_the_names_of_tokens_are_drawn_but_for_the_first_renaming() -> None:
+    """The check of names renames no token, since what a cell holds depends on them."""
+    chosen = instance("lifecycle", sizes((2, 2, 1, 2)))
+    drawn = [*cells.namings(3, 7, chosen)]
+
+    assert 8 == len(drawn) == len({one.tokens for one in drawn})
+    assert tuple(range(cells.TOKENS)) == drawn[0].tokens
+    assert all(sorted(one.tokens) == [*drawn[0].tokens] for one in drawn)
+    assert drawn == [*cells.namings(3, 7, chosen)]
+
+
+def test_the_command_says_that_names_are_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The scope is complete up to renaming, and the counts of both halves are reported."""
+    right = {
+        name: Kind(name, lambda *_: jnp.ones((), bool), lambda *_: True) for name in entries.NAMES
+    }
+    for made in ("kinds", "blind_kinds"):
+        monkeypatch.setattr(allocator, made, lambda _setup: right)
     path = tmp_path / "r.json"
-    words = [
-        "refine",
-        "--pages",
-        "open",
-        "--geometry",
-        "pages=1,slots=1,page_size=1,pages_per_seq=1",
-    ]
-    assert 0 == main([*words, "--unbatched", "0", "--json", str(path), "--quiet"])
+    sizes_ = "pages=3,slots=2,page_size=2,pages_per_seq=2"
+    words = ["refine", "--pages", "open", "--geometry", sizes_, "--json", str(path), "--quiet"]
+    assert 0 == main(words)
     found = json.loads(path.read_text())
 
     assert "complete up to renaming; names sampled" == found["scope"]
-    assert 8 * found["transitions"] + found["illegal"] == found["checked"]
-    assert found["transitions"] + found["illegal"] == found["names_checked"]
+    assert (141, 724) == (found["transitions"], found["illegal"])
+    assert (8 * 141 + 724, 141 + 724) == (found["checked"], found["names_checked"])
     assert (8, 0, None) == tuple(
         found[name] for name in ("renamings", "names_mismatches", "first_names_mismatch")
     )
     assert any(line.startswith("other names") for line in found["not_checked"])
+    with monkeypatch.context() as patch:
+        patch.setattr(names, "drawn", lambda *given: iter([*drawn(*given)][:7]))
+        assert 1 == main(words)
+    assert "should be 1852" in json.loads(path.read_text())["failures"][0]
+
+
+drawn: Final = names.drawn
+
+
+def test_a_step_that_looks_at_names_makes_the_command_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The failure has its number and a shortest history, and stays if the other half holds."""
+    right, wrong = (
+        {name: Kind(name, partial(answer, fine), lambda *_: True) for name in entries.NAMES}
+        for fine in (True, False)
+    )
+    monkeypatch.setattr(allocator, "kinds", lambda _setup: right)
+    monkeypatch.setattr(allocator, "blind_kinds", lambda _setup: wrong)
+    path = tmp_path / "r.json"
+    sizes_ = "pages=1,slots=1,page_size=1,pages_per_seq=1"
+    words = ["refine", "--pages", "open", "--geometry", sizes_, "--json", str(path), "--quiet"]
+
+    assert 1 == main([*words, "--alphabet", "legal"])
+    found = json.loads(path.read_text())
+    steps = found["transitions"]
+    told = f"{steps} steps look at names; first after rows [[]], reserve(0)"
+    assert ([told], steps, 0) == (
+        found["failures"],
+        found["names_mismatches"],
+        found["mismatches"],
+    )
+    assert f"FAILS: {told}" in capsys.readouterr().out
+
+
+def answer(fine: bool, *_: object) -> Any:  # noqa: FBT001 - bound by position
+    """A check that always has this answer."""
+    return jnp.asarray(fine)
