@@ -1,6 +1,6 @@
 """`make refine`: the scopes that are refined completely, a process for each, and their table.
 
-With open pages a scope is complete up to renaming, and names are sampled.
+With open pages a scope is complete up to renaming; without a queue, names are then sampled.
 """
 
 import json
@@ -45,6 +45,7 @@ SCOPES: Final = (
     Scope("sharing", (16, 4, 4, 4), ("--pages", "open")),
     Scope("lifecycle", (3, 2, 2, 2)),
     Scope("lifecycle", (4, 2, 2, 2)),
+    Scope("lifecycle", (5, 3, 2, 2), ("--pages", "open")),
     Scope("scheduling", (1, 3, 2, 2)),
     Scope(
         "scheduling",
@@ -55,6 +56,7 @@ SCOPES: Final = (
     Scope("rollback", (2, 2, 2, 2)),
     Scope("prefix", (2, 2, 2, 2)),
     Scope("prefix", (3, 2, 1, 3)),
+    Scope("prefix", (4, 3, 1, 3), ("--pages", "open")),
 )
 
 

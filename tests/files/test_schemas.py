@@ -26,7 +26,7 @@ from conformance.rungs.registry import WARMUP
 from conformance.vectors import build
 from conformance.vectors.files import contents, in_json
 from conformance.vectors.suites import suites
-from conformance.verdict import Verdict
+from conformance.verdict import Scope, Verdict
 from spec.vocabulary import CleanupMode, Geometry, Reason, default_limits
 
 NAMES = ("history", "recording", "result", "vectors")
@@ -114,6 +114,9 @@ def test_the_schemas_list_every_step_field_and_reason() -> None:
     )
     levels = vectors["suite"]["properties"]["level"]["enum"]
     assert {suite.level for suite in suites()} == set(levels)
+    result = registry().contents("result.schema.json")["properties"]
+    for name, values in (("verdict", Verdict), ("scope", Scope)):
+        assert sorted(value.value for value in values) == sorted(result[name]["enum"])
 
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: str(line["step"]))
