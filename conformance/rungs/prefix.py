@@ -32,7 +32,7 @@ from conformance.rungs.shared_generators import (
 )
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from conformance.rungs.simpler import smaller
-from spec import index, pool
+from spec import index, ladder, pool
 from spec.index import Indexed
 from spec.machines.actions import (
     Action,
@@ -53,15 +53,15 @@ from spec.machines.actions import (
     Publish,
     Reserve,
     Reset,
-    Round,
     Truncate,
     Write,
 )
 from spec.machines.pages import used
 from spec.machines.prefix import found, key
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Request
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request
 
+MACHINE: Final = ladder.whole()
 CONTEXTS: Final = 3
 """Slots are reserved under few contexts, so that texts often differ in nothing else."""
 
@@ -401,9 +401,8 @@ def _always(before: State, action: Action, after: State) -> Iterator[str]:
     if not any(before.indexed):
         return
     idle = index.idle(before.indexed, before.counts)
-    taken = any(not pool.is_free(after.counts, page) for page in idle)
-    if taken and isinstance(action, Allocate | Clone | Prefill | Admit | Round):
-        yield TAKEN
+    if any(not pool.is_free(after.counts, page) and after.indexed[page] is None for page in idle):
+        yield takes_idle(type(action))
     if isinstance(action, Admit) and idle:
         yield ADMITTED
     if isinstance(action, Free | FreeFinished) and len(idle) < len(
@@ -442,7 +441,15 @@ def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     yield fixed(Reset(), "reset(logical)")
 
 
-TAKEN: Final = "allocate an idle page"
+def takes_idle(kind: type) -> str:
+    """The corner of an action that takes an idle page for other tokens."""
+    return f"{kind.__name__} takes an idle page"
+
+
+TAKERS: Final = frozenset(
+    kind for kind in MACHINE.calls if Reason.OUT_OF_PAGES in MACHINE.reasons(kind)
+)
+"""The actions that take pages: they may be refused for lack of them."""
 HIT_LIVE: Final = "hit a page that a row names"
 HIT_IDLE: Final = "hit an idle page"
 BELOW_DRAFTS: Final = "publish below drafts"
@@ -463,7 +470,10 @@ KIT: Final = RungKit(
         Drop: ActionKit(corners=_drop_corners),
     },
     corners={
-        TAKEN: (*_PUBLISHES, "Free|FreeFinished", "Allocate|Prefill", FULL_POOL),
+        **{
+            takes_idle(kind): (*_PUBLISHES, "Free|FreeFinished", f"{kind.__name__}: OUT_OF_PAGES")
+            for kind in sorted(TAKERS, key=lambda one: one.__name__)
+        },
         HIT_LIVE: (*_PUBLISHES, "Hit", HITS),
         HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
         "hit with no other page to take": (*_PUBLISHES, "Hit", HITS, FULL_POOL),

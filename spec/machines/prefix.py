@@ -323,7 +323,7 @@ RUNG = Rung(
     meets={
         "naive": "independent",
         "cache": "independent",
-        "pages": Meet("EVICT", "allocate an idle page"),
+        "pages": Meet("EVICT", "Allocate takes an idle page"),
         "sharing": Meet("RC", "hit a page that a row names"),
         "rollback": Meet("PC", "publish below drafts"),
         "window": Meet("PC", "publish after a release"),

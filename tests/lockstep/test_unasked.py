@@ -53,7 +53,7 @@ def test_any_policy_holds(policy: str) -> None:
 
     assert report.finding is None, report.finding
     assert {"Publish: done", "Hit: done", *merges} <= report.coverage.outcomes.keys()
-    assert report.coverage.corners["allocate an idle page"]
+    assert report.coverage.corners["Allocate takes an idle page"]
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -120,7 +120,7 @@ def test_a_run_covers_what_an_engine_of_this_kind_can_do() -> None:
     profile = toy().profile
     wanted = Coverage().coverable(offered_by(profile, [SIZES], poisonable=False))
 
-    assert {"Publish: done", "Hit: done", "hit an idle page", "allocate an idle page"} <= {*wanted}
+    assert {"Publish: done", "Hit: done", "hit an idle page", "Allocate takes an idle page"} <= {*wanted}
     assert {"Evict: done", "Merge: done", "Publish: STALE"}.isdisjoint(wanted)
 
 
