@@ -34,6 +34,7 @@ from conformance.rungs.record import (
     KEEPS,
     LAZY,
     LONG_ROWS,
+    MERGES_ASKED,
     ONE_SHORT,
     PART_ROUNDS,
     REFUSAL,
@@ -58,6 +59,7 @@ from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
 from conformance.rungs.sharing import SHARED, edge_corners
 from conformance.rungs.window import fewest_released
 from spec import ladder, pool
+from spec.machines.actions import Merge
 from spec.machines.pages import copying
 from spec.state import State
 from spec.table import Sequence
@@ -320,6 +322,7 @@ def conditions(
         LAZY: profile.copy == "lazy",
         EAGER_COPY: profile.copy == "eager" and SEVERAL_CELLS in words,
         AHEAD: profile.lookahead > 0,
+        MERGES_ASKED: Merge in profile.actions,
         RESERVED: profile.reserve == "request",
         TWO_SLOTS: most > 1,
         THREE_SLOTS: most > 2,

@@ -12,6 +12,7 @@ from conformance.rungs.record import (
     CHAINS,
     FULL_POOL,
     HITS,
+    MERGES_ASKED,
     RELEASES,
     WHOLE_PAGE,
     ActionKit,
@@ -481,7 +482,7 @@ KIT: Final = RungKit(
         AFTER_RELEASE: (*_PUBLISHES, "Release", RELEASES),
         "publish pages that are shared": (*_PUBLISHES, "Clone"),
         "merge a page that nobody keeps": (*_PUBLISHES, "Merge"),
-        "merge a page that others keep": (*_PUBLISHES, "Merge", "Clone"),
+        "merge a page that others keep": (*_PUBLISHES, "Merge", "Clone", MERGES_ASKED),
         "evict a page that an idle one extends": (
             *_PUBLISHES,
             "Evict: done",

@@ -44,6 +44,7 @@ GROWS_RELEASED: Final = "row with a page more than a window and a page"
 WHOLE_PAGE: Final = "row with a page and a cell"
 HITS: Final = "row with a page and two cells"
 CHAINS: Final = "row with two pages and a cell"
+MERGES_ASKED: Final = "merges that the caller asks for"
 LONG_ROWS: Final = "row for more rounds than one call of the loop has"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 

@@ -30,6 +30,7 @@ from conformance.rungs.record import (
     GROWS_RELEASED,
     HITS,
     LAZY,
+    MERGES_ASKED,
     ONE_SHORT,
     PART_ROUNDS,
     REFUSAL,
@@ -65,7 +66,7 @@ from spec.vocabulary import (
 
 ADAPTERS = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEHIND_A_WINDOW = {RELEASES, RELEASES_INSIDE, GROWS_RELEASED}
-CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED, *BEHIND_A_WINDOW}
+CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED, MERGES_ASKED, *BEHIND_A_WINDOW}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset(

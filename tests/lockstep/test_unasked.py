@@ -124,6 +124,18 @@ def test_a_run_covers_what_an_engine_of_this_kind_can_do() -> None:
     assert {"Evict: done", "Merge: done", "Publish: STALE"}.isdisjoint(wanted)
 
 
+def test_a_shared_page_need_not_be_merged_unasked() -> None:
+    """An engine that merges a page as soon as it is written has it in one row alone."""
+    profile, corner = toy("as transformers").profile, "merge a page that others keep"
+    asked = evolve(
+        profile, actions=profile.actions | {act.Clone, Merge}, unasked=profile.unasked - {Merge}
+    )
+    unasked = evolve(profile, actions=profile.actions | {act.Clone})
+
+    assert corner in Coverage().coverable(offered_by(asked, [SIZES], poisonable=False))
+    assert corner not in Coverage().coverable(offered_by(unasked, [SIZES], poisonable=False))
+
+
 def test_an_engine_without_contexts_is_told_none() -> None:
     """The layer above it has no word for them."""
     sizes = small()

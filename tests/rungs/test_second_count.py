@@ -35,6 +35,7 @@ from conformance.rungs.record import (
     KEEPS,
     LAZY,
     LONG_ROWS,
+    MERGES_ASKED,
     ONE_SHORT,
     PART_ROUNDS,
     REFUSAL,
@@ -154,6 +155,7 @@ def expected_words(
             if one.pages + 1 in widths(one, least, rows):
                 words.add(word)
     words |= {LAZY} if profile.copy == "lazy" else {EAGER_COPY} & words
+    words |= {MERGES_ASKED} if act.Merge in profile.actions else set()
     if profile.copy == "eager" and SEVERAL_CELLS in words:
         words.add(EAGER_COPY)
     if profile.lookahead:
