@@ -143,6 +143,7 @@ engine-transformers: export CUDA_VISIBLE_DEVICES =
 engine-transformers: .venv-transformers/.done ## rerun the finding in transformers, then fuzz its paged cache
 	.venv-transformers/bin/python docs/findings/transformers_alone.py
 	$(call check_engine,transformers,transformers_cache,make)
+	$(call check_engine,transformers,transformers_cache,make_sharing)
 
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md

@@ -4,12 +4,23 @@
 
 `PagedAttentionCache` and its allocator, on the CPU, with two layers of full attention, each of one
 head of one number. A block stands for a page, and a `RequestState` for a slot. Block sharing is
-on, so a fork shares full blocks. Prefixes are shared once their hashes are registered, which only
-`prefixes` does.
+on, so a fork shares full blocks. With `make_sharing` prefixes are shared too: the hashes of full
+blocks are registered after each pass, as the scheduler does, and a hit looks them up. With `make`
+no hash is registered.
 
 transformers itself must report when no block is free. Every other check is its scheduler's, and
 guarded here. `pool.try_to_free_sectors` goes before each allocation and each fork, as there. The
 scheduler allocates before it forks, so a block table is opened with the request, without a block.
+
+transformers publishes a full block, or merges it with the block that has its hash, after the pass
+that completes it. It evicts all idle blocks at once, when an allocation has no room. A fork without
+room evicts nothing there: the scheduler sends the prompt again as a new request. The adapter evicts
+in its place and forks again, so that a fork has to succeed where there is room.
+
+The index of the view is `ledger.hash_to_block`. A hash is shown as the text that has it, of all
+texts that some request had. `observe` fails if a hash is of none of them, or if `block_to_hash` has
+another one. A hit of a part of what is found is the hit of a shorter prompt. transformers has no
+contexts.
 
 K and V of a batch are written by `update`, at the indices of `extend_read_and_write_indices`, and
 `written` and `tokens` are those of the `RequestState`; the number of allocated cells is what was
@@ -18,12 +29,15 @@ block table of the kernels: both layers, keys and values, must name the same cel
 of that call go to the cells that transformers gives to padding.
 
 The first two sectors belong to padding, so page 0 is the first block of sector 2. A sector is a
-multiple of 128 bytes: one block of eight cells, or two of four. transformers has no smaller pages,
-except in the class that `prefixes` drives directly.
+multiple of 128 bytes: one block of eight cells, or two of four. transformers has no smaller pages.
+
+Not driven: the scheduler's safety margin, which evicts earlier; offloading, which frees blocks
+without keeping them; asynchronous batches; sliding windows.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from typing import Any, Final
@@ -48,6 +62,7 @@ REMEDY: Final = "Run `make engine-transformers`: it installs 5.23.0 in a place o
 OFFERED: Final = frozenset(
     {act.Reserve, act.Assign, act.Append, act.Allocate, act.Write, act.Clone, act.Free, act.Reset}
 )
+UNASKED: Final = frozenset({act.Publish, act.Merge, act.Evict})
 SIZES: Final[Mapping[str, range]] = {"page_size": range(4, 4097, 4), "pages": range(2, 65537, 2)}
 """The sizes that fill whole sectors."""
 LAYERS: Final = 2
@@ -57,6 +72,7 @@ NUMBERS: Final = 2 * LAYERS * WIDTH
 _PACKAGE: Final = "transformers.generation.continuous_batching"
 _CACHE: Final = f"{_PACKAGE}.cache"
 _ALLOCATORS: Final = f"{_PACKAGE}.cache_allocators"
+_ALLOCATOR: Final = f"{_ALLOCATORS}.cache_allocator"
 _REQUESTS: Final = f"{_PACKAGE}.requests"
 _DISTRIBUTED: Final = f"{_PACKAGE}.distributed"
 CALLS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -86,6 +102,7 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_CACHE}:PagedAttentionCache.count_new_complete_blocks": ("self", "state", "request_len"),
     f"{_CACHE}:PagedAttentionCache.mark_complete_blocks": ("self", "state", "complete_blocks"),
     f"{_CACHE}:PagedAttentionCache.evict_cached_blocks": ("self",),
+    f"{_ALLOCATOR}:compute_block_hash": ("parent_hash", "tokens"),
     f"{_ALLOCATORS}:FullAttentionCacheAllocator.get_cache_for_block_table": ("self", "layer_idx"),
     f"{_ALLOCATORS}:FullAttentionCacheAllocator.get_seqlen_k": (
         "self", "past_length", "query_length",
@@ -107,11 +124,10 @@ def content(prefix: Tokens) -> list[float]:
 class Blocks:
     """A cache of transformers and its requests by slot.
 
-    width: the numbers of K, and of V, in a cell of a layer; with 8 every block is a whole sector.
     Raises InvalidInput if transformers is absent, or its calls have changed.
     """
 
-    def __init__(self, geometry: Geometry, *, width: int = WIDTH) -> None:
+    def __init__(self, geometry: Geometry) -> None:
         drift.require_installed(
             PACKAGE, _CACHE, allowed="transformers 5.23.0, installed", remedy=REMEDY
         )
@@ -122,7 +138,7 @@ class Blocks:
         self.geometry = geometry
         self.cache = cache.PagedAttentionCache(
             top.LlamaConfig(
-                num_hidden_layers=LAYERS, hidden_size=width, num_attention_heads=1, head_dim=width
+                num_hidden_layers=LAYERS, hidden_size=WIDTH, num_attention_heads=1, head_dim=WIDTH
             ),
             top.ContinuousBatchingConfig(
                 page_size=geometry.page_size,
@@ -136,6 +152,8 @@ class Blocks:
         )
         (self._allocator,) = self.cache.cache_allocators.values()
         self._first = 2 * self._allocator.blocks_per_sector
+        self._hash = import_module(_ALLOCATOR).compute_block_hash
+        self._texts: dict[int, Tokens] = {}
         self.requests: dict[int, Any] = {}
         self._made = 0
 
@@ -150,6 +168,41 @@ class Blocks:
         self.cache.pool.try_to_free_sectors()
         fits: bool = self.cache.can_store_request_tokens(request, count - request.current_len())
         return fits
+
+    def evict(self) -> bool:
+        """Evict what is only kept for its contents; whether there was any."""
+        evicted: bool = self.cache.evict_cached_blocks()
+        return evicted
+
+    def hit(self, slot: int, length: int) -> bool:
+        """Look up a prompt that ends one token past `length`; whether so many cells are found."""
+        request = self.requests[slot]
+        prompt = self.tokens(slot)[: length + 1]
+        found: int = self.cache.search_prefix_match(request.request_id, prompt)
+        request.position_offset = found
+        return found == length
+
+    def learn(self, slot: int) -> None:
+        """Keep the text of a slot for each hash that a block with it has."""
+        tokens, size, parent = self.tokens(slot), self.geometry.page_size, None
+        for start in range(0, len(tokens) - size + 1, size):
+            parent = self._hash(parent, tokens[start : start + size])
+            self._texts[parent] = tuple(tokens[: start + size])
+
+    def indexed(self) -> list[tuple[int, ...]]:
+        """The context 0 and the text of each page with a registered hash; () for the others.
+
+        Raises EngineFailed if no request had such a text, or if blocks and hashes disagree.
+        """
+        ledger = self._allocator.ledger
+        blocks = {block: known for known, block in ledger.hash_to_block.items()}
+        if blocks != ledger.block_to_hash or not self._texts.keys() >= ledger.hash_to_block.keys():
+            told = f"hashes {ledger.hash_to_block}, blocks {ledger.block_to_hash}"
+            raise EngineFailed(f"{told}; texts {self._texts}", clause="PC")
+        keys: list[tuple[int, ...]] = [()] * self.geometry.pages
+        for block, known in blocks.items():
+            keys[block - self._first] = (0, *self._texts[known])
+        return keys
 
     def fork(self, parent: int, child: int) -> bool:
         """Fork the request of a slot, and copy what is not shared; whether there was room."""
@@ -220,6 +273,13 @@ class Blocks:
         """The pages that no request holds and whose contents are kept."""
         return [block - self._first for block in self._allocator.ledger.cached_blocks]
 
+    def complete(self, slot: int, count: int) -> None:
+        """Store K and V of the next positions, and register the hashes of what is full then."""
+        request = self.requests[slot]
+        full = self.cache.count_new_complete_blocks(request, count)
+        self.store(slot, count)
+        self.cache.mark_complete_blocks(request, full)
+
     def store(self, slot: int, count: int) -> None:
         """Store K and V of the next positions of a slot."""
         request, tokens = self.requests[slot], self.tokens(slot)
@@ -235,9 +295,10 @@ class Blocks:
         return held
 
     def poison(self, kind: Poison) -> None:
-        """Overwrite the cells that no request has written."""
+        """Overwrite the cells that no request has written, except in blocks that are kept."""
         cells = self.geometry.pages * self.geometry.page_size
-        size, live = self.geometry.page_size, set[int]()
+        size = self.geometry.page_size
+        live = {page * size + at for page in self.cached_pages() for at in range(size)}
         for slot in self.requests:
             row = self.row(slot)
             live.update(row[at // size] * size + at % size for at in range(self.written(slot)))
@@ -337,15 +398,20 @@ class Blocks:
 
 
 class Adapter:
-    """See `conformance.protocol`."""
+    """See `conformance.protocol`. sharing: whether prefixes are shared."""
 
-    def __init__(self, geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> None:
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, sharing: bool
+    ) -> None:
+        self._sharing, shares = sharing, ", sharing prefixes" * sharing
         self.profile = Profile(
-            name=f"the paged cache of {PACKAGE} {drift.version(PACKAGE)}",
+            name=f"the paged cache of {PACKAGE} {drift.version(PACKAGE)}{shares}",
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
-            actions=OFFERED,
+            actions=OFFERED | ({act.Hit} if sharing else set()),
+            unasked=UNASKED if sharing else frozenset(),
+            contexts=False,
             policy="any",
             batches="one slot",
             sizes=SIZES,
@@ -364,19 +430,24 @@ class Adapter:
                 allocated[slot] = 0
             case act.Assign(int(slot), prompt):
                 blocks.requests[slot].initial_tokens.extend(prompt)
+                blocks.learn(slot)
             case act.Append(int(slot), tokens):
                 blocks.requests[slot].generated_tokens.extend(tokens)
+                blocks.learn(slot)
             case act.Allocate(batch):
                 for slot, positions in by_slot(batch).items():
-                    if not blocks.grow(slot, positions[-1] + 1):
-                        raise refused(Reason.OUT_OF_PAGES)
+                    self._make_room(partial(blocks.grow, slot, positions[-1] + 1))
                     allocated[slot] = positions[-1] + 1
             case act.Write(batch):
+                write = blocks.complete if self._sharing else blocks.store
                 for slot, positions in by_slot(batch).items():
-                    blocks.store(slot, len(positions))
+                    write(slot, len(positions))
+            case act.Hit(slot, length):
+                if not blocks.hit(slot, length):
+                    raise refused(Reason.NOT_INDEXED)
+                allocated[slot] = length
             case act.Clone(parent, int(child)):
-                if not blocks.fork(parent, child):
-                    raise refused(Reason.OUT_OF_PAGES)
+                self._make_room(partial(blocks.fork, parent, child))
                 allocated[child] = allocated[parent]
             case act.Free(int(slot)):
                 blocks.release(slot)
@@ -387,8 +458,13 @@ class Adapter:
                 allocated.clear()
         return None
 
+    def _make_room(self, takes: Callable[[], bool]) -> None:
+        """Take pages, if need be those that are only kept. Raises Refused if there are too few."""
+        if not takes() and not (self._blocks.evict() and takes()):
+            raise refused(Reason.OUT_OF_PAGES)
+
     def observe(self) -> View:
-        """Rows, counts, tokens and the tensors."""
+        """Rows, counts, tokens, the tensors and, with prefix sharing, the index."""
         slots = range(self.profile.geometry.slots)
         return View(
             geometry=self.profile.geometry,
@@ -398,6 +474,8 @@ class Adapter:
             allocated=[self._allocated.get(slot, 0) for slot in slots],
             written=[self._blocks.written(slot) for slot in slots],
             tokens=[self._blocks.tokens(slot) for slot in slots],
+            contexts=[0 for _ in slots] if self._sharing else None,
+            indexed=self._blocks.indexed() if self._sharing else None,
             cells=self._blocks.contents(),
             expected=content,
         )
@@ -411,79 +489,11 @@ class Adapter:
         return {slot: Counter(reads) for slot, reads in self._blocks.attended().items()}
 
 
-class Prefixes:
-    """The calls of the scheduler with prefix sharing on, for `harnesses.prefix_caching`.
-
-    Hashes are registered after the pass, so a sequence may end between allocation and computation.
-    A request without room gives back the blocks that it hit, as its offloading does.
-    """
-
-    drops: Final = True
-
-    def __init__(self, geometry: Geometry) -> None:
-        self.geometry = geometry
-        self._blocks = Blocks(geometry, width=8)
-        self._complete: dict[int, dict[str, int]] = {}
-
-    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Look the prompt up, and allocate cells for the part that is not hit."""
-        request = self._blocks.open(slot, tokens)
-        hit = self._blocks.cache.search_prefix_match(request.request_id, list(tokens))
-        request.position_offset = hit
-        given = max(count, hit + 1)
-        if not self._allocate(slot, given):
-            self._blocks.release(slot)
-            return None
-        return hit, given
-
-    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """The next part of a prompt, or one more token."""
-        known = len(self._blocks.tokens(slot))
-        self._blocks.requests[slot].generated_tokens.extend(tokens[known:])
-        return count if self._allocate(slot, count) else None
-
-    def computed(self, slot: int, tokens: Tokens) -> None:
-        """Register the blocks that the pass has completed."""
-        self._blocks.cache.mark_complete_blocks(
-            self._blocks.requests[slot], self._complete.pop(slot)
-        )
-        assert self._blocks.written(slot) == len(tokens)
-
-    def end(self, slot: int, _tokens: Tokens) -> None:
-        """Free the request; its registered blocks stay until they are evicted."""
-        self._complete.pop(slot, None)
-        self._blocks.release(slot)
-
-    def row(self, slot: int) -> tuple[int, ...]:
-        """The blocks of its request."""
-        return tuple(self._blocks.row(slot))
-
-    def spare(self) -> list[int]:
-        """The free blocks, and those that are only kept for their contents."""
-        return self._blocks.free_pages() + self._blocks.cached_pages()
-
-    def counts(self) -> tuple[int, ...]:
-        """The counts of the ledger."""
-        return tuple(self._blocks.counts())
-
-    def _allocate(self, slot: int, count: int) -> bool:
-        """Allocate, if need be without the blocks that are only kept, and plan the pass."""
-        request = self._blocks.requests[slot]
-        more = count - request.current_len()
-        if not self._blocks.grow(slot, count):
-            self._blocks.cache.evict_cached_blocks()
-            if not self._blocks.grow(slot, count):
-                return False
-        self._complete[slot] = self._blocks.cache.count_new_complete_blocks(request, more)
-        request.position_offset = count
-        return True
-
-
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
     """Nothing is registered for prefix sharing."""
-    return Adapter(geometry, limits, cleanup)
+    return Adapter(geometry, limits, cleanup, sharing=False)
 
 
-def prefixes(geometry: Geometry) -> Prefixes:
+def make_sharing(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
     """Prefix sharing on."""
-    return Prefixes(geometry)
+    return Adapter(geometry, limits, cleanup, sharing=True)

@@ -172,7 +172,9 @@ FACTORIES: dict[str, Callable[[], object]] = {
     "sglang-jax": lambda: make(sglang_jax.make, GEOMETRY, CleanupMode.NONE),
     "sglang-jax, caching": lambda: make(sglang_jax.make_caching, GEOMETRY, CleanupMode.NONE),
     "transformers": lambda: make(transformers_cache.make, GEOMETRY, CleanupMode.NONE),
-    "transformers prefixes": lambda: transformers_cache.prefixes(GEOMETRY),
+    "transformers sharing": lambda: make(
+        transformers_cache.make_sharing, GEOMETRY, CleanupMode.NONE
+    ),
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm, caching": lambda: make(vllm.make_caching, GEOMETRY, CleanupMode.NONE),
     "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),

@@ -1,0 +1,86 @@
+"""Adapters of other engines with their prefix caches, where the environments of the engines are.
+
+A target `engine-...` of the Makefile makes such an environment, and fuzzes for longer.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from spec_engine import small
+
+from conformance.fuzzing import campaign
+from conformance.isolation.placement import factory_of
+from conformance.lockstep.lockstep import Lockstep
+from conformance.protocol import Action, Factory
+from spec.machines import actions as act
+from spec.machines.actions import Merge, Publish
+from spec.vocabulary import CleanupMode, Geometry, Params, default_limits
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SIZES: Final = Geometry(pages=6, page_size=4, slots=3, pages_per_seq=3)
+TEXT: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+HOLD: Final = {"transformers": ("transformers_cache:make_sharing",)}
+"""The factories by the environment of their engine, which fuzzing finds nothing in."""
+STEPS: Final = 600
+
+
+def factory(environment: str, name: str) -> Factory:
+    """A factory in the environment of its engine; skips without it."""
+    python = ROOT / f".venv-{environment}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"NOT CHECKED: no environment; make engine-{environment} makes it")
+    return factory_of(f"conformance.engines.{name}", python=str(python))
+
+
+@pytest.fixture(params=[(one, name) for one, names in HOLD.items() for name in names])
+def holds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Factory:
+    """A factory that fuzzing finds nothing in."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return factory(*request.param)
+
+
+def begun(slot: int, text: tuple[int, ...] = TEXT) -> tuple[Action, ...]:
+    """A sequence with a prompt."""
+    return (act.Reserve(slot), act.Assign(slot, text, Params(max_new=1), request=slot))
+
+
+def written(slot: int, text: tuple[int, ...] = TEXT) -> tuple[Action, ...]:
+    """A sequence with all of its cells."""
+    cells = tuple((slot, position) for position in range(len(text)))
+    return (*begun(slot, text), act.Allocate(cells), act.Write(cells))
+
+
+def test_pages_are_published_found_again_and_merged(holds: Factory) -> None:
+    """Full pages are in the index when they are written, stay idle, are hit, and merged with."""
+    lockstep = Lockstep(holds(SIZES, default_limits(SIZES), CleanupMode.NONE))
+    unasked = list[type]()
+    for action in (*written(0), act.Free(0), *begun(1), act.Hit(1, 8), *written(2)):
+        assert not lockstep.do(action)
+        unasked += [type(taken.action) for taken in lockstep.unasked]
+    hit, merged = lockstep.seen.rows[1], lockstep.seen.rows[2]
+
+    assert unasked == [Publish, Publish, Merge, Merge]
+    assert [(0, *TEXT[:4]), (0, *TEXT[:8])] == [
+        lockstep.seen.indexed[page] for page in hit[:2] if lockstep.seen.indexed
+    ]
+    assert hit[:2] == merged[:2]
+
+
+def test_idle_pages_make_room(holds: Factory) -> None:
+    """Where no other page is left, pages of the index are evicted, and another text is written."""
+    lockstep = Lockstep(holds(SIZES, default_limits(SIZES), CleanupMode.NONE))
+    for action in (*written(0), act.Free(0), *written(1, (8,) * 11), *written(2, (9,) * 11)):
+        assert not lockstep.do(action)
+
+    assert (0, *TEXT[:8]) not in (lockstep.seen.indexed or ())
+
+
+def test_fuzzing_finds_nothing(holds: Factory) -> None:
+    """In the steps of this test, the engine publishes, hits and frees."""
+    report = campaign.Run()
+    options = campaign.Options(geometry=small(), steps=STEPS, ceiling=False)
+    campaign.run(holds, options, report=report, update=lambda *_: None)
+
+    assert report.finding is None, report.finding
+    assert {"Publish: done", "Hit: done", "Free: done"} <= report.coverage.outcomes.keys()
