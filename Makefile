@@ -131,11 +131,9 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 
 engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
 	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py
-	@.venv-lmdeploy/bin/python -m conformance.harnesses.prefix_caching conformance.engines.lmdeploy:prefixes \
-	  --seconds 10; test $$? -eq 1 || \
-	  { echo "make: the scheduler of lmdeploy does not fail any more; its page is out of date" >&2; exit 1; }
-	.venv-lmdeploy/bin/kvspec fuzz --engine conformance.engines.lmdeploy:make --seconds $(ENGINE_SECONDS) \
-	  --corpus .kvspec/lmdeploy --json .kvspec/lmdeploy.json
+	$(call check_engine,lmdeploy,lmdeploy,make)
+	$(call check_engine,lmdeploy,lmdeploy,make_caching_written)
+	$(call still_fails,lmdeploy,lmdeploy,make_caching)
 	.venv-lmdeploy/bin/kvspec fuzz --engine conformance.engines.lmdeploy:make --seconds $(ENGINE_SECONDS) \
 	  --geometry $(LONG_ROWS) --corpus .kvspec/lmdeploy-long --json .kvspec/lmdeploy-long.json
 

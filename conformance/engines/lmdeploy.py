@@ -1,9 +1,10 @@
-"""The adapter of the block manager of lmdeploy's PyTorch engine: `DefaultBlockManager`.
+"""The adapters of the block manager of lmdeploy's PyTorch engine: `DefaultBlockManager`.
 
     make engine-lmdeploy
 
-Prefix caching is off for the kit, and on for `conformance.harnesses.prefix_caching`, which drives
-`Scheduler`. A sequence of lmdeploy stands for a slot, and its block table for a row.
+With `make` prefix caching is off. With `make_caching` and `make_caching_written` it is on, and the
+`BlockTrie` of a `Scheduler` is driven too. A sequence of lmdeploy stands for a slot, and its block
+table for a row.
 
 lmdeploy itself must report when no block is free: `can_allocate` returns False, and then
 `allocate` must succeed if it returned True. Every other check is its scheduler's, and guarded here:
@@ -12,16 +13,32 @@ that a sequence is freed once. lmdeploy takes one sequence at a time.
 
 `prealloc_size` is what a sequence takes ahead. The engine asks for 16 tokens, and the adapter for
 `AHEAD`: 16 would fill every row of the kit at once. lmdeploy has no longest row, so the adapter
-stops at `max_len` as the engine stops at `max_session_len`.
+stops at `max_len` as the engine stops at `max_session_len`. With prefix caching the adapter asks
+for cells past the known tokens in this way, and for nothing else ahead.
 
 The view has rows from `get_block_table`, the count of the logical block that stands for each
 physical one, and `num_all_ids`. `observe` fails unless both free lists hold exactly the blocks
-whose count is 0, once each. Release 0.18.0 has no fork and copies no block: sequences share blocks
-through the prefix cache alone. `truncate` is not driven: it cuts blocks, and no call of lmdeploy
-shortens the text of a sequence. Windows and swapping are not driven.
+whose count is 0, once each.
+
+With prefix caching a call of `Scheduler` is made in its parts: those of an admission, which matches
+and then allocates, are two actions here. The view has the texts and the number of computed tokens
+of the sequences, and the paths of the trie as its index. The name of an adapter of weights stands
+for a context. A hit of a part of what is found is the hit of a shorter prompt. The cells of the
+view belong to the adapter, which writes them in the blocks of the row.
+
+lmdeploy publishes blocks when it allocates them, before they are computed: so does `make_caching`.
+A block that a sequence has to compute, and that does not hold its text yet, is not shown in the
+index: a pass computes it before another one reads it. The scheduler runs each pass that it has
+planned, so a sequence with such a block is not freed: the adapter refuses. Fuzzing fails there, see
+docs/findings/lmdeploy-written-again.md. `make_caching_written` publishes after the pass, which
+avoids the finding; all else is as before.
+
+Release 0.18.0 has no fork and copies no block: sequences share blocks through the prefix cache
+alone. `truncate` is not driven: it cuts blocks, and no call of lmdeploy shortens the text of a
+sequence. Preemption, windows, swapping, checkpoints of states and images are not driven.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,14 +50,16 @@ from typing import Any, Final
 
 from conformance.engines import drift, parents
 from conformance.protocol import Action, EngineFailed, Profile, Result
+from spec.cells import POISON
 from spec.machines import actions as act
 from spec.table import by_slot
 from spec.view import View
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason, Tokens, refused
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, Reason, refused
 
 PACKAGE: Final = "lmdeploy"
 REMEDY: Final = "Run `make engine-lmdeploy`: it installs lmdeploy 0.18.0 in a place of its own."
 OFFERED: Final = frozenset({act.Reserve, act.Allocate, act.Free})
+CACHING: Final = OFFERED | {act.Assign, act.Append, act.Write, act.Hit}
 AHEAD: Final = 3
 """The tokens for which a sequence takes blocks ahead."""
 PARENTS: Final = (
@@ -53,6 +72,7 @@ AGENT: Final = "lmdeploy.pytorch.engine.model_agent"
 _EVICTION: Final = "lmdeploy.pytorch.paging.eviction_helper.recompute_eviction_helper"
 _MANAGER: Final = "lmdeploy.pytorch.paging.block_manager"
 _SCHEDULER: Final = "lmdeploy.pytorch.paging.scheduler"
+_TRIE: Final = "lmdeploy.pytorch.paging.block_trie.trie"
 _SEQUENCE: Final = "lmdeploy.pytorch.strategies.ar.sequence"
 _MESSAGES: Final = "lmdeploy.pytorch.messages"
 CALLS: Final[Mapping[str, Sequence[str]]] = {
@@ -76,17 +96,9 @@ CALLS: Final[Mapping[str, Sequence[str]]] = {
     f"{_SEQUENCE}:SchedulerSequenceDefault.set_step": ("self", "step"),
     f"{_SCHEDULER}:Scheduler": ("scheduler_config", "cache_config", "seq_meta", "kv_connector"),
     f"{_SCHEDULER}:Scheduler.add_session": ("self", "session_id"),
-    f"{_SCHEDULER}:Scheduler.schedule": (
-        "self", "is_prefill", "prealloc_size", "allow_long_prefill", "prefer_long_prefill",
-    ),
-    f"{_SCHEDULER}:Scheduler.activate_seqs": ("self", "running"),
-    f"{_SCHEDULER}:Scheduler.reserve_long_context_chunk": (
-        "self", "seq", "chunk_size", "prealloc_size", "is_last_chunk",
-    ),
-    f"{_SCHEDULER}:Scheduler.schedule_running": (
-        "self", "running", "num_required_tokens", "prealloc_size",
-    ),
     f"{_SCHEDULER}:Scheduler.end_session": ("self", "session_id"),
+    f"{_TRIE}:BlockTrie.match": ("self", "seq"),
+    f"{_TRIE}:BlockTrie.allocate": ("self", "seq"),
 }  # fmt: skip
 """The calls, with the parameters of lmdeploy 0.18.0."""
 
@@ -136,6 +148,14 @@ def counts(allocator: Any, pages: int) -> list[int]:
     found = [0] * pages
     for page, count in zip(_physical(allocator).tolist(), _refs(allocator), strict=True):
         found[page] += count
+    return found
+
+
+def checked_counts(allocator: Any, pages: int) -> list[int]:
+    """The same. Raises EngineFailed if the physical list of free blocks is wrong."""
+    found, free = counts(allocator, pages), sorted(free_pages(allocator))
+    if free != [page for page, count in enumerate(found) if count == 0]:
+        raise EngineFailed(f"free physical blocks {free}; counts: {found}")
     return found
 
 
@@ -191,15 +211,11 @@ class Adapter:
 
     def observe(self) -> View:
         """Rows, counts and lengths."""
-        sizes, allocator = self.profile.geometry, self.manager.allocator
-        found = counts(allocator, sizes.pages)
-        free = sorted(free_pages(allocator))
-        if free != [page for page, count in enumerate(found) if count == 0]:
-            raise EngineFailed(f"free physical blocks {free}; counts: {found}")
+        sizes = self.profile.geometry
         live = [self._live.get(slot) for slot in range(sizes.slots)]
         return View(
             geometry=sizes,
-            counts=found,
+            counts=checked_counts(self.manager.allocator, sizes.pages),
             used=[one is not None for one in live],
             rows=[() if one is None else self.manager.get_block_table(one) for one in live],
             allocated=[0 if one is None else one.num_all_ids for one in live],
@@ -213,105 +229,169 @@ class Adapter:
         one.update_token_ids([0] * more)
 
 
-class Prefixes:
-    """The scheduler with prefix caching on, for `harnesses.prefix_caching`; nothing is taken ahead.
+class CachingAdapter:
+    """See `conformance.protocol`. early: whether a block is published when it is allocated."""
 
-    A sequence that lacks a block in decoding waits here with its blocks. lmdeploy would preempt it,
-    and admit it again by another call: see docs/findings/lmdeploy-resumed.md. Two sequences with
-    equal text write one block, which cannot be avoided here, and the harness says so: see
-    docs/findings/lmdeploy-written-again.md.
-    """
+    def __init__(
+        self, geometry: Geometry, limits: Limits, cleanup: CleanupMode, *, early: bool
+    ) -> None:
+        self.profile = Profile(
+            name=f"lmdeploy with prefix caching, {PACKAGE} {drift.version(PACKAGE)}",
+            geometry=geometry,
+            limits=limits,
+            cleanup=cleanup,
+            actions=CACHING,
+            unasked={act.Publish, act.Merge, act.Evict},
+            refuses="may_refuse_more" if early else "exact",
+            policy="any",
+            batches="one slot",
+            guarded=frozenset(Reason) - {Reason.OUT_OF_PAGES},
+        )
+        self._early, self._scheduler = early, _scheduler(geometry)
+        self._manager, self._trie = self._scheduler.block_manager, self._scheduler.block_trie
+        self._live: dict[int, Any] = {}
+        self._allocated: dict[int, int] = {}
+        self._cells: list[object] = [POISON] * (geometry.pages * geometry.page_size)
 
-    drops = False  # a step that was planned is always run
+    def apply(self, action: Action) -> Result:
+        """Call the parts of the scheduler."""
+        match action:
+            case act.Reserve(int(slot), context):
+                self._open(slot, str(context) if context else None, ())
+            case act.Assign(slot=int(slot), prompt=tokens) | act.Append(int(slot), tokens):
+                self._live[slot].update_token_ids(list(tokens))
+            case act.Allocate(batch):
+                for slot, positions in by_slot(batch).items():
+                    self._allocate(slot, positions[-1] + 1)
+            case act.Write(batch):
+                for slot, positions in by_slot(batch).items():
+                    self._write(slot, positions[-1] + 1)
+            case act.Hit(slot, length):
+                self._hit(slot, length)
+            case act.Free(int(slot)):
+                self._free(slot)
+        return None
 
-    def __init__(self, geometry: Geometry) -> None:
-        self.geometry, found = geometry, library()
-        self._decode = found.messages.UpdateTokenMode.DECODE
-        self._cache = found.config.CacheConfig(
+    def observe(self) -> View:
+        """Rows, counts without those of the trie, texts, the paths of the trie and the cells."""
+        sizes = self.profile.geometry
+        live = [self._live.get(slot) for slot in range(sizes.slots)]
+        paths, unwritten = self._paths(), self._unwritten(self._live)
+        found = checked_counts(self._manager.allocator, sizes.pages)
+        return View(
+            geometry=sizes,
+            counts=[count - (page in paths) for page, count in enumerate(found)],
+            used=[one is not None for one in live],
+            rows=[self._row(slot) if one else () for slot, one in enumerate(live)],
+            tokens=[one.all_ids.tolist() if one else () for one in live],
+            allocated=[self._allocated.get(slot, 0) for slot in range(sizes.slots)],
+            written=[one.num_history_ids if one else 0 for one in live],
+            contexts=[int(one.adapter_name or 0) if one else 0 for one in live],
+            indexed=[
+                paths.get(page, ()) if page not in unwritten else () for page in range(sizes.pages)
+            ],
+            cells=tuple(self._cells),
+        )
+
+    def _open(self, slot: int, adapter: str | None, tokens: Sequence[int]) -> Any:
+        session = self._scheduler.add_session(slot)
+        self._live[slot] = session.add_sequence(list(tokens), adapter_name=adapter)
+        return self._live[slot]
+
+    def _allocate(self, slot: int, end: int) -> None:
+        """Take blocks for the first `end` cells, as for a part of a prompt or to decode."""
+        one = self._live[slot]
+        before, ahead = one.kv_token_limit, max(0, end - one.num_all_ids)
+        one.kv_token_limit = None if ahead else end
+        if not self._scheduler.eviction_helper.try_make_capacity_for(one, (), ahead):
+            one.kv_token_limit = before
+            raise refused(Reason.OUT_OF_PAGES)
+        self._manager.allocate(one, ahead)
+        self._allocated[slot] = end
+        if self._early:
+            self._trie.allocate(one)
+
+    def _write(self, slot: int, end: int) -> None:
+        """Run a pass over the tokens of a slot up to `end`."""
+        one, size, row = self._live[slot], self.profile.geometry.page_size, self._row(slot)
+        text = tuple(one.all_ids.tolist())
+        for position in range(one.num_history_ids, end):
+            cell = row[position // size] * size + position % size
+            self._cells[cell] = text[: position + 1]
+        one.set_step(end)
+        if not self._early:
+            one.kv_token_limit = end
+            self._trie.allocate(one)
+
+    def _hit(self, slot: int, length: int) -> None:
+        """Match a prompt that ends one token past `length`; the other tokens follow it."""
+        one = self._live[slot]
+        name, text = one.adapter_name, one.all_ids.tolist()
+        self._scheduler.end_session(slot)
+        one = self._open(slot, name, text[: length + 1])
+        self._trie.match(one)
+        if one.num_history_ids != length:
+            self._scheduler.end_session(slot)
+            self._open(slot, name, text)
+            raise refused(Reason.NOT_INDEXED)
+        one.update_token_ids(text[length + 1 :])
+        self._allocated[slot] = length
+
+    def _free(self, slot: int) -> None:
+        """End a sequence, unless a pass is planned that computes a published block of it."""
+        if not self._unwritten((slot,)).isdisjoint(self._paths()):
+            raise refused(Reason.UNWRITTEN)
+        del self._live[slot]
+        self._allocated.pop(slot, None)
+        self._scheduler.end_session(slot)
+
+    def _row(self, slot: int) -> list[int]:
+        row: list[int] = self._manager.get_block_table(self._live[slot]).tolist()
+        return row
+
+    def _unwritten(self, slots: Iterable[int]) -> set[int]:
+        """The pages that one of these slots has to compute, and that do not hold its text yet."""
+        size, found = self.profile.geometry.page_size, set[int]()
+        for slot in slots:
+            text, written = self._live[slot].all_ids.tolist(), self._live[slot].num_history_ids
+            for place, page in enumerate(self._row(slot)[written // size :], written // size):
+                end = (place + 1) * size
+                if self._cells[page * size + size - 1] != tuple(text[:end]):
+                    found.add(page)
+        return found
+
+    def _paths(self) -> dict[int, tuple[int, ...]]:
+        """The pages of the trie, each with the context of its root and the tokens of its path."""
+        physical = _physical(self._manager.allocator)
+        roots = attrgetter("_roots")(self._trie)
+        nodes: list[tuple[tuple[int, ...], Any]] = [
+            ((int(name or 0),), root) for name, root in roots.items()
+        ]
+        paths = {}
+        for key, node in nodes:
+            for child in node.children.values():
+                longer = (*key, *child.token_ids.tolist())
+                paths[int(physical[child.block_id])] = longer
+                nodes.append((longer, child))
+        return paths
+
+
+def _scheduler(geometry: Geometry) -> Any:
+    """A scheduler with prefix caching."""
+    found = library()
+    return found.scheduler.Scheduler(
+        found.config.SchedulerConfig(geometry.slots, max_session_len=geometry.max_len),
+        found.config.CacheConfig(
             max_batches=geometry.slots,
             block_size=geometry.page_size,
             num_cpu_blocks=0,
             num_gpu_blocks=geometry.pages,
             enable_prefix_caching=True,
-        )
-        self._scheduler = found.scheduler.Scheduler(
-            found.config.SchedulerConfig(geometry.slots, max_session_len=geometry.max_len),
-            self._cache,
-            found.messages.SequenceMeta(
-                geometry.page_size, strategy=found.sequence.ARSequenceStrategy()
-            ),
-        )
-        self._live: dict[int, Any] = {}
-
-    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Schedule a prompt. A prefill is cut after about `count` tokens, at a whole page."""
-        self._cache.max_prefill_token_num = self._whole(count)
-        one = self._scheduler.add_session(slot).add_sequence(list(tokens))
-        running = self._scheduler.schedule(is_prefill=True).running
-        if not running:
-            self._scheduler.end_session(slot)
-            return None
-        self._scheduler.activate_seqs(running)
-        self._live[slot] = one
-        return one.num_history_ids, one.kv_token_limit or len(tokens)
-
-    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """Reserve the next chunk of a prompt, or the cell of a drawn token."""
-        one = self._live[slot]
-        if one.num_history_ids < one.input_end_pos:
-            left = one.input_end_pos - one.num_history_ids
-            more = min(left, self._whole(count - one.num_history_ids))
-            reserve = self._scheduler.reserve_long_context_chunk
-            if not reserve(one, more, is_last_chunk=more == left):
-                return None
-            return int(one.num_history_ids + more)
-        if one.num_valid_ids < len(tokens):
-            one.update_token_ids([tokens[-1]], mode=self._decode)
-        if not self._scheduler.eviction_helper.try_make_capacity_for(one, [], 0):
-            return None
-        (valid,) = self._scheduler.schedule_running([one], num_required_tokens=0, prealloc_size=0)
-        if not valid:
-            raise EngineFailed("a sequence is preempted though there is room")
-        return count
-
-    def computed(self, slot: int, tokens: Tokens) -> None:
-        """Advance the history of the sequence."""
-        self._live[slot].set_step(len(tokens))
-
-    def end(self, slot: int, _tokens: Tokens) -> None:
-        """End the session; published blocks stay in the trie until they are evicted."""
-        del self._live[slot]
-        self._scheduler.end_session(slot)
-
-    def row(self, slot: int) -> tuple[int, ...]:
-        """The block table of its sequence."""
-        return tuple(map(int, self._scheduler.block_manager.get_block_table(self._live[slot])))
-
-    def spare(self) -> list[int]:
-        """The free list, and the blocks that the trie alone holds."""
-        found, kept = self._counted(), self._kept()
-        idle = [page for page in kept if found[page] == 1]
-        return free_pages(self._scheduler.block_manager.allocator) + idle
-
-    def counts(self) -> tuple[int, ...]:
-        """The count of each block, without that of the trie."""
-        kept = self._kept()
-        return tuple(count - (page in kept) for page, count in enumerate(self._counted()))
-
-    def _whole(self, count: int) -> int:
-        """Tokens in whole pages: lmdeploy cuts a prompt after 8,192, which is a number of pages."""
-        return self.geometry.page_size * self.geometry.pages_for(count)
-
-    def _counted(self) -> list[int]:
-        return counts(self._scheduler.block_manager.allocator, self.geometry.pages)
-
-    def _kept(self) -> set[int]:
-        """The blocks that the trie holds."""
-        nodes = list(attrgetter("_roots")(self._scheduler.block_trie).values())
-        for node in nodes:
-            nodes.extend(node.children.values())
-        physical = _physical(self._scheduler.block_manager.allocator)
-        return {int(physical[node.block_id]) for node in nodes if node.block_id >= 0}
+        ),
+        found.messages.SequenceMeta(
+            geometry.page_size, strategy=found.sequence.ARSequenceStrategy()
+        ),
+    )
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
@@ -319,6 +399,13 @@ def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> Adapter:
     return Adapter(geometry, limits, cleanup)
 
 
-def prefixes(geometry: Geometry) -> Prefixes:
-    """Prefix caching on."""
-    return Prefixes(geometry)
+def make_caching(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> CachingAdapter:
+    """Prefix caching on; a block is published when it is allocated, as by the scheduler."""
+    return CachingAdapter(geometry, limits, cleanup, early=True)
+
+
+def make_caching_written(
+    geometry: Geometry, limits: Limits, cleanup: CleanupMode
+) -> CachingAdapter:
+    """Prefix caching on; a block is published when it is written."""
+    return CachingAdapter(geometry, limits, cleanup, early=False)

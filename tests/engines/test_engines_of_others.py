@@ -178,7 +178,7 @@ FACTORIES: dict[str, Callable[[], object]] = {
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm, caching": lambda: make(vllm.make_caching, GEOMETRY, CleanupMode.NONE),
     "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),
-    "lmdeploy prefixes": lambda: lmdeploy.prefixes(GEOMETRY),
+    "lmdeploy caching": lambda: make(lmdeploy.make_caching, GEOMETRY, CleanupMode.NONE),
 }
 
 

@@ -20,7 +20,10 @@ from spec.vocabulary import CleanupMode, Geometry, Params, default_limits
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = Geometry(pages=6, page_size=4, slots=3, pages_per_seq=3)
 TEXT: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-HOLD: Final = {"transformers": ("transformers_cache:make_sharing",)}
+HOLD: Final = {
+    "lmdeploy": ("lmdeploy:make_caching_written",),
+    "transformers": ("transformers_cache:make_sharing",),
+}
 """The factories by the environment of their engine, which fuzzing finds nothing in."""
 STEPS: Final = 600
 
@@ -38,6 +41,14 @@ def holds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fa
     """A factory that fuzzing finds nothing in."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return factory(*request.param)
+
+
+def fuzzed(engine: Factory) -> campaign.Run:
+    """Fuzz an engine for STEPS, or until a step fails."""
+    report = campaign.Run()
+    options = campaign.Options(geometry=small(), steps=STEPS, ceiling=False)
+    campaign.run(engine, options, report=report, update=lambda *_: None)
+    return report
 
 
 def begun(slot: int, text: tuple[int, ...] = TEXT) -> tuple[Action, ...]:
@@ -78,9 +89,16 @@ def test_idle_pages_make_room(holds: Factory) -> None:
 
 def test_fuzzing_finds_nothing(holds: Factory) -> None:
     """In the steps of this test, the engine publishes, hits and frees."""
-    report = campaign.Run()
-    options = campaign.Options(geometry=small(), steps=STEPS, ceiling=False)
-    campaign.run(holds, options, report=report, update=lambda *_: None)
+    report = fuzzed(holds)
 
     assert report.finding is None, report.finding
     assert {"Publish: done", "Hit: done", "Free: done"} <= report.coverage.outcomes.keys()
+
+
+def test_fuzzing_finds_a_block_of_lmdeploy_that_is_written_again() -> None:
+    """Two sequences with one text share a block that both have to compute."""
+    found = fuzzed(factory("lmdeploy", "lmdeploy:make_caching")).finding
+
+    assert found is not None
+    assert found.violation is not None
+    assert "names" in found.violation.message

@@ -54,8 +54,8 @@ ELSEWHERE = {
     ".venv-vllm/bin/python docs/findings/vllm_alone.py": NEEDS_VLLM,
     ".venv-vllm/bin/kvspec rerun --trust docs/findings/vllm-uncomputed.jsonl": NEEDS_VLLM,
     ".venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py": NEEDS_LMDEPLOY,
-    ".venv-lmdeploy/bin/python -m conformance.harnesses.prefix_caching "
-    "conformance.engines.lmdeploy:prefixes": NEEDS_LMDEPLOY,
+    ".venv-lmdeploy/bin/kvspec rerun --trust "
+    "docs/findings/lmdeploy-written-again.jsonl": NEEDS_LMDEPLOY,
 }
 """Commands that `make docs` runs and `make test` does not, each with the reason."""
 
