@@ -16,6 +16,8 @@ ENGINE_PYTHON ?= $(firstword $(shell for one in python3.12 python3.13 python3.14
 NEWER_312 = 'import sys; sys.exit(sys.version_info < (3, 12))'
 ENGINE_SECONDS ?= 40
 LEVANTER_SECONDS ?= 150
+# mini-sglang is not on the package index: a commit of its repository is installed.
+MINI_SGLANG ?= git+https://github.com/sgl-project/mini-sglang@20fcd7f3c6a1898a61139fae1c97cc7a40bd8d66
 # Rows of lmdeploy are arrays that grow after 128 pages.
 LONG_ROWS := pages=400,slots=2,page_size=1,pages_per_seq=300
 CHECK_ENGINE_PYTHON = test -n "$(ENGINE_PYTHON)" && $(ENGINE_PYTHON) -c $(NEWER_312) || \
@@ -33,10 +35,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup test deep fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers
+  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers: \
+  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang: \
   | .kvspec
 
 .kvspec:
@@ -143,10 +145,17 @@ engine-transformers: .venv-transformers/.done ## rerun the finding in transforme
 	$(call check_engine,transformers,transformers_cache,make)
 	$(call check_engine,transformers,transformers_cache,make_sharing)
 
+engine-mini-sglang: export CUDA_VISIBLE_DEVICES =
+engine-mini-sglang: export PATH := $(CURDIR)/.venv-mini-sglang/bin:$(PATH)
+engine-mini-sglang: .venv-mini-sglang/.done ## rerun the known finding in mini-sglang, then fuzz the rest
+	.venv-mini-sglang/bin/python docs/findings/mini_sglang_alone.py
+	$(call check_engine,mini-sglang,mini_sglang,make_ended)
+	$(call still_fails,mini-sglang,mini_sglang,make)
+
 actions: $(STAMP) ## write docs/actions.md, the reference of the actions, from the specification
 	$(BIN)/python -m conformance.recordings.actions_page docs/actions.md
 
-docs: $(STAMP) .venv-sglang-jax/.done .venv-transformers/.done .venv-vllm/.done .venv-lmdeploy/.done ## run the commands of the documents that `make test` leaves out
+docs: $(STAMP) .venv-sglang-jax/.done .venv-transformers/.done .venv-vllm/.done .venv-lmdeploy/.done .venv-mini-sglang/.done ## run the commands of the documents that `make test` leaves out
 	$(BIN)/python -m pytest tests/docs/docs_slow.py
 
 type: $(STAMP) ## mypy --strict
@@ -222,6 +231,14 @@ endef
 	$(PYTHON) -m venv .venv-lmdeploy
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --requirement $<
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-mini-sglang/.done: conformance/engines/mini-sglang.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-mini-sglang
+	.venv-mini-sglang/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-mini-sglang/bin/python -m pip install --quiet --no-deps --no-build-isolation "$(MINI_SGLANG)"
+	.venv-mini-sglang/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Unlike the others, transformers runs on every Python that kvspec itself does.

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.engines import lmdeploy, parents, sglang_jax, transformers_cache, vllm
+from conformance.engines import (
+    lmdeploy,
+    mini_sglang,
+    parents,
+    sglang_jax,
+    transformers_cache,
+    vllm,
+)
 from conformance.fuzzing.settings import make
 from conformance.harnesses import prefix_caching
 from conformance.protocol import EngineFailed
@@ -178,6 +185,7 @@ FACTORIES: dict[str, Callable[[], object]] = {
     "vllm": lambda: make(vllm.make, GEOMETRY, CleanupMode.NONE),
     "vllm, caching": lambda: make(vllm.make_caching, GEOMETRY, CleanupMode.NONE),
     "lmdeploy": lambda: make(lmdeploy.make, GEOMETRY, CleanupMode.NONE),
+    "mini-sglang": lambda: make(mini_sglang.make, GEOMETRY, CleanupMode.NONE),
     "lmdeploy caching": lambda: make(lmdeploy.make_caching, GEOMETRY, CleanupMode.NONE),
 }
 
@@ -185,7 +193,7 @@ FACTORIES: dict[str, Callable[[], object]] = {
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the packages impossible to import, installed or not."""
-    for name in ("sgl_jax", "transformers", "vllm", "lmdeploy"):
+    for name in ("sgl_jax", "transformers", "vllm", "lmdeploy", "minisgl"):
         monkeypatch.setitem(sys.modules, name, None)
 
 
@@ -240,6 +248,7 @@ def with_parameters(*names: str) -> Any:
         ),
         ("conformance.engines.vllm", "vllm", "KVCacheManager.free"),
         ("conformance.engines.lmdeploy", "lmdeploy", "DefaultBlockManager.free"),
+        ("conformance.engines.mini_sglang", "mini-sglang", "CacheManager.lock"),
     ],
 )
 def test_a_call_that_has_drifted_is_named(

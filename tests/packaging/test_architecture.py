@@ -397,6 +397,6 @@ def test_a_target_that_writes_makes_its_folder() -> None:
     """Every target works as the first command after a clone, and a rule that does not is found."""
     makefile = (ROOT / "Makefile").read_text()
     assert [] == without_folder(makefile)
-    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 12
+    assert len(without_folder(makefile.replace("| .kvspec", ""))) == 13
     forgets = "\nplant:\n\tkvspec plant --json .kvspec/plant.json\n"
     assert ["plant"] == without_folder(forgets)

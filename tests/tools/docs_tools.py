@@ -46,6 +46,7 @@ NEEDS_SGLANG = "needs sglang-jax, which make docs installs"
 NEEDS_TRANSFORMERS = "needs transformers, which make docs installs"
 NEEDS_VLLM = "needs vLLM, which make docs installs"
 NEEDS_LMDEPLOY = "needs lmdeploy, which make docs installs"
+NEEDS_MINI_SGLANG = "needs mini-sglang, which make docs installs"
 ELSEWHERE = {
     "kvspec refine --plant RC2": "takes 20 seconds, more on a busy machine",
     ".venv-sglang-jax/bin/kvspec rerun --trust docs/findings/sglang-restore.jsonl": NEEDS_SGLANG,
@@ -56,6 +57,9 @@ ELSEWHERE = {
     ".venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py": NEEDS_LMDEPLOY,
     ".venv-lmdeploy/bin/kvspec rerun --trust "
     "docs/findings/lmdeploy-written-again.jsonl": NEEDS_LMDEPLOY,
+    ".venv-mini-sglang/bin/python docs/findings/mini_sglang_alone.py": NEEDS_MINI_SGLANG,
+    ".venv-mini-sglang/bin/kvspec rerun --trust "
+    "docs/findings/mini-sglang-freed-row.jsonl": NEEDS_MINI_SGLANG,
 }
 """Commands that `make docs` runs and `make test` does not, each with the reason."""
 
