@@ -165,6 +165,8 @@ class PrefixToy:
             return self._free.pop()
         if self._bug == "evicts a page of a row" and len(self._pages) > 2:
             self._leave(next(iter(self._pages.values()))[0])
+            if self._free:
+                return self._free.pop()
         page = self._idle.pop(0 if self._policy.evict == "oldest" else -1)
         if self._bug != "forgets to take a page out of the index":
             self._leave(page)
@@ -220,7 +222,7 @@ class PrefixToy:
     def _early(self, slot: int, end: int) -> None:
         """Enter the page that is being written, with the text that is known."""
         text, place = self._texts[slot], end // self._size
-        if len(text) >= (place + 1) * self._size:
+        if len(text) >= (place + 1) * self._size and place < len(self._rows[slot]):
             self._pages.setdefault(self._key(slot, place), []).append(self._rows[slot][place])
 
     def _merge(self, slot: int, place: int, page: int) -> None:
