@@ -106,7 +106,8 @@ def _any_hit(state: State, drawn: int) -> Hit:
 def hit(session: Session, drawn: int) -> Step:
     """A hit; mostly of a sequence that begins with a key of the index. What that lacks is entered.
 
-    Under another context, or with a queued token below the length, it is refused.
+    Under another context, or with a queued token below the length, it is refused. Sometimes another
+    slot is freed, reserved or given cells between the prompt and the hit.
     """
     digits = Digits(drawn)
     if digits.rarely(3):
@@ -130,8 +131,20 @@ def hit(session: Session, drawn: int) -> Step:
     session.take(Assign(slot, prompt, params, session.next_id()))
     for token in text[len(prompt) :]:
         session.take(Enqueue(slot, token))
+    if digits.rarely(2):
+        session.take(_beside(session.state, slot, digits))
     pages = len(entry.chain) // size
     return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
+
+
+def _beside(state: State, slot: int, digits: Digits) -> Action:
+    """A step of another slot: it is reserved, ends, or gets cells up to the end of a page."""
+    others = [other for other in used_slots(state) if other != slot]
+    if not others or (None in state.sequences and digits.below(2)):
+        return Reserve(None, digits.below(CONTEXTS))
+    other = digits.one_of(others)
+    full = used(state, other).allocated >= state.geometry.max_len
+    return Free(other) if full or digits.rarely(2) else _more_cells(state, other)
 
 
 def merge(session: Session, drawn: int) -> Step:
@@ -213,7 +226,7 @@ def _make_idle(session: Session, digits: Digits) -> None:
 
 def _next_page(state: State, digits: Digits) -> Action:
     """Cells up to the end of a page for a slot with room, or a slot."""
-    size, longest = state.geometry.page_size, state.geometry.max_len
+    longest = state.geometry.max_len
     room = [
         slot
         for slot in used_slots(state)
@@ -221,9 +234,14 @@ def _next_page(state: State, digits: Digits) -> Action:
     ]
     if not room or (None in state.sequences and digits.rarely(2)):
         return Reserve(None, digits.below(CONTEXTS))
-    slot = digits.one_of(room)
-    start = used(state, slot).allocated
-    cells = min(state.limits.prefill_tokens, longest - start, size - start % size + size)
+    return _more_cells(state, digits.one_of(room))
+
+
+def _more_cells(state: State, slot: int) -> Allocate:
+    """Cells of a slot up to the end of a page, or as many as a batch and its row allow."""
+    size, start = state.geometry.page_size, used(state, slot).allocated
+    left = state.geometry.max_len - start
+    cells = min(state.limits.prefill_tokens, left, size - start % size + size)
     return Allocate(tuple((slot, start + step) for step in range(cells)))
 
 
