@@ -30,9 +30,9 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
-from conformance.harnesses.prefix_caching import Broken
 from conformance.harnesses.workloads import (
     Answers,
+    Broken,
     Call,
     Factory,
     Generates,

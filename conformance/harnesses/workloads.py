@@ -21,6 +21,14 @@ Answers = Sequence[Sequence[Tokens]]
 """For each request, in order, the generated tokens of each of its choices."""
 
 
+class Broken(AssertionError):
+    """A violated clause. clause: its id."""
+
+    def __init__(self, clause: str, wrong: str) -> None:
+        super().__init__(f"{clause}: {wrong}")
+        self.clause = clause
+
+
 class Generates(Protocol):
     """An engine that takes all its requests at once.
 

@@ -3,13 +3,9 @@
 The targets `engine-...` of the Makefile run the adapters with the packages.
 """
 
-import random
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,153 +22,10 @@ from conformance.engines import (
     vllm,
 )
 from conformance.fuzzing.settings import make
-from conformance.harnesses import prefix_caching
 from conformance.protocol import EngineFailed
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Tokens, default_limits
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, default_limits
 
 GEOMETRY = Geometry(pages=8, slots=4, page_size=4, pages_per_seq=4)
-
-
-class Cache:
-    """A prefix cache to judge: a page is found by its text and all text before it. bug: of BUGS."""
-
-    drops = True
-
-    def __init__(self, geometry: Geometry, bug: str = "") -> None:
-        self.geometry, self.bug = geometry, bug
-        self.rows: dict[int, list[int]] = {}
-        self.refs = [0] * geometry.pages
-        self.known: dict[int, Tokens] = {}
-        self.prompts: dict[int, Tokens] = {}
-
-    def start(self, slot: int, tokens: Tokens, count: int) -> tuple[int, int] | None:
-        """Hit the known pages of a prompt and take pages for the rest."""
-        size, hit = self.geometry.page_size, list[int]()
-        self.prompts[slot] = tokens
-        while (end := (len(hit) + 1) * size) < len(tokens):
-            last = -size if self.bug == "forgets the prefix" else None
-            text = tokens[:end][last:]
-            same = [page for page, known in self.known.items() if known[last:] == text]
-            if not same:
-                break
-            hit.append(same[0])
-        if self.bug == "hits a part" and hit:
-            return None if self._grow(slot, hit, count) is None else (len(hit) * size - 1, count)
-        given = max(count, len(hit) * size + 1)
-        return None if self._grow(slot, hit, given) is None else (len(hit) * size, given)
-
-    def grow(self, slot: int, tokens: Tokens, count: int) -> int | None:
-        """Take the missing pages."""
-        assert count <= len(tokens)
-        return self._grow(slot, [], count)
-
-    def computed(self, slot: int, tokens: Tokens) -> None:
-        """Publish the full pages."""
-        size, text = self.geometry.page_size, tokens
-        if self.bug == "publishes what is not full":
-            text = self.prompts[slot]
-        for index, page in enumerate(self.rows[slot]):
-            if (index + 1) * size <= len(text):
-                self.known[page] = text[: (index + 1) * size]
-
-    def end(self, slot: int, _tokens: Tokens) -> None:
-        """Release the pages of a slot; their text stays known."""
-        row = self.rows.pop(slot)
-        for page in row[1:] if self.bug == "leaks" else row:
-            self.refs[page] -= 1
-        if self.bug == "frees for all":
-            for page in row:
-                self.refs[page] = 0
-
-    def row(self, slot: int) -> tuple[int, ...]:
-        """The pages of a slot."""
-        return tuple(self.rows[slot])
-
-    def spare(self) -> list[int]:
-        """The pages without a holder."""
-        free = [page for page, count in enumerate(self.refs) if not count]
-        return free + free[:1] * (self.bug == "lists twice" and len(free) == 1)
-
-    def counts(self) -> tuple[int, ...]:
-        """The number of holders of each page."""
-        return tuple(self.refs)
-
-    def _grow(self, slot: int, hit: list[int], count: int) -> int | None:
-        row = self.rows.get(slot, []) + hit
-        wanted = self.geometry.pages_for(count) - len(row)
-        spare = [page for page in self.spare() if page not in hit]
-        if self.bug == "counts what fails":
-            self._hold(hit)
-        if wanted + (self.bug == "refuses too much") > len(spare):
-            return None
-        if self.bug not in {"counts what fails", "forgets to count"}:
-            self._hold(hit)
-        fresh = spare[: max(wanted, 0)]
-        for page in fresh:
-            if self.bug != "keeps what is taken":
-                self.known.pop(page, None)
-        self._hold(fresh)
-        self.rows[slot] = row + fresh
-        return count
-
-    def _hold(self, pages: list[int]) -> None:
-        for page in pages:
-            self.refs[page] += 1
-
-
-BUGS = (
-    "forgets the prefix",
-    "hits a part",
-    "publishes what is not full",
-    "leaks",
-    "frees for all",
-    "lists twice",
-    "counts what fails",
-    "refuses too much",
-    "forgets to count",
-    "keeps what is taken",
-)
-
-
-def first_broken(bug: str, *, drops: bool = False) -> str | None:
-    """The first clause that a random history breaks, or None if no history breaks one."""
-    histories = [tuple(prefix_caching.draw(random.Random(seed), GEOMETRY)) for seed in range(60)]
-
-    def made(geometry: Geometry) -> Cache:
-        cache = Cache(geometry, bug)
-        cache.drops = drops
-        return cache
-
-    for ops in histories:
-        found = prefix_caching.replay(made, GEOMETRY, ops, Counter())
-        if found is not None:
-            return found.clause
-    return None
-
-
-def test_a_prefix_cache_without_a_bug_breaks_nothing() -> None:
-    """A right prefix cache passes, even if sequences end before they are computed."""
-    assert (None, None) == (first_broken(""), first_broken("", drops=True))
-
-
-def test_a_long_run_draws_ever_other_histories(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No history of a run of some seconds is one that it has drawn before, but for a few."""
-    drawn, clock = list[object](), count()
-    monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
-    monkeypatch.setattr(
-        prefix_caching, "replay", lambda _, geometry, ops, __: drawn.append((geometry, ops))
-    )
-
-    prefix_caching.check(lambda geometry: Cache(geometry, ""), chosen=1, seconds=90)
-
-    assert len(drawn) > 60
-    assert len({*map(repr, drawn)}) > len(drawn) - 5
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_each_bug_of_a_prefix_cache_is_found(bug: str) -> None:
-    """Each bug that is planted in the cache breaks a clause."""
-    assert first_broken(bug) is not None
 
 
 FACTORIES: dict[str, Callable[[], object]] = {

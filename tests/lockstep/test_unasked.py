@@ -19,7 +19,6 @@ SIZES = small()
 STEPS = 2000
 """The steps within which fuzzing finds each bug; it takes 120 to 450."""
 NEEDS = {
-    "publishes a page that is not full": "newest",
     "merges pages of other texts": "as transformers",
     "merges without letting go": "as transformers",
 }
@@ -28,6 +27,9 @@ CLAUSES = {
     "evicts a page of a row": "EVICT",
     "hits a page of another text": "ROW",
     "hits without a name": "RC",
+    "finds a page by its own tokens alone": "ROW",
+    "frees for all": "UAF",
+    "frees twice": "ROW",
     "merges pages of other texts": "ROW",
     "merges without letting go": "CONS",
     "keeps what extends a page that is gone": "CHAIN",
@@ -118,9 +120,11 @@ def test_a_key_moves_to_another_page_with_its_content(*, kept: bool) -> None:
 def test_a_run_covers_what_an_engine_of_this_kind_can_do() -> None:
     """What it does unasked is required too, but for evictions, which may be those of the rules."""
     profile = toy().profile
-    wanted = Coverage().coverable(offered_by(profile, [SIZES], poisonable=False))
+    sizes = [SIZES, small(pages=9)]
+    wanted = Coverage().coverable(offered_by(profile, sizes, poisonable=False))
 
-    assert {"Publish: done", "Hit: done", "hit an idle page", "Allocate takes an idle page"} <= {*wanted}
+    corners = {"hit an idle page", "Allocate takes an idle page"}
+    assert {"Publish: done", "Hit: done", *corners} <= {*wanted}
     assert {"Evict: done", "Merge: done", "Publish: STALE"}.isdisjoint(wanted)
 
 

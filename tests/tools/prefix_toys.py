@@ -25,6 +25,9 @@ BUGS: Final = (
     "forgets to take a page out of the index",
     "hits a page of another text",
     "hits without a name",
+    "finds a page by its own tokens alone",
+    "frees for all",
+    "frees twice",
     "ignores contexts",
     "merges pages of other texts",
     "merges without letting go",
@@ -205,7 +208,7 @@ class PrefixToy:
             self._publish(slot, self._written[slot])
 
     def _publish(self, slot: int, end: int) -> None:
-        if self._bug == "publishes a page that is not full" and self._policy.evict == "newest":
+        if self._bug == "publishes a page that is not full":
             end += self._size - 1
         for place in range(min(end, len(self._texts[slot])) // self._size):
             key, page = self._key(slot, place), self._rows[slot][place]
@@ -239,7 +242,7 @@ class PrefixToy:
 
     def _hit(self, slot: int, pages: int) -> None:
         for place in range(pages):
-            page = self._pages[self._key(slot, place)][0]
+            page = self._find(self._key(slot, place))
             if self._bug == "hits a page of another text" and place:
                 page = self._rows[slot][0]
             self._rows[slot].append(page)
@@ -249,17 +252,27 @@ class PrefixToy:
                 self._idle.remove(page)
         self._written[slot] = self._allocated[slot] = pages * self._size
 
+    def _find(self, key: Key) -> int:
+        if self._bug != "finds a page by its own tokens alone":
+            return self._pages[key][0]
+        own = key[1][-self._size :]
+        return next(
+            pages[0] for (_, text), pages in self._pages.items() if text[-len(own) :] == own
+        )
+
     def _name(self, page: int) -> None:
         self._counts[page] += 1
         if page in self._idle:
             self._idle.remove(page)
 
     def _let_go(self, page: int) -> None:
-        self._counts[page] -= 1
+        self._counts[page] -= self._counts[page] if self._bug == "frees for all" else 1
         if self._counts[page] == 0:
             kept = any(page in pages for pages in self._pages.values())
             if not (kept and self._bug == "loses an idle page" and self._idle):
                 (self._idle if kept else self._free).append(page)
+            if not kept and self._bug == "frees twice":
+                self._free.append(page)
 
     def _release(self, slot: int) -> None:
         if self._policy.publish == "ended":
