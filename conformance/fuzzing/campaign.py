@@ -8,6 +8,7 @@ with that of the same rules and draws with empty bodies, measured in the same ru
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, takewhile
@@ -31,6 +32,7 @@ from conformance.protocol import Compiles, Copies, Engine, EngineFailed, Factory
 from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
 from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
 from conformance.rungs.registry import LEVELS
+from conformance.runtime import compiled_code, mappings
 from conformance.runtime.clock import Clock
 from conformance.runtime.draws_by_seed import by_seed_alone
 from conformance.runtime.stopwatch import Stopwatch
@@ -53,6 +55,11 @@ FURTHER_TURNS: Final = 3
 """One turn in this many is at a further setting: another one each time, until it has had them all.
 
 So that a minute comes to nearly all of them with our engine, though it is compiled for each.
+"""
+MOST_MAPPED: Final = 0.6
+"""With a larger share of the mapped areas in use no further setting is compiled beside the others.
+
+XLA maps some 4,000 areas for the programs of our engine at one setting.
 """
 PATIENCE: Final = Patience()
 NEEDS: Final = {kit.rung: kit.needs for kit in LEVELS}
@@ -92,7 +99,8 @@ class Run:
     which does not count. idle: a run of the same rules and draws with empty bodies,
     taken in between; its rate is the ceiling. in_steps, in_engine: the part of active_seconds
     between the draws, and the engine's part of that. known: the first finding that violated each
-    known clause. programs: what is wrong with compiled entry points, which violates JIT.
+    known clause. compilations: of each entry point, by the name of a setting. named: the settings
+    by these names. programs: what is wrong with compiled entry points, which violates JIT.
     not_checked: what no step can show of this engine, and why. setting: that of the current turn,
     or of the finding. usual: the settings with which the run begins, which say what it must reach.
     further: those to which it has come since.
@@ -110,6 +118,7 @@ class Run:
     known: dict[str, Finding] = field(factory=dict)
     setting: Setting | None = None
     compilations: dict[str, Mapping[str, int]] = field(factory=dict)
+    named: dict[str, Setting] = field(factory=dict)
     programs: list[str] = field(factory=list)
     idle: "Run | None" = None
     not_checked: tuple[tuple[str, str], ...] = ()
@@ -214,6 +223,7 @@ def run(
         update(min(clock.seconds, options.seconds), note)
 
     campaigns: dict[Setting, Campaign] = {}
+    compiled: dict[Setting, Campaign] = {}
     report.idle = Run()
     report.usual = settings_of(factory, options.geometry, alone=options.alone)
     report.setting = report.usual[0]
@@ -225,27 +235,30 @@ def run(
     names, refuses = engine.profile.machine.names, engine.profile.refuses
     offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
     empty = Campaign(make=_no_engine, names=names, refuses=refuses, idle=True, is_up=is_up)
+    begun = partial(
+        Campaign,
+        names=names,
+        refuses=refuses,
+        coverage=report.coverage,
+        watchdog=watchdog,
+        step_seconds=options.patience.step,
+        oracle=options.oracle,
+        in_steps=report.in_steps,
+        in_engine=report.in_engine,
+        is_up=is_up,
+    )
     for turn, (level, setting) in enumerate(_turns(engine, factory, options, report)):
         if is_up() or report.steps >= options.steps or report.finding is not None:
             break
         report.setting = setting
         if setting not in report.settings:
             report.further += (setting,)
-        if setting not in campaigns:
+        campaigns.setdefault(setting, begun(make=partial(make, factory, *setting)))
+        if setting not in compiled:
             tell("compiling")
-            campaigns[setting] = Campaign(
-                make=partial(make, factory, *setting),
-                names=names,
-                refuses=refuses,
-                coverage=report.coverage,
-                watchdog=watchdog,
-                step_seconds=options.patience.step,
-                oracle=options.oracle,
-                in_steps=report.in_steps,
-                in_engine=report.in_engine,
-                is_up=is_up,
-            )
             with clock.warming_up():
+                _make_room(compiled, options, report)
+                compiled[setting] = campaigns[setting]
                 _warm_up(campaigns[setting], offered, options.patience.first, report)
             _set_aside(report, options.known)
         if report.finding is None:
@@ -254,7 +267,7 @@ def run(
         if options.ceiling and turn % IDLE_EVERY == 0:
             _take_turn(empty, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
-    _judge_programs(campaigns if options.programs else {}, report)
+    _judge_programs(compiled if options.programs else {}, report)
 
 
 def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
@@ -274,21 +287,41 @@ def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, repor
         report.warmup_steps += len(report.finding.history)
 
 
-def _judge_programs(campaigns: Mapping[Setting, Campaign], report: Run) -> None:
-    """Count the compilations of each entry point; if nothing else was found, judge the programs."""
-    for (sizes, cleanup, limits), campaign in campaigns.items():
-        name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
-        if name in report.compilations:  # limits alone are other
-            name += f" {limits}"
+def _make_room(compiled: dict[Setting, Campaign], options: Options, report: Run) -> None:
+    """Judge the programs of the settings that are compiled, and let go of them, if need be."""
+    if mappings.share() <= MOST_MAPPED:
+        return
+    if options.programs:
+        _judge_programs(compiled, report)
+    compiled.clear()
+    compiled_code.release()
+
+
+def _judge_programs(compiled: Mapping[Setting, Campaign], report: Run) -> None:
+    """Count the compilations of each entry point; if nothing else was found, judge the programs.
+
+    A setting may be judged again, after its programs were let go of.
+    """
+    for setting, campaign in compiled.items():
+        name = _unused_name(setting, report)
+        report.named[name] = setting
         try:
             engine = campaign.make()
             if isinstance(engine, Compiles):
-                report.compilations[name] = engine.compilations()
+                counts = Counter(report.compilations.get(name, {}))
+                report.compilations[name] = dict(counts | Counter(engine.compilations()))
             wrong = [] if report.finding else list(wrong_programs(engine, name))
         except EngineFailed as error:  # the report is kept even if a new engine fails
             wrong = [f"a new engine at {name} does not say what it has compiled: {error}"]
         if report.finding is None:
-            report.programs += wrong
+            report.programs += [one for one in wrong if one not in report.programs]
+
+
+def _unused_name(setting: Setting, report: Run) -> str:
+    """The sizes of a setting in words, with its limits if another one has the same sizes."""
+    sizes, cleanup, limits = setting
+    name = f"{geometry_to_text(sizes)} cleanup={cleanup.value}"
+    return name if report.named.get(name, setting) == setting else f"{name} {limits}"
 
 
 def wrong_programs(engine: Engine, where: str) -> Iterator[str]:

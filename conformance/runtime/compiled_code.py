@@ -4,6 +4,7 @@ There is one folder for each user and each set of versions. It can be deleted at
 processes may use it at once. This module does not import jax before `keep` is called.
 """
 
+import gc
 import os
 import platform
 import sys
@@ -65,6 +66,16 @@ def keep() -> None:
     _remove_oldest(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)  # type: ignore[no-untyped-call]
+
+
+def release() -> None:
+    """Let go of every program that jax has compiled in this process; later calls get them again."""
+    if "jax" not in sys.modules:
+        return
+    import jax
+
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+    gc.collect()
 
 
 def ignore_damage() -> None:

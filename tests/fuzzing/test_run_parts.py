@@ -20,6 +20,7 @@ from conformance.fuzzing.state_machine import LEVELS, Campaign
 from conformance.lockstep.run import Finding
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Action, Result, Unsupported
+from conformance.runtime import compiled_code, mappings
 from spec.clauses import CLAUSES
 from spec.machines import actions as act
 from spec.vocabulary import CleanupMode, Geometry, Limits, default_limits
@@ -75,6 +76,35 @@ def test_settings_that_differ_in_their_limits_are_told_apart() -> None:
     campaign._judge_programs(campaigns, report)
 
     assert len(settings) == len(report.compilations)
+
+
+@pytest.mark.parametrize("used", [0.0, 1.0])
+def test_programs_are_let_go_of_before_the_system_ends_the_process(
+    used: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few mapped areas left each setting is judged and let go of before the next one."""
+    released = list[int]()
+    monkeypatch.setattr(mappings, "share", lambda: used)
+    monkeypatch.setattr(compiled_code, "release", lambda: released.append(1))
+    monkeypatch.setattr(Compiled, "bad", frozenset(SETTINGS[:1]))
+    held = {one: Campaign(make=partial(Compiled, *_given(one))) for one in SETTINGS}
+    compiled, report = dict[Setting, Campaign](), campaign.Run(usual=SETTINGS)
+    options = campaign.Options(geometry=SETTINGS[0].geometry)
+
+    for setting in (*SETTINGS, *SETTINGS):
+        if setting not in compiled:
+            campaign._make_room(compiled, options, report)
+            compiled[setting] = held[setting]
+    campaign._judge_programs(compiled, report)
+
+    assert (2 * len(SETTINGS) if used else 0) == len(released)
+    assert len(SETTINGS) == len(report.compilations)
+    assert {1, 2} == {found["clone"] for found in report.compilations.values()}
+    assert 1 == len(report.programs)
+
+
+def _given(setting: Setting) -> tuple[Geometry, Limits, CleanupMode]:
+    return setting.geometry, setting.limits, setting.cleanup
 
 
 NAMES = ("RC", "CONS", "ATOMIC")
