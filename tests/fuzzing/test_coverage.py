@@ -468,6 +468,7 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
     offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD} | BEHIND_A_WINDOW
+    offered |= {"Hit: OUT_OF_PAGES", "Assign: OUT_OF_PAGES"}  # of pages taken ahead, or reserved
     everything = counted.coverable(offered)
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)

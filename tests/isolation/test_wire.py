@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import pytest
 from attrs import evolve, fields
-from spec_engine import Recompiles, SpecEngine, small
+from spec_engine import ACTIONS, Recompiles, SpecEngine, small
 from view_changes import HIDDEN, hiding
 
 from conformance.isolation.remote import Remote, RemoteFactory
@@ -51,12 +51,14 @@ from spec.vocabulary.errors import shown
 
 SIZES: Final = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
 GIVEN: Final = (SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
-PLAIN: Final = SpecEngine(*GIVEN).profile
+PLAIN: Final = SpecEngine(*GIVEN, actions=ACTIONS - {act.Merge}).profile
 NOT_SENT: Final = frozenset({"geometry", "limits", "cleanup", "sizes"})
 """What the kit has given to the engine, and sizes, which the process itself compares."""
 DECLARED: Final[Mapping[str, object]] = {
     "name": "another",
     "actions": frozenset({act.Reserve, act.Free}),
+    "unasked": frozenset({act.Merge}),
+    "contexts": False,
     "refuses": "may_refuse_more",
     "policy": "any",
     "copy": "lazy",
