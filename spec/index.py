@@ -122,17 +122,18 @@ def next_pages(index: Index, counts: Counts, wanted: int) -> tuple[int, ...]:
     free = [page for page in pool.lowest_free(counts, len(counts)) if not has(index, page)]
     taken = free[:wanted]
     children, left = _children(index), {*idle(index, counts)}
+    parents = {child: page for page, more in children.items() for child in more}
     while len(taken) < wanted and left:
         ends = [page for page in left if not children[page]]
         ends = ends or [page for page in left if left.isdisjoint(_beyond(children, page))]
         page = min(ends, key=lambda page: (_rank(index, page), page))
         taken.append(page)
         left.remove(page)
-        for gone in (page, *_beyond(children, page)):
-            del children[gone]
-        children = {
-            one: [child for child in more if child in children] for one, more in children.items()
-        }
+        gone = (page, *_beyond(children, page))
+        if page in parents:
+            children[parents[page]].remove(page)
+        for one in gone:
+            del children[one]
     return tuple(taken)
 
 
