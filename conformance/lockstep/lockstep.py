@@ -148,7 +148,7 @@ class Lockstep:
                 result = self.engine.apply(action)
         except Refused as refused:
             self.seen = self._look()
-            self._follow(self._by_itself.then(self.state))
+            self._follow(self._by_itself.then(self.state, before))
             self._judge_refusal(action, expected, refused.reasons, before)
             return refused.reasons
         except EngineFailed as error:
@@ -171,7 +171,7 @@ class Lockstep:
         held, self.state = self.state, after
         if refuses == "may_refuse_more":
             self._granted.add(action, after)
-        self._follow(self._by_itself.then(after))
+        self._follow(self._by_itself.then(after, before))
         self._judge(action, before, self.seen)
         self._judge_besides(held, action, before)
         return frozenset()
@@ -188,11 +188,15 @@ class Lockstep:
             self.state, self.unasked = one.after, (*self.unasked, one)
             self._keys = tuple(map(index_entry, self.state.indexed))
 
-    def _forget_moved(self, seen: View) -> None:
-        """An idle page whose key another page of the engine has taken over loses its image."""
+    def _forget_moved(self, seen: View, wanted: View) -> None:
+        """An idle page whose key another page of the engine has taken over loses its image.
+
+        Also one that has become idle in this step.
+        """
         if Evict not in self.engine.profile.unasked or seen.indexed is None:
             return
-        named = {*chain(*self._rows)}
+        pairs = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
+        named = {page for page, still in pairs if page == still}
         self._keys = tuple(
             entry if page in named or seen.indexed[self._image.get(page, page)] == entry else ()
             for page, entry in enumerate(self._keys)
@@ -429,7 +433,7 @@ class Lockstep:
                     expected=wanted_entries.get(index),
                 )
                 self._require_none(action, before, found)
-        self._forget_moved(seen)
+        self._forget_moved(seen, wanted)
         for wrong in self._page_differences(seen, wanted):
             raise self._violation(action, before, clause_of(action, "DET"), wrong)
         for name, wrong in self._index_differences(seen, wanted):

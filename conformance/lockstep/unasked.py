@@ -2,12 +2,14 @@
 
 Most engines publish, merge and evict by a policy of their own. The specification then takes each
 such action that the view of the engine shows, before the action that the engine was asked for or
-after it, and the action must be legal there. So any policy is allowed, and no mistake: a page that
-is published too early, or evicted while a row names it, is no legal action, and a difference
-remains. Source: docs/sources.md, "Prefix cache".
+after it, and the action must be legal there. So a policy is free, and a mistake is none of it: a
+page that is published too early, or evicted while a row names it, is no legal action, and a
+difference remains. What of a policy is not followed is in docs/prefix.md. Source: docs/sources.md,
+"Prefix cache".
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from attrs import frozen
@@ -47,18 +49,20 @@ class Unasked:
         What the action itself does to the index is left to it, and it stays legal.
         """
         after = self.machine.effect(state, action)
-        while taken := self._next(state, after, before.rows, action):
+        while taken := self._next(state, after, (before.rows,), action):
             yield taken
             state = taken.after
             after = self.machine.effect(state, action)
 
-    def then(self, state: State) -> Iterator[Taken]:
-        """Those that come after an action."""
-        while taken := self._next(state, state, self.seen.rows, None):
+    def then(self, state: State, before: View) -> Iterator[Taken]:
+        """Those that come after an action, or where it was refused. before: as for `first`."""
+        while taken := self._next(state, state, (before.rows, self.seen.rows), None):
             yield taken
             state = taken.after
 
-    def _next(self, state: State, after: State, rows: Rows, action: Action | None) -> Taken | None:
+    def _next(
+        self, state: State, after: State, rows: tuple[Rows, ...], action: Action | None
+    ) -> Taken | None:
         """The next action that a state lacks. after: the state in which that shows."""
         for candidate in self._lacking(state, after.indexed, rows):
             if not self._may(state, candidate) or self.machine.refusals(state, candidate):
@@ -80,26 +84,32 @@ class Unasked:
         page = index.find(state.indexed, *key(state, action.slot, action.entry))
         return Evict in self.kinds and page is not None and pool.is_free(state.counts, page)
 
-    def _lacking(self, state: State, reached: Index, rows: Rows) -> Iterator[Action]:
-        """What leads from an index to that of the view. rows: of the engine, in this state."""
+    def _lacking(self, state: State, reached: Index, rows: tuple[Rows, ...]) -> Iterator[Action]:
+        """What leads from an index to that of the view. rows: of the engine, in order of time."""
         shown = self.seen.indexed or ()
         held = {index_entry(entry) for entry in reached if entry}
         for entry in sorted(held - {*shown}, key=lambda one: (len(one), one)):
             yield Evict(entry[1:], entry[0])
         new = [(page, entry) for page, entry in enumerate(shown) if entry and entry not in held]
         for page, entry in sorted(new, key=lambda one: len(one[1])):
+            before = entry[: -state.geometry.page_size]
+            if len(before) > 1 and before not in held:
+                continue  # the page before it enters first, perhaps by another slot
             for slot, place in _places(state, rows, page):
                 if _key(state, slot, place) == entry:
                     yield Publish(slot, len(entry) - 1)
         for page, entry in enumerate(shown):
-            for slot, place in _places(state, rows, page) if entry in held else ():
+            for slot, place in _places(state, rows[-1:], page) if entry in held else ():
                 if _key(state, slot, place) == entry and _names_another(state, slot, place):
                     yield Merge(slot, place)
 
 
-def _places(state: State, rows: Rows, page: int) -> Iterator[tuple[int, int]]:
-    """The slots whose rows name a page of the engine, each with the place in its row."""
-    for slot, row in enumerate(rows):
+def _places(state: State, rows: tuple[Rows, ...], page: int) -> Iterator[tuple[int, int]]:
+    """The slots whose rows name a page of the engine, each with the place in its row.
+
+    Those that named it earlier come first: a row that names it since was merged.
+    """
+    for slot, row in chain.from_iterable(map(enumerate, rows)):
         if state.sequences[slot] is not None and page in row:
             yield slot, row.index(page)
 

@@ -1,5 +1,6 @@
 """Engines that publish, merge and evict unasked: any policy holds, and each bug is found."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -9,11 +10,11 @@ from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.fuzzing import campaign
 from conformance.lockstep.lockstep import Lockstep
-from conformance.protocol import Action, Profile
+from conformance.protocol import Action, Profile, Result
 from conformance.rungs.coverage import Coverage, offered_by
 from spec.machines import actions as act
 from spec.machines.actions import Drop, Evict, Hit, Merge, Publish
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Params, default_limits
+from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Params, Reason, default_limits
 
 SIZES = small()
 STEPS = 2000
@@ -180,3 +181,83 @@ def test_what_is_asked_does_not_happen_unasked() -> None:
             actions=ACTIONS,
             unasked={Merge},
         )
+
+
+class Shown(PrefixToy):
+    """A toy whose next view follows a script: what it did to its index by itself."""
+
+    script: Callable[["Shown"], None] | None = None
+
+    def apply(self, action: Action) -> Result:
+        """Take the action, or refuse it; then do what the script says."""
+        try:
+            return super().apply(action)
+        finally:
+            script, self.script = self.script, None
+            if script is not None:
+                script(self)
+
+
+def shown(*, pages: int) -> tuple[Lockstep, Shown]:
+    """A toy in lockstep that has one text in two slots, and has published nothing yet."""
+    sizes = Geometry(pages=pages, page_size=2, slots=3, pages_per_seq=3)
+    policy = evolve(POLICIES["at the end"], twins="merged")
+    engine = Shown(sizes, default_limits(sizes), CleanupMode.INCREMENTAL, policy=policy)
+    lockstep = Lockstep(engine)
+    for slot in (0, 1):
+        for action in written(slot, (1, 1)):
+            lockstep.do(action)
+    lockstep.do(act.Reserve(2))
+    return lockstep, engine
+
+
+def test_a_key_moves_in_the_step_that_frees_its_page() -> None:
+    """Nothing idle is kept: the key of a page that is freed moves to another one at once."""
+    lockstep, engine = shown(pages=6)
+
+    def move(engine: Shown) -> None:
+        engine._pages[0, (1, 1)] = [engine._rows[1][0]]
+        engine._free.append(engine._idle.pop())
+
+    engine.script = lambda engine: engine._publish(0, 2)
+    lockstep.do(act.Append(1, ()))
+    assert [Publish(0, 2)] == [one.action for one in lockstep.unasked]
+    engine.script = move
+    lockstep.do(act.Free(0))
+
+    assert lockstep.state.sequences[0] is None
+    assert [(1, 1)] == [entry.chain for entry in lockstep.state.indexed if entry]
+
+
+def test_who_had_a_page_first_has_published_it() -> None:
+    """A row that is merged onto a page in the same step, at a refusal too, did not publish it."""
+    lockstep, engine = shown(pages=2)
+
+    def publish(engine: Shown) -> None:
+        engine._publish(1, 2)
+        engine._publish(0, 2)  # and is merged
+
+    engine.script = publish
+    reasons = lockstep.do(act.Allocate(((2, 0),)))
+
+    assert {Reason.OUT_OF_PAGES} == reasons
+    assert [Publish(1, 2), Merge(0, 0)] == [one.action for one in lockstep.unasked]
+
+
+def test_the_page_before_another_one_enters_first() -> None:
+    """A longer key does not publish a shorter one that another slot has published."""
+    sizes = Geometry(pages=6, page_size=2, slots=3, pages_per_seq=3)
+    policy = evolve(POLICIES["at the end"], twins="merged")
+    engine = Shown(sizes, default_limits(sizes), CleanupMode.INCREMENTAL, policy=policy)
+    lockstep = Lockstep(engine)
+    for action in (*written(0, (1, 1, 2, 2)), *written(1, (1, 1))[:-1]):
+        lockstep.do(action)
+
+    def publish(engine: Shown) -> None:
+        engine._pages[0, (1, 1)] = [engine._rows[1][0]]
+        engine._pages[0, (1, 1, 2, 2)] = [engine._rows[0][1]]
+
+    engine.script = publish
+    lockstep.do(act.Write(((1, 0), (1, 1))))
+
+    assert [Publish(1, 2), Publish(0, 4)] == [one.action for one in lockstep.unasked]
