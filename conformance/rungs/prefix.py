@@ -60,7 +60,7 @@ from spec.machines.actions import (
 from spec.machines.pages import used
 from spec.machines.prefix import found, key
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Reason, Request
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
 
 MACHINE: Final = ladder.whole()
 CONTEXTS: Final = 3
@@ -106,8 +106,9 @@ def _any_hit(state: State, drawn: int) -> Hit:
 def hit(session: Session, drawn: int) -> Step:
     """A hit; mostly of a sequence that begins with a key of the index. What that lacks is entered.
 
-    Under another context, or with a queued token below the length, it is refused. Sometimes another
-    slot is freed, reserved or given cells between the prompt and the hit.
+    Under another context, for a text that is put together from pages of others, or with a queued
+    token below the length, it is refused. Sometimes another slot is freed, reserved or given cells
+    between the prompt and the hit.
     """
     digits = Digits(drawn)
     if digits.rarely(3):
@@ -123,7 +124,8 @@ def hit(session: Session, drawn: int) -> Step:
     entry, size = digits.one_of(entries), session.state.geometry.page_size
     slot, context = free_slots(session.state)[0], entry.context
     session.take(Reserve(slot, context if not digits.rarely(8) else context + 1))
-    text = (*entry.chain, digits.below(ALPHABET))
+    chain = entry.chain if digits.below(4) else _recombined(entries, digits, size)
+    text = (*chain, digits.below(ALPHABET))
     queued = digits.below(3) if Enqueue in session.actions else 0
     prompt = text[: max(1, len(text) - queued)]
     most = session.state.geometry.max_len - len(prompt)
@@ -133,8 +135,19 @@ def hit(session: Session, drawn: int) -> Step:
         session.take(Enqueue(slot, token))
     if digits.rarely(2):
         session.take(_beside(session.state, slot, digits))
-    pages = len(entry.chain) // size
+    pages = len(chain) // size
     return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
+
+
+def _recombined(entries: list[Indexed], digits: Digits, size: int) -> Tokens:
+    """Pages of one key, and then a page of another one, perhaps in the reverse order.
+
+    An index by a hash that does not tell them apart finds a page for it.
+    """
+    one, other = digits.one_of(entries).chain, digits.one_of(entries).chain
+    cut, start = size * digits.below(len(one) // size), size * digits.below(len(other) // size)
+    page = other[start : start + size]
+    return (*one[:cut], *(page[::-1] if digits.rarely(2) else page))
 
 
 def _beside(state: State, slot: int, digits: Digits) -> Action:
