@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from statistics import median
 from typing import Any, Final, TypeVar
 
@@ -242,7 +243,10 @@ class Prompting:
     """
 
     def __init__(self, model: Llama, *, shared: int, own: int) -> None:
-        """shared, own: how many tokens of each prompt are those of all prompts, or its own."""
+        """shared, own: how many tokens of each prompt are those of all prompts, or its own.
+
+        The shared ones are whole pages.
+        """
         self._geometry = Geometry(pages=160, page_size=16, slots=2, pages_per_seq=48)
         self._part = LIMITS.prefill_tokens // 2
         setup = Setup(
@@ -255,16 +259,16 @@ class Prompting:
 
     def plain(self) -> float:
         """Nothing is looked up, and nothing published."""
-        return self._timed(self._prompt(is_shared=False), lookup=False, publish=False)
+        return self._timed(self._prompt(is_shared=False), hits=None, publish=False)
 
     def missing(self) -> float:
         """A prompt that was never there is looked up, and published; it evicts earlier ones."""
-        return self._timed(self._prompt(is_shared=False), lookup=True, publish=True)
+        return self._timed(self._prompt(is_shared=False), hits=False, publish=True)
 
     def hitting(self) -> float:
         """The shared tokens are hit. They were published before."""
-        self._timed(self._prompt(is_shared=True), lookup=False, publish=True)
-        return self._timed(self._prompt(is_shared=True), lookup=True, publish=True)
+        self._timed(self._prompt(is_shared=True), hits=None, publish=True)
+        return self._timed(self._prompt(is_shared=True), hits=True, publish=True)
 
     def _prompt(self, *, is_shared: bool) -> tuple[int, ...]:
         """A prompt that no earlier call has had, but for its shared tokens."""
@@ -274,21 +278,21 @@ class Prompting:
         return (*[1 + at % 13 for at in range(self._shared * is_shared)], self._made % 1000,
                 *others)[:count]  # fmt: skip
 
-    def _timed(self, prompt: tuple[int, ...], *, lookup: bool, publish: bool) -> float:
-        engine, whole = self._engine, self._geometry.page_size
+    def _timed(self, prompt: tuple[int, ...], *, hits: bool | None, publish: bool) -> float:
+        """hits: whether a lookup must find the shared tokens; None for no lookup."""
+        engine = self._engine
         wait(engine.packed)
         start = time.perf_counter()
         engine.reserve(0)
         engine.assign(0, prompt[:-1], Params(max_new=8), request=self._made)
         engine.enqueue(0, prompt[-1])
-        written = 0
-        if lookup:
-            length = self._shared // whole * whole
-            try:
-                engine.hit(0, length)
-                written = length
-            except Refused:
-                pass
+        found = False
+        if hits is not None:
+            with suppress(Refused):
+                engine.hit(0, self._shared)
+                found = True
+            assert found is hits, "the figure is of prompts that are hit, or not, as it says"
+        written = self._shared if found else 0
         for begin in range(written, len(prompt) - 1, self._part):
             batch = [(0, at) for at in range(begin, min(begin + self._part, len(prompt) - 1))]
             engine.allocate(batch)

@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                 _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)
             return Verdict.FAILS
     if tally.leaked_pages:
-        report.fail(f"CONS: {tally.leaked_pages} pages are not free after the last request")
+        report.fail(f"CONS: {tally.leaked_pages} pages are in use after the last request")
     return Verdict.FAILS if report.failures else Verdict.HOLDS
 
 
@@ -145,6 +145,8 @@ def _shares(engine: "Engine", format: str, report: Report) -> bool:
         why = "this format names no prefixes"
     if why:
         report.skip("PC, pages that are found again by their content", why=why)
+    else:
+        report.skip("Submit and Admit", why="requests begin with what is found of their prompts")
     return not why
 
 

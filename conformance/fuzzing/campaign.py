@@ -30,7 +30,7 @@ from conformance.lockstep.run import Finding, finding_of, opened, replay, violat
 from conformance.lockstep.watchdog import Patience, Watchdog
 from conformance.protocol import Compiles, Copies, Engine, EngineFailed, Factory, Poisonable
 from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
-from conformance.rungs.possible import Outcome, Pair, as_item, outcomes, pairs
+from conformance.rungs.possible import Outcome, Pair, as_item, asked, outcomes, pairs
 from conformance.rungs.registry import LEVELS
 from conformance.runtime import compiled_code, mappings
 from conformance.runtime.clock import Clock
@@ -153,8 +153,8 @@ class Run:
 
     def pairs(self, engine: Engine) -> frozenset[Pair]:
         """The pairs of steps that are possible for this engine at these settings."""
-        possible = [one for one, needs in self.outcomes(engine).items() if needs is None]
-        return pairs(possible, self._conditions(engine))
+        words = self._conditions(engine)
+        return pairs(asked(engine.profile, words), words)
 
     def _conditions(self, engine: Engine) -> frozenset[str]:
         return conditions(

@@ -201,11 +201,16 @@ class Session:
             may_refuse_more = self.lockstep.engine.profile.refuses == "may_refuse_more"
             if reasons and may_refuse_more and not self.lockstep.reasons(step):
                 self.campaign.coverage.withheld[type(step)] += 1
-            for taken in self.lockstep.unasked:
-                self.campaign.coverage.count_unasked(*taken)
+            self._count_unasked()
             pages = (shown.named, self.lockstep.seen.named)
             self.campaign.coverage.record(before, step, reasons, self.state, pages=pages)
             self.recent[type(step)] = step
+
+    def _count_unasked(self) -> None:
+        """Count what it did by itself, but for a key that moved, which is followed as a merge."""
+        for taken in self.lockstep.unasked:
+            if type(taken.action) in self.lockstep.engine.profile.unasked:
+                self.campaign.coverage.count_unasked(*taken)
 
     def finish(self) -> None:
         """Let the engine serve to the end what waits, if it can; once in some examples."""

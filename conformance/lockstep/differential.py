@@ -101,6 +101,7 @@ class Pair:
             ours,
             actions=ours.actions & theirs.actions,
             guarded=ours.guarded | theirs.guarded,
+            contexts=ours.contexts and theirs.contexts,
             batches=max(ours.batches, theirs.batches, key=get_args(Batches).index),
         )
 

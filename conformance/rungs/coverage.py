@@ -20,7 +20,16 @@ from conformance.rungs.pages import (
     appended,
     pages_of,
 )
-from conformance.rungs.possible import Kind, Outcome, Pair, as_item, is_seldom, outcomes, pairs
+from conformance.rungs.possible import (
+    Kind,
+    Outcome,
+    Pair,
+    as_item,
+    asked,
+    is_seldom,
+    outcomes,
+    pairs,
+)
 from conformance.rungs.record import (
     AHEAD,
     CHAINS,
@@ -273,11 +282,7 @@ def possible_at(profile: Profile) -> tuple[tuple[Outcome, ...], frozenset[Pair]]
         cleanups=[profile.cleanup],
         limits=lambda _: profile.limits,
     )
-    possible = tuple(
-        one
-        for one, needs in outcomes(profile, words).items()
-        if needs is None and one.kind in profile.actions
-    )
+    possible = asked(profile, words)
     return possible, pairs(possible, words)
 
 

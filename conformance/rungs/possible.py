@@ -212,8 +212,8 @@ TAKES: Final[Mapping[type, frozenset[str]]] = {
 }
 """What the state does not have right after an action that is done."""
 
-MAYBE: Final = frozenset({act.Evict})
-"""What no engine must do unasked: its choice of an idle page may be that of the specification."""
+NOT_REQUIRED: Final = frozenset({act.Evict})
+"""What no engine has to do unasked: its choice of an idle page may be that of the specification."""
 
 MANY: Final = frozenset({FINISHED, DRAFT, TOKEN, OUTPUT, NAMED})
 """The facts of an action before: a sequence that ended, a draft, a queue, an output, an id."""
@@ -305,10 +305,16 @@ def outcomes(profile: Profile, words: Iterable[str]) -> dict[Outcome, str | None
             else:
                 lacks = lacking(outcome.needs, true)
                 found[outcome] = None if lacks is None else f"needs {lacks}"
-    for kind in sorted(profile.unasked - MAYBE, key=lambda one: one.__name__):
+    for kind in sorted(profile.unasked - NOT_REQUIRED, key=lambda one: one.__name__):
         lacks = lacking(Outcome(kind, None).needs, true)
         found[Outcome(kind, None)] = None if lacks is None else f"needs {lacks}"
     return found
+
+
+def asked(profile: Profile, words: Iterable[str]) -> tuple[Outcome, ...]:
+    """The possible outcomes of the actions that an engine is asked for."""
+    every = outcomes(profile, words).items()
+    return tuple(one for one, lacks in every if lacks is None and one.kind in profile.actions)
 
 
 def pairs(possible: Iterable[Outcome], words: Collection[str]) -> frozenset[Pair]:

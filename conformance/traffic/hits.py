@@ -6,6 +6,7 @@ computes it, and draws the first token. What is written of a prompt is published
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from attrs import define, evolve, field
@@ -65,6 +66,7 @@ class Sharing:
         return brought
 
     def _begin(self, lockstep: Lockstep, do: Do, request: Request) -> None:
+        begin = partial(must_take, do, request=request)
         prompt, size = request.prompt, lockstep.state.geometry.page_size
         slot, pages = lockstep.state.sequences.index(None), found(lockstep.state, prompt)
         self._count(prompt, pages, size)
@@ -72,19 +74,19 @@ class Sharing:
             written = len(prompt) - 1
             self.queued.add(request.id)
             params = evolve(request.params, max_new=request.params.max_new + 1)
-            _take(do, Reserve(slot))
-            _take(do, Assign(slot, prompt[:-1], params, request.id))
-            _take(do, Enqueue(slot, prompt[-1]))
+            begin(Reserve(slot))
+            begin(Assign(slot, prompt[:-1], params, request.id))
+            begin(Enqueue(slot, prompt[-1]))
             if pages:
-                _take(do, Hit(slot, pages * size))
+                begin(Hit(slot, pages * size))
             cells = tuple((slot, position) for position in range(pages * size, written))
-            _take(do, Allocate(cells))
-            _take(do, Write(cells))
+            begin(Allocate(cells))
+            begin(Write(cells))
         else:
             written = len(prompt)
-            _take(do, Prefill((request,)))
+            begin(Prefill((request,)))
         if lockstep.state.sequences[slot] is not None:  # it may have finished
-            _take(do, Publish(slot, written))
+            begin(Publish(slot, written))
 
     def _count(self, prompt: Tokens, pages: int, size: int) -> None:
         self.blocks += -(-len(prompt) // size)
@@ -111,12 +113,12 @@ def fits(state: State, request: Request, running: dict[int, Request]) -> bool:
     return len(running) < state.geometry.slots and wanted <= state.geometry.pages
 
 
-def _take(do: Do, step: Step) -> None:
-    """Take a step. Raises InvalidInput if it is refused: the sizes are too small for it."""
+def must_take(do: Do, step: Step, *, request: Request) -> None:
+    """Take a step of a request. Raises InvalidInput if it is refused: the sizes are too small."""
     reasons = do(step)
     if reasons:
         raise InvalidInput(
-            f"{step}",
+            f"request {request.id}",
             seen=", ".join(sorted(reason.name for reason in reasons)),
             allowed="a request that fits the geometry",
             remedy="Raise the number of pages or slots.",

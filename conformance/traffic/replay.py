@@ -21,11 +21,11 @@ from conformance.lockstep.run import Finding, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
-from conformance.traffic.hits import Do, Sharing
+from conformance.traffic.hits import Do, Sharing, must_take
 from spec.index import Index
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
-from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
+from spec.vocabulary import Geometry, Limits, Params, Reason, Request
 from spec.vocabulary.integers import VOCABULARY
 
 WAITING: Final = 16
@@ -171,14 +171,7 @@ def _submit(
     arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
     for request in arrivals:
         known[request.id] = request
-        reasons = do(Submit(request))
-        if reasons:
-            raise InvalidInput(
-                f"request {request.id}",
-                seen=", ".join(sorted(reason.name for reason in reasons)),
-                allowed="a request that fits the geometry",
-                remedy="Raise the number of pages or slots.",
-            )
+        must_take(do, Submit(request), request=request)
     if do(Admit()) - {Reason.QUEUE_EMPTY}:
         tally.refused += 1
     return len(arrivals)

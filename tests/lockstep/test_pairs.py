@@ -114,6 +114,16 @@ def test_a_pair_has_the_profile_that_both_can_take(a: Batches, b: Batches) -> No
     assert evolve(ours.profile, actions=some, guarded=found.guarded, batches=found.batches) == found
 
 
+@pytest.mark.parametrize(("a", "b"), [*product([True, False], repeat=2)])
+def test_a_pair_has_the_contexts_that_both_have(*, a: bool, b: bool) -> None:
+    """A context that one of them does not know would be hit by it alone."""
+    ours, theirs = engine_of(ROOMY), engine_of(ROOMY)
+    ours.profile = evolve(ours.profile, contexts=a)
+    theirs.profile = evolve(theirs.profile, contexts=b)
+
+    assert (a and b) is Pair(ours, theirs, Differences()).profile.contexts
+
+
 class Saying(SpecEngine):
     """The specification, which may refuse more, and refuses as it is told to."""
 

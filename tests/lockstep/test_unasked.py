@@ -9,6 +9,7 @@ from prefix_toys import BUGS, POLICIES, PrefixToy, make
 from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.fuzzing import campaign
+from conformance.fuzzing.settings import Setting
 from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import Action, Profile, Result
 from conformance.rungs.coverage import Coverage, offered_by
@@ -127,6 +128,23 @@ def test_a_run_covers_what_an_engine_of_this_kind_can_do() -> None:
     corners = {"hit an idle page", "Allocate takes an idle page"}
     assert {"Publish: done", "Hit: done", *corners} <= {*wanted}
     assert {"Evict: done", "Merge: done", "Publish: STALE"}.isdisjoint(wanted)
+
+
+def test_no_pair_of_steps_has_one_that_is_not_asked_for() -> None:
+    """What happens unasked is no step of a run, so that no pair with it could be reached."""
+    engine = toy()
+    run = campaign.Run(usual=(Setting(SIZES, engine.profile.cleanup, default_limits(SIZES)),))
+    kinds = {step.kind for pair in run.pairs(engine) for step in pair}
+
+    assert {Hit, act.Write} <= kinds <= engine.profile.actions
+
+
+def test_what_an_engine_does_not_declare_is_not_counted() -> None:
+    """A key that moves to another page is followed as a merge, which this engine never does."""
+    report = fuzzed("newest", "", steps=4000)
+
+    assert "Publish: done" in report.coverage.outcomes
+    assert "Merge: done" not in report.coverage.outcomes
 
 
 def test_a_shared_page_need_not_be_merged_unasked() -> None:

@@ -214,7 +214,7 @@ def test_the_tally_and_the_limit_decide_what_the_command_says(
     assert ("fails" if leaked else "holds") == found["verdict"]
     assert ("complete" if limit is None else "sampled") == found["scope"]
     assert (leaked, refused_first) == (found["leaked_pages"], found["refused"])
-    words = [f"CONS: {leaked} pages are not free after the last request"] if leaked else []
+    words = [f"CONS: {leaked} pages are in use after the last request"] if leaked else []
     assert words == found["failures"]
 
 
