@@ -22,6 +22,7 @@ from spec.view import View
 from spec.vocabulary import Capacity, CleanupMode, Geometry, InvalidInput, Limits, Reason, Request
 from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
 from spec.vocabulary.errors import shown
+from spec.vocabulary.events import Event
 from spec.vocabulary.rules import INT32
 
 Action = actions.Action
@@ -360,6 +361,19 @@ class Scores(Protocol):
 
         `spec.model.logprobs` has the right ones. A token that was enqueued, or committed as a
         draft, was not drawn: its entry may have any value.
+        """
+        ...
+
+
+@runtime_checkable
+class Emits(Protocol):
+    """An engine that tells others, such as a router, what enters and leaves its index."""
+
+    def events(self) -> Sequence[Event]:
+        """The events since the last call, in order; at first, since the engine was made.
+
+        Each is ("stored" or "removed", (context, *tokens up to the end of the page)). A key that
+        several pages hold is stored for each of them, and removed for each.
         """
         ...
 

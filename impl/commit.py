@@ -67,6 +67,7 @@ def hit(
     return state._replace(
         pages=pages.replace(state.pages, slot, found, geometry),
         slots=slots.put(state.slots, slot, **lengths),
+        indexed=index.with_hits(state.indexed, found, slot, geometry.slots),
     )
 
 
@@ -86,7 +87,8 @@ def drop_index(state: State, setup: Setup) -> State:
     """Forget the index; the slots that have written cells are stale from now on."""
     held = state.slots
     stale = held.stale | held.used & (held.written > 0)
-    return state._replace(indexed=index.make(setup), slots=held._replace(stale=stale))
+    left = index.forgotten(state.indexed, setup)
+    return state._replace(indexed=left, slots=held._replace(stale=stale))
 
 
 def begin(

@@ -15,7 +15,7 @@ import numpy as np
 from attrs import frozen
 from jax import Array
 
-from impl import arguments, entries
+from impl import arguments, entries, events
 from impl.interrupts import hold_interrupts
 from impl.models.protocol import BatchPlan, Weights
 from impl.setup import Setup
@@ -32,6 +32,7 @@ from spec.vocabulary import (
     refused,
 )
 from spec.vocabulary.errors import KvspecError
+from spec.vocabulary.events import Event, PageKey, between
 from spec.vocabulary.rules import a
 
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
@@ -71,8 +72,10 @@ class Stats:
 
     active: slots in use, finished ones included. idle_pages: pages of the index that no row names;
     they are not free, but may be taken. queued, outputs: entries of the queue and of the
-    outputs. occupants: the (request, choice) in each slot that has a prompt. untaken: that of
-    each output that is not taken yet.
+    outputs. hit_pages: pages of the index that sequences began with; stored_pages, removed_pages:
+    pages that entered it and left it; evicted_pages: those of the latter that did not leave it by
+    `drop`; each since the last reset, modulo 2**32. occupants: the (request, choice) in each slot
+    that has a prompt. untaken: that of each output that is not taken yet.
     """
 
     active: int
@@ -82,6 +85,10 @@ class Stats:
     largest_count: int
     queued: int
     outputs: int
+    hit_pages: int
+    stored_pages: int
+    removed_pages: int
+    evicted_pages: int
     occupants: frozenset[Key]
     untaken: frozenset[Key]
 
@@ -158,6 +165,7 @@ class Engine:
         self._packed: Packed | None = hold_interrupts(lambda: _compiled_initial(setup))
         self._weights = weights
         self._entries: dict[str, Any] = {}
+        self._told: frozenset[PageKey] = frozenset()
 
     @property
     def packed(self) -> Packed:
@@ -300,9 +308,10 @@ class Engine:
         """The statistics of the state, which does not change."""
         run, packed = compiled_stats(self.setup), self.packed
         numbers = hold_interrupts(lambda: np.asarray(run(self._weights, packed))).tolist()
-        half, slots = (len(numbers) - 7) // 2, self.setup.geometry.slots
-        pairs = list(zip(numbers[7 : 7 + half], numbers[7 + half :], strict=True))
+        half, slots = (len(numbers) - 11) // 2, self.setup.geometry.slots
+        pairs = list(zip(numbers[11 : 11 + half], numbers[11 + half :], strict=True))
         active, in_use, free, idle, largest, queued, outputs = numbers[:7]
+        hits, stored, removed, evicted = (number % 2**32 for number in numbers[7:11])
         return Stats(
             active=active,
             pages_in_use=in_use,
@@ -311,9 +320,23 @@ class Engine:
             largest_count=largest,
             queued=queued,
             outputs=outputs,
+            hit_pages=hits,
+            stored_pages=stored,
+            removed_pages=removed,
+            evicted_pages=evicted,
             occupants=arguments.named(pairs[:slots]),
             untaken=arguments.named(pairs[slots:]),
         )
+
+    def take_events(self) -> tuple[Event, ...]:
+        """What entered and left the index since the last call, for others who follow it.
+
+        The index is read back whole, which costs as much as its size. What entered and left it
+        between two calls is not told.
+        """
+        packed, before = self.packed, self._told
+        self._told = hold_interrupts(lambda: events.keys(self.setup, packed))
+        return between(before, self._told)
 
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""

@@ -697,6 +697,9 @@ OTHER_CLAUSES: Final = (
            "Determinism between hosts", "engine"),
     Clause("STAT", "the statistics that an engine shows are those of its state",
            "Decode statistics; Page statistics", "engine"),
+    Clause("EVT", "folding the stored and removed events that an engine emits over the empty "
+           "index gives its index, which each event leaves closed under prefix",
+           "Prefix cache", "engine"),
     Clause("JIT", "at one geometry each entry point is compiled once, and none copies a pool",
            "Plan, then commit", "engine"),
     Clause("KNOB", "outputs do not depend on scheduling limits", "Scheduling limits", "run"),

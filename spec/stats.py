@@ -10,6 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from spec import index, pool
+from spec.machines.actions import Action, Drop, Hit, Reset
 from spec.state import State
 
 
@@ -44,43 +45,87 @@ def of(state: State) -> Stats:
 
 
 @frozen
+class Totals:
+    """What the index of a run did since its last reset, in pages.
+
+    hit: pages that sequences began with. stored, removed: pages that entered the index and left it.
+    evicted: those of `removed` that did not leave it by Drop.
+    """
+
+    hit: int = 0
+    stored: int = 0
+    removed: int = 0
+    evicted: int = 0
+
+    def then(self, before: State, action: Action | None, after: State) -> "Totals":
+        """The totals after a step; None: after several, of which none publishes."""
+        if isinstance(action, Reset):
+            return Totals()
+        same = before.indexed is after.indexed
+        more = 0 if same else _indexed(after) - _indexed(before)
+        hit = action.length // before.geometry.page_size if isinstance(action, Hit) else 0
+        removed, stored = max(0, -more), max(0, more)  # no action does both
+        return Totals(
+            hit=self.hit + hit,
+            stored=self.stored + stored,
+            removed=self.removed + removed,
+            evicted=self.evicted + (0 if isinstance(action, Drop) else removed),
+        )
+
+
+NOTHING: Final = Totals()
+
+
+def _indexed(state: State) -> int:
+    return len(state.indexed) - state.indexed.count(None)
+
+
+@frozen
 class Statistic:
     """One statistic that an engine may show.
 
-    meaning: in words. owner: the rung without which it means nothing. of: its value in a state, an
-    integer or a tuple.
+    meaning: in words. owner: the rung without which it means nothing. of: its value in a state, or
+    over a run up to it, as an integer or a tuple.
     """
 
     meaning: str
     owner: str
-    of: Callable[[State], object]
+    of: Callable[[State, Totals], object]
 
 
-def _occupants(state: State) -> tuple[tuple[int, int], ...]:
+def _occupants(state: State, _: Totals) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((one.request, one.choice) for one in state.details if one is not None))
 
 
-def _untaken(state: State) -> tuple[tuple[int, int], ...]:
+def _untaken(state: State, _: Totals) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((output.request, output.choice) for output in state.outputs))
 
 
 NAMED: Final[Mapping[str, Statistic]] = {
-    "active": Statistic("slots in use", "pages", lambda state: of(state).active),
+    "active": Statistic("slots in use", "pages", lambda state, _: of(state).active),
     "pages_in_use": Statistic(
-        "pages that some row names", "pages", lambda state: of(state).pages_in_use
+        "pages that some row names", "pages", lambda state, _: of(state).pages_in_use
     ),
     "free_pages": Statistic(
-        "pages that no row and no index names", "pages", lambda state: of(state).free_pages
+        "pages that no row and no index names", "pages", lambda state, _: of(state).free_pages
     ),
     "idle_pages": Statistic(
-        "pages of the index that no row names", "prefix", lambda state: of(state).idle_pages
+        "pages of the index that no row names", "prefix", lambda state, _: of(state).idle_pages
+    ),
+    "hit_pages": Statistic(
+        "pages of the index that sequences began with", "prefix", lambda _, run: run.hit
+    ),
+    "stored_pages": Statistic("pages that entered the index", "prefix", lambda _, run: run.stored),
+    "removed_pages": Statistic("pages that left the index", "prefix", lambda _, run: run.removed),
+    "evicted_pages": Statistic(
+        "pages that left the index, but not by Drop", "prefix", lambda _, run: run.evicted
     ),
     "largest_count": Statistic(
-        "the largest count of a page", "pages", lambda state: of(state).largest_count
+        "the largest count of a page", "pages", lambda state, _: of(state).largest_count
     ),
-    "queued": Statistic("tokens in the queue", "scheduling", lambda state: len(state.queue)),
+    "queued": Statistic("tokens in the queue", "scheduling", lambda state, _: len(state.queue)),
     "outputs": Statistic(
-        "outputs that are not taken", "lifecycle", lambda state: len(state.outputs)
+        "outputs that are not taken", "lifecycle", lambda state, _: len(state.outputs)
     ),
     "occupants": Statistic(
         "the (request, choice) of each slot with a prompt, as a set", "lifecycle", _occupants
@@ -91,15 +136,15 @@ NAMED: Final[Mapping[str, Statistic]] = {
     "waiting": Statistic(
         "the requests that wait, by id, oldest first",
         "admission",
-        lambda state: tuple(request.id for request in state.waiting),
+        lambda state, _: tuple(request.id for request in state.waiting),
     ),
     "admitted": Statistic(
         "the admitted requests that still hold a slot, by id, in order of admission",
         "admission",
-        lambda state: tuple(request.id for request in state.admitted),
+        lambda state, _: tuple(request.id for request in state.admitted),
     ),
 }
-"""The statistics that an engine may show, by name."""
+"""The statistics that an engine may show, by name. Those of a run count from its last reset."""
 
 
 def timeline(states: Iterable[State]) -> tuple[Stats, ...]:

@@ -98,5 +98,6 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "generate": engine.generate,
         "take_outputs": engine.take_outputs,
         "stats": engine.stats,
+        "take_events": engine.take_events,
         "extract": engine.extract,
     }

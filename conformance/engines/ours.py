@@ -52,6 +52,7 @@ from spec.vocabulary import (
     Request,
     ResetMode,
 )
+from spec.vocabulary.events import Event
 
 # One step at a time is taken and read back: handing each to another thread only adds latency.
 jax.config.update("jax_cpu_enable_async_dispatch", val=False)  # type: ignore[no-untyped-call]
@@ -346,6 +347,10 @@ class Ours:
             "waiting": [request.id for request in held.waiting],
             "admitted": [request.id for request in held.admitted],
         }
+
+    def events(self) -> tuple[Event, ...]:
+        """Those of the engine."""
+        return self._engine.take_events()
 
     def _logprobs(self) -> list[tuple[float, ...]]:
         """Those of the outputs that were taken last."""

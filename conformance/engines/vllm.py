@@ -20,10 +20,12 @@ With prefix caching vLLM publishes and evicts by itself, and the index that is s
 hashes to blocks: for each text of a request that it has seen, the block that a hit finds. Several
 blocks may have one hash; the others are not shown, and a hash may move to one of them. A context is
 a cache salt. A hit is what `get_computed_blocks` finds, cut to the length that is asked for. The
-adapter has the lengths, the tokens and the cells, which it writes as the model would.
+adapter has the lengths, the tokens and the cells, which it writes as the model would. The events
+are those of `take_events`, read as a router does that knows nothing else.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -41,6 +43,7 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
+from spec.vocabulary.events import Event, PageKey
 
 PACKAGE: Final = "vllm-tpu"
 REMEDY: Final = "Run `make engine-vllm`: it installs vllm-tpu 0.32.0 in a place of its own."
@@ -71,6 +74,7 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_MANAGER}:KVCacheManager.free": ("self", "request"),
     f"{_MANAGER}:KVCacheManager.reset_prefix_cache": ("self",),
     f"{_MANAGER}:KVCacheManager.get_block_ids": ("self", "request_id"),
+    f"{_MANAGER}:KVCacheManager.take_events": ("self",),
     f"{_UTILS}:get_request_block_hasher": ("hash_block_size", "caching_hash_fn"),
     f"{_UTILS}:init_none_hash": ("hash_fn",),
     f"{_UTILS}:make_block_hash_with_group_id": ("block_hash", "group_id"),
@@ -111,6 +115,7 @@ class Blocks:
             scheduler_block_size=geometry.page_size,
             hash_block_size=geometry.page_size,
             enable_caching=caching,
+            enable_kv_cache_events=caching,
         )
         self.requests: dict[int, Any] = {}
         self._made = 0
@@ -167,6 +172,45 @@ class Blocks:
     def release(self, slot: int) -> None:
         """End a request."""
         self.manager.free(self.requests.pop(slot))
+
+
+class Told:
+    """What the events of vLLM tell: the key of each hash, and how often it is stored."""
+
+    def __init__(self, page_size: int) -> None:
+        self._size = page_size
+        self._keys, self._stored = dict[Any, PageKey](), Counter[PageKey]()
+
+    def read(self, told: Iterable[Any]) -> Iterator[Event]:
+        """The same events in the words of `conformance.protocol.Emits`."""
+        for one in told:
+            match type(one).__name__:
+                case "BlockStored":
+                    yield from self._read_stored(one)
+                case "BlockRemoved":
+                    yield from (self._removed(self._known(name)) for name in one.block_hashes)
+                case "AllBlocksCleared":
+                    left = sorted(self._stored.elements(), key=len, reverse=True)
+                    yield from map(self._removed, left)
+
+    def _read_stored(self, one: Any) -> Iterator[Event]:
+        size, tokens = self._size, one.token_ids
+        salts = one.extra_keys[0] or (0,)
+        parent = one.parent_block_hash
+        key = (int(salts[0]),) if parent is None else self._known(parent)
+        for place, name in enumerate(one.block_hashes):
+            key = self._keys[name] = (*key, *tokens[place * size : (place + 1) * size])
+            self._stored[key] += 1
+            yield "stored", key
+
+    def _removed(self, key: PageKey) -> Event:
+        self._stored[key] -= 1
+        return "removed", key
+
+    def _known(self, name: Any) -> PageKey:
+        if name not in self._keys:
+            raise EngineFailed(f"an event names the block {name!r}, of which none told before")
+        return self._keys[name]
 
 
 class Adapter:
@@ -237,6 +281,9 @@ class CachingAdapter:
         )
         self._blocks = Blocks(geometry, caching=True)
         self._texts, self._early = Texts(geometry), early
+        self._told = Told(geometry.page_size)
+        if not early:
+            self.events = self._events
         self._keys: dict[Any, tuple[int, ...]] = {}
 
     def apply(self, action: Action) -> Result:
@@ -274,6 +321,10 @@ class CachingAdapter:
             indexed=[() if page in unwritten else key for page, key in enumerate(index)],
             **self._texts.shown(),
         )
+
+    def _events(self) -> tuple[Event, ...]:
+        """Those of the manager since the last call."""
+        return tuple(self._told.read(self._blocks.manager.take_events()))
 
     def _append(self, slot: int, tokens: Tokens) -> None:
         self._texts.held[slot].tokens += tokens

@@ -1,8 +1,8 @@
 """What an engine shows besides its view, compared with the specification.
 
-Statistics, the log-probabilities of outputs, and the cells after a physical reset; each only if the
-adapter has the method for it. Source: docs/sources.md, "Decode statistics", "Page statistics",
-"Sampling" and "Logical and physical reset".
+Statistics, the events of the index, the log-probabilities of outputs, and the cells after a
+physical reset; each only if the adapter has the method for it. Source: docs/sources.md, "Decode
+statistics", "Page statistics", "Prefix cache", "Sampling" and "Logical and physical reset".
 """
 
 from collections.abc import Iterator
@@ -11,32 +11,57 @@ from itertools import zip_longest
 from conformance.lockstep.comparer import (
     Difference,
     erased_difference,
+    event_difference,
     logprob_difference,
     statistic_difference,
+    untold_difference,
 )
-from conformance.protocol import Action, Counts, Engine, Erases, Scores
-from spec import model
+from conformance.protocol import Action, Counts, Emits, Engine, Erases, Scores
+from spec import events, model
+from spec.events import Keys
 from spec.machines.actions import Clone, Commit, Enqueue, Reset, TakeOutputs
 from spec.machines.lifecycle import Key, detail_of, taken_keys
 from spec.machines.pages import used
 from spec.rung import Machine
 from spec.state import State
-from spec.stats import NAMED
+from spec.stats import NAMED, Totals
 from spec.view import View
 from spec.vocabulary import ResetMode
 
 
 def statistics_differences(
-    step: object, engine: Engine, machine: Machine, state: State
+    step: object, engine: Engine, machine: Machine, state: State, totals: Totals
 ) -> Iterator[Difference]:
     """The errors in the statistics that an engine shows after a step."""
     if not isinstance(engine, Counts):
         return
     for name, seen in engine.statistics().items():
         if NAMED[name].owner in machine.names:
-            found = statistic_difference(step, name, seen=seen, expected=NAMED[name].of(state))
+            expected = NAMED[name].of(state, totals)
+            found = statistic_difference(step, name, seen=seen, expected=expected)
             if found is not None:
                 yield found
+
+
+class Told:
+    """The keys of the index as the events of an engine tell them."""
+
+    def __init__(self) -> None:
+        self._stored = Keys()
+
+    def differences(self, engine: Engine, state: State) -> Iterator[Difference]:
+        """Take the events since the last call, which lead to the index of a state."""
+        if not isinstance(engine, Emits):
+            return
+        told = engine.events()
+        for event in told:
+            missing = events.unfit(self._stored, event, state.geometry.page_size)
+            if missing:
+                yield event_difference(event, missing)
+            self._stored = events.fold(self._stored, event)
+        indexed = events.keys(state.indexed)
+        for key in sorted(indexed ^ self._stored.keys()):
+            yield untold_difference(key, expected=key in indexed)
 
 
 class Given:

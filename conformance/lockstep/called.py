@@ -33,6 +33,7 @@ from conformance.protocol import (
     Compiles,
     Copies,
     Counts,
+    Emits,
     Engine,
     EngineFailed,
     Erases,
@@ -50,6 +51,7 @@ from spec.table import BatchPlan
 from spec.view import View, outputs, plain
 from spec.vocabulary import Geometry, InvalidInput, Refused, Request, Tokens
 from spec.vocabulary.errors import shown
+from spec.vocabulary.events import WORDS, Event
 
 OPTIONAL: Final[Mapping[str, type]] = {
     "poison": Poisonable,
@@ -58,12 +60,13 @@ OPTIONAL: Final[Mapping[str, type]] = {
     "pool_copies": Copies,
     "serve": Serves,
     "statistics": Counts,
+    "events": Emits,
     "logprobs": Scores,
     "erased": Erases,
 }
 """The optional methods of an adapter."""
 ASKED: Final = tuple(name for name in OPTIONAL if name not in {"poison", "attend", "serve"})
-"""Those that only show something, and take nothing."""
+"""Those that take no argument, and change nothing that the view shows."""
 FACTORY: Final = "a factory takes (geometry, limits, cleanup) and returns a new adapter each time"
 _HOME: Final = Path(spec.__file__).parents[1]
 _KIT: Final = tuple(str(_HOME / name) for name in ("spec", "conformance"))
@@ -166,6 +169,15 @@ class Called:
         allowed = f"integers, lists of them or sets of pairs, under names of {', '.join(NAMED)}"
         raise AdapterMistake("statistics()", shown(found), line=None, allowed=allowed)
 
+    def _events(self) -> Sequence[Event]:
+        with _told_apart("events()", self.adapter):
+            found = self.adapter.events()  # type: ignore[attr-defined]
+        try:
+            return [_event(*plain(one)) for one in found]
+        except (TypeError, ValueError):
+            allowed = '("stored" or "removed", (context, *tokens)) for each event'
+            raise AdapterMistake("events()", shown(found), line=None, allowed=allowed) from None
+
     def _logprobs(self) -> Sequence[Sequence[float]]:
         with _told_apart("logprobs()", self.adapter):
             found = self.adapter.logprobs()  # type: ignore[attr-defined]
@@ -208,6 +220,11 @@ def _statistic(value: Any) -> object:
         return tuple(sorted(map(_statistic, value)))  # type: ignore[type-var]
     given = plain(value)
     return tuple(map(_statistic, given)) if isinstance(given, tuple) else index(given)
+
+
+def _event(word: Any, key: Any) -> Event:
+    """An event with a key in Python's own integers. Raises TypeError or ValueError."""
+    return WORDS[WORDS.index(word)], tuple(map(index, key))
 
 
 def _plain_result(result: Any) -> Any:

@@ -15,6 +15,7 @@ from conformance.rungs.registry import ACTIONS, clause_of
 from spec.fields import BY_NAME
 from spec.model import LOGPROB_STEP
 from spec.vocabulary import Reason
+from spec.vocabulary.events import Event, PageKey
 
 LOGPROB_TOLERANCE: Final = LOGPROB_STEP / 2
 """Any two log-probabilities of the exact model differ by more, and a float32 holds each exactly."""
@@ -96,6 +97,17 @@ def statistic_difference(
     if seen == expected:
         return None
     return Difference(clause_of(step, "STAT"), f"the statistic {name}", seen, expected)
+
+
+def event_difference(event: Event, missing: str) -> Difference:
+    """The error in an event of the index that cannot follow the earlier ones."""
+    return Difference("EVT", "an event of the index", event, f"told only if {missing}")
+
+
+def untold_difference(key: PageKey, *, expected: bool) -> Difference:
+    """The error in the events so far, of a key. expected: whether the index has it."""
+    what = f"that the index has the key {key}, by its events,"
+    return Difference("EVT", what, not expected, expected)
 
 
 def logprob_difference(

@@ -21,6 +21,7 @@ from conformance.protocol import (
     Compiles,
     Copies,
     Counts,
+    Emits,
     Engine,
     Erases,
     Factory,
@@ -69,7 +70,7 @@ class Pair:
     """Two engines as one `conformance.protocol.Engine`: it answers as A does, and B follows.
 
     It offers the actions that both offer. It is Poisonable, Compiles or Copies if either engine is
-    or does, and Attends, Counts, Scores or Erases if A does. A violation by B is raised as
+    or does, and Attends, Counts, Emits, Scores or Erases if A does. A violation by B is raised as
     `Violation`.
     """
 
@@ -88,6 +89,8 @@ class Pair:
             self.pool_copies = self._pool_copies
         if isinstance(a, Counts):
             self.statistics = self._statistics
+        if isinstance(a, Emits):
+            self.events = a.events  # those of B are compared as it follows
         if isinstance(a, Scores):
             self.logprobs = a.logprobs  # those of B are compared as it follows
         if isinstance(a, Erases):

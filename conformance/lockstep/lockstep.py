@@ -44,6 +44,7 @@ from spec.cells import POISON
 from spec.fields import BY_NAME, VIEWED, IndexEntry, OutputEntry, entries, index_entry
 from spec.machines.actions import Append, Evict, Submit
 from spec.state import State
+from spec.stats import Totals
 from spec.view import View
 from spec.vocabulary import INVALID, InvalidInput, Reason, Refused, Request
 
@@ -99,6 +100,7 @@ class Lockstep:
         )
         self._climb, self._oracle = climb, oracle
         self._granted, self._given = Granted(self.state), besides.Given()
+        self._totals, self._told = Totals(), besides.Told()
         self._watch = Stopwatch() if watch is None else watch
         self.seen = self._observe()
         require_shown(profile, self.seen)
@@ -169,6 +171,7 @@ class Lockstep:
         if self._climb:
             self.machine.climb(self.state, action)
         held, self.state = self.state, after
+        self._totals = self._totals.then(held, action, after)
         if refuses == "may_refuse_more":
             self._granted.add(action, after)
         self._follow(self._by_itself.then(after, before))
@@ -185,6 +188,7 @@ class Lockstep:
         if not self.engine.profile.unasked or self._oracle is not None:
             return
         for one in taken:
+            self._totals = self._totals.then(*one)
             self.state, self.unasked = one.after, (*self.unasked, one)
             self._keys = tuple(map(index_entry, self.state.indexed))
 
@@ -203,10 +207,14 @@ class Lockstep:
         )
 
     def compare_statistics(self, step: Step) -> None:
-        """Compare the statistics that the engine shows after a step. Raises Violation."""
+        """Compare the statistics of the engine, and the events of its index. Raises Violation."""
         if self._oracle is None:
+            engine, state = self.engine, self.state
             with self._watch:
-                found = besides.statistics_differences(step, self.engine, self.machine, self.state)
+                found = chain(
+                    besides.statistics_differences(step, engine, self.machine, state, self._totals),
+                    self._told.differences(engine, state),
+                )
                 self._require_none(step, self.seen, next(found, None))
 
     def serve(self) -> None:
@@ -229,6 +237,7 @@ class Lockstep:
         outputs = self._served(self.engine, right.requests, frozenset())
         if outputs is None:
             return
+        self._totals = self._totals.then(self.state, None, right.state)
         self.state, self.seen = right.state, self._look()
         # Pages were released and taken again meanwhile.
         self._image, self._rows, self._keys = {}, (), ()

@@ -13,6 +13,7 @@ from conformance.protocol import (
     Compiles,
     Copies,
     Counts,
+    Emits,
     Engine,
     Erases,
     Poisonable,
@@ -51,6 +52,8 @@ def clauses_not_judged(engine: Engine) -> dict[str, str]:
         why.setdefault("ALONE", "the engine does not show tokens")
     if not isinstance(engine, Counts):
         why["STAT"] = "the adapter has no statistics"
+    if not isinstance(engine, Emits):
+        why["EVT"] = "the adapter has no events"
     if not isinstance(engine, Compiles) and not isinstance(engine, Copies):
         why["JIT"] = "the adapter has no compilations and no pool_copies"
     return {name: why[name] for name in clauses.CLAUSES if name in why}

@@ -3,7 +3,7 @@
 Rows PX, EV, and those of RC, CL, RS and RB on pages of the index, of the catalogue of real bugs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
 import jax
@@ -23,7 +23,9 @@ from impl.status import accepted, target
 from impl.steps.answer import Answer
 from impl.steps.prefix import _found
 from spec.vocabulary import INVALID, Geometry
+from spec.vocabulary.events import Event, PageKey, between
 
+Between = Callable[[Set[PageKey], Set[PageKey]], tuple[Event, ...]]
 CommitPages = Callable[[State, Batch, Grant, Array, Geometry], State]
 CutOff = Callable[[Array, Array, Array], tuple[Array, Array]]
 DropIndex = Callable[[State, Setup], State]
@@ -39,6 +41,24 @@ Merge = Callable[[State, Array, Array, Array, Geometry], State]
 NextPages = Callable[[State, Array, int], Array]
 Publish = Callable[[Setup, Weights, State, Array, Array], Answer]
 Reset = Callable[[Setup, Weights, State], Answer]
+
+
+def _between_with_removed(between: Between) -> Between:
+    def wrong(before: Set[PageKey], after: Set[PageKey]) -> tuple[Event, ...]:
+        told = between(before, after)
+        again: list[Event] = [("stored", key) for word, key in reversed(told) if word == "removed"]
+        return (*told, *again)
+
+    return wrong
+
+
+def _between_first_alone(between: Between) -> Between:
+    def wrong(before: Set[PageKey], after: Set[PageKey]) -> tuple[Event, ...]:
+        gone = before - after
+        behind = {key for key in gone for one in gone if one != key and key[: len(one)] == one}
+        return tuple(event for event in between(before, after) if event[1] not in behind)
+
+    return wrong
 
 
 def _published_too(
@@ -519,6 +539,22 @@ PLANTS: Final = (
         clause="CHAIN",
         first_sight="caught",
         patches=(patch(_cut_off, _cut_off_alone),),
+    ),
+    Plant(
+        id="PX6c",
+        thread="https://github.com/vllm-project/vllm/issues/49125",
+        mechanism="a key that has left the index is told as stored again after its removal",
+        clause="EVT",
+        first_sight="caught",
+        patches=(patch(between, _between_with_removed),),
+    ),
+    Plant(
+        id="EV4c",
+        thread="https://github.com/sgl-project/sglang/pull/31902",
+        mechanism="of a page and those that extend it, only the first is told to be removed",
+        clause="EVT",
+        first_sight="caught",
+        patches=(patch(between, _between_first_alone),),
     ),
     Plant(
         id="EV5",

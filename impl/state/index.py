@@ -22,6 +22,11 @@ from impl.state.pages import Pages, is_free
 from impl.status import target
 from spec.vocabulary import INVALID
 
+HITS: Final = 0
+STORED: Final = 1
+DROPPED: Final = 2
+"""Places in `Index.totals`."""
+
 Flag = Bool[Array, ""]
 Number = Int32[Array, ""]
 OUTSIDE: Final = -1
@@ -35,7 +40,9 @@ class Index(NamedTuple):
     contexts, parents, tokens: the key of each page; the parent is the page before it, INVALID for
     the first of a text, OUTSIDE if the page is not in the index. children: how many pages of the
     index have it as their parent. buckets: the first page of each of H buckets. after, before: the
-    neighbours of a page in its list; before the first one is `~bucket`. INVALID: none.
+    neighbours of a page in its list; before the first one is `~bucket`. INVALID: none. totals: the
+    pages that were hit, that entered, and that left when the whole index was forgotten, since the
+    last reset and modulo 2**32.
     """
 
     contexts: Int32[Array, " P"]
@@ -45,6 +52,7 @@ class Index(NamedTuple):
     buckets: Int32[Array, " H"]
     after: Int32[Array, " P"]
     before: Int32[Array, " P"]
+    totals: Int32[Array, "3"]
 
     @property
     def holds(self) -> Bool[Array, " P"]:
@@ -64,7 +72,20 @@ def make(setup: Setup) -> Index:
         buckets=nothing,
         after=nothing,
         before=nothing,
+        totals=jnp.zeros((3,), jnp.int32),
     )
+
+
+def forgotten(index: Index, setup: Setup) -> Index:
+    """An empty index, which goes on counting."""
+    dropped = jnp.sum(index.holds, dtype=jnp.int32)
+    return make(setup)._replace(totals=index.totals.at[DROPPED].add(dropped))
+
+
+def with_hits(index: Index, found: Int32[Array, " M"], slot: Number, slots: int) -> Index:
+    """The index after a slot began with these pages; a slot id past the table changes nothing."""
+    pages = jnp.where(slot < slots, jnp.sum(found != INVALID, dtype=jnp.int32), 0)
+    return index._replace(totals=index.totals.at[HITS].add(pages))
 
 
 def find(
@@ -228,6 +249,7 @@ def link(
         buckets=index.buckets.at[bucket].set(page),
         after=index.after.at[page].set(first, mode="drop"),
         before=index.before.at[page].set(~bucket, mode="drop").at[first].set(page, mode="drop"),
+        totals=index.totals.at[STORED].add(1),
     )
 
 

@@ -7,13 +7,15 @@ from jaxtyping import Int32
 from impl.models.protocol import Weights
 from impl.setup import Setup
 from impl.state import State, outputs
-from impl.state.index import idle_pages
+from impl.state.index import DROPPED, HITS, STORED, idle_pages
 from impl.state.pages import number_free
 
 
 def stats(setup: Setup, weights: Weights, state: State) -> Int32[Array, " _"]:
-    """The numbers of `impl.engine.Stats`, flat: 7 + 2 * (S + O) of them."""
+    """The numbers of `impl.engine.Stats`, flat: 11 + 2 * (S + O) of them."""
     counts, slots, finished = state.pages.counts, state.slots, state.outputs
+    totals = state.indexed.totals
+    removed = totals[STORED] - jnp.sum(state.indexed.holds, dtype=jnp.int32)
     unnamed = number_free(counts)
     idle = jnp.sum(idle_pages(state.indexed, counts), dtype=jnp.int32)
     numbers = jnp.stack(
@@ -25,6 +27,10 @@ def stats(setup: Setup, weights: Weights, state: State) -> Int32[Array, " _"]:
             jnp.max(counts),
             state.queue.filled,
             finished.filled,
+            totals[HITS],
+            totals[STORED],
+            removed,
+            removed - totals[DROPPED],
         ]
     )
     return jnp.concatenate(

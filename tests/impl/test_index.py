@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from index_draws import drawn
 from spec_tools import span
 
 from conformance.engines.ours import make
+from conformance.lockstep.called import called
 from conformance.lockstep.lockstep import Lockstep
 from conformance.seeded_bugs import forget_compiled, replaced
 from impl.engine import Engine
@@ -60,17 +62,20 @@ def one_bucket() -> Iterator[None]:
 
 @pytest.mark.parametrize("hashing", [nullcontext, one_bucket])
 def test_random_actions_agree_whatever_the_hash(hashing: Any) -> None:
-    """Every field, refusal and statistic, also where all keys are in one bucket."""
+    """Every field, refusal, statistic and event, also where all keys are in one bucket."""
     done = dict.fromkeys(INDEXING, 0)
     with hashing():
         for seed in range(2):
             rng = Random(seed)
-            lockstep = Lockstep(make(SIZES, default_limits(SIZES), CleanupMode.END))
+            lockstep = Lockstep(
+                called(partial(make, SIZES, default_limits(SIZES), CleanupMode.END))
+            )
             for number in range(STEPS):
                 action = drawn(lockstep.state, rng, number)
                 if isinstance(action, Release):
                     continue
                 refused = lockstep.do(action)
+                lockstep.compare_statistics(action)
                 if type(action) in done and not refused:
                     done[type(action)] += 1
 

@@ -41,6 +41,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "packed": lambda engine: engine.packed,
     "extract": Engine.extract,
     "stats": Engine.stats,
+    "take_events": Engine.take_events,
     "pack": Engine.pack,
     "round": Engine.round,
     "generate": Engine.generate,

@@ -253,6 +253,11 @@ class Failing(Recompiles):
         self.fail("statistics")
         return super().statistics()
 
+    def events(self) -> Any:
+        """The events, or a failure."""
+        self.fail("events")
+        return super().events()
+
     def logprobs(self) -> Any:
         """The log-probabilities, or a failure."""
         self.fail("logprobs")

@@ -435,7 +435,10 @@ def test_what_is_not_shown_is_not_checked() -> None:
     assert "log-probabilities" not in ours
     assert "physical" not in ours
     some = dict(not_checked(Showing(statistics={"active": 0})))
-    assert "STAT: admitted, free_pages, idle_pages, largest_count, occupants" in " ".join(some)
+    assert (
+        "STAT: admitted, evicted_pages, free_pages, hit_pages, idle_pages, largest_count, occ"
+        in " ".join(some)
+    )
     hidden = ours_without_cells()
     assert "the engine does not show cells" == dict(not_checked(hidden))[erased]
 

@@ -56,6 +56,7 @@ ARGUMENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "pool_copies": (),
     "serve": ((),),
     "statistics": (),
+    "events": (),
     "logprobs": (),
     "erased": (),
 }
@@ -132,6 +133,7 @@ def test_a_right_engine_is_the_same_behind_its_calls(sizes: Any) -> None:
         shown: Any = behind
         assert bare.attend() == shown.attend()
         assert bare.statistics() == shown.statistics()
+        assert list(bare.events()) == list(shown.events())
         assert bare.logprobs() == tuple(map(tuple, shown.logprobs()))
         assert POISON == shown.erased()
         take(lockstep, step)
@@ -222,7 +224,7 @@ class Adapter:
     def __init__(self, inner, *others):
         self.inner, self.profile, self.others = inner, inner.profile, others
         for name in ("poison", "attend", "compilations", "pool_copies", "serve", "statistics",
-                     "logprobs", "erased"):
+                     "events", "logprobs", "erased"):
             setattr(self, name, self.call)
 
     def call(self, *given):
@@ -745,6 +747,7 @@ def test_lists_and_arrays_in_results_become_tuples() -> None:
     entry = (1, 0, (2,), FinishReason.LIMIT)
     assert (entry,) == shown("serve", [[1, 0, [2], FinishReason.LIMIT]])
     assert [[-0.5, 1.0], []] == shown("logprobs", [(-0.5, 1), ()])
+    assert [("stored", (0, 5))] == shown("events", [["stored", Array([0, 5])]])
     assert {0: {5: 1}} == shown("attend", {Number.ZERO: {5: Number.ONE}})
     (slot, read), *_ = shown("attend", {Number.ONE: {1: Number.ONE}}).items()
     assert (int, int) == (type(slot), type(read[1]))
@@ -785,6 +788,10 @@ WRONG: Final[Mapping[str, tuple[str, list[Any]]]] = {
             3, None, {"pages": 1}, {**dict.fromkeys(NAMED, 1), "pages": 1}, {"active": 0.5},
             {"active": None}, {"active": {0.5}}, {"active": [[0.5]]}, ["active"],
         ],
+    ),
+    "events": (
+        '("stored" or "removed", (context, *tokens)) for each event',
+        [3, None, [3], ["stored"], [("stored",)], [("moved", (0, 1))], [("stored", (0, 0.5))]],
     ),
     "logprobs": ("a list of numbers for each output", [3, None, [3], ["x"], [[None]]]),
     "serve": (

@@ -272,6 +272,7 @@ def lying() -> dict[str, Callable[..., Any]]:
     return {
         "attend": lambda _: {0: {99: 9}},
         "statistics": lambda _: {"active": 99},
+        "events": lambda _: [("stored", (0, 1))],
         "logprobs": lambda _: [[1.0]] * 9,
         "serve": lambda *_: [(9, 9, (), "odd")],
         "erased": lambda _: "nothing",

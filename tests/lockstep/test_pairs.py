@@ -40,6 +40,7 @@ METHODS: Final[dict[str, tuple[Any, Any]]] = {
     "compilations": ((), {"round": 1}),
     "pool_copies": ((), {"round": ("a copy",)}),
     "statistics": ((), {}),
+    "events": ((), ()),
     "logprobs": ((), ()),
     "erased": ((), None),
 }
@@ -83,7 +84,7 @@ def test_a_pair_offers_what_its_engines_do(name: str, *, a: bool, b: bool) -> No
             }
         assert right == found
         after_a_step = name == "statistics"  # before one, there is nothing to compare
-        both = a and b and name not in {"logprobs", "erased"} and not after_a_step
+        both = a and b and name not in {"events", "logprobs", "erased"} and not after_a_step
         assert [name] * a == asked[0]
         assert ([name] * b if name in BOTH or both else []) == asked[1]
 

@@ -38,7 +38,7 @@ from spec.machines.actions import (
 )
 from spec.rung import LadderBroken, Machine, Pages
 from spec.state import State
-from spec.stats import NAMED
+from spec.stats import NAMED, Totals
 from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason, Request, default_limits
 from spec.vocabulary.capacity import Copy, Reservation
 
@@ -171,7 +171,8 @@ def test_what_is_published_outlives_its_sequence() -> None:
     assert ((1,), (1, 2)) == state.cells[0]
     assert (cells.POISON,) * 2 == state.cells[2]
     assert {"free_pages": 6, "idle_pages": 2, "pages_in_use": 0} == {
-        name: NAMED[name].of(state) for name in ("free_pages", "idle_pages", "pages_in_use")
+        name: NAMED[name].of(state, Totals())
+        for name in ("free_pages", "idle_pages", "pages_in_use")
     }
 
     again = climb(state, *begun(1), Hit(1, 4))

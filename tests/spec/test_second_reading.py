@@ -19,6 +19,7 @@ from spec.machines import naive, scheduling
 from spec.machines.actions import Action
 from spec.machines.window import first_visible
 from spec.state import State
+from spec.stats import Totals
 from spec.vocabulary import (
     INVALID,
     Capacity,
@@ -299,15 +300,16 @@ def _drafted(state: State, rng: Random, slot: int) -> Action:
     return _of_one(state, rng, slot)
 
 
-def difference(state: State, reading: SecondReading) -> str | None:
+def difference(state: State, totals: Totals, reading: SecondReading) -> str | None:
     """What the specification shows otherwise than the second reading; None if nothing."""
     seen = view.of(CACHING, state)
     for name, wanted in reading.shown().items():
         if getattr(seen, name) != wanted:
             return f"{name}: {getattr(seen, name)}, second reading {wanted}"
     for name, wanted in reading.statistics().items():
-        if stats.NAMED[name].of(state) != wanted:
-            return f"{name}: {stats.NAMED[name].of(state)}, second reading {wanted}"
+        shown = stats.NAMED[name].of(state, totals)
+        if shown != wanted:
+            return f"{name}: {shown}, second reading {wanted}"
     lengths = tuple(sum(page != INVALID for page in row) for row in seen.rows)
     if stats.of(state).pages_per_slot != lengths:
         return f"pages_per_slot: {stats.of(state).pages_per_slot}, second reading {lengths}"
@@ -333,6 +335,7 @@ def run(seed: int, reached: Counter[Outcome]) -> str | None:
     """One history. Returns the first difference, with what led to it; None if there is none."""
     rng = Random(f"second reading {seed}")
     state, reading, odds = begin(rng)
+    totals = Totals()
     history = [f"{state.geometry} {state.limits} {state.cleanup} {state.capacity}"]
     for number in range(10, 10 * STEPS, 10):
         action = drawn(state, rng, number, odds)
@@ -344,8 +347,9 @@ def run(seed: int, reached: Counter[Outcome]) -> str | None:
             return "\n".join([*history, f"refused for {found}, second reading {wanted}"])
         if not found:
             before, state = state, CACHING.step(state, action)
+            totals = totals.then(before, action, state)
             reading.take(action)
-            wrong = difference(state, reading) or _other_rounds(before, action, reading)
+            wrong = difference(state, totals, reading) or _other_rounds(before, action, reading)
             if wrong is not None:
                 return "\n".join([*history, wrong])
     return None

@@ -9,7 +9,7 @@ from spec_tools import MACHINE, climb, counts, geometry, machine, rows
 
 from spec import stats
 from spec.machines.actions import Clone, Free, Prefill, Propose, Reserve
-from spec.stats import Stats
+from spec.stats import Stats, Totals
 from spec.vocabulary import Params, Request
 
 SIZES = geometry(pages=8, page_size=4, slots=3, pages_per_seq=4)
@@ -37,7 +37,7 @@ def test_drafts_are_in_the_queue() -> None:
     asked = Request(id=0, prompt=(1, 2), params=Params(max_new=6))
     state = climb(climb(machine(SIZES), Prefill((asked,))), Propose(0, (7, 8)))
 
-    assert 3 == stats.NAMED["queued"].of(state)
+    assert 3 == stats.NAMED["queued"].of(state, Totals())
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)

@@ -120,7 +120,9 @@ def trial(lockstep: Lockstep, **changed: Any) -> Any:
 def copied(lockstep: Lockstep) -> Any:
     """A lockstep in the same state, with an engine of its own."""
     other = copy(lockstep)
-    other.engine = copy(lockstep.engine)
+    other.engine, other._told = copy(lockstep.engine), copy(lockstep._told)
+    if isinstance(other.engine, SpecEngine):
+        other.engine.untold = list(other.engine.untold)
     if isinstance(other.engine, Renaming):
         other.engine.names = list(other.engine.names)
         other.engine.rng = deepcopy(other.engine.rng)

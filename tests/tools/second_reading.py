@@ -76,7 +76,8 @@ class SecondReading:
 
         rounds: those that the last Generate did, and why another one of them was refused. index:
         the key of each page of the index, a context and tokens. since: when the idle pages became
-        idle, by a clock that counts releases.
+        idle, by a clock that counts releases. totals: of the index, by the names of the
+        statistics.
         """
         self.rounds = 0, frozenset[Reason]()
         self.slots: dict[int, Held] = {}
@@ -85,6 +86,7 @@ class SecondReading:
         self.index: dict[int, Tokens] = {}
         self.since: dict[int, int] = {}
         self.clock = 0
+        self.totals = dict.fromkeys(("hit", "stored", "removed", "evicted"), 0)
         self.queue: list[tuple[int, int, int]] = []  # (token, slot, position)
         self.outputs: list[tuple[int, int, Tokens, FinishReason]] = []
         self.waiting: list[Request] = []
@@ -173,6 +175,8 @@ class SecondReading:
         for page, other in list(self.index.items()):
             if other[: len(key)] == key:
                 del self.index[page]
+                self.totals["removed"] += 1
+                self.totals["evicted"] += 1
                 if self.since.pop(page, None) is not None:
                     self.kill(page)
 
@@ -605,6 +609,7 @@ class SecondReading:
             if index in held.row:
                 self.disown(slot, index)
             self.own(slot, index, page)
+            self.totals["hit"] += 1
         held.allocated = held.written = held.committed = action.length
         self.cover(slot)
 
@@ -617,6 +622,7 @@ class SecondReading:
             if index not in held.row:
                 break
             self.index[held.row[index]] = key
+            self.totals["stored"] += 1
 
     def _merge(self, action: act.Merge) -> None:
         page = self.holder(self.key_of(action.slot, action.entry))
@@ -628,6 +634,7 @@ class SecondReading:
     def _drop_index(self) -> None:
         for page in self.since:
             self.kill(page)
+        self.totals["removed"] += len(self.index)
         self.index, self.since = {}, {}
         for held in self.slots.values():
             held.stale = held.stale or held.written > 0
@@ -844,6 +851,7 @@ class SecondReading:
             "pages_in_use": self.geometry.pages - spare,
             "free_pages": spare - idle,
             "idle_pages": idle,
+            **{f"{name}_pages": total for name, total in self.totals.items()},
             "largest_count": max(map(len, self.owners)),
             "queued": len(self.queue),
             "outputs": len(self.outputs),

@@ -10,14 +10,15 @@ from attrs import evolve
 from conformance.lockstep import serving
 from conformance.protocol import Action, EngineFailed, Poison, Profile, Result
 from conformance.rungs.registry import legal_results
-from spec import ladder, model, table, view
+from spec import events, ladder, model, table, view
 from spec.cells import POISON
 from spec.fields import OutputEntry
 from spec.machines.actions import Release, Submit, TakeOutputs
-from spec.state import Output
-from spec.stats import NAMED
+from spec.state import Output, State
+from spec.stats import NAMED, Totals
 from spec.view import View
 from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits, Request
+from spec.vocabulary.events import Event, between
 
 MACHINE = ladder.whole()
 ACTIONS = MACHINE.calls
@@ -62,14 +63,20 @@ class SpecEngine:
         self.machine = self.profile.machine
         self.state = self.machine.initial(geometry, limits, cleanup, capacity)
         self.last_outputs: tuple[Output, ...] = ()
+        self.totals, self.untold = Totals(), list[Event]()
 
     def apply(self, action: Action) -> Result:
         """Take the action by the specification."""
         before = self.state
-        self.state = self.machine.step(before, action)
+        self._go(action, self.machine.step(before, action))
         if isinstance(action, TakeOutputs):
             self.last_outputs = before.outputs
         return next(iter(legal_results(self.machine, before, action, self.state)), None)
+
+    def _go(self, action: Action | None, after: State) -> None:
+        self.totals = self.totals.then(self.state, action, after)
+        self.untold += between(events.keys(self.state.indexed), events.keys(after.indexed))
+        self.state = after
 
     def observe(self) -> View:
         """The specification's own view."""
@@ -86,13 +93,18 @@ class SpecEngine:
             state = self.machine.step(state, Submit(request))
         served = serving.serve_with(self.machine, self.state, tuple(requests))
         assert served is not None
-        self.state = served.state
+        self._go(None, served.state)
         return served.outputs
 
     def statistics(self) -> Mapping[str, object]:
         """Every statistic of the state that has a meaning here."""
-        names = self.machine.names
-        return {name: one.of(self.state) for name, one in NAMED.items() if one.owner in names}
+        names, run = self.machine.names, self.totals
+        return {name: one.of(self.state, run) for name, one in NAMED.items() if one.owner in names}
+
+    def events(self) -> Sequence[Event]:
+        """What entered and left the index since the last call, step by step."""
+        told, self.untold = self.untold, []
+        return told
 
     def logprobs(self) -> tuple[tuple[float, ...], ...]:
         """Those of the outputs that were taken last."""
