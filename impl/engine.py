@@ -32,7 +32,7 @@ from spec.vocabulary import (
     refused,
 )
 from spec.vocabulary.errors import KvspecError
-from spec.vocabulary.events import Event, PageKey, between
+from spec.vocabulary.events import Event, PageKey
 from spec.vocabulary.rules import a
 
 _REASONS = {code: reason for reason, code in FINISH_CODES.items()}
@@ -336,7 +336,7 @@ class Engine:
         """
         packed, before = self.packed, self._told
         self._told = hold_interrupts(lambda: events.keys(self.setup, packed))
-        return between(before, self._told)
+        return events.between(before, self._told)
 
     def inject(self, state: State) -> None:
         """Put the engine into a state; the arrays are copied, so that the caller keeps its own."""

@@ -1,9 +1,10 @@
-"""The keys of the index for the host, from which it tells others what entered and left it.
+"""What entered and left the index, for the host to tell others who follow it.
 
 Source: docs/sources.md, "Prefix cache".
 """
 
 from collections import defaultdict
+from collections.abc import Set
 
 import jax
 from jax import Array
@@ -12,7 +13,17 @@ from impl.setup import Setup
 from impl.state.index import OUTSIDE
 from impl.state.packing import Packed, unpack
 from spec.vocabulary import INVALID
-from spec.vocabulary.events import PageKey
+from spec.vocabulary.events import Event, PageKey
+
+
+def between(before: Set[PageKey], after: Set[PageKey]) -> tuple[Event, ...]:
+    """The events that lead from some keys to others.
+
+    What extends a key is removed before it, and stored after it.
+    """
+    removed = sorted(before - after, key=lambda key: (-len(key), key))
+    stored = sorted(after - before, key=lambda key: (len(key), key))
+    return (*(("removed", key) for key in removed), *(("stored", key) for key in stored))
 
 
 def keys(setup: Setup, packed: Packed) -> frozenset[PageKey]:

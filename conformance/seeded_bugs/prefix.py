@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from conformance.seeded_bugs import Plant, patch
 from conformance.seeded_bugs.states import with_pages, with_slots
-from impl import commit, entries, plan
+from impl import commit, entries, events, plan
 from impl.models.protocol import Weights
 from impl.plan import Batch, Grant
 from impl.setup import Setup
@@ -23,7 +23,7 @@ from impl.status import accepted, target
 from impl.steps.answer import Answer
 from impl.steps.prefix import _found
 from spec.vocabulary import INVALID, Geometry
-from spec.vocabulary.events import Event, PageKey, between
+from spec.vocabulary.events import Event, PageKey
 
 Between = Callable[[Set[PageKey], Set[PageKey]], tuple[Event, ...]]
 CommitPages = Callable[[State, Batch, Grant, Array, Geometry], State]
@@ -546,7 +546,7 @@ PLANTS: Final = (
         mechanism="a key that has left the index is told as stored again after its removal",
         clause="EVT",
         first_sight="caught",
-        patches=(patch(between, _between_with_removed),),
+        patches=(patch(events.between, _between_with_removed),),
     ),
     Plant(
         id="EV4c",
@@ -554,7 +554,7 @@ PLANTS: Final = (
         mechanism="of a page and those that extend it, only the first is told to be removed",
         clause="EVT",
         first_sight="caught",
-        patches=(patch(between, _between_first_alone),),
+        patches=(patch(events.between, _between_first_alone),),
     ),
     Plant(
         id="EV5",

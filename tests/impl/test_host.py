@@ -253,6 +253,7 @@ def stats(**changed: object) -> Stats:
         "largest_count": 0,
         "queued": 0,
         "outputs": 0,
+        **dict.fromkeys(("hit_pages", "stored_pages", "removed_pages", "evicted_pages"), 0),
         "occupants": frozenset(),
         "untaken": frozenset(),
     }

@@ -26,6 +26,7 @@ HOST = {
     "impl.arguments",
     "impl.engine",
     "impl.entries",
+    "impl.events",
     "impl.host",
     "impl.interrupts",
     "impl.setup",

@@ -4,24 +4,15 @@ from random import Random
 
 import pytest
 from index_draws import drawn
+from spec_engine import step_events
 
 from spec import events, ladder
 from spec.events import Keys, fold, keys, unfit
 from spec.vocabulary import CleanupMode, Geometry, default_limits
-from spec.vocabulary.events import Event, between
+from spec.vocabulary.events import Event
 
 SIZES = Geometry(pages=6, slots=3, page_size=2, pages_per_seq=4)
 ONE, TWO, OTHER = (0, 1, 2), (0, 1, 2, 3, 4), (7, 1, 2)
-
-
-def test_events_by_hand() -> None:
-    """What extends a key is removed before it and stored after it; others are left alone."""
-    assert (("stored", ONE), ("stored", OTHER), ("stored", TWO)) == between(
-        frozenset(), {TWO, ONE, OTHER}
-    )
-    assert (("removed", TWO), ("removed", ONE)) == between({TWO, ONE, OTHER}, {OTHER})
-    assert (("removed", OTHER), ("stored", TWO)) == between({ONE, OTHER}, {ONE, TWO})
-    assert () == between({ONE}, {ONE})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +59,7 @@ def test_folding_the_events_gives_the_index() -> None:
             if machine.refusals(state, action):
                 continue
             before, state = state, machine.effect(state, action)
-            for event in between(keys(before.indexed), keys(state.indexed)):
+            for event in step_events(before, state):
                 assert "" == unfit(held, event, SIZES.page_size)
                 held, told = events.fold(held, event), told + 1
             assert keys(state.indexed) == held.keys()

@@ -3,7 +3,7 @@
 It offers every action, but Release only if there is a window.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
@@ -18,7 +18,7 @@ from spec.state import Output, State
 from spec.stats import NAMED, Totals
 from spec.view import View
 from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, Limits, Request
-from spec.vocabulary.events import Event, between
+from spec.vocabulary.events import Event
 
 MACHINE = ladder.whole()
 ACTIONS = MACHINE.calls
@@ -75,7 +75,7 @@ class SpecEngine:
 
     def _go(self, action: Action | None, after: State) -> None:
         self.totals = self.totals.then(self.state, action, after)
-        self.untold += between(events.keys(self.state.indexed), events.keys(after.indexed))
+        self.untold += step_events(self.state, after)
         self.state = after
 
     def observe(self) -> View:
@@ -124,6 +124,13 @@ class SpecEngine:
             for slot, sequence in enumerate(below.sequences)
             if sequence and sequence.written
         }
+
+
+def step_events(before: State, after: State) -> Iterator[Event]:
+    """The events of one step: what extends a page leaves before it and enters behind it."""
+    old, new = events.keys(before.indexed), events.keys(after.indexed)
+    yield from (("removed", key) for key in sorted(old - new, key=len, reverse=True))
+    yield from (("stored", key) for key in sorted(new - old, key=len))
 
 
 def make(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> SpecEngine:
