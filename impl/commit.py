@@ -55,19 +55,18 @@ def cut_cells(
     )
 
 
-def hit(
+def begin_with(
     state: State,
     slot: Int32[Array, ""],
-    found: Int32[Array, " M"],
+    row: Int32[Array, " M"],
     length: Int32[Array, ""],
     geometry: Geometry,
 ) -> State:
-    """Make the pages `found` the row of a slot without cells, with `length` committed cells."""
+    """Give a slot without cells a row of written pages, with `length` committed cells."""
     lengths = dict.fromkeys(("allocated", "written", "committed"), length)
     return state._replace(
-        pages=pages.replace(state.pages, slot, found, geometry),
+        pages=pages.replace(state.pages, slot, row, geometry),
         slots=slots.put(state.slots, slot, **lengths),
-        indexed=index.with_hits(state.indexed, found, slot, geometry.slots),
     )
 
 

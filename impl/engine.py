@@ -257,6 +257,15 @@ class Engine:
         """Begin a slot with the pages of the index that hold its first `length` tokens."""
         self._call("hit", arguments.slot(self.setup, slot), arguments.number("length", length))
 
+    def share_prefix(self, parent: int, slot: int, length: int) -> None:
+        """Begin a slot with the pages of another one that hold its first `length` tokens."""
+        self._call(
+            "share",
+            arguments.slot(self.setup, parent, name="parent"),
+            arguments.slot(self.setup, slot),
+            arguments.number("length", length),
+        )
+
     def publish(self, slot: int, length: int) -> None:
         """Enter the whole pages of a slot below `length`, which are committed, in the index."""
         self._call("publish", arguments.slot(self.setup, slot), arguments.number("length", length))

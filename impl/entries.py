@@ -8,7 +8,7 @@ from typing import Final
 from impl.steps.allocation import allocate
 from impl.steps.outputs import take_outputs
 from impl.steps.prefill import prefill_requests
-from impl.steps.prefix import drop, evict, hit, merge, publish
+from impl.steps.prefix import drop, evict, hit, merge, publish, share
 from impl.steps.queueing import enqueue, pack, purge
 from impl.steps.reset import reset_logical, reset_physical
 from impl.steps.rollback import commit, propose, truncate
@@ -39,6 +39,7 @@ __all__ = (
     "reset_logical",
     "reset_physical",
     "run_round",
+    "share",
     "stats",
     "take_outputs",
     "truncate",

@@ -402,7 +402,9 @@ def _written_alone(before: View, after: View) -> Iterator[str]:
         for page in touched if written > start else ():
             named = after.named.get(page, 0)
             if _stays_indexed(before, after, page):
-                yield from _only_hit(before, after, page, slot)
+                yield from _not_written(before, after, page, slot, "in the index")
+            elif _is_shared(before, after, page, slot):
+                yield from _not_written(before, after, page, slot, "of another slot")
             elif named > 1:
                 yield f"page {page}, written by slot {slot}, has {named} names, should have 1"
 
@@ -413,13 +415,23 @@ def _stays_indexed(before: View, after: View, page: int) -> bool:
     return bool(before.indexed[page]) and before.indexed[page] == after.indexed[page]
 
 
-def _only_hit(before: View, after: View, page: int, slot: int) -> Iterator[str]:
-    """A page of the index may become one of a slot, with what it holds; it is not written."""
+def _is_shared(before: View, after: View, page: int, slot: int) -> bool:
+    """Whether a slot without cells begins with a whole page that another slot names."""
+    assert before.written is not None
+    assert after.written is not None
+    end = (after.rows[slot].index(page) + 1) * after.geometry.page_size
+    begins = not before.written[slot] and end <= after.written[slot]
+    others = (other for other, row in enumerate(before.rows) if other != slot and page in row)
+    return begins and any(before.used[other] and page in after.rows[other] for other in others)
+
+
+def _not_written(before: View, after: View, page: int, slot: int, where: str) -> Iterator[str]:
+    """A page may become one of a slot with what it holds, and is then not written."""
     size = after.geometry.page_size
     cells = slice(page * size, (page + 1) * size)
     old, new = (plain((view.cells or ())[cells]) for view in (before, after))
     if old != new:
-        yield f"page {page}, in the index, holds {new}, should hold {old}: slot {slot} wrote it"
+        yield f"page {page}, {where}, holds {new}, should hold {old}: slot {slot} wrote it"
 
 
 def _indexed_contents(view: View) -> Iterator[str]:

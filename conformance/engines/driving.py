@@ -45,6 +45,8 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             engine.truncate(slot, length)
         case act.Hit(slot, length):
             engine.hit(slot, length)
+        case act.Share(parent, slot, length):
+            engine.share_prefix(parent, slot, length)
         case act.Publish(slot, length):
             engine.publish(slot, length)
         case act.Merge(slot, entry):

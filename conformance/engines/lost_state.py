@@ -89,6 +89,7 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "commit": partial(engine.commit, 0, 1),
         "truncate": partial(engine.truncate, 0, 0),
         "hit": partial(engine.hit, 0, 1),
+        "share_prefix": partial(engine.share_prefix, 0, 0, 1),
         "publish": partial(engine.publish, 0, 0),
         "merge": partial(engine.merge, 0, 0),
         "evict": partial(engine.evict, (0,)),

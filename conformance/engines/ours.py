@@ -63,6 +63,7 @@ ACTIONS = frozenset(
         act.Reserve,
         act.Assign,
         act.Hit,
+        act.Share,
         act.Publish,
         act.Merge,
         act.Evict,

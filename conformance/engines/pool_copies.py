@@ -179,6 +179,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "commit": (one, one),
         "truncate": (one, one),
         "hit": (one, one),
+        "share": (one, one, one),
         "publish": (one, one),
         "merge": (one, one),
         "evict": (*arguments.prompt(setup, (1,)), one),

@@ -70,6 +70,10 @@ EXAMPLES: Final[tuple[Action, ...]] = (
     act.Free(1),
     act.Reserve(),
     act.Assign(1, (5, 6, 7, 8, 9), Params(max_new=1), request=3),
+    act.Share(0, 1, 4),
+    act.Free(1),
+    act.Reserve(),
+    act.Assign(1, (5, 6, 7, 8, 9), Params(max_new=1), request=3),
     act.Allocate(tuple((1, position) for _, position in _PROMPT)),
     act.Write(tuple((1, position) for _, position in _PROMPT)),
     act.Merge(1, 0),
@@ -110,8 +114,8 @@ that begins with an action, such as `Append`, is one of that action, which is a 
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
 of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*; those
-of *window* only if it offers `Release`, and those of *prefix* only if it offers `Hit`, `Publish`,
-`Merge`, `Evict` or `Drop`.
+of *window* only if it offers `Release`, and those of *prefix* only if it offers `Hit`, `Share`,
+`Publish`, `Merge`, `Evict` or `Drop`.
 
 An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
 other action returns None. The examples are lines of one recording, with the policy "lowest"; `saw`

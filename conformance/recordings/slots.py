@@ -15,6 +15,8 @@ def slots_of(line: Line) -> tuple[int, ...]:
             return tuple(dict.fromkeys(slot for slot, _ in filter(None, batch)))
         case act.Reserve(slot):
             return (slot if isinstance(slot, int) else chosen,)
+        case act.Share(parent, slot):
+            return (parent, slot)
         case act.Clone(parent, child):
             return (parent, chosen if child is None else child)
         case _:

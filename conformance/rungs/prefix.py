@@ -1,4 +1,4 @@
-"""Rung prefix: generators of publications, hits and evictions, and the outcomes to reach."""
+"""Rung prefix: generators of publications, hits, shares and evictions; outcomes to reach."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -54,13 +54,14 @@ from spec.machines.actions import (
     Publish,
     Reserve,
     Reset,
+    Share,
     Truncate,
     Write,
 )
 from spec.machines.pages import used
 from spec.machines.prefix import found, key
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
+from spec.vocabulary import INVALID, Geometry, Limits, Params, Reason, Request, Tokens
 
 MACHINE: Final = ladder.whole()
 CONTEXTS: Final = 3
@@ -122,9 +123,72 @@ def hit(session: Session, drawn: int) -> Step:
     if not entries or None not in session.state.sequences:
         return session.rules["publish"](session, drawn)
     entry, size = digits.one_of(entries), session.state.geometry.page_size
-    slot, context = free_slots(session.state)[0], entry.context
-    session.take(Reserve(slot, context if not digits.rarely(8) else context + 1))
     chain = entry.chain if digits.below(4) else _recombined(entries, digits, size)
+    slot = _begin(session, chain, entry.context, digits)
+    pages = len(chain) // size
+    return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
+
+
+def share(session: Session, drawn: int) -> Step:
+    """A share; mostly of whole pages that a new sequence has in common with another one.
+
+    As for a hit, it is sometimes refused for the context, the text, or a queued token. Sometimes
+    the index was dropped before.
+    """
+    digits = Digits(drawn)
+    if digits.rarely(3):
+        return _any_share(session.state, drawn // 3)
+    if not _shareable(session.state):
+        _write(session, _whole_text(session.state, digits), digits.below(CONTEXTS), digits)
+    parents = _shareable(session.state)
+    others = [slot for slot in used_slots(session.state) if slot not in parents[:1]]
+    if None not in session.state.sequences and others:
+        session.take(Free(digits.one_of(others)))
+    if not parents or None not in session.state.sequences:
+        return _any_share(session.state, drawn // 3)
+    if digits.rarely(6):
+        session.take(Drop())
+    parent, state = parents[0], session.state
+    pages = _whole_pages(state, parent)
+    text = used(state, parent).tokens[: pages * state.geometry.page_size]
+    if digits.rarely(6):
+        text = text[::-1]
+    slot = _begin(session, text, state.contexts[parent], digits)
+    most = 1 + digits.below(pages) if digits.rarely(3) else pages
+    return Share(parent, slot, most * state.geometry.page_size)
+
+
+def _any_share(state: State, drawn: int) -> Share:
+    """A share of a page, of more or fewer cells, with any slots."""
+    digits, size = Digits(drawn), state.geometry.page_size
+    parent = wild_slot(state, digits, _shareable(state) or used_slots(state))
+    slot = wild_slot(state, digits, _without_cells(state) or used_slots(state))
+    return Share(parent, slot, digits.one_of((size, 2 * size, size + 1, size - 1, 0)))
+
+
+def _whole_pages(state: State, slot: int) -> int:
+    """The whole committed pages of a slot that a prompt can go past."""
+    most = min(state.committed[slot], state.geometry.max_len - 2)
+    return most // state.geometry.page_size
+
+
+def _shareable(state: State) -> list[int]:
+    """The slots that begin with a whole committed page."""
+    return [
+        slot
+        for slot in used_slots(state)
+        if _whole_pages(state, slot) and used(state, slot).row[0] != INVALID
+    ]
+
+
+def _begin(session: Session, chain: Tokens, context: int, digits: Digits) -> int:
+    """A new sequence without cells begins with a text; sometimes under another context.
+
+    Some of its last tokens may be queued. Sometimes another slot is freed, reserved or given cells
+    after that, or all pages that are left.
+    """
+    slot = free_slots(session.state)[0]
+    session.take(Reserve(slot, context if not digits.rarely(8) else context + 1))
     text = (*chain, digits.below(ALPHABET))
     queued = digits.below(3) if Enqueue in session.actions else 0
     prompt = text[: max(1, len(text) - queued)]
@@ -135,8 +199,9 @@ def hit(session: Session, drawn: int) -> Step:
         session.take(Enqueue(slot, token))
     if digits.rarely(2):
         session.take(_beside(session.state, slot, digits))
-    pages = len(chain) // size
-    return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
+    if digits.rarely(12):
+        _take_others(session, slot, digits)
+    return slot
 
 
 def _recombined(entries: list[Indexed], digits: Digits, size: int) -> Tokens:
@@ -224,6 +289,18 @@ def clone_to_idle(session: Session, drawn: int) -> Step:
     return at_edge(session, digits.below(64), last, short=False)
 
 
+def _take_others(session: Session, slot: int, digits: Digits) -> None:
+    """Other slots get pages, until idle ones alone are left or rows are full."""
+    for _ in range(session.state.geometry.pages):
+        state = session.state
+        more = _next_page(state, digits, but=slot)
+        if pool.free_count(state.counts) <= len(index.idle(state.indexed, state.counts)):
+            return
+        if not session.is_done(more):
+            return
+        session.take(more)
+
+
 def _make_idle(session: Session, digits: Digits) -> None:
     """Publish what can be, and free a slot with pages of the index."""
     for slot in _publishable(session.state):
@@ -237,13 +314,13 @@ def _make_idle(session: Session, digits: Digits) -> None:
         session.take(Free(digits.one_of(holding)))
 
 
-def _next_page(state: State, digits: Digits) -> Action:
-    """Cells up to the end of a page for a slot with room, or a slot."""
+def _next_page(state: State, digits: Digits, *, but: int | None = None) -> Action:
+    """Cells up to the end of a page for a slot with room, or a slot. but: a slot that gets none."""
     longest = state.geometry.max_len
     room = [
         slot
         for slot in used_slots(state)
-        if slot not in state.finished and used(state, slot).allocated < longest
+        if slot not in {but, *state.finished} and used(state, slot).allocated < longest
     ]
     if not room or (None in state.sequences and digits.rarely(2)):
         return Reserve(None, digits.below(CONTEXTS))
@@ -377,7 +454,7 @@ def _cells(slot: int, start: int, end: int) -> tuple[tuple[int, int], ...]:
     return tuple((slot, position) for position in range(start, end))
 
 
-def _simpler_length(action: Hit | Publish) -> Iterator[Step]:
+def _simpler_length(action: Hit | Share | Publish) -> Iterator[Step]:
     for length in smaller(action.length):
         yield evolve(action, length=length)
 
@@ -395,6 +472,16 @@ def _hit_corners(before: State, action: Hit, after: State) -> Iterator[str]:
         yield HIT_IDLE
     if {*pool.free_pages(before.counts)} <= {*hit_pages}:
         yield "hit with no other page to take"
+
+
+def _share_corners(before: State, action: Share, _after: State) -> Iterator[str]:
+    row = used(before, action.parent).row[: action.length // before.geometry.page_size]
+    if any(index.has(before.indexed, page) for page in row):
+        yield SHARED_INDEXED
+    if before.stale[action.parent]:
+        yield SHARED_STALE
+    if before.proposed[action.parent]:
+        yield SHARED_BELOW_DRAFTS
 
 
 def _publish_corners(before: State, action: Publish, after: State) -> Iterator[str]:
@@ -465,6 +552,9 @@ def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
         yield fixed(Free(slot), f"free({slot})")
     for parent, child in permutations(range(geometry.slots), 2):
         yield fixed(Clone(parent, child, child), f"clone({parent}, {child})")
+        for pages in range(1, geometry.pages_per_seq + 1):
+            length = pages * geometry.page_size
+            yield fixed(Share(parent, child, length), f"share({parent}, {child}, {length})")
     for pages in range(1, geometry.pages_per_seq + 1):
         text = (1,) * (pages * geometry.page_size)
         yield fixed(Evict(text), f"evict({pages})")
@@ -484,6 +574,9 @@ TAKERS: Final = frozenset(
 """The actions that take pages: they may be refused for lack of them."""
 HIT_LIVE: Final = "hit a page that a row names"
 HIT_IDLE: Final = "hit an idle page"
+SHARED_INDEXED: Final = "share a page of the index"
+SHARED_STALE: Final = "share cells from before the index was dropped"
+SHARED_BELOW_DRAFTS: Final = "share below drafts"
 BELOW_DRAFTS: Final = "publish below drafts"
 AFTER_RELEASE: Final = "publish after a release"
 FREED: Final = "free a slot with pages of the index"
@@ -492,10 +585,12 @@ EVICTED_BOTH: Final = "evict a page that an idle one extends"
 _ONE: Final = Params(max_new=1)
 _FILLS: Final = "Write|Prefill"
 _PUBLISHES: Final = ("Publish", _FILLS, WHOLE_PAGE)
+_SHARES: Final = ("Share: done",)
 KIT: Final = RungKit(
     rung="prefix",
     actions={
         Hit: ActionKit(corners=_hit_corners, simpler=_simpler_length, state_clause="PC"),
+        Share: ActionKit(corners=_share_corners, simpler=_simpler_length),
         Publish: ActionKit(corners=_publish_corners, simpler=_simpler_length),
         Merge: ActionKit(corners=_merge_corners),
         Evict: ActionKit(corners=_evict_corners, simpler=_simpler_evict, state_clause="EVICT"),
@@ -509,6 +604,9 @@ KIT: Final = RungKit(
         HIT_LIVE: (*_PUBLISHES, "Hit", HITS),
         HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
         "hit with no other page to take": (*_PUBLISHES, "Hit", HITS, FULL_POOL),
+        SHARED_INDEXED: (*_SHARES, "Publish"),
+        SHARED_STALE: (*_SHARES, "Drop"),
+        SHARED_BELOW_DRAFTS: (*_SHARES, "Propose"),
         BELOW_DRAFTS: (*_PUBLISHES, "Propose"),
         AFTER_RELEASE: (*_PUBLISHES, "Release", RELEASES),
         "publish pages that are shared": (*_PUBLISHES, "Clone"),
@@ -529,12 +627,14 @@ KIT: Final = RungKit(
         "lifecycle": {
             "publish": when(has_used, publish_somewhere, "advance"),
             "hit": hit,
+            "share": share,
             "merge": merge,
             "evict": evict,
         },
         "scheduling": {
             "publish": when(has_used, publish_somewhere, "prefill"),
             "hit": hit,
+            "share": share,
             "merge": merge,
             "evict": evict,
         },
@@ -543,6 +643,7 @@ KIT: Final = RungKit(
         Reserve(),
         Publish(0, 0),
         Hit(0, 0),
+        Share(0, 0, 0),
         Merge(0, 0),
         Evict((1,)),
         Drop(),

@@ -340,7 +340,7 @@ PLANTS: Final = (
         mechanism="a hit does not raise the count of the last page that it names",
         clause="RC",
         first_sight="caught",
-        patches=(patch(commit.hit, _hit_last_unpinned),),
+        patches=(patch(commit.begin_with, _hit_last_unpinned),),
     ),
     Plant(
         id="RC3b",
@@ -348,7 +348,7 @@ PLANTS: Final = (
         mechanism="a hit raises no count: what it locks is not what it found",
         clause="RC",
         first_sight="caught",
-        patches=(patch(commit.hit, _hit_pins_nothing),),
+        patches=(patch(commit.begin_with, _hit_pins_nothing),),
     ),
     Plant(
         id="RC5",

@@ -82,9 +82,8 @@ def forgotten(index: Index, setup: Setup) -> Index:
     return make(setup)._replace(totals=index.totals.at[DROPPED].add(dropped))
 
 
-def with_hits(index: Index, found: Int32[Array, " M"], slot: Number, slots: int) -> Index:
-    """The index after a slot began with these pages; a slot id past the table changes nothing."""
-    pages = jnp.where(slot < slots, jnp.sum(found != INVALID, dtype=jnp.int32), 0)
+def with_hits(index: Index, pages: Number) -> Index:
+    """The index after a slot began with so many pages of it."""
     return index._replace(totals=index.totals.at[HITS].add(pages))
 
 

@@ -1,7 +1,9 @@
-"""Steps on the index: publish pages, begin with pages of it, merge, evict, drop.
+"""Steps on the index: publish pages, begin with pages of it or of a slot, merge, evict, drop.
 
 Source: docs/sources.md, "Prefix cache".
 """
+
+from itertools import chain
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,7 +13,7 @@ from impl import commit
 from impl.models.protocol import Weights
 from impl.plan import require_prompt, require_used
 from impl.setup import Setup
-from impl.state import State, index, queue
+from impl.state import State, index, queue, slots
 from impl.status import Guard, accepted, first_refusal, target
 from impl.steps.answer import Answer, done, nothing
 from spec.vocabulary import INVALID, Reason
@@ -39,7 +41,40 @@ def hit(
         (jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0),
     )
     at = target(accepted(status), slot, geometry.slots)
-    return commit.hit(state, at, found, length, geometry), status, nothing()
+    begun = commit.begin_with(state, at, found, length, geometry)
+    counted = index.with_hits(state.indexed, jnp.where(accepted(status), length // size, 0))
+    return begun._replace(indexed=counted), status, nothing()
+
+
+def share(
+    setup: Setup,
+    weights: Weights,
+    state: State,
+    parent: Int32[Array, ""],
+    slot: Int32[Array, ""],
+    length: Int32[Array, ""],
+) -> Answer:
+    """Begin a slot with the pages of a parent that hold its first `length` tokens."""
+    geometry, held = setup.geometry, state.slots
+    size = geometry.page_size
+    cells = size * (_common(state, parent, slot) // size)
+    whole = (length > 0) & (length % size == 0)
+    waits = queue.pending(state.queue, slot) & (state.queue.positions < length)
+    both = (require_used(held, one, geometry) for one in (parent, slot))
+    status = first_refusal(
+        *chain(*zip(*both, strict=True)),  # both are in range before either must be in use
+        *require_prompt(held, slot, geometry),
+        (held.allocated[slot] > 0, Reason.SLOT_BEGUN, held.allocated[slot], 0),
+        (length >= held.known[slot], Reason.TOO_LONG, length, held.known[slot] - 1),
+        (~whole | (length > cells), Reason.NOT_COMMON, length, cells),
+        (jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0),
+    )
+    at = target(accepted(status), slot, geometry.slots)
+    row = state.pages.rows[parent]
+    pages = jnp.where(jnp.arange(row.shape[0]) < length // size, row, INVALID)
+    begun = commit.begin_with(state, at, pages, length, geometry)
+    stale = slots.put(begun.slots, at, stale=held.stale[parent])
+    return begun._replace(slots=stale), status, nothing()
 
 
 def publish(
@@ -119,6 +154,17 @@ def _found(state: State, slot: Int32[Array, ""], pages: Int32[Array, ""]) -> Int
     known = held.known[slot] // state.indexed.tokens.shape[1]
     count = jnp.minimum(jnp.minimum(pages, known), most)
     return index.find(state.indexed, held.contexts[slot], held.tokens[slot], count)
+
+
+def _common(state: State, parent: Int32[Array, ""], slot: Int32[Array, ""]) -> Int32[Array, ""]:
+    """The committed cells of a parent whose tokens and context a slot has too."""
+    held = state.slots
+    same = (held.tokens[parent] == held.tokens[slot]) & (
+        held.contexts[parent] == held.contexts[slot]
+    )
+    known = jnp.minimum(held.committed[parent], held.known[slot])
+    begins = jnp.cumprod(same & (jnp.arange(same.shape[0]) < known), dtype=jnp.int32)
+    return jnp.sum(begins, dtype=jnp.int32)
 
 
 def _require_fresh(state: State, slot: Int32[Array, ""]) -> Guard:

@@ -283,6 +283,21 @@ class Hit:
 
 
 @frozen
+class Share:
+    """The first pages of another slot, of the same tokens and context, become those of a slot.
+
+    As by Hit, but the caller names the slot that has the pages, and no index is asked.
+
+    parent: the slot that has the pages. slot: a slot whose tokens are known, and without cells.
+    length: the number of cells, whole pages, fewer than its tokens.
+    """
+
+    parent: int = field(validator=SLOT)
+    slot: int = field(validator=SLOT)
+    length: int = field(validator=INT32)
+
+
+@frozen
 class Publish:
     """The whole pages of a slot below `length` enter the index, each under its key.
 
@@ -360,6 +375,7 @@ Action = (
     | Truncate
     | Release
     | Hit
+    | Share
     | Publish
     | Merge
     | Evict

@@ -28,6 +28,7 @@ from spec.machines.actions import (
     Propose,
     Reset,
     Sample,
+    Share,
     TakeOutputs,
     Write,
 )
@@ -205,7 +206,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 
 @check(Reason.SLOT_EMPTY)
 def _has_prompt(
-    _machine: Machine, state: State, action: Append | Sample | Write | Propose | Hit
+    _machine: Machine, state: State, action: Append | Sample | Write | Propose | Hit | Share
 ) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
@@ -215,7 +216,9 @@ def _has_prompt(
 
 @check(Reason.SLOT_FINISHED)
 def _unfinished(
-    _machine: Machine, state: State, action: Append | Sample | Allocate | Write | Propose | Hit
+    _machine: Machine,
+    state: State,
+    action: Append | Sample | Allocate | Write | Propose | Hit | Share,
 ) -> Faults:
     """The sequence in a slot has finished."""
     finished = state.finished
@@ -319,7 +322,9 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
             after = machine.effect(state, action, pages)
             taken = _taken(state, after)
             return ((action, taken), *_evictions(state, after, taken))
-        case Hit(slot, length) if state.capacity.reserve == "request":
+        case Hit(slot=slot, length=length) | Share(slot=slot, length=length) if (
+            state.capacity.reserve == "request"
+        ):
             after = _nothing_reserved(machine.effect(state, action, pages))
             return ((action, used(after, slot).row[length // state.geometry.page_size :]),)
         case Assign(slot, prompt):
@@ -367,6 +372,7 @@ RUNG = Rung(
         ),
         Propose: (*_DECODES, *in_order(_leaves_room_to_draw)),
         Hit: _DECODES,
+        Share: _DECODES,
     },
     follows={Clone: _clone_detail, Free: _free_detail, Sample: _finish},
     clauses=("OUT", "RESET"),

@@ -3,7 +3,8 @@
 An index has one page for a key: a context and the tokens up to the end of the page. Publish enters
 whole committed pages in it, Hit begins a sequence with pages of it, and Merge moves a row entry to
 a page of it with the same content. A page of the index stays when no row names it any more, until
-it is taken for other tokens, or Evict or Drop removes it.
+it is taken for other tokens, or Evict or Drop removes it. Share begins a sequence with pages of
+another one, which the caller names.
 
 Seen from below, every sequence has private copies of everything, and a hit is an allocation and a
 write of the same cells: no sequence can observe that a page was computed for another one. Source:
@@ -25,11 +26,14 @@ from spec.machines.actions import (
     Publish,
     Release,
     Reserve,
+    Share,
     Write,
 )
 from spec.machines.pages import (
     SLOT_IN_USE,
     evicted,
+    in_range,
+    in_use,
     live_cells,
     release_row,
     reserved_slot,
@@ -77,7 +81,7 @@ def found(state: State, slot: int, pages: int) -> Pages:
 
 
 @check(Reason.SLOT_BEGUN)
-def _without_cells(_machine: Machine, state: State, action: Hit) -> Faults:
+def _without_cells(_machine: Machine, state: State, action: Hit | Share) -> Faults:
     """The slot has cells."""
     allocated = used(state, action.slot).allocated
     if allocated:
@@ -85,7 +89,7 @@ def _without_cells(_machine: Machine, state: State, action: Hit) -> Faults:
 
 
 @check(Reason.TOO_LONG)
-def _shorter_than_known(_machine: Machine, state: State, action: Hit) -> Faults:
+def _shorter_than_known(_machine: Machine, state: State, action: Hit | Share) -> Faults:
     """`length` is not below the number of known tokens: the last one is always computed."""
     known = len(used(state, action.slot).tokens)
     if action.length >= known:
@@ -101,26 +105,55 @@ def _all_found(_machine: Machine, state: State, action: Hit) -> Faults:
         yield action.length, f"1 to {pages} whole pages of {size} cells"
 
 
+def common(state: State, parent: int, slot: int) -> Pages:
+    """The whole committed pages with which a parent begins, as far as a slot has their tokens."""
+    if state.contexts[parent] != state.contexts[slot]:
+        return ()
+    size, row, pages = state.geometry.page_size, used(state, parent).row, list[int]()
+    for entry in range(min(state.committed[parent], len(used(state, slot).tokens)) // size):
+        if row[entry] == INVALID or key(state, parent, entry) != key(state, slot, entry):
+            break
+        pages.append(row[entry])
+    return tuple(pages)
+
+
+@check(Reason.NOT_COMMON)
+def _all_common(_machine: Machine, state: State, action: Share) -> Faults:
+    """`length` is not a whole number of pages, 1 or more, which both slots can begin with.
+
+    Their context and tokens are the same, and the cells of `parent` are committed.
+    """
+    size, pages = state.geometry.page_size, len(common(state, action.parent, action.slot))
+    if action.length % size or not 0 < action.length <= pages * size:
+        yield action.length, f"1 to {pages} whole pages of {size} cells"
+
+
 @check(Reason.OUT_OF_PAGES)
-def _hit_fits(machine: Machine, state: State, action: Hit) -> Faults:
-    """More pages are taken ahead than are free or idle, beside those that are hit."""
+def _begun_fits(machine: Machine, state: State, action: Hit | Share) -> Faults:
+    """More pages are taken ahead than are free or idle, beside those that the slot begins with."""
     wanted = machine.pages_wanted(state, action)
-    free = pool.free_count(_with_hit(state, action).counts)
+    free = pool.free_count(_begun(state, action).counts)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 
 
-def _pages_wanted(_machine: Machine, state: State, action: Hit) -> int:
-    """What the row lacks, once the pages that are hit are in it, of what is taken ahead."""
+def _pages_wanted(_machine: Machine, state: State, action: Hit | Share) -> int:
+    """What the row lacks, beside the pages that it begins with, of what is taken ahead."""
     sequence = used(state, action.slot)
     whole = row_pages(state, action.length, sequence.reserved)
     return max(0, whole - max(len(sequence.row), action.length // state.geometry.page_size))
 
 
-def _with_hit(state: State, action: Hit) -> State:
-    """The state in which the row begins with the pages that are hit, and takes none beside."""
-    slot, sequence = action.slot, used(state, action.slot)
-    pages = found(state, slot, action.length // state.geometry.page_size)
+def _first_pages(state: State, action: Hit | Share) -> Pages:
+    """The pages of an action that nothing refuses."""
+    if isinstance(action, Hit):
+        return found(state, action.slot, action.length // state.geometry.page_size)
+    return used(state, action.parent).row[: action.length // state.geometry.page_size]
+
+
+def _begun(state: State, action: Hit | Share) -> State:
+    """The state in which the row begins with the pages of an action, and takes none beside."""
+    slot, sequence, pages = action.slot, used(state, action.slot), _first_pages(state, action)
     state = release_row(state, sequence.row[: len(pages)])
     grown = evolve(
         sequence,
@@ -136,13 +169,18 @@ def _with_hit(state: State, action: Hit) -> State:
     )
 
 
-def _hit(machine: Machine, state: State, action: Hit, pages: Pages | None) -> State:
+def _begin(machine: Machine, state: State, action: Hit | Share, pages: Pages | None) -> State:
     wanted = machine.pages_wanted(state, action)
-    state = _with_hit(state, action)
+    state = _begun(state, action)
     taken = taken_pages(state, wanted, pages)
     sequence = used(state, action.slot)
     grown = evolve(sequence, row=sequence.row + taken)
     return with_sequence(take(state, taken), action.slot, grown)
+
+
+def _share(machine: Machine, state: State, action: Share, pages: Pages | None) -> State:
+    stale = with_entry(state.stale, action.slot, state.stale[action.parent])
+    return _begin(machine, state, action, pages)._replace(stale=stale)
 
 
 @check(Reason.STALE)
@@ -267,7 +305,7 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
     match action:
         case Publish() | Merge() | Evict() | Drop():
             return ()
-        case Hit(slot, length):
+        case Hit(slot=slot, length=length) | Share(slot=slot, length=length):
             batch = tuple((slot, position) for position in range(length))
             (allocate,) = lower_to_private(machine, state, Allocate(batch), None)
             return (allocate, (Write(batch), None))
@@ -298,9 +336,17 @@ RUNG = Rung(
         Hit: Rule(
             stages=(
                 *SLOT_IN_USE,
-                *in_order(_without_cells, _shorter_than_known, _all_found, _hit_fits),
+                *in_order(_without_cells, _shorter_than_known, _all_found, _begun_fits),
             ),
-            effect=_hit,
+            effect=_begin,
+            pages_wanted=_pages_wanted,
+        ),
+        Share: Rule(
+            stages=(
+                *in_order(in_range("parent"), in_range("slot"), in_use("parent"), in_use("slot")),
+                *in_order(_without_cells, _shorter_than_known, _all_common, _begun_fits),
+            ),
+            effect=_share,
             pages_wanted=_pages_wanted,
         ),
         Publish: Rule(

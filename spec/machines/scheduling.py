@@ -31,6 +31,7 @@ from spec.machines.actions import (
     Reset,
     Round,
     Sample,
+    Share,
     TakeOutputs,
     Truncate,
     Write,
@@ -360,7 +361,7 @@ def _not_queued(_machine: Machine, state: State, action: Write) -> Faults:
 
 
 @check(Reason.BATCH_QUEUED)
-def _hit_not_queued(_machine: Machine, state: State, action: Hit) -> Faults:
+def _hit_not_queued(_machine: Machine, state: State, action: Hit | Share) -> Faults:
     """A token below `length` is still in the queue; rounds write those."""
     queued = [one for one in _pending(state, action.slot) if one.position < action.length]
     if queued:
@@ -618,6 +619,7 @@ RUNG = Rung(
     guards={
         Write: in_order(_not_queued),
         Hit: in_order(_hit_not_queued),
+        Share: in_order(_hit_not_queued),
         Clone: (Stage((_clone_queued,), unless=SLOT_REASONS),),
         Propose: (Stage((_proposals_queued,), unless=SLOT_REASONS),),
     },

@@ -76,6 +76,7 @@ class Reason(IntEnum):
     OUTPUTS_FULL = 24
     PREFILL_WIDTH = 25
     NOT_IDLE = 26
+    NOT_COMMON = 27
     STOPS = 30
     CHOICE_TAKEN = 31
     NEVER_FITS = 32
@@ -117,6 +118,7 @@ _MEANINGS = {
     Reason.QUEUE_EMPTY: "nothing is queued; prefill or enqueue first",
     Reason.OUTPUTS_FULL: "finished outputs were not taken; take them first",
     Reason.PREFILL_WIDTH: "the prompts exceed one prefill; split them or raise the limit",
+    Reason.NOT_COMMON: "the slots have fewer whole pages in common; share fewer cells",
     Reason.NOT_IDLE: "a slot has this page in its row; free the slot first",
     Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
     Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",

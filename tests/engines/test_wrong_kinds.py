@@ -42,6 +42,7 @@ WITH_FIELDS: tuple[Action, ...] = (
     act.Truncate(1, 1),
     act.Publish(1, 1),
     act.Hit(1, 2),
+    act.Share(0, 1, 2),
     act.Merge(1, 1),
     act.Evict((1, 2)),
     act.Free(2),

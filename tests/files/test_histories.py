@@ -40,6 +40,7 @@ EVERYTHING: History = (
     act.Truncate(2, 4),
     act.Release(2, 4),
     act.Hit(2, 4),
+    act.Share(0, 2, 4),
     act.Publish(2, 4),
     act.Merge(2, 1),
     act.Evict((1, 2), 3),

@@ -142,7 +142,14 @@ def test_outcomes_are_counted_by_action_and_reason() -> None:
 
 NEVER_LACKING = (
     *(act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 0), act.Release(0, 1)),
-    *(act.Hit(0, 1), act.Publish(0, 0), act.Merge(0, 0), act.Evict((1,)), act.Drop()),
+    *(
+        act.Hit(0, 1),
+        act.Share(0, 1, 1),
+        act.Publish(0, 0),
+        act.Merge(0, 0),
+        act.Evict((1,)),
+        act.Drop(),
+    ),
 )
 
 
@@ -468,7 +475,11 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
     offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD} | BEHIND_A_WINDOW
-    offered |= {"Hit: OUT_OF_PAGES", "Assign: OUT_OF_PAGES"}  # of pages taken ahead, or reserved
+    offered |= {
+        "Hit: OUT_OF_PAGES",
+        "Share: OUT_OF_PAGES",
+        "Assign: OUT_OF_PAGES",
+    }  # of pages taken ahead, or reserved
     everything = counted.coverable(offered)
     assert len(everything) == len(set(everything))
     assert set(CORNERS) <= set(everything)

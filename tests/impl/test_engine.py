@@ -46,6 +46,7 @@ from spec.machines.actions import (
     Reserve,
     Reset,
     Round,
+    Share,
     TakeOutputs,
     Truncate,
     Write,
@@ -89,13 +90,17 @@ AGAIN: tuple[Action, ...] = (
     Allocate(((2, 0), (2, 1))),
     Write(((2, 0), (2, 1))),
     Merge(2, 0),
+    Free(1),
+    Reserve(1),
+    Assign(1, (1, 2, 4), params(1), request=4),
+    Share(0, 1, 2),
     Free(0),
     Free(1),
     Free(2),
     Evict((1, 2)),
     Drop(),
 )
-"""A text is published, hit, and written again; its second page is merged with the first."""
+"""A text is published, hit, written again and merged with the first; and its page is shared."""
 SERVED: tuple[Action, ...] = (
     Prefill(
         (

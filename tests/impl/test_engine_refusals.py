@@ -36,6 +36,7 @@ from spec.machines.actions import (
     Reserve,
     Reset,
     Round,
+    Share,
     Truncate,
     Write,
 )
@@ -224,6 +225,30 @@ CASES: dict[str, tuple[Reason, History, Action]] = {
         Reason.BATCH_QUEUED,
         (*PUBLISHED, *again(1, 1), Enqueue(1, 1), Enqueue(1, 1)),
         Hit(1, 2),
+    ),
+    "share with a slot that is begun": (Reason.SLOT_BEGUN, PUBLISHED, Share(0, 0, 2)),
+    "share the whole text": (Reason.TOO_LONG, (*PUBLISHED, *again(1, 2)), Share(0, 1, 2)),
+    "share other tokens": (
+        Reason.NOT_COMMON,
+        (*PUBLISHED, Reserve(1), Assign(1, (1, 9, 1), params(1), request=7)),
+        Share(0, 1, 2),
+    ),
+    "share what is not committed": (
+        Reason.NOT_COMMON,
+        (*PUBLISHED, *again(1, 5), Reserve(2), Assign(2, (1,) * 5, params(3), request=8)),
+        Share(1, 2, 2),
+    ),
+    "share part of a page": (Reason.NOT_COMMON, (*PUBLISHED, *again(1, 5)), Share(0, 1, 1)),
+    "share nothing": (Reason.NOT_COMMON, (*PUBLISHED, *again(1, 5)), Share(0, 1, 0)),
+    "share under another context": (
+        Reason.NOT_COMMON,
+        (*PUBLISHED, Reserve(1, context=1), *again(1, 5)[1:]),
+        Share(0, 1, 2),
+    ),
+    "share a queued token": (
+        Reason.BATCH_QUEUED,
+        (*PUBLISHED, *again(1, 1), Enqueue(1, 1), Enqueue(1, 1)),
+        Share(0, 1, 2),
     ),
     "publish what is not committed": (Reason.UNCOMMITTED, PUBLISHED, Publish(0, 4)),
     "publish after a drop": (Reason.STALE, (*PUBLISHED, Drop()), Publish(0, 2)),

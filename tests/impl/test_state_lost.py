@@ -54,6 +54,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "commit": lambda engine: engine.commit(0, 1),
     "truncate": lambda engine: engine.truncate(0, 1),
     "hit": lambda engine: engine.hit(0, 1),
+    "share_prefix": lambda engine: engine.share_prefix(0, 0, 1),
     "publish": lambda engine: engine.publish(0, 1),
     "merge": lambda engine: engine.merge(0, 0),
     "evict": lambda engine: engine.evict((1,)),

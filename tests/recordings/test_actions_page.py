@@ -35,7 +35,7 @@ from spec.vocabulary.capacity import RESERVATIONS
 TEXT = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
 WHOLE = page.MACHINE
 TABLES = {kind: page.conditions(WHOLE, kind) for kind in WHOLE.rules}
-SEEDS = 1000
+SEEDS = 1400
 Asked = tuple[State, Action]
 Tables = Mapping[type, Sequence[page.Row]]
 
@@ -104,6 +104,8 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         lambda: act.Commit(used, written + 1),
         lambda: act.Clone(used, choice=rng.randrange(1, 4)),
         lambda: act.Enqueue(used, 1),
+        lambda: act.Hit(used, state.geometry.page_size),
+        lambda: act.Share(other, used, state.geometry.page_size),
         lambda: act.Assign(slot, (1,) * rng.randrange(1, 9), words, rng.randrange(4)),
         lambda: act.Prefill((evolve(request_of(state, rng, number), params=words),)),
         lambda: act.Propose(slot, (1,) * rng.randrange(1, 12)),

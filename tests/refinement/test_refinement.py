@@ -150,8 +150,8 @@ OF_INDEX = [
     ("slots.stale", 0),
 ]
 """What is read of an index with two idle pages, 0 and 1; page 3 is not in it."""
-INTERNAL = {"pages.clock", "indexed.buckets", "indexed.after", "indexed.before"}
-"""Where a page is looked for, and the time: only what comes of them shows."""
+INTERNAL = {"pages.clock", "indexed.buckets", "indexed.after", "indexed.before", "indexed.totals"}
+"""Where a page is looked for, the time and totals: only what comes of them shows."""
 
 
 @pytest.mark.parametrize(("name", "at"), OF_INDEX)

@@ -190,6 +190,6 @@ def test_every_state_of_a_small_index_keeps_edges_and_clauses(
     sizes = small(pages=2, page_size=1, slots=2, pages_per_seq=3)
     assert None is Search(instance("prefix", sizes), graph).run(update=silent)
     assert graph.complete
-    assert (387, 5_074, 16_211) == (graph.states, graph.transitions, graph.illegal)
-    done = ("hit", "merge", "evict", "drop", "publish")
+    assert (387, 5_386, 18_221) == (graph.states, graph.transitions, graph.illegal)
+    done = ("hit", "share", "merge", "evict", "drop", "publish")
     assert min(graph.outcomes[f"{kind}: done"] for kind in done) > 0

@@ -55,7 +55,7 @@ MOST_STATES = 30_000
 STOPS = ((1,),) * 3
 
 
-def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR0912 - a table
+def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR0912, PLR0915 - a table
     """Actions of a class with small values, legal and illegal, and some that never are legal."""
     slots, cells = range(sizes.slots + 1), range(sizes.max_len + 1)
     width = default_limits(sizes).prefill_tokens
@@ -105,6 +105,9 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
         yield act.Reset()
     if kind in {act.Hit, act.Publish}:
         yield from (kind(slot, length) for slot in slots for length in cells)
+    if kind is act.Share:
+        pairs = ((parent, slot) for parent in slots for slot in slots)
+        yield from (act.Share(*pair, length) for pair in pairs for length in cells)
     if kind is act.Merge:
         yield from (act.Merge(slot, entry) for slot in slots for entry in range(3))
     if kind is act.Evict:
@@ -234,6 +237,7 @@ def test_every_outcome_of_the_guards_is_possible_or_named() -> None:
     assert {
         "Assign: OUT_OF_PAGES": "needs pages reserved for a request",
         "Hit: OUT_OF_PAGES": "needs pages taken ahead",
+        "Share: OUT_OF_PAGES": "needs pages taken ahead",
     } == {str(one): needs for one, needs in found.items() if needs is not None}
 
 

@@ -33,6 +33,7 @@ from spec.machines.actions import (
     Reserve,
     Round,
     Sample,
+    Share,
     Submit,
     Truncate,
     Write,
@@ -113,6 +114,11 @@ def published() -> State:
     return climb(written(), Publish(0, 2))
 
 
+def alike() -> State:
+    """Slot 0 has written three tokens, with which the four of slot 1 begin."""
+    return climb(written(), Reserve(1), Assign(1, (1, 2, 3, 4), LONG, request=1))
+
+
 def ended() -> State:
     """Slot 0 has finished and is not cleaned up; its output is not taken."""
     return climb(empty(), Prefill((ask(0, params=SHORT),)))
@@ -181,6 +187,12 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         "saw 2, allowed at most 0 committed cells",
     ),
     Reason.NOT_INDEXED: (assigned, Hit(0, 2), BatchRefused, "saw 2, allowed 1 to 0 whole pages of"),
+    Reason.NOT_COMMON: (
+        alike,
+        Share(0, 1, 3),
+        CapacityRefused,
+        "saw 3, allowed 1 to 1 whole pages of 2 cells",
+    ),
     Reason.NOT_IDLE: (
         published,
         Evict((1, 2)),
@@ -327,6 +339,8 @@ MORE: tuple[tuple[Reason, Callable[[], State], Action, str], ...] = (
         "saw 3, allowed fewer than 3 generated tokens",
     ),
     (Reason.TOO_LONG, assigned, Hit(0, 3), "saw 3, allowed below 3 tokens"),
+    (Reason.TOO_LONG, alike, Share(0, 1, 4), "saw 4, allowed below 4 tokens"),
+    (Reason.SLOT_BEGUN, alike, Share(1, 0, 2), "saw 3, allowed 0 cells"),
     (Reason.SLOT_EMPTY, reserved, Hit(0, 0), "saw 0, allowed a slot with a prompt"),
     (Reason.UNCOMMITTED, published, Merge(0, 1), "saw 4, allowed at most 3 committed cells"),
     (Reason.NOT_INDEXED, published, Merge(0, 0), "saw 0, allowed an entry whose key another page"),
@@ -480,6 +494,14 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     (ended, Hit(0, 2), {Reason.SLOT_FINISHED}),
     (hit_beside_a_queue, Hit(1, 2), {Reason.BATCH_QUEUED}),
     (hit_without_room, Hit(1, 2), {Reason.OUT_OF_PAGES}),
+    (empty, Share(2, 0, 2), {Reason.SLOT_RANGE}),
+    (written, Share(0, 2, 2), {Reason.SLOT_RANGE}),
+    (empty, Share(0, 1, 2), {Reason.SLOT_UNUSED}),
+    (written, Share(0, 1, 2), {Reason.SLOT_UNUSED}),
+    (ended, Share(0, 0, 2), {Reason.SLOT_FINISHED}),
+    (lambda: climb(written(), Reserve(1)), Share(0, 1, 2), {Reason.SLOT_EMPTY}),
+    (hit_beside_a_queue, Share(0, 1, 2), {Reason.BATCH_QUEUED}),
+    (hit_without_room, Share(0, 1, 2), {Reason.OUT_OF_PAGES}),
     (empty, Publish(2, 0), {Reason.SLOT_RANGE}),
     (empty, Publish(0, 0), {Reason.SLOT_UNUSED}),
     (empty, Merge(2, 0), {Reason.SLOT_RANGE}),

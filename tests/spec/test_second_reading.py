@@ -15,7 +15,7 @@ from spec_tools import geometry, limits, sequence, span
 
 from spec import fields, ladder, stats, view
 from spec.machines import actions as act
-from spec.machines import naive, scheduling
+from spec.machines import naive, prefix, scheduling
 from spec.machines.actions import Action
 from spec.machines.window import first_visible
 from spec.state import State
@@ -164,6 +164,7 @@ def _of_hits(state: State, rng: Random, slot: int, text: Tokens) -> Iterator[Act
     most = len(text) - 1 + (mistaken(rng) or state.proposed[slot] != ())
     begun = [key for key in _keys(state) if len(key) <= most and key == text[: len(key)]]
     longer = [key for key in _keys(state) if text == key[: len(text)]]
+    yield from _shares(state, rng, slot)
     if begun:
         more = one_of(rng, state.geometry.page_size, -1) * mistaken(rng)
         yield from [act.Hit(slot, len(rng.choice(begun)) - 1 + more)] * 9
@@ -173,6 +174,16 @@ def _of_hits(state: State, rng: Random, slot: int, text: Tokens) -> Iterator[Act
         yield from [act.Enqueue(slot, token)] * (9 if waits else 2)
         yield act.Propose(slot, (token,))
     yield act.Allocate(span(slot, 0, len(text) - 1))
+
+
+def _shares(state: State, rng: Random, slot: int) -> Iterator[Action]:
+    """Shares of what a slot has in common with others, fewer cells, and sometimes a page more."""
+    size = state.geometry.page_size
+    for parent, other in enumerate(state.sequences):
+        most = size * len(prefix.common(state, parent, slot)) if other else 0
+        if most:
+            length = one_of(rng, most, most, size) + one_of(rng, size, -1) * mistaken(rng)
+            yield from [act.Share(parent, slot, length)] * 4
 
 
 def _of_cells(state: State, rng: Random, slot: int, text: Tokens) -> Iterator[Action]:
@@ -252,6 +263,7 @@ def _any(state: State, rng: Random, number: int) -> Action:
             act.Hit(slot, length),
             act.Publish(slot, length),
             act.Merge(slot, rng.randrange(sizes.pages_per_seq + 1)),
+            act.Share(rng.randrange(-1, sizes.slots + 1), slot, length),
             act.Evict(tokens, one_of(rng, 0, 1)),
             act.Drop(),
             act.Assign(slot, request.prompt, params, *rng.choice(_names(state))),

@@ -15,7 +15,7 @@ from spec.vocabulary import Params, Request
 
 def drawn(state: State, rng: Random, number: int) -> Action:
     """Often an action that changes the index or uses it; else what leads to one, or any of them."""
-    useful = [*_useful(state)]
+    useful = [*_useful(state, rng)]
     if useful and rng.random() < 0.4:
         kinds = sorted({type(action) for action in useful}, key=str)
         kind = rng.choice(kinds)
@@ -28,20 +28,33 @@ def drawn(state: State, rng: Random, number: int) -> Action:
     return _next(state, rng, slot, number)
 
 
-def _useful(state: State) -> Iterator[Action]:
-    """Hits, publications and merges of what is there, and evictions of what is idle."""
+def _useful(state: State, rng: Random) -> Iterator[Action]:
+    """Hits, shares, publications and merges of what is there, and evictions of what is idle."""
     size = state.geometry.page_size
     for slot, sequence in enumerate(state.sequences):
         if sequence is None:
             continue
         found = len(prefix.found(state, slot, len(sequence.tokens) // size))
         whole = state.committed[slot] // size
+        begins: list[Action] = [*_shares(state, slot)]
         if not sequence.allocated and found and found * size < len(sequence.tokens):
-            yield act.Hit(slot, found * size)
+            begins.append(act.Hit(slot, found * size))
+        yield from rng.sample(begins, min(1, len(begins)))
         if found < whole:
             yield act.Publish(slot, state.committed[slot])
         yield from (act.Merge(slot, entry) for entry in range(whole) if _twin(state, slot, entry))
     yield from (act.Evict(one.chain, one.context) for one in state.indexed if one and one.rank)
+
+
+def _shares(state: State, slot: int) -> Iterator[act.Share]:
+    """Shares of all that a slot without cells has in common with others."""
+    size, known = state.geometry.page_size, len(pages.used(state, slot).tokens)
+    if pages.used(state, slot).allocated:
+        return
+    for parent, sequence in enumerate(state.sequences):
+        cells = size * len(prefix.common(state, parent, slot)) if sequence else 0
+        if 0 < cells < known:
+            yield act.Share(parent, slot, cells)
 
 
 def _twin(state: State, slot: int, entry: int) -> bool:
@@ -55,6 +68,7 @@ def _any(state: State, rng: Random, slot: int) -> Action:
     options: tuple[Action, ...] = (
         act.Hit(slot, rng.randrange(3 * size)),
         act.Publish(slot, rng.randrange(3 * size)),
+        act.Share(rng.randrange(-1, state.geometry.slots + 1), slot, rng.randrange(3 * size)),
         act.Merge(slot, rng.randrange(3)),
         act.Evict((rng.choice((1, 2)),) * size, rng.randrange(2)),
         rng.choice((act.Drop(), act.Free(slot), act.FreeFinished(), act.Reset())),
@@ -79,7 +93,8 @@ def _next(state: State, rng: Random, slot: int, number: int) -> Action:
     if not sequence.allocated and rng.random() < 0.6:
         found = prefix.found(state, slot, (len(sequence.tokens) - 1) // sizes.page_size)
         longer = act.Enqueue(slot, 1)
-        return rng.choice((act.Hit(slot, max(1, len(found)) * sizes.page_size), longer))
+        hit = act.Hit(slot, max(1, len(found)) * sizes.page_size)
+        return rng.choice((hit, longer, longer, longer))
     if sequence.allocated < len(sequence.tokens):
         return act.Allocate(span(slot, sequence.allocated, len(sequence.tokens)))
     if sequence.written < min(sequence.allocated, len(sequence.tokens)):

@@ -53,6 +53,11 @@ def text(view: View, slot: int) -> Tokens:
     return (() if view.tokens is None else view.tokens[slot]) + drafts
 
 
+def owners(view: View, page: int) -> set[int]:
+    """The slots whose rows name a page."""
+    return {slot for slot, _ in names(view, page)}
+
+
 def names(view: View, page: int) -> list[tuple[int, int]]:
     """The row entries of used slots that name a page, as (slot, index)."""
     return [
@@ -298,15 +303,22 @@ def chain(view: View) -> bool:
 def wx(before: View, after: View) -> bool:
     """Each position that a sequence writes, as it goes on: others may clone one that began.
 
-    A page that the index has before and after, under one key, is hit: it is not written at all.
+    A page that the index has before and after, under one key, is hit: it is not written at all. So
+    is a whole page that a sequence begins with, and that another has before and after.
     """
+    size = before.geometry.page_size
     for slot in going_on(before, after):
         for position in range(written(before, slot), written(after, slot)):
             page = page_of(after, slot, position)
             if page is None:
                 continue
             key = index_of(before).get(page)
-            if key is not None and key == index_of(after).get(page):
+            others = owners(before, page) & owners(after, page) - {slot}
+            begins = written(before, slot) == 0
+            whole = written(after, slot) >= (position // size + 1) * size
+            if (key is not None and key == index_of(after).get(page)) or (
+                others and begins and whole
+            ):
                 if cells_of(before, page) != cells_of(after, page):
                     return True
             elif len(names(after, page)) != 1:

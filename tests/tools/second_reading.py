@@ -336,13 +336,38 @@ class SecondReading:
         yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
         yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
         yield 6, Reason.NOT_INDEXED, lambda: not self.hits(slot, length), ()
-        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, length), ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.hits(slot, length)), ()
         yield 8, Reason.BATCH_QUEUED, queued, ()
 
-    def _lacks_beside(self, slot: int, length: int) -> bool:
-        """Whether the pages that a row needs beside a hit are more than are left."""
-        held, found = self.slots[slot], self.hits(slot, length)
-        hit = range(len(found))
+    def _may_share(self, action: act.Share) -> Iterator[Condition]:
+        slot, length = action.slot, action.length
+        queued = any(one[1] == slot and one[2] < length for one in self.queue)
+        yield from self._used(action.parent)
+        yield from self._live(slot)
+        yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
+        yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
+        yield 6, Reason.NOT_COMMON, lambda: not self.in_common(action), ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.in_common(action)), ()
+        yield 8, Reason.BATCH_QUEUED, queued, ()
+
+    def in_common(self, action: act.Share) -> list[int]:
+        """The pages of a parent that a slot may begin with; none if one of them may not."""
+        one, other = self.slots[action.parent], self.slots[action.slot]
+        size = self.geometry.page_size
+        places = range(action.length // size)
+        may = (
+            action.length % size == 0
+            and action.length <= one.committed
+            and one.context == other.context
+            and one.tokens[: action.length] == other.tokens[: action.length]
+            and all(place in one.row for place in places)
+        )
+        return [one.row[place] for place in places] if may else []
+
+    def _lacks_beside(self, slot: int, found: list[int]) -> bool:
+        """Whether a row needs more pages, beside those it begins with, than are left."""
+        held, hit = self.slots[slot], range(len(found))
+        length = len(found) * self.geometry.page_size
         wanted = set(range(self.width(length, held.reserved))) - set(hit) - held.row.keys()
         idle = sum(page in self.since for page in found)
         return len(wanted) > len(self.spare) - idle + sum(index in held.row for index in hit)
@@ -603,14 +628,21 @@ class SecondReading:
             held.first = index + 1
 
     def _hit(self, action: act.Hit) -> None:
-        slot, held = action.slot, self.slots[action.slot]
-        found = self.hits(slot, action.length)
+        found = self.hits(action.slot, action.length)
+        self._begin_with(action.slot, found)
+        self.totals["hit"] += len(found)
+
+    def _share(self, action: act.Share) -> None:
+        self._begin_with(action.slot, self.in_common(action))
+        self.slots[action.slot].stale = self.slots[action.parent].stale
+
+    def _begin_with(self, slot: int, found: list[int]) -> None:
+        held = self.slots[slot]
         for index, page in enumerate(found):
             if index in held.row:
                 self.disown(slot, index)
             self.own(slot, index, page)
-            self.totals["hit"] += 1
-        held.allocated = held.written = held.committed = action.length
+        held.allocated = held.written = held.committed = len(found) * self.geometry.page_size
         self.cover(slot)
 
     def _publish(self, action: act.Publish) -> None:
@@ -888,6 +920,7 @@ CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Conditio
     act.Truncate: SecondReading._may_truncate,
     act.Release: SecondReading._may_release,
     act.Hit: SecondReading._may_hit,
+    act.Share: SecondReading._may_share,
     act.Publish: SecondReading._may_publish,
     act.Merge: SecondReading._may_merge,
     act.Evict: SecondReading._may_evict,
@@ -914,6 +947,7 @@ EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
     act.Truncate: SecondReading._truncate,
     act.Release: SecondReading._release,
     act.Hit: SecondReading._hit,
+    act.Share: SecondReading._share,
     act.Publish: SecondReading._publish,
     act.Merge: SecondReading._merge,
     act.Evict: lambda reading, action: reading.forget((action.context, *action.tokens)),
