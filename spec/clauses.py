@@ -116,12 +116,16 @@ def _rows(view: View) -> Iterator[str]:
         valid = row[first:wanted]
         if INVALID in valid or len(valid) < wanted - first:
             yield f"row {slot} is {_show(row)}, should have {wanted} pages{_from(first)}"
-        if any(page != INVALID for page in row[:first]):
+        if _names_any(row[:first]):
             yield f"row {slot} is {_show(row)}, should name nothing before entry {first}"
-        if any(page != INVALID for page in row[wanted:]):
+        if _names_any(row[wanted:]):
             yield f"row {slot} is {_show(row)}, should name nothing after entry {wanted}"
         if len(set(valid)) < len(valid):
             yield f"row {slot} is {_show(row)}, should name no page twice"
+
+
+def _names_any(entries: tuple[int, ...]) -> bool:
+    return entries.count(INVALID) < len(entries)
 
 
 def _from(first: int) -> str:
@@ -202,12 +206,13 @@ def _contents(view: View) -> Iterator[str]:
 
 def _shared(view: View) -> Iterator[str]:
     assert view.written is not None
-    for slot, row in enumerate(view.rows):
+    shared = {page: named for page, named in view.named.items() if named > 1}
+    for slot, row in enumerate(view.rows) if shared else ():
         if view.used[slot]:
             full = view.committed_cells(slot) // view.geometry.page_size
             for page in row[full + _may_copy(view, slot) :]:
-                named = view.named.get(page, 0)
-                if named > 1:
+                if page in shared:
+                    named = shared[page]
                     yield f"page {page} has {named} names, should have 1: slot {slot} can write it"
 
 

@@ -78,7 +78,7 @@ def _beyond(children: dict[int, list[int]], page: int) -> list[int]:
 
 def idle(index: Index, counts: Counts) -> tuple[int, ...]:
     """The pages of the index that no row names, lowest first."""
-    return tuple(page for page in pool.free_pages(counts) if has(index, page))
+    return tuple(page for page in pool.free_pages(counts) if has(index, page)) if index else ()
 
 
 def enter(index: Index, page: int, context: int, chain: Tokens) -> Index:
@@ -120,21 +120,29 @@ def next_pages(index: Index, counts: Counts, wanted: int) -> tuple[int, ...]:
     if not index:
         return pool.lowest_free(counts, wanted)
     free = [page for page in pool.lowest_free(counts, len(counts)) if not has(index, page)]
-    taken = free[:wanted]
-    children, left = _children(index), {*idle(index, counts)}
+    if wanted <= len(free):
+        return tuple(free[:wanted])
+    return (*free, *_next_idle(index, counts, wanted - len(free)))
+
+
+def _next_idle(index: Index, counts: Counts, wanted: int) -> list[int]:
+    """The `wanted` idle pages that are taken next; fewer if there are fewer."""
+    oldest_first = sorted(idle(index, counts), key=lambda page: (_rank(index, page), page))
+    left, taken = dict.fromkeys(oldest_first), list[int]()
+    children = _children(index)
     parents = {child: page for page, more in children.items() for child in more}
     while len(taken) < wanted and left:
-        ends = [page for page in left if not children[page]]
-        ends = ends or [page for page in left if left.isdisjoint(_beyond(children, page))]
-        page = min(ends, key=lambda page: (_rank(index, page), page))
+        page = next((page for page in left if not children[page]), None)
+        if page is None:
+            page = next(page for page in left if left.keys().isdisjoint(_beyond(children, page)))
         taken.append(page)
-        left.remove(page)
+        del left[page]
         gone = (page, *_beyond(children, page))
         if page in parents:
             children[parents[page]].remove(page)
         for one in gone:
             del children[one]
-    return tuple(taken)
+    return taken
 
 
 def _rank(index: Index, page: int) -> int:
@@ -153,10 +161,19 @@ def _ranked(index: Index, pages: Iterable[int], rank: int) -> Index:
 def _dense(index: Index) -> Index:
     """The index with ranks from 1 on and none left out."""
     ranks = sorted({entry.rank for entry in index if entry} | {0})
-    return tuple(entry and evolve(entry, rank=ranks.index(entry.rank)) for entry in index)
+    dense = {rank: place for place, rank in enumerate(ranks)}
+    return tuple(
+        Indexed(entry.context, entry.chain, dense[entry.rank])
+        if entry and entry.rank != dense[entry.rank]
+        else entry
+        for entry in index
+    )
 
 
 def _replace(index: Index, changed: dict[int, Indexed | None]) -> Index:
     if not changed:
         return index
-    return tuple(changed.get(page, entry) for page, entry in enumerate(index))
+    entries = list(index)
+    for page, entry in changed.items():
+        entries[page] = entry
+    return tuple(entries)

@@ -31,7 +31,7 @@ def free_count(counts: Counts) -> int:
 
 def free_pages(counts: Counts) -> tuple[int, ...]:
     """The free pages, lowest first."""
-    return tuple(page for page in range(len(counts)) if is_free(counts, page))
+    return tuple(page for page, count in enumerate(counts) if count == _FREE)
 
 
 def lowest_free(counts: Counts, wanted: int) -> tuple[int, ...]:

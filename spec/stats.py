@@ -32,16 +32,32 @@ class Stats:
 
 def of(state: State) -> Stats:
     """The statistics of one state."""
-    counts, rows = state.counts, state.sequences
-    unnamed, idle = pool.free_count(counts), len(index.idle(state.indexed, counts))
     return Stats(
-        active=sum(sequence is not None for sequence in rows),
-        pages_in_use=len(counts) - unnamed,
-        free_pages=unnamed - idle,
-        idle_pages=idle,
-        largest_count=max(counts),
-        pages_per_slot=tuple(len(sequence.pages) if sequence else 0 for sequence in rows),
+        active=_active(state),
+        pages_in_use=_in_use(state),
+        free_pages=_free(state),
+        idle_pages=_idle(state),
+        largest_count=max(state.counts),
+        pages_per_slot=tuple(
+            len(sequence.pages) if sequence else 0 for sequence in state.sequences
+        ),
     )
+
+
+def _active(state: State) -> int:
+    return sum(sequence is not None for sequence in state.sequences)
+
+
+def _in_use(state: State) -> int:
+    return len(state.counts) - pool.free_count(state.counts)
+
+
+def _free(state: State) -> int:
+    return pool.free_count(state.counts) - _idle(state)
+
+
+def _idle(state: State) -> int:
+    return len(index.idle(state.indexed, state.counts))
 
 
 @frozen
@@ -73,9 +89,6 @@ class Totals:
         )
 
 
-NOTHING: Final = Totals()
-
-
 def _indexed(state: State) -> int:
     return len(state.indexed) - state.indexed.count(None)
 
@@ -102,15 +115,15 @@ def _untaken(state: State, _: Totals) -> tuple[tuple[int, int], ...]:
 
 
 NAMED: Final[Mapping[str, Statistic]] = {
-    "active": Statistic("slots in use", "pages", lambda state, _: of(state).active),
+    "active": Statistic("slots in use", "pages", lambda state, _: _active(state)),
     "pages_in_use": Statistic(
-        "pages that some row names", "pages", lambda state, _: of(state).pages_in_use
+        "pages that some row names", "pages", lambda state, _: _in_use(state)
     ),
     "free_pages": Statistic(
-        "pages that no row and no index names", "pages", lambda state, _: of(state).free_pages
+        "pages that no row and no index names", "pages", lambda state, _: _free(state)
     ),
     "idle_pages": Statistic(
-        "pages of the index that no row names", "prefix", lambda state, _: of(state).idle_pages
+        "pages of the index that no row names", "prefix", lambda state, _: _idle(state)
     ),
     "hit_pages": Statistic(
         "pages of the index that sequences began with", "prefix", lambda _, run: run.hit
@@ -121,7 +134,7 @@ NAMED: Final[Mapping[str, Statistic]] = {
         "pages that left the index, but not by Drop", "prefix", lambda _, run: run.evicted
     ),
     "largest_count": Statistic(
-        "the largest count of a page", "pages", lambda state, _: of(state).largest_count
+        "the largest count of a page", "pages", lambda state, _: max(state.counts)
     ),
     "queued": Statistic("tokens in the queue", "scheduling", lambda state, _: len(state.queue)),
     "outputs": Statistic(

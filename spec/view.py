@@ -8,6 +8,7 @@ reported as not checked.
 import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 from attrs import NOTHING, field, fields, frozen
@@ -181,8 +182,10 @@ def plain(value: Any) -> Any:
 
 def _in_form(name: str, form: Callable[[Any], Any], given: Any) -> Any:
     """A field in its form. Raises InvalidInput."""
+    if given is _IN_FORM.get(name):
+        return given
     try:
-        return form(given)
+        shown = form(given)
     except (TypeError, ValueError):
         raise InvalidInput(
             f"View.{name}",
@@ -190,6 +193,9 @@ def _in_form(name: str, form: Callable[[Any], Any], given: Any) -> Any:
             allowed=f"a list, tuple or array of {_WORDS[form]}",
             remedy="Show such values.",
         ) from None
+    if form is not _contents:
+        _IN_FORM[name] = shown
+    return shown
 
 
 def _listed(given: Any) -> list[Any]:
@@ -218,7 +224,8 @@ def _flag(number: int) -> bool:
 
 
 def _rows_of_numbers(given: Any) -> tuple[tuple[int, ...], ...]:
-    if type(given) is tuple and all(_numbers(entry) is entry for entry in given):
+    are_tuples = type(given) is tuple and _TUPLE.issuperset(map(type, given))
+    if are_tuples and _INT.issuperset(map(type, chain.from_iterable(given))):
         return given
     return tuple(map(_numbers, _listed(given)))
 
@@ -253,6 +260,7 @@ def _contents(given: Any) -> Any:
 QUEUED: Final = ("token", "slot", "position")
 """The entries of a queued token."""
 _LISTS: Final = frozenset({list, tuple})
+_TUPLE: Final = frozenset({tuple})
 _INT: Final = frozenset({int})
 _BOOL: Final = frozenset({bool})
 _COMPARED: Final = frozenset({int, float, str, tuple, type(None)})
@@ -275,6 +283,8 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "outputs": outputs,
     "cells": _contents,
 }
+_IN_FORM: Final = dict[str, Any]()
+"""The last value of each field in its form; tuples of numbers stay in it."""
 _WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
     _numbers: "integers",
     _flags: "booleans",

@@ -18,7 +18,7 @@ from conformance.engines import pool_copies
 from conformance.engines.driving import drive, entries_of, host_plan, with_a_list
 from conformance.engines.lost_state import lose
 from conformance.engines.serving import Serving, require_there
-from conformance.engines.snapshots import WORDS, layout, read_view, snapshots
+from conformance.engines.snapshots import WORDS, Views, layout, snapshots
 from conformance.engines.trouble import (
     RAISED,
     RestorableHost,
@@ -142,7 +142,7 @@ class Ours:
             cleanup=cleanup,
             actions=ACTIONS,
         )
-        self._spans = layout(setup, cells=observed)
+        self._views = Views(layout(setup, cells=observed), geometry)
         self._seen: tuple[bytes, View] | None = None
         self._last_outputs: tuple[Output, ...] = ()
         self._plan: tuple[DevicePlan, BatchPlan] | None = None
@@ -324,7 +324,7 @@ class Ours:
         snapshot = np.asarray(snapshots(self._engine.packed, cells=self._cells))
         held = snapshot.tobytes()
         if self._seen is None or held != self._seen[0]:
-            self._seen = held, read_view(snapshot, self._spans, self._profile.geometry)
+            self._seen = held, self._views.read(snapshot)
         return self._seen[1]
 
     def poison(self, kind: Poison) -> None:

@@ -1,8 +1,9 @@
 """The whole observable state of our engine as one packed array, and the view of it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from impl.state import FINISH_CODES
 from impl.state.index import OUTSIDE
 from impl.state.packing import Packed, fields
 from spec import model
-from spec.fields import IndexEntry, QueueEntry
+from spec.fields import IndexEntry, OutputEntry, QueueEntry
 from spec.view import View
 from spec.vocabulary import Geometry
 
@@ -23,6 +24,7 @@ WORDS: Final = 4
 _REASONS: Final = {code: reason for reason, code in FINISH_CODES.items()}
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
+T = TypeVar("T")
 
 
 def _snapshot(packed: Packed, *, cells: bool) -> Array:
@@ -40,61 +42,122 @@ def _snapshot(packed: Packed, *, cells: bool) -> Array:
 snapshots = jax.jit(_snapshot, static_argnames="cells")
 
 
-def read_view(snapshot: Ints, spans: dict[str, slice], geometry: Geometry) -> View:
-    """The view of a snapshot, see `layout`."""
-    length, width = geometry.max_len, geometry.pages_per_seq
-    cells = spans.get("cache", slice(len(snapshot), None))
-    values: list[int] = snapshot[: cells.start].tolist()
+class Views:
+    """The views of the snapshots of one engine, see `layout`.
 
-    def part(name: str) -> list[int]:
-        return values[spans[name]]
+    A field is made again only if one of the parts that it is made of has changed since the last
+    snapshot.
+    """
 
-    rows, tokens, texts = part("pages.rows"), part("slots.tokens"), part("outputs.tokens")
-    known, starts = part("slots.known"), range(0, len(tokens), length)
-    queue: list[QueueEntry] = list(
-        zip(part("queue.tokens"), part("queue.slots"), part("queue.positions"), strict=True)
+    def __init__(self, spans: dict[str, slice], geometry: Geometry) -> None:
+        self._spans, self._geometry = spans, geometry
+        self._made: dict[str, tuple[list[bytes], Any]] = {}
+
+    def read(self, snapshot: Ints) -> View:
+        """The view of a snapshot."""
+        geometry, length = self._geometry, self._geometry.max_len
+
+        def field(name: str, make: Callable[..., T], *parts: str) -> T:
+            held = [snapshot[self._spans[part]] for part in parts]
+            key = [part.tobytes() for part in held]
+            if name not in self._made or self._made[name][0] != key:
+                self._made[name] = key, make(*[part.tolist() for part in held])
+            made: T = self._made[name][1]
+            return made
+
+        def numbers(name: str, part: str) -> tuple[int, ...]:
+            return field(name, tuple, part)
+
+        def flags(name: str, part: str) -> tuple[bool, ...]:
+            return field(name, _flags, part)
+
+        return View(
+            geometry=geometry,
+            counts=numbers("counts", "pages.counts"),
+            used=flags("used", "slots.used"),
+            rows=field("rows", partial(_rows, geometry.pages_per_seq), "pages.rows"),
+            allocated=numbers("allocated", "slots.allocated"),
+            written=numbers("written", "slots.written"),
+            committed=numbers("committed", "slots.committed"),
+            tokens=field("tokens", partial(_tokens, length), "slots.tokens", "slots.known"),
+            proposed=field(
+                "proposed",
+                partial(_proposed, length),
+                *("slots.tokens", "slots.known", "slots.proposed"),
+            ),
+            finished=flags("finished", "slots.finished"),
+            queue=field(
+                "queue",
+                _queue,
+                *("queue.filled", "queue.tokens", "queue.slots", "queue.positions"),
+            ),
+            outputs=field(
+                "outputs",
+                partial(_outputs, length),
+                *("outputs.filled", "outputs.tokens"),
+                *("outputs.requests", "outputs.choices", "outputs.reasons", "outputs.lens"),
+            ),
+            cells=Cells(snapshot[self._spans["cache"]]) if "cache" in self._spans else None,
+            expected=model.contents,
+            indexed=field(
+                "indexed",
+                partial(_keys, geometry.page_size),
+                *("indexed.parents", "indexed.contexts", "indexed.tokens"),
+            ),
+            idle_ranks=field(
+                "idle_ranks",
+                _idle_ranks,
+                *("pages.clock", "pages.released", "pages.counts", "indexed.parents"),
+            ),
+            contexts=numbers("contexts", "slots.contexts"),
+            stale=flags("stale", "slots.stale"),
+        )
+
+
+def _flags(numbers: list[int]) -> tuple[bool, ...]:
+    return tuple(map(bool, numbers))
+
+
+def _rows(width: int, pages: list[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(pages[at : at + width]) for at in range(0, len(pages), width))
+
+
+def _tokens(length: int, tokens: list[int], known: list[int]) -> tuple[tuple[int, ...], ...]:
+    starts = range(0, len(tokens), length)
+    return tuple(
+        tuple(tokens[start : start + count]) for start, count in zip(starts, known, strict=True)
     )
-    outputs = zip(
-        part("outputs.requests"),
-        part("outputs.choices"),
-        part("outputs.reasons"),
-        part("outputs.lens"),
-        range(0, len(texts), length),
-        strict=True,
-    )
-    return View(
-        geometry=geometry,
-        counts=tuple(part("pages.counts")),
-        used=tuple(map(bool, part("slots.used"))),
-        rows=tuple(tuple(rows[at : at + width]) for at in range(0, len(rows), width)),
-        allocated=tuple(part("slots.allocated")),
-        written=tuple(part("slots.written")),
-        committed=tuple(part("slots.committed")),
-        tokens=tuple(
-            tuple(tokens[start : start + count]) for start, count in zip(starts, known, strict=True)
-        ),
-        proposed=tuple(
-            tuple(tokens[start + after : start + after + count])
-            for start, after, count in zip(starts, known, part("slots.proposed"), strict=True)
-        ),
-        finished=tuple(map(bool, part("slots.finished"))),
-        queue=tuple(queue[: part("queue.filled")[0]]),
-        outputs=tuple(
-            (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
-            for request, choice, reason, count, at in islice(outputs, part("outputs.filled")[0])
-        ),
-        cells=Cells(snapshot[cells]) if "cache" in spans else None,
-        expected=model.contents,
-        indexed=_keys(part, geometry.page_size),
-        idle_ranks=_idle_ranks(part),
-        contexts=tuple(part("slots.contexts")),
-        stale=tuple(map(bool, part("slots.stale"))),
+
+
+def _proposed(
+    length: int, tokens: list[int], known: list[int], proposed: list[int]
+) -> tuple[tuple[int, ...], ...]:
+    starts = range(0, len(tokens), length)
+    return tuple(
+        tuple(tokens[start + after : start + after + count])
+        for start, after, count in zip(starts, known, proposed, strict=True)
     )
 
 
-def _keys(part: Callable[[str], list[int]], page_size: int) -> tuple[IndexEntry, ...]:
+def _queue(filled: list[int], *entries: list[int]) -> tuple[QueueEntry, ...]:
+    queue: list[Any] = list(zip(*entries, strict=True))
+    return tuple(queue[: filled[0]])
+
+
+def _outputs(
+    length: int, filled: list[int], texts: list[int], *entries: list[int]
+) -> tuple[OutputEntry, ...]:
+    outputs = zip(*entries, range(0, len(texts), length), strict=True)
+    return tuple(
+        (request, choice, tuple(texts[at : at + count]), _REASONS[reason])
+        for request, choice, reason, count, at in islice(outputs, filled[0])
+    )
+
+
+def _keys(
+    page_size: int, parents: list[int], contexts: list[int], tokens: list[int]
+) -> tuple[IndexEntry, ...]:
     """The keys of the pages of the index, each read from page to page to the first."""
-    parents, contexts, tokens = map(part, ("indexed.parents", "indexed.contexts", "indexed.tokens"))
     chains: dict[int, tuple[int, ...]] = {}
     for page, parent in enumerate(parents):
         path, at = dict[int, None](), page
@@ -112,19 +175,18 @@ def _keys(part: Callable[[str], list[int]], page_size: int) -> tuple[IndexEntry,
     )
 
 
-def _idle_ranks(part: Callable[[str], list[int]]) -> tuple[int, ...]:
+def _idle_ranks(
+    clock: list[int], released: list[int], counts: list[int], parents: list[int]
+) -> tuple[int, ...]:
     """The order in which rows let go of the pages of the index that none names."""
-    now, released, counts = part("pages.clock")[0], part("pages.released"), part("pages.counts")
-    ranks = [0] * len(counts)
     idle = {
-        page: (now - released[page]) % 2**32
-        for page, parent in enumerate(part("indexed.parents"))
+        page: (clock[0] - released[page]) % 2**32
+        for page, parent in enumerate(parents)
         if parent != OUTSIDE and counts[page] == 0
     }
     waited = sorted({*idle.values()}, reverse=True)
-    for page, age in idle.items():
-        ranks[page] = 1 + waited.index(age)
-    return tuple(ranks)
+    places = {age: 1 + place for place, age in enumerate(waited)}
+    return tuple(places[idle[page]] if page in idle else 0 for page in range(len(parents)))
 
 
 def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:

@@ -23,6 +23,7 @@ from conformance.lockstep.run import Finding
 from conformance.lockstep.watchdog import Watchdog
 from conformance.protocol import Action, Result
 from conformance.traffic import replay, traces
+from spec.machines import naive
 from spec.machines.actions import Admit, Submit
 from spec.vocabulary import (
     CleanupMode,
@@ -122,6 +123,18 @@ def test_a_sample_hits_the_blocks_that_it_names(tmp_path: Path) -> None:
     assert sharing is not None
     assert (9, 1, 2) == (sharing.blocks, sharing.hit, sharing.known)
     assert {1, 2} == sharing.queued
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_pass_gives_what_recomputing_each_prefix_gives(seed: int) -> None:
+    """Greedy and drawn, ended by a limit or by a stop, for each of two choices."""
+    prompt = tuple(seed * place % 11 for place in range(1 + seed % 5))
+    free = Params(max_new=6, temperature=float(seed % 2), seed=seed)
+    third = naive.generate(prompt, free, 1)[0][2]
+    for params in (free, evolve(free, stops=((third,),))):
+        request = Request(id=0, prompt=prompt, params=params, n_generations=2)
+        for choice in range(2):
+            assert naive.generate(prompt, params, choice) == replay.alone(request, choice)
 
 
 def asked(count: int) -> Iterator[Request]:
