@@ -27,7 +27,7 @@ from spec.vocabulary.events import Event, PageKey
 
 Between = Callable[[Set[PageKey], Set[PageKey]], tuple[Event, ...]]
 CommitPages = Callable[[State, Batch, Grant, Array, Geometry], State]
-CutOff = Callable[[Array, Array, Array], tuple[Array, Array]]
+CutOff = Callable[[Array, Array], Array]
 DropIndex = Callable[[State, Setup], State]
 Enter = Callable[[Index, Array, Array, Array, Array], Index]
 Evict = Callable[[Setup, Weights, State, Array, Array, Array], Answer]
@@ -301,9 +301,8 @@ def _evict_though_refused(evict: Evict) -> Evict:
 
 
 def _cut_off_alone(_cut_off: CutOff) -> CutOff:
-    def wrong(parents: Array, children: Array, page: Array) -> tuple[Array, Array]:
-        fewer = children.at[parents[page]].add(-1, mode="drop")
-        return parents.at[page].set(index.OUTSIDE), fewer
+    def wrong(parents: Array, _pages: Array) -> Array:
+        return parents
 
     return wrong
 

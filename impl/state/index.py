@@ -30,6 +30,9 @@ DROPPED: Final = 2
 Flag = Bool[Array, ""]
 Number = Int32[Array, ""]
 OUTSIDE: Final = -1
+_NEVER: Final = 1
+"""The age of a page that is not idle; that of an idle one is its release less the time, 0 at most.
+"""
 _BASE: Final = 0x01000193
 _FACTOR: Final = 0x7FEB352D
 
@@ -142,13 +145,12 @@ def enter(
 def without(index: Index, pages: Int32[Array, " N"], goes: Bool[Array, " N"]) -> Index:
     """The index without those of N pages that `goes` says, and without all that extend them."""
     gone = goes & index.holds.at[pages].get(mode="fill", fill_value=False)
-    (at,) = jnp.nonzero(gone, size=pages.shape[0], fill_value=0)
-
-    def step(turn: Array, keys: tuple[Array, Array]) -> tuple[Array, Array]:
-        return _cut_off(*keys, pages[at[turn]])
-
-    keys = index.parents, index.children
-    parents, children = lax.fori_loop(0, jnp.sum(gone, dtype=jnp.int32), step, keys)
+    at = jnp.where(gone, pages, INVALID)
+    above = index.parents.at[at].get(mode="fill", fill_value=INVALID)
+    parents = index.parents.at[at].set(OUTSIDE, mode="drop")
+    children = index.children.at[above].add(-1, mode="drop")
+    is_extended = children.at[at].get(mode="fill", fill_value=0) > 0
+    parents = _cut_off(parents, jnp.where(is_extended, at, INVALID))
     return index._replace(parents=parents, children=children)
 
 
@@ -157,38 +159,35 @@ def with_idle(
 ) -> Int32[Array, " N"]:
     """The pages that are taken next: those `free`, then idle ones until there are `wanted`.
 
-    free: ids past the pool follow the free pages. Each idle page costs a pass over the pool. The
-    index stays as it is, see `without`.
+    The idle page goes first that was released first, of those that no page of the index extends; if
+    there is none, of those that no idle page extends. Of several, the lowest. free: ids past the
+    pool follow the free pages. Each idle page costs a pass over the pool. The index stays as it is,
+    see `without`.
     """
 
-    def goes_on(carry: tuple[Array, Number, Flag]) -> Flag:
-        _, count, is_dry = carry
+    def goes_on(carry: tuple[Array, Number, Array, Array, Flag]) -> Flag:
+        _, count, _, _, is_dry = carry
         return (count < jnp.minimum(wanted, free.shape[0])) & ~is_dry
 
-    def step(carry: tuple[Array, Number, Flag]) -> tuple[Array, Number, Flag]:
-        taken, count, _ = carry
-        page, there = _first_idle(index, pages, taken)
+    def step(
+        carry: tuple[Array, Number, Array, Array, Flag],
+    ) -> tuple[Array, Number, Array, Array, Flag]:
+        taken, count, ages, children, _ = carry
+        ends = jnp.where(children == 0, ages, _NEVER)
+        none = jnp.all(ends == _NEVER)
+        extended = _extended(index, none & (ages != _NEVER))
+        ends = jnp.where(none & ~extended, ages, ends)
+        page = jnp.argmin(ends).astype(jnp.int32)
+        there = ends[page] != _NEVER
         taken = taken.at[jnp.where(there, count, INVALID)].set(page, mode="drop")
-        return taken, count + there, ~there
+        children = children.at[index.parents[page]].add(-1, mode="drop")
+        return taken, count + there, ages.at[page].set(_NEVER), children, ~there
 
     count = jnp.sum(free < index.parents.shape[0], dtype=jnp.int32)
-    taken, *_ = lax.while_loop(goes_on, step, (free, count, jnp.bool_(0)))
+    ages = jnp.where(idle_pages(index, pages.counts), pages.released - pages.clock, _NEVER)
+    begin = free, count, ages, index.children, jnp.bool_(0)
+    taken, *_ = lax.while_loop(goes_on, step, begin)
     return taken
-
-
-def _first_idle(index: Index, pages: Pages, taken: Int32[Array, " N"]) -> tuple[Number, Flag]:
-    """The idle page that goes first, once those `taken` are out of the index; whether there is one.
-
-    The one that was released first, of those that no page of the index extends; if there is none,
-    of those that no idle page extends. Of several, the lowest.
-    """
-    gone = index.holds.at[taken].get(mode="fill", fill_value=False)
-    above = index.parents.at[jnp.where(gone, taken, INVALID)].get(mode="fill", fill_value=INVALID)
-    children = index.children.at[above].add(-1, mode="drop")
-    idle = idle_pages(index, pages.counts).at[taken].set(False, mode="drop")
-    ends = _ends(index, idle, children)
-    ages = jnp.where(ends, pages.released - pages.clock, 1)
-    return jnp.argmin(ages).astype(jnp.int32), jnp.any(ends)
 
 
 def idle_pages(index: Index, counts: Int32[Array, " P"]) -> Bool[Array, " P"]:
@@ -196,10 +195,9 @@ def idle_pages(index: Index, counts: Int32[Array, " P"]) -> Bool[Array, " P"]:
     return index.holds & is_free(counts)
 
 
-def _ends(index: Index, idle: Bool[Array, " P"], children: Int32[Array, " P"]) -> Bool[Array, " P"]:
-    """The idle pages that no page of the index extends; if there is none, that no idle one does."""
+def _extended(index: Index, pages: Bool[Array, " P"]) -> Bool[Array, " P"]:
+    """Which pages of the index some of these pages extend; without any, it costs no pass."""
     number = index.parents.shape[0]
-    last = idle & (children == 0)
 
     def parents_of(pages: Bool[Array, " P"]) -> Bool[Array, " P"]:
         at = target(index.holds & pages, index.parents, number)
@@ -210,27 +208,22 @@ def _ends(index: Index, idle: Bool[Array, " P"], children: Int32[Array, " P"]) -
         above = parents_of(new) & ~extended
         return extended | above, above
 
-    nobody = jnp.zeros_like(idle)
-    begin = nobody, jnp.where(jnp.any(last), nobody, idle)
+    begin = jnp.zeros_like(pages), pages
     extended, _ = lax.while_loop(lambda carry: jnp.any(carry[1]), step, begin)
-    return jnp.where(jnp.any(last), last, idle & ~extended)
+    return extended
 
 
-def _cut_off(
-    parents: Int32[Array, " P"], children: Int32[Array, " P"], page: Number
-) -> tuple[Int32[Array, " P"], Int32[Array, " P"]]:
-    """Parents and children without a page and all that extend it."""
-    number = parents.shape[0]
+def _cut_off(parents: Int32[Array, " P"], pages: Int32[Array, " N"]) -> Int32[Array, " P"]:
+    """Parents without all that extend N pages, which have left the index; INVALID is no page."""
 
     def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        gone, _ = carry
-        more = gone.at[parents].get(mode="fill", fill_value=False, wrap_negative_indices=False)
-        return gone | more, jnp.any(more & ~gone)
+        parents, gone = carry
+        extends = gone.at[parents].get(mode="fill", fill_value=False, wrap_negative_indices=False)
+        return jnp.where(extends, OUTSIDE, parents), extends
 
-    only = jnp.zeros((number,), jnp.bool_).at[page].set(True)
-    gone, _ = lax.while_loop(lambda carry: carry[1], step, (only, children[page] > 0))
-    above = target(gone, parents, number)
-    return jnp.where(gone, OUTSIDE, parents), children.at[above].add(-1, mode="drop")
+    gone = jnp.zeros(parents.shape, jnp.bool_).at[pages].set(True, mode="drop")
+    left, _ = lax.while_loop(lambda carry: jnp.any(carry[1]), step, (parents, gone))
+    return left
 
 
 def link(
