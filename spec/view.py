@@ -224,10 +224,15 @@ def _flag(number: int) -> bool:
 
 
 def _rows_of_numbers(given: Any) -> tuple[tuple[int, ...], ...]:
-    are_tuples = type(given) is tuple and _TUPLE.issuperset(map(type, given))
-    if are_tuples and _INT.issuperset(map(type, chain.from_iterable(given))):
+    if type(given) is tuple and _are_tuples_of_numbers(given):
         return given
     return tuple(map(_numbers, _listed(given)))
+
+
+def _are_tuples_of_numbers(given: tuple[Any, ...]) -> bool:
+    return _TUPLE.issuperset(map(type, given)) and _INT.issuperset(
+        map(type, chain.from_iterable(given))
+    )
 
 
 def _queue(given: Any) -> tuple[tuple[int, ...], ...]:
