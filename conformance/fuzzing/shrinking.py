@@ -7,23 +7,24 @@ same clause is violated. Neither the draws nor Hypothesis are needed to reproduc
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from itertools import chain, islice
+from typing import Final
 
 from attrs import evolve
 
+from conformance.fuzzing.folding import named, relabelled, shorter_by_specification
 from conformance.history import History, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.differential import Differences, Pair, PairFactory
 from conformance.lockstep.lockstep import SERVE
 from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
 from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
+from conformance.protocol import Profile
 from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
 
 DIFFERENCE_SECONDS: Final = 5.0
 """How long the history of a permitted difference is shrunk."""
-_SLOTS = ("slot", "parent", "child")
-"""Fields of actions that name a slot."""
 MOST_SLOTS: Final = 64
 """Slot numbers from here on are not changed: some of them are wrong on purpose."""
 
@@ -55,7 +56,9 @@ def shrink(
         return finding
     if first is not None and not _is_served(first):
         raise not_new(first.message)
-    return shrink_with(again, replayed or finding, seconds=seconds)
+    found = replayed or finding
+    again = partial(again, serve=_is_served(found))
+    return shrink_with(again, found, seconds=seconds, profile=make().profile)
 
 
 def _is_served(finding: Finding) -> bool:
@@ -63,19 +66,52 @@ def _is_served(finding: Finding) -> bool:
     return finding.violation is not None and finding.violation.action is SERVE
 
 
-def shrink_with(again: TakeAgain, finding: Finding, *, seconds: float) -> Finding:
-    """The same, with `again` to replay a history."""
+def shrink_with(
+    again: TakeAgain, finding: Finding, *, seconds: float, profile: Profile | None = None
+) -> Finding:
+    """The same, with `again` to replay a history. profile: of the engine, if it has one.
+
+    Every change goes on where the last one was found, so that what has just failed comes last. A
+    change leaves fewer steps, or as many and fewer slots that a step chooses, or as many of both
+    and smaller values: so shrinking ends.
+    """
     deadline = time.monotonic() + seconds
-    best = finding
+    best, at, tried = finding, 0, set[History]()
     try:
         while time.monotonic() < deadline:
-            smaller = _first_failing(again, best, deadline)
+            smaller = None
+            for number, change in _from(best.history, profile, at):
+                if time.monotonic() > deadline:
+                    return best
+                smaller = _failing(again, change(), best, tried)
+                if smaller is not None:
+                    best, at = smaller, number
+                    break
             if smaller is None:
                 break
-            best = smaller
     except KeyboardInterrupt:
         pass
     return best
+
+
+def _from(
+    history: History, profile: Profile | None, at: int
+) -> Iterator[tuple[int, Callable[[], History | None]]]:
+    """Every change of a history with its number, from this number on, and then the first ones."""
+    changes = partial(_smaller, history, profile)
+    yield from islice(enumerate(changes()), at, None)
+    yield from islice(enumerate(changes()), at)
+
+
+def _failing(
+    again: TakeAgain, candidate: History | None, best: Finding, tried: set[History]
+) -> Finding | None:
+    """The finding of a history that was not tried before, if it violates the same clause."""
+    if candidate is None or candidate == best.history or candidate in tried:
+        return None
+    tried.add(candidate)
+    found = again(candidate)
+    return found if found is not None and found.clause == best.clause else None
 
 
 def shrink_difference(pairs: PairFactory, kind: str) -> History:
@@ -99,25 +135,31 @@ def shrink_difference(pairs: PairFactory, kind: str) -> History:
     return shrink_with(again, Finding(first, kind, ""), seconds=DIFFERENCE_SECONDS).history
 
 
-def _first_failing(again: TakeAgain, finding: Finding, deadline: float) -> Finding | None:
-    """The first smaller history that violates the same clause; None if none is found in time."""
-    for candidate in _smaller(finding.history):
-        if time.monotonic() > deadline:
-            return None
-        found = again(candidate)
-        if found is not None and found.clause == finding.clause:
-            return found
-    return None
+def _smaller(history: History, profile: Profile | None) -> Iterator[Callable[[], History | None]]:
+    """Change it as the specification allows, leave out ever smaller runs of steps, change several
+    steps, then make one step smaller.
+    """
+    if profile is not None:
+        yield from shorter_by_specification(history, profile)
+    for candidate in chain(
+        _with_fewer_steps(history), smaller_together(history), _simpler(history)
+    ):
+        yield partial(_as_it_is, candidate)
 
 
-def _smaller(history: History) -> Iterator[History]:
-    """Leave out ever smaller runs of steps, change several steps, then make one step smaller."""
+def _as_it_is(history: History) -> History:
+    return history
+
+
+def _with_fewer_steps(history: History) -> Iterator[History]:
     size = len(history) // 2
     while size:
         for start in range(0, len(history) - size + 1, size):
             yield history[:start] + history[start + size :]
         size //= 2
-    yield from smaller_together(history)
+
+
+def _simpler(history: History) -> Iterator[History]:
     for index, step in enumerate(history):
         for simpler in simpler_steps(step):
             yield (*history[:index], simpler, *history[index + 1 :])
@@ -135,9 +177,9 @@ def smaller_together(history: History) -> Iterator[History]:
 
 def _without_a_slot(history: History) -> Iterator[History]:
     """Without one reservation and with higher slots lowered by one; or with slots lowered only."""
-    slots = {slot for step in history for slot in _named(step) if 0 <= slot < MOST_SLOTS}
+    slots = {slot for step in history for slot in named(step) if 0 <= slot < MOST_SLOTS}
     for gone in range(max(slots, default=0)):
-        lower = tuple(_relabelled(step, partial(_moved_down, gone)) for step in history)
+        lower = tuple(relabelled(step, partial(_moved_down, gone)) for step in history)
         for index, step in enumerate(history):
             if isinstance(step, act.Reserve):
                 yield lower[:index] + lower[index + 1 :]
@@ -173,24 +215,6 @@ def _joined(history: History) -> Iterator[History]:
                     continue
             rest = (*history[early + 1 : late], whole, *history[late + 1 :])
             yield (*history[:early], *rest)
-
-
-def _named(step: Step) -> set[int]:
-    """The slots that a step names."""
-    fields = {getattr(step, name, None) for name in _SLOTS}
-    entries = {entry[0] for entry in getattr(step, "batch", ()) if entry is not None}
-    return {slot for slot in fields | entries if type(slot) is int}
-
-
-def _relabelled(step: Step, rename: Callable[[int], int]) -> Step:
-    """The same step with its slots renamed."""
-    changes: dict[str, Any] = {
-        name: rename(slot) for name in _SLOTS if type(slot := getattr(step, name, None)) is int
-    }
-    if isinstance(step, act.Allocate | act.Write):
-        changes["batch"] = tuple(entry and (rename(entry[0]), entry[1]) for entry in step.batch)
-    changed: Step = evolve(step, **changes)
-    return changed
 
 
 def _cut(step: Step, slot: int, length: int) -> Step:

@@ -209,6 +209,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "conformance.lockstep.granted",
             "conformance.lockstep.lockstep",
             "conformance.lockstep.sending",
+            "conformance.fuzzing.folding",
             "conformance.fuzzing.shrinking",
             "conformance.numerics.oracle",
             "conformance.recordings.answers",
@@ -226,6 +227,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         (TESTS,),
         {
             "conformance.lockstep.": ("tests/lockstep",),
+            "conformance.fuzzing.folding": ("tests/fuzzing/test_folding.py",),
             "conformance.fuzzing.shrinking": (
                 "tests/fuzzing/test_shrinking.py",
                 "tests/fuzzing/test_counterexamples.py",
